@@ -1,0 +1,111 @@
+//! The ceiling: the same server with a door that parses and answers without a ledger.
+
+use admit_contracts::{Contract, Reply};
+use admit_core::json::{self, Object};
+use admit_core::{
+    Code, Door, EntityId, Entry, Fault, Key, Receipt, Recorded, Refused, Seq, Submission, Verdict,
+};
+use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+use bytes::Bytes;
+
+/// Where it stands.
+pub(super) const PATH: &str = "/ceiling";
+
+/// Parses the body and says thanks.
+pub(super) struct Ceiling;
+
+impl Contract for Ceiling {
+    fn vet(&self, door: &Door, submission: Submission) -> Entry {
+        let parsed = json::parse(&submission.body, &json::Limits::default());
+        let message = parsed.err().map(|error| error.to_string()).unwrap_or_default();
+        Entry::Refused(Refused {
+            door: door.clone(),
+            principal: submission.principal,
+            received_at: submission.received_at,
+            body: submission.body,
+            attempt: None,
+            code: Code::InvalidJson,
+            message,
+            facts: Object::default(),
+        })
+    }
+
+    fn reply(&self, _: &Recorded) -> Reply {
+        Reply {
+            status: 200,
+            content_type: "application/json",
+            headers: Vec::new(),
+            body: br#"{"ack":{"status":"accepted"}}"#.to_vec(),
+        }
+    }
+
+    fn refuse(&self, code: Code, message: &str, _: u32) -> Reply {
+        Reply {
+            status: code.http_status(),
+            content_type: "application/json",
+            headers: Vec::new(),
+            body: format!("{{\"error\":{message:?}}}").into_bytes(),
+        }
+    }
+}
+
+/// A ledger that keeps nothing.
+pub(super) struct Nothing;
+
+impl Admissions for Nothing {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+        let keep =
+            |entry| Ok(Recorded { entry, verdict: Verdict::Refused { seq: None }, ledger: 0 });
+        Box::pin(async move { batch.into_iter().map(keep).collect() })
+    }
+}
+
+impl Reader for Nothing {
+    fn tag(&self) -> u32 {
+        0
+    }
+
+    fn receipt(&self, _: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn find(&self, _: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn body(&self, _: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn list(&self, _: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn document(&self, _: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn documents(
+        &self,
+        _: &'static str,
+        _: String,
+        _: Option<String>,
+        _: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
+        Box::pin(async { Ok(Status::default()) })
+    }
+}
+
+impl Ledger for Nothing {
+    fn is_healthy(&self) -> bool {
+        true
+    }
+
+    fn must_stop(&self) -> BoxFuture<'_, Fault> {
+        Box::pin(std::future::pending())
+    }
+}

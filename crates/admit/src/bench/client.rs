@@ -1,0 +1,149 @@
+//! The load: keep-alive connections that each send one request after the other.
+//!
+//! Written against the socket, because a full HTTP client would take more of the two cores than the
+//! gate it measures.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::report::Figure;
+use super::sample::{self, Samples};
+use crate::output::Failure;
+
+/// What to send, from how many connections, for how long.
+pub(super) struct Load {
+    pub(super) connections: usize,
+    pub(super) seconds: Duration,
+    /// All connections together, per second; `None` is as fast as answers come back.
+    pub(super) rate: Option<f64>,
+    pub(super) samples: Samples,
+}
+
+/// Runs the load from one thread and reports what was answered. Every answer must be 200.
+pub(super) fn run(address: SocketAddr, path: &str, load: &Load) -> Result<Figure, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::runtime)?;
+    runtime.block_on(run_all(address, path, load)).map_err(Failure::runtime)
+}
+
+async fn run_all(address: SocketAddr, path: &str, load: &Load) -> Result<Figure, String> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: "
+    );
+    let started = Instant::now();
+    let mut tasks = JoinSet::new();
+    for index in 0..load.connections {
+        let pace = load.rate.map(|rate| Pace::new(started, rate, load.connections, index));
+        let connection = Connection::open(address, head.clone()).await?;
+        tasks.spawn(connection.knock(load.samples.clone(), started + load.seconds, pace));
+    }
+    let mut all = histogram();
+    while let Some(done) = tasks.join_next().await {
+        let latencies = done.map_err(|error| error.to_string())??;
+        all.add(latencies).map_err(|error| error.to_string())?;
+    }
+    Ok(Figure::timed(started.elapsed(), all))
+}
+
+/// Microseconds up to a minute, three digits.
+pub(super) fn histogram() -> Histogram<u64> {
+    let mut histogram = Histogram::new(3).expect("three digits are allowed");
+    histogram.auto(true);
+    histogram
+}
+
+/// When a connection may send next, whatever the answers do; lateness counts as latency.
+struct Pace {
+    next: Instant,
+    every: Duration,
+}
+
+impl Pace {
+    #[expect(clippy::cast_precision_loss, reason = "a few dozen connections")]
+    fn new(started: Instant, rate: f64, connections: usize, index: usize) -> Self {
+        let every = Duration::from_secs_f64(connections as f64 / rate.max(1.0));
+        let offset = every.mul_f64(index as f64 / connections as f64);
+        Self { next: started + offset, every }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    head: String,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    async fn open(address: SocketAddr, head: String) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Self { stream, head, request: Vec::new(), answer: Vec::with_capacity(4096) })
+    }
+
+    async fn knock(
+        mut self,
+        samples: Samples,
+        until: Instant,
+        mut pace: Option<Pace>,
+    ) -> Result<Histogram<u64>, String> {
+        let mut latencies = histogram();
+        while Instant::now() < until {
+            let Some(number) = samples.next() else { break };
+            let mut sent_at = Instant::now();
+            if let Some(pace) = &mut pace {
+                sleep_until(pace.next).await;
+                sent_at = pace.next;
+                pace.next += pace.every;
+            }
+            self.exchange(&sample::body(number)).await?;
+            let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+            latencies.record(micros.max(1)).map_err(|error| error.to_string())?;
+        }
+        Ok(latencies)
+    }
+
+    async fn exchange(&mut self, body: &str) -> Result<(), String> {
+        self.request.clear();
+        self.request.extend_from_slice(self.head.as_bytes());
+        self.request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
+        self.request.extend_from_slice(body.as_bytes());
+        self.stream.write_all(&self.request).await.map_err(|error| error.to_string())?;
+        self.answer.clear();
+        loop {
+            let read = self.stream.read_buf(&mut self.answer).await;
+            if read.map_err(|error| error.to_string())? == 0 {
+                return Err("the gate closed the connection".to_owned());
+            }
+            if let Some(length) = answer_length(&self.answer)
+                && self.answer.len() >= length
+            {
+                break;
+            }
+        }
+        if self.answer.starts_with(b"HTTP/1.1 200") {
+            Ok(())
+        } else {
+            Err(format!("the gate answered {}", String::from_utf8_lossy(&self.answer)))
+        }
+    }
+}
+
+/// The length of a whole answer, once its head is there.
+fn answer_length(answer: &[u8]) -> Option<usize> {
+    const NAME: &[u8] = b"content-length: ";
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let at = answer[..head].windows(NAME.len()).position(|w| w.eq_ignore_ascii_case(NAME))?;
+    let digits = &answer[at + NAME.len()..];
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+    let length: usize = std::str::from_utf8(&digits[..end]).ok()?.parse().ok()?;
+    Some(head + length)
+}

@@ -1,0 +1,157 @@
+//! The ledger port alone: batches of 256 events, each batch one durable commit or part of one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admit_contracts::Contract;
+use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_core::{Clock as _, Digest, Door, Entry, Event, Key, Principal, Submission};
+use admit_gate::SystemClock;
+use admit_ledger::Admissions;
+use admit_ledger::sqlite::{Options, SqliteLedger};
+use bytes::Bytes;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use super::client::histogram;
+use super::report::Figure;
+use super::sample;
+use crate::output::{self, Failure};
+
+/// Events in a batch.
+const BATCH: u64 = 256;
+
+/// Batches handed in ahead of the one being committed.
+const AHEAD: usize = 4;
+
+/// Measures a new ledger.
+pub(super) fn measure(dir: &Path, seconds: Duration) -> Result<Figure, Failure> {
+    Filled::open(dir)?.measure(seconds)
+}
+
+/// A ledger that is filled and measured in turns.
+pub(super) struct Filled {
+    dir: PathBuf,
+    ledger: Arc<SqliteLedger>,
+    runtime: Runtime,
+    next: u64,
+}
+
+impl Filled {
+    pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(Failure::runtime)?;
+        Ok(Self { dir: dir.to_owned(), ledger: open(dir)?, runtime, next: 0 })
+    }
+
+    /// Adds events until `known` keys are known, with a line of progress for every tenth.
+    pub(super) fn fill_to(&mut self, known: u64) -> Result<(), Failure> {
+        let step = (known / 10).max(1_000_000);
+        while self.next < known {
+            let until = (self.next + step).min(known);
+            self.run(|next, _| next >= until)?;
+            output::progress(&format!("{} keys known", self.next));
+        }
+        Ok(())
+    }
+
+    /// How fast it is now.
+    pub(super) fn measure(&mut self, seconds: Duration) -> Result<Figure, Failure> {
+        self.run(|_, elapsed| elapsed >= seconds)
+    }
+
+    /// How long a start takes with what it holds now.
+    pub(super) fn measure_restart(self) -> Result<Figure, Failure> {
+        let Self { dir, ledger, runtime, .. } = self;
+        drop((runtime, ledger));
+        let started = Instant::now();
+        let ledger = open(&dir)?;
+        let elapsed = started.elapsed();
+        drop(ledger);
+        let mut latencies = histogram();
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        latencies.record(micros).map_err(Failure::runtime)?;
+        Ok(Figure::timed(elapsed, latencies))
+    }
+
+    /// Records batches until `enough`; a thread of its own makes them, so that their making does not
+    /// count as the ledger's time.
+    fn run(&mut self, enough: impl Fn(u64, Duration) -> bool) -> Result<Figure, Failure> {
+        let (made, mut batches) = mpsc::channel(AHEAD);
+        let from = self.next;
+        let maker = std::thread::spawn(move || make(from, &made));
+        let ledger = self.ledger.clone();
+        let started = Instant::now();
+        let figure = self.runtime.block_on(async {
+            let mut latencies = histogram();
+            let mut next = from;
+            let mut waiting = std::collections::VecDeque::new();
+            loop {
+                let full = enough(next, started.elapsed());
+                if !full && waiting.len() < AHEAD {
+                    let batch = batches.recv().await.ok_or("no more batches")?;
+                    waiting.push_back((Instant::now(), ledger.record(batch)));
+                    next += BATCH;
+                    continue;
+                }
+                let Some((sent, answer)) = waiting.pop_front() else { break };
+                for recorded in answer.await {
+                    recorded.map_err(|_| "the ledger met a fault")?;
+                }
+                let micros = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
+                latencies.record(micros.max(1)).map_err(|_| "a latency off the scale")?;
+            }
+            drop(batches);
+            Ok((next, latencies))
+        });
+        let (next, latencies) = figure.map_err(|error: &str| Failure::runtime(error))?;
+        let elapsed = started.elapsed();
+        maker.join().map_err(|_| Failure::runtime("making events failed"))?;
+        self.next = next;
+        Ok(Figure::stepped(next - from, elapsed, latencies))
+    }
+}
+
+fn open(dir: &Path) -> Result<Arc<SqliteLedger>, Failure> {
+    let options = Options::new(dir, SystemClock.now());
+    SqliteLedger::open(options).map(Arc::new).map_err(Failure::runtime)
+}
+
+/// Makes batches from `from` on until nobody wants more.
+fn make(mut from: u64, made: &mpsc::Sender<Vec<Entry>>) {
+    let Some(template) = template() else { return };
+    loop {
+        let batch = (from..from + BATCH).map(|number| event(&template, number)).collect();
+        from += BATCH;
+        if made.blocking_send(batch).is_err() {
+            return;
+        }
+    }
+}
+
+/// One vetted event, to make many of.
+fn template() -> Option<Event> {
+    let submission = Submission {
+        principal: Principal::new("bench"),
+        received_at: SystemClock.now(),
+        body: Bytes::from(sample::body(0)),
+        headers: Vec::new(),
+    };
+    match PixelControl::new(Settings::default()).vet(&Door::new("bench"), submission) {
+        Entry::Event(event) => Some(Event { projections: Vec::new(), ..event }),
+        Entry::Refused(_) => None,
+    }
+}
+
+fn event(template: &Event, number: u64) -> Entry {
+    let own = number.to_be_bytes();
+    Entry::Event(Event {
+        key: Key::derive("bench", &[&own]),
+        digest: Digest::of(&own),
+        ..template.clone()
+    })
+}

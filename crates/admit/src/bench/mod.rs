@@ -1,0 +1,150 @@
+//! `admit bench`: how fast this machine admits events durably, as ratios within one run.
+//!
+//! It starts its own gates on a temporary folder and knocks over 64 keep-alive connections from the
+//! same machine. Figures of different machines, or of two runs apart, say little; the ratio of
+//! `fresh` to `ceiling` in one run says what durability and deduplication cost.
+
+mod ceiling;
+mod client;
+mod gate;
+mod ledger;
+mod report;
+mod sample;
+mod sync;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::output::Failure;
+use client::Load;
+use gate::BenchGate;
+use report::{Figure, Report};
+use sample::Samples;
+
+/// Connections that knock at the same time.
+const CONNECTIONS: usize = 64;
+
+/// Events known before duplicates are measured.
+const KNOWN_FOR_DUPLICATES: u64 = 20_000;
+
+/// What `admit bench` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// How long to measure each line
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+    /// Fill the ledger with N keys first and compare its rate with that at 100 thousand
+    #[arg(long, value_name = "N")]
+    known: Option<u64>,
+    /// Measure only these lines of the table, for example ceiling,fresh
+    #[arg(long, value_name = "LINES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where the temporary folder goes; it must be on the kind of disk you want to measure
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
+    let parent = bench.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new()
+        .prefix("admit-bench-")
+        .tempdir_in(&parent)
+        .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
+    let mut report = Report::new(json);
+    let seconds = Duration::from_secs(bench.seconds.max(1));
+    match bench.known {
+        Some(known) => measure_known(folder.path(), known, seconds, &mut report)?,
+        None => {
+            let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
+            measure_all(folder.path(), seconds, &wanted, &mut report)?;
+        }
+    }
+    report.print()
+}
+
+/// Every wanted line of the table. Ceiling and fresh stand next to each other in time, because
+/// their ratio is what counts.
+fn measure_all(
+    dir: &Path,
+    seconds: Duration,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    if wanted("sync") {
+        report.add("sync", sync::measure(dir)?);
+    }
+    let load = |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples };
+    if wanted("ceiling") {
+        let ceiling = BenchGate::ceiling()?;
+        let all = load(Samples::fresh(0), None);
+        report.add("ceiling", client::run(ceiling.address(), ceiling::PATH, &all)?);
+    }
+    if ["fresh", "half_load", "duplicate", "mixed", "batch"].into_iter().any(wanted) {
+        measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
+    }
+    if wanted("ledger") {
+        report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
+    }
+    Ok(())
+}
+
+/// The lines that need the whole gate.
+fn measure_gate(
+    gate: &BenchGate,
+    load: &dyn Fn(Samples, Option<f64>) -> Load,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let knock = |samples, rate| client::run(gate.address(), gate::PIXEL_PATH, &load(samples, rate));
+    if wanted("fresh") || wanted("half_load") {
+        let fresh = knock(Samples::fresh(1 << 40), None)?;
+        let half = fresh.per_second() / 2.0;
+        report.add("fresh", fresh);
+        if wanted("half_load") {
+            report.add("half_load", knock(Samples::fresh(2 << 40), Some(half))?);
+        }
+    }
+    if wanted("duplicate") || wanted("mixed") {
+        fill(gate, KNOWN_FOR_DUPLICATES)?;
+    }
+    if wanted("duplicate") {
+        report.add("duplicate", knock(Samples::known(3 << 40, KNOWN_FOR_DUPLICATES), None)?);
+    }
+    if wanted("mixed") {
+        let samples = Samples::mixed(3 << 40, KNOWN_FOR_DUPLICATES, 4 << 40);
+        report.add("mixed", knock(samples, None)?);
+    }
+    if wanted("batch") {
+        let seconds = load(Samples::fresh(0), None).seconds;
+        report.add("batch", gate.measure_batches(seconds, Samples::fresh(5 << 40))?);
+    }
+    Ok(())
+}
+
+/// Sends what duplicates will repeat.
+fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
+    let samples = Samples::fresh(3 << 40).at_most(events);
+    let load =
+        Load { connections: CONNECTIONS, seconds: Duration::from_secs(120), rate: None, samples };
+    client::run(gate.address(), gate::PIXEL_PATH, &load)
+}
+
+/// The ledger alone, at 100 thousand known keys and at `known`.
+fn measure_known(
+    dir: &Path,
+    known: u64,
+    seconds: Duration,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    const FEW: u64 = 100_000;
+    let mut ledger = ledger::Filled::open(&dir.join("ledger"))?;
+    ledger.fill_to(FEW)?;
+    report.add("ledger_100k_known", ledger.measure(seconds)?);
+    ledger.fill_to(known)?;
+    report.add("ledger_known", ledger.measure(seconds)?);
+    report.add("restart", ledger.measure_restart()?);
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What was measured, as a table for people and one JSON object for programs.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::output::{self, Failure};
+
+/// One line: how many in how long, and how long each took.
+pub(super) struct Figure {
+    count: u64,
+    elapsed: Duration,
+    latencies: Option<Histogram<u64>>,
+}
+
+impl Figure {
+    /// A rate with the latency of each answer, in microseconds.
+    pub(super) fn timed(elapsed: Duration, latencies: Histogram<u64>) -> Self {
+        Self { count: latencies.len(), elapsed, latencies: Some(latencies) }
+    }
+
+    /// `count` in `elapsed`, with the latency of each commit or step.
+    pub(super) fn stepped(count: u64, elapsed: Duration, latencies: Histogram<u64>) -> Self {
+        Self { count, elapsed, latencies: Some(latencies) }
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+        let count = self.count as f64;
+        count / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    fn json(&self) -> Value {
+        let mut line = Map::new();
+        line.insert("per_s".to_owned(), json!(self.per_second().round()));
+        if let Some(latencies) = &self.latencies {
+            line.insert("p50_us".to_owned(), json!(latencies.value_at_quantile(0.5)));
+            line.insert("p99_us".to_owned(), json!(latencies.value_at_quantile(0.99)));
+            line.insert("max_us".to_owned(), json!(latencies.max()));
+        }
+        Value::Object(line)
+    }
+}
+
+/// All lines of a run.
+pub(super) struct Report {
+    json: bool,
+    lines: Vec<(&'static str, Figure)>,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json, lines: Vec::new() }
+    }
+
+    /// Adds a line, and tells a person waiting that it is done.
+    pub(super) fn add(&mut self, name: &'static str, figure: Figure) {
+        if !self.json {
+            output::progress(&format!("{name}: {:.0} per second", figure.per_second()));
+        }
+        self.lines.push((name, figure));
+    }
+
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        if self.json {
+            let lines = self.lines.iter().map(|(name, figure)| ((*name).to_owned(), figure.json()));
+            return output::print_json(&Value::Object(lines.collect()));
+        }
+        let of = |name: &str| self.lines.iter().find(|(n, _)| *n == name).map(|(_, f)| f);
+        let reference = of("ceiling").or(of("ledger_100k_known")).map(Figure::per_second);
+        let rows = self.lines.iter().map(|(name, figure)| {
+            let latency = |pick: &dyn Fn(&Histogram<u64>) -> u64| {
+                figure.latencies.as_ref().map(|h| pick(h).to_string()).unwrap_or_default()
+            };
+            vec![
+                (*name).to_owned(),
+                format!("{:.0}", figure.per_second()),
+                reference
+                    .map(|all| format!("{:.2}", figure.per_second() / all))
+                    .unwrap_or_default(),
+                latency(&|h| h.value_at_quantile(0.5)),
+                latency(&|h| h.value_at_quantile(0.99)),
+                latency(&|h| h.max()),
+            ]
+        });
+        output::print(&output::table(
+            &["what", "per second", "ratio", "p50 us", "p99 us", "max us"],
+            rows,
+        ))
+    }
+}

@@ -1,0 +1,82 @@
+//! The events the bench sends: a heartbeat as a real plugin sends it, about 900 bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the numbers of events come from.
+#[derive(Clone)]
+pub(super) struct Samples {
+    next: Arc<AtomicU64>,
+    kind: Kind,
+    left: Option<Arc<AtomicU64>>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Numbers nobody has used.
+    Fresh { from: u64 },
+    /// Numbers that were sent before, over and over.
+    Known { from: u64, count: u64 },
+    /// Three fresh ones, then a known one.
+    Mixed { known_from: u64, count: u64, fresh_from: u64 },
+}
+
+impl Samples {
+    pub(super) fn fresh(from: u64) -> Self {
+        Self::of(Kind::Fresh { from })
+    }
+
+    pub(super) fn known(from: u64, count: u64) -> Self {
+        Self::of(Kind::Known { from, count })
+    }
+
+    pub(super) fn mixed(known_from: u64, count: u64, fresh_from: u64) -> Self {
+        Self::of(Kind::Mixed { known_from, count, fresh_from })
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { next: Arc::default(), kind, left: None }
+    }
+
+    /// The same, ending after `count`.
+    pub(super) fn at_most(self, count: u64) -> Self {
+        Self { left: Some(Arc::new(AtomicU64::new(count))), ..self }
+    }
+
+    /// The number of the next event, shared by all connections; `None` when there are no more.
+    pub(super) fn next(&self) -> Option<u64> {
+        if let Some(left) = &self.left {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .ok()?;
+        }
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        Some(match self.kind {
+            Kind::Fresh { from } => from + index,
+            Kind::Known { from, count } => from + index % count,
+            Kind::Mixed { known_from, count, .. } if index % 4 == 3 => known_from + index % count,
+            Kind::Mixed { fresh_from, .. } => fresh_from + index,
+        })
+    }
+}
+
+/// The body of event number `number`.
+pub(super) fn body(number: u64) -> String {
+    let sequence = 1_739_980_000_001 + number;
+    let context = r#"{"server":{"login":"bench","title_id":"SMStormElite@nadeolabs","name":"bench","game_mode":"Elite","current_map":{"uid":"k7xbzkTlv0wYRdkdXl2Jr2lq8Ud","name":"Stadium","file":"stadium.Map.Gbx","environment":"Storm"}},"players":{"active":6,"total":8,"spectators":2}}"#;
+    format!(
+        concat!(
+            r#"{{"envelope":{{"event_name":"pixel_control.connectivity.plugin_heartbeat","#,
+            r#""schema_version":"2026-02-19.1","#,
+            r#""event_id":"pc-evt-connectivity-plugin_heartbeat-{sequence}","#,
+            r#""event_category":"connectivity","source_callback":"plugin_heartbeat","#,
+            r#""source_sequence":{sequence},"source_time":1739980000,"#,
+            r#""idempotency_key":"pc-idem-{number:040x}","#,
+            r#""payload":{{"type":"plugin_heartbeat","queue_depth":0,"context":{context},"timestamp":1739980000}},"#,
+            r#""metadata":{{"plugin_version":"1.0.0","schema_version":"2026-02-19.1","mode_family":"multi-mode","signal_kind":"connectivity","context":{context}}}}},"#,
+            r#""transport":{{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}}}"#,
+        ),
+        sequence = sequence,
+        number = number,
+        context = context,
+    )
+}

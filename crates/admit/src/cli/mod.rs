@@ -1,0 +1,112 @@
+//! The command line: what can be typed, and who does it.
+
+mod config;
+mod quarantine;
+mod receipts;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::bench;
+use crate::config::{CONFIG_FILE, Config, Flags, load, parse_listen};
+use crate::output::Failure;
+use crate::serve;
+
+/// The front door for events: every event is let in exactly once, nothing is said to be in before
+/// the disk says so, and every decision leaves a receipt.
+#[derive(Debug, Parser)]
+#[command(name = "admit", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  admit serve                        a gate on 127.0.0.1:8080, data in ./admit-data
+  admit receipts list --limit 5      what was decided
+  admit quarantine list --json       what could not be admitted, for a program
+  admit config show > admit.toml     the reference config, ready to change
+
+Exit codes: 0 done, 1 something failed, 2 the command line or the config is wrong, 74 the ledger's
+disk did not confirm a sync (the gate stopped itself; check the disk, then start it again).")]
+pub(crate) struct Cli {
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true, display_order = 100)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Open the doors
+    #[command(after_help = "\
+Examples:
+  admit serve
+  admit serve --data /var/lib/admit --listen 127.0.0.1:9000
+  admit serve --config /etc/admit.toml
+  ADMIT_LOG__LEVEL=debug admit serve
+
+SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
+    Serve {
+        #[command(flatten)]
+        place: Place,
+        /// Where to listen, IP:PORT; port 0 takes any free one [default: 127.0.0.1:8080]
+        #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+        listen: Option<SocketAddr>,
+    },
+    /// Look at what was decided, also while the gate runs
+    #[command(subcommand)]
+    Receipts(receipts::Command),
+    /// Look at what was kept but not applied: refusals and conflicts
+    #[command(subcommand)]
+    Quarantine(quarantine::Command),
+    /// Measure how fast this machine admits events durably
+    #[command(after_help = "\
+Examples:
+  admit bench
+  admit bench --seconds 20 --json
+  admit bench --known 10000000 --dir /var/lib
+
+Compare ratios within one run only: disks and neighbours change from run to run.")]
+    Bench(bench::Bench),
+    /// Print or check configs
+    #[command(subcommand)]
+    Config(config::Command),
+}
+
+/// Which gate's folder and config a command is about.
+#[derive(Debug, Args)]
+struct Place {
+    /// The config file [env: ADMIT_CONFIG] [default: none, what `admit config show` prints]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data folder [default: ./admit-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Place {
+    /// The config that this command line and the environment lead to, and where paths in it start.
+    fn load(self, listen: Option<SocketAddr>) -> Result<(Config, PathBuf), Failure> {
+        let by_variable = std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty());
+        let config = self.config.or(by_variable.map(PathBuf::from));
+        let flags = Flags { config, data: self.data, listen };
+        let config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
+        Ok((config, flags.base()))
+    }
+}
+
+/// Does what was typed.
+pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
+    let json = cli.json;
+    match cli.command {
+        Command::Serve { place, listen } => {
+            let (config, base) = place.load(listen)?;
+            serve::run(&config, &base, json)
+        }
+        Command::Receipts(command) => receipts::run(command, json),
+        Command::Quarantine(command) => quarantine::run(command, json),
+        Command::Bench(command) => bench::run(&command, json),
+        Command::Config(command) => config::run(command, json),
+    }
+}

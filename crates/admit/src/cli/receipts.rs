@@ -1,0 +1,254 @@
+//! `admit receipts`: one receipt, or many in ledger order, read beside the running gate.
+
+use std::error::Error as _;
+use std::io;
+
+use admit_core::json::{self, Object, Value};
+use admit_core::{Fault, Receipt, ReceiptId, Seq};
+use admit_gate::receipt::object;
+use admit_ledger::sqlite::{OpenError, SqliteReader};
+use admit_ledger::{Filter, Reader as _};
+use clap::{Args, Subcommand, ValueEnum};
+use tokio::runtime::{Builder, Runtime};
+
+use super::Place;
+use crate::config::{Config, check_ledger};
+use crate::output::{Failure, print, print_bytes, printable, table};
+
+/// Most receipts of one answer; more are a matter of asking again with `--after`.
+const ROWS_MAX: u16 = 1_000;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Print one receipt
+    #[command(after_help = "\
+Examples:
+  admit receipts get rcp-5e1f09ab-42
+  admit receipts get rcp-5e1f09ab-42 --json
+  admit receipts get rcp-5e1f09ab-42 --body > event.json")]
+    Get {
+        /// The receipt id, such as rcp-5e1f09ab-42
+        id: ReceiptId,
+        /// Print the raw body instead, byte for byte as it was received
+        #[arg(long)]
+        body: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List receipts in ledger order, oldest first
+    #[command(after_help = "\
+Examples:
+  admit receipts list
+  admit receipts list --verdict conflict --verdict refused
+  admit receipts list --principal arena-1 --after rcp-5e1f09ab-42 --json")]
+    List {
+        /// Only this verdict; may be given several times
+        #[arg(long, value_name = "VERDICT")]
+        verdict: Vec<VerdictWord>,
+        #[command(flatten)]
+        page: Page,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// Which part of the ledger to list.
+#[derive(Debug, Args)]
+pub(super) struct Page {
+    /// Only what came in at this door, such as pixel-control
+    #[arg(long)]
+    door: Option<String>,
+    /// Only what this principal sent
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+    /// Only what came after this receipt
+    #[arg(long, value_name = "ID")]
+    after: Option<ReceiptId>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(ROWS_MAX)))]
+    limit: u16,
+}
+
+/// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum VerdictWord {
+    Fresh,
+    Revision,
+    Conflict,
+    Refused,
+}
+
+impl VerdictWord {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Revision => "revision",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
+    match command {
+        Command::Get { id, body, place } => get(place, id, body, json),
+        Command::List { verdict, page, place } => {
+            let verdicts = verdict.iter().map(|verdict| verdict.word().to_owned()).collect();
+            list("receipts", place, page, verdicts, json)
+        }
+    }
+}
+
+fn get(place: Place, id: ReceiptId, body: bool, json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open(place)?;
+    check_tag(&ledger, id)?;
+    if body {
+        let body = runtime.block_on(ledger.body(id.seq)).map_err(|fault| unreadable(&fault))?;
+        let missing = || Failure::runtime(format!("no body is kept under {id}"));
+        return print_bytes(&body.ok_or_else(missing)?);
+    }
+    let receipt = runtime.block_on(ledger.receipt(id.seq)).map_err(|fault| unreadable(&fault))?;
+    let missing = || Failure::runtime(format!("there is no receipt {id} in this ledger"));
+    let receipt = receipt.ok_or_else(missing)?;
+    if json { print_object(&object(&receipt)) } else { print(&for_people(&receipt)) }
+}
+
+/// Lists a page of the ledger under `name`; also what `admit quarantine list` does.
+pub(super) fn list(
+    name: &'static str,
+    place: Place,
+    page: Page,
+    verdicts: Vec<String>,
+    json: bool,
+) -> Result<(), Failure> {
+    let (ledger, runtime) = open(place)?;
+    if let Some(after) = page.after {
+        check_tag(&ledger, after)?;
+    }
+    let rows_max = usize::from(page.limit);
+    let filter = Filter {
+        door: page.door,
+        principal: page.principal,
+        verdicts,
+        after: page.after.map_or(Seq(0), |id| id.seq),
+        rows_max,
+    };
+    let receipts = runtime.block_on(ledger.list(filter)).map_err(|fault| unreadable(&fault))?;
+    let next = receipts.last().filter(|_| receipts.len() >= rows_max).map(|last| last.id);
+    if json {
+        let listed: Value<'_> = receipts.iter().map(object).collect();
+        let next = Value::from(next.map(|id| id.to_string()));
+        return print_object(&Object::from_iter([(name, listed), ("next", next)]));
+    }
+    if receipts.is_empty() {
+        return print("nothing found\n");
+    }
+    print(&table(COLUMNS, receipts.iter().map(row)))?;
+    match next {
+        Some(id) => print(&format!("\nthere may be more: --after {id}\n")),
+        None => Ok(()),
+    }
+}
+
+const COLUMNS: &[&str] =
+    &["receipt", "received", "verdict", "door", "principal", "copies", "reason"];
+
+fn row(receipt: &Receipt) -> Vec<String> {
+    vec![
+        receipt.id.to_string(),
+        receipt.received_at.to_string(),
+        receipt.verdict.to_owned(),
+        receipt.door.to_string(),
+        receipt.principal.to_string(),
+        receipt.duplicate_count.to_string(),
+        reason(receipt).unwrap_or_default(),
+    ]
+}
+
+fn reason(receipt: &Receipt) -> Option<String> {
+    receipt.reason.as_ref().map(|(code, message)| format!("{}: {message}", code.as_str()))
+}
+
+/// One line a member, then the contract's facts.
+fn for_people(receipt: &Receipt) -> String {
+    let mut lines = vec![
+        ("receipt", receipt.id.to_string()),
+        ("verdict", receipt.verdict.to_owned()),
+        ("reason", reason(receipt).unwrap_or_default()),
+        ("first", receipt.first.map(|first| first.to_string()).unwrap_or_default()),
+        ("door", receipt.door.to_string()),
+        ("principal", receipt.principal.to_string()),
+        ("received", receipt.received_at.to_string()),
+        ("last seen", receipt.last_seen_at.to_string()),
+        ("copies", receipt.duplicate_count.to_string()),
+        ("last attempt", receipt.last_attempt.map(|n| n.to_string()).unwrap_or_default()),
+        ("key", receipt.key.map(|key| key.to_string()).unwrap_or_default()),
+        ("digest", receipt.digest.to_string()),
+    ];
+    lines.retain(|(_, value)| !value.is_empty());
+    let mut text: String =
+        lines.iter().map(|(name, value)| format!("{name:<14}{}\n", printable(value))).collect();
+    if let Some(Value::Object(facts)) = object(receipt).get("facts") {
+        text.push_str("facts\n");
+        for (name, value) in facts.iter().filter(|(_, value)| !value.is_null()) {
+            let shown = value.as_str().map_or_else(|| written(value), printable);
+            text.push_str(&format!("  {}: {shown}\n", printable(name)));
+        }
+    }
+    text
+}
+
+fn written(value: &Value<'_>) -> String {
+    let mut bytes = Vec::new();
+    json::write(value, &mut bytes);
+    printable(&String::from_utf8_lossy(&bytes))
+}
+
+fn print_object(object: &Object<'_>) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    json::write_object(object, &mut bytes);
+    bytes.push(b'\n');
+    print_bytes(&bytes)
+}
+
+/// Opens the ledger for questions, and a runtime to ask them on.
+fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
+    let (config, _) = place.load(None)?;
+    check_ledger(&config).map_err(Failure::usage)?;
+    let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(&config, &error))?;
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    Ok((ledger, runtime))
+}
+
+fn cannot_open(config: &Config, error: &OpenError) -> Failure {
+    if let OpenError::Folder { source, .. } = error
+        && source.kind() == io::ErrorKind::NotFound
+    {
+        let data = config.data.display();
+        return Failure::runtime(format!(
+            "there is no ledger in {data}\n  name the gate's folder with --data, or its config \
+             with --config"
+        ));
+    }
+    Failure::runtime(error)
+}
+
+/// An id of another ledger would name the wrong receipt.
+fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Failure> {
+    let own = ledger.tag();
+    if id.ledger == own {
+        return Ok(());
+    }
+    Err(Failure::runtime(format!(
+        "{id} is a receipt of another ledger; ids of this one start with rcp-{own:08x}-"
+    )))
+}
+
+fn unreadable(fault: &Fault) -> Failure {
+    let cause = fault.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure::runtime(format!("{fault}{cause}"))
+}

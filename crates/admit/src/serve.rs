@@ -1,0 +1,209 @@
+//! `admit serve`: the one place where parts are put together, and how a gate ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_core::{Clock as _, Door, Fault};
+use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
+use admit_ledger::Ledger;
+use admit_ledger::sqlite::{Options, SqliteLedger};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, check};
+use crate::output::{self, Failure};
+use crate::{logs, welcome};
+
+/// Connections the system keeps for us while we are busy accepting others.
+const BACKLOG: u32 = 1024;
+
+/// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
+/// of their events is unknown.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs a gate until it is told to stop.
+pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
+    let principals = check(config, base).map_err(Failure::usage)?;
+    logs::start(&config.log)?;
+    // The port is taken first and opened last: a wrong address is reported at once, and nobody can
+    // connect before the ledger has recovered.
+    let socket = bind(config.listen)?;
+    let options = Options::new(&config.data, SystemClock.now());
+    let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
+    let gate = Arc::new(assemble(config, principals, ledger.clone())?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(async {
+        // Whoever reads the first words may send a signal at once.
+        let stop = StopSignals::new()?;
+        let listener =
+            socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
+        welcome::say(config, address_of(&listener)?, json)?;
+        until_stopped(listener, gate, &*ledger, stop).await
+    })?;
+    match ended {
+        Ended::Drained(Drained { unfinished: 0 }) => {
+            drop(runtime);
+            drop(ledger);
+            tracing::info!("stopped");
+            Ok(())
+        }
+        // Closing would wait for whatever hangs, perhaps for ever. The ledger needs no closing.
+        Ended::Drained(Drained { unfinished }) => {
+            tracing::warn!(unfinished, "stopped before everything was answered");
+            std::process::exit(0)
+        }
+        // Nothing may be closed in good order: that would write to a disk that is not trusted.
+        Ended::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
+    }
+}
+
+/// Puts the parts together.
+fn assemble(
+    config: &Config,
+    principals: Principals,
+    ledger: Arc<dyn Ledger>,
+) -> Result<Gate, Failure> {
+    let mut doors = Vec::new();
+    let pixel = &config.doors.pixel_control;
+    if pixel.enabled {
+        let settings =
+            Settings { schema: pixel.schema, json_depth_max: config.limits.json_depth_max };
+        let header = pixel.api_key_header.parse();
+        doors.push(DoorMount {
+            door: Door::new("pixel-control"),
+            path: pixel.path.clone(),
+            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+            contract: Arc::new(PixelControl::new(settings)),
+        });
+    }
+    let limits = config.limits.clone();
+    let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
+    Gate::new(parts).map_err(Failure::usage)
+}
+
+/// How a gate ended.
+enum Ended {
+    /// It was told to, and finished what it had accepted.
+    Drained(Drained),
+    /// The ledger can no longer be trusted.
+    LedgerStopped(Fault),
+}
+
+async fn until_stopped(
+    listener: TcpListener,
+    gate: Arc<Gate>,
+    ledger: &dyn Ledger,
+    mut stop: StopSignals,
+) -> Result<Ended, Failure> {
+    let shutdown = CancellationToken::new();
+    let serving = admit_gate::serve(listener, gate, shutdown.clone());
+    tokio::pin!(serving);
+    let must_stop = ledger.must_stop();
+    tokio::pin!(must_stop);
+    let signal = tokio::select! {
+        ended = &mut serving => return drained(ended),
+        signal = stop.next() => signal,
+        fault = &mut must_stop => {
+            tracing::error!(%fault, "the ledger has stopped");
+            shutdown.cancel();
+            // Whether they all heard it or not, the process ends.
+            drop(tokio::time::timeout(LAST_WORDS, serving).await);
+            return Ok(Ended::LedgerStopped(fault));
+        }
+    };
+    tracing::info!(signal, "stopping, once more stops at once");
+    shutdown.cancel();
+    tokio::select! {
+        ended = &mut serving => drained(ended),
+        fault = &mut must_stop => Ok(Ended::LedgerStopped(fault)),
+        _ = stop.next() => {
+            let message = "stopped at once; whatever was acknowledged is in the ledger";
+            output::exit_at_once(&Failure::runtime(message))
+        }
+    }
+}
+
+fn drained(ended: Result<Drained, ServeError>) -> Result<Ended, Failure> {
+    ended.map(Ended::Drained).map_err(Failure::runtime)
+}
+
+/// The signals that end a gate in good order.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(Failure::runtime);
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Takes the address without listening yet.
+fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // Without it a restarted gate would have to wait for the system to forget old connections.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bound().map_err(|error: io::Error| cannot_listen(address, &error))
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::runtime(format!("cannot listen: {error}")))
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    let known = [
+        (
+            AddrInUse,
+            "another program listens there\n  \
+             stop it, or choose another port with --listen (port 0 takes any free one)",
+        ),
+        (
+            PermissionDenied,
+            "this user may not use that port\n  \
+             ports below 1024 belong to root; choose a higher one with --listen",
+        ),
+        (
+            AddrNotAvailable,
+            "this machine has no such address\n  \
+             choose one of this machine's own addresses with --listen",
+        ),
+    ];
+    let why = match known.iter().find(|(kind, _)| *kind == error.kind()) {
+        Some((_, why)) => (*why).to_owned(),
+        None => error.to_string(),
+    };
+    Failure::runtime(format!("cannot listen on {address}: {why}"))
+}
+
+fn ledger_stopped(fault: &Fault) -> Failure {
+    let cause = fault.source.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure::ledger_stopped(format!(
+        "the ledger has stopped: {fault}{cause}\n  what the disk holds is only known after a \
+         restart: check the disk, then start the gate again"
+    ))
+}

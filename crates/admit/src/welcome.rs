@@ -1,0 +1,132 @@
+//! The first words of a gate: where it is, which doors it has, and something to try.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use serde_json::json;
+
+use crate::config::{Config, LogFormat};
+use crate::output::{Failure, print};
+
+/// An event that the `pixel-control` door admits, for people who want to see something happen.
+const SAMPLE: &str = r#"{"envelope":{"event_name":"pixel_control.lifecycle.maniaplanet_beginmatch","schema_version":"2026-02-19.1","event_id":"pc-evt-lifecycle-maniaplanet_beginmatch-1739980000001","event_category":"lifecycle","source_callback":"ManiaPlanet.BeginMatch","source_sequence":1739980000001,"source_time":1739980000,"idempotency_key":"pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65","payload":{},"metadata":{}},"transport":{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}"#;
+
+/// Says that the gate is open: to people, to the program that started it, or to the log only.
+pub(crate) fn say(config: &Config, address: SocketAddr, json: bool) -> Result<(), Failure> {
+    let data = config.data.display();
+    if json {
+        print(&for_programs(config, address))?;
+    } else if config.log.format == LogFormat::Text {
+        print(&for_people(config, address))?;
+    }
+    tracing::info!(listen = %address, %data, version = env!("CARGO_PKG_VERSION"), "open");
+    Ok(())
+}
+
+/// One line, so that a script can read it and go on.
+fn for_programs(config: &Config, address: SocketAddr) -> String {
+    let doors: Vec<_> = doors(config)
+        .map(|(door, path)| json!({ "door": door, "method": "POST", "path": path }))
+        .collect();
+    let open = json!({ "listen": address, "data": config.data, "doors": doors });
+    format!("{open}\n")
+}
+
+fn for_people(config: &Config, address: SocketAddr) -> String {
+    let base = format!("http://{}", reachable(address));
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text =
+        format!("admit {version} is open on {base}, data in {}\n\n", config.data.display());
+    for (door, path) in doors(config) {
+        text.push_str(&format!("  {door:<14}  POST {base}{path}\n"));
+    }
+    if doors(config).next().is_none() {
+        text.push_str("  no door is enabled, so nothing can come in\n");
+    }
+    if config.doors.pixel_control.enabled {
+        let url = quoted(&format!("{base}{}", config.doors.pixel_control.path));
+        let key =
+            if config.principals.is_empty() { "" } else { " -H \"Authorization: Bearer $KEY\"" };
+        text.push_str(&format!(
+            "\ntry it, twice:\n\n  curl -sS {url} -H 'Content-Type: application/json'{key} -d '{SAMPLE}'\n"
+        ));
+    }
+    text.push_str("\nCtrl-C stops the gate; what it has accepted is finished first\n\n");
+    text
+}
+
+fn doors(config: &Config) -> impl Iterator<Item = (&'static str, &str)> {
+    let pixel = &config.doors.pixel_control;
+    [(pixel.enabled, "pixel-control", pixel.path.as_str())]
+        .into_iter()
+        .filter(|(enabled, _, _)| *enabled)
+        .map(|(_, door, path)| (door, path))
+}
+
+/// An address to type: nobody can connect to "all addresses".
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    if text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 8080))
+    }
+
+    #[test]
+    fn the_first_words_name_the_doors_and_something_to_try() {
+        let words = for_people(&Config::default(), address());
+        let words = words.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        insta::assert_snapshot!(words, @r#"
+        admit VERSION is open on http://127.0.0.1:8080, data in ./admit-data
+
+          pixel-control   POST http://127.0.0.1:8080/plugin/events
+
+        try it, twice:
+
+          curl -sS http://127.0.0.1:8080/plugin/events -H 'Content-Type: application/json' -d '{"envelope":{"event_name":"pixel_control.lifecycle.maniaplanet_beginmatch","schema_version":"2026-02-19.1","event_id":"pc-evt-lifecycle-maniaplanet_beginmatch-1739980000001","event_category":"lifecycle","source_callback":"ManiaPlanet.BeginMatch","source_sequence":1739980000001,"source_time":1739980000,"idempotency_key":"pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65","payload":{},"metadata":{}},"transport":{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}'
+
+        Ctrl-C stops the gate; what it has accepted is finished first
+        "#);
+    }
+
+    #[test]
+    fn a_program_reads_one_line_of_json() {
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"}],"listen":"127.0.0.1:8080"}"#);
+    }
+
+    #[test]
+    fn a_gate_with_principals_asks_for_a_key_and_shows_none() {
+        let config: Config =
+            toml::from_str("[[principals]]\nname = \"a\"\nkeys = [\"hush\"]\n").unwrap();
+        let words = for_people(&config, SocketAddr::from(([0, 0, 0, 0], 8080)));
+        assert!(words.contains("Bearer $KEY"), "{words}");
+        assert!(words.contains("http://127.0.0.1:8080/"), "{words}");
+        assert!(!words.contains("hush"), "{words}");
+    }
+
+    #[test]
+    fn no_path_can_break_out_of_the_curl_line() {
+        assert_eq!(
+            quoted("http://127.0.0.1:8080/plugin/events"),
+            "http://127.0.0.1:8080/plugin/events"
+        );
+        assert_eq!(quoted("http://[::1]:1/$(x)'y"), r"'http://[::1]:1/$(x)'\''y'");
+    }
+}

@@ -1,0 +1,213 @@
+//! What people read first. A change of these texts is a change that users see.
+
+use crate::world::World;
+
+fn help(arguments: &[&str]) -> String {
+    let mut arguments = arguments.to_vec();
+    arguments.push("--help");
+    let said = World::new().run(&arguments);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    said.out
+}
+
+#[test]
+fn the_help_says_what_it_is_and_how_to_start() {
+    insta::assert_snapshot!(help(&[]), @r"
+    The front door for events: every event is let in exactly once, nothing is said to be in before the
+    disk says so, and every decision leaves a receipt
+
+    Usage: admit [OPTIONS] <COMMAND>
+
+    Commands:
+      serve       Open the doors
+      receipts    Look at what was decided, also while the gate runs
+      quarantine  Look at what was kept but not applied: refusals and conflicts
+      bench       Measure how fast this machine admits events durably
+      config      Print or check configs
+      help        Print this message or the help of the given subcommand(s)
+
+    Options:
+          --json     Print JSON for programs instead of text for people
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Examples:
+      admit serve                        a gate on 127.0.0.1:8080, data in ./admit-data
+      admit receipts list --limit 5      what was decided
+      admit quarantine list --json       what could not be admitted, for a program
+      admit config show > admit.toml     the reference config, ready to change
+
+    Exit codes: 0 done, 1 something failed, 2 the command line or the config is wrong, 74 the ledger's
+    disk did not confirm a sync (the gate stopped itself; check the disk, then start it again).
+    ");
+}
+
+#[test]
+fn serve_explains_itself_with_examples() {
+    insta::assert_snapshot!(help(&["serve"]), @r"
+    Open the doors
+
+    Usage: admit serve [OPTIONS]
+
+    Options:
+          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
+                           prints]
+          --data <DIR>     The data folder [default: ./admit-data]
+          --listen <ADDR>  Where to listen, IP:PORT; port 0 takes any free one [default: 127.0.0.1:8080]
+          --json           Print JSON for programs instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      admit serve
+      admit serve --data /var/lib/admit --listen 127.0.0.1:9000
+      admit serve --config /etc/admit.toml
+      ADMIT_LOG__LEVEL=debug admit serve
+
+    SIGTERM or Ctrl-C finishes what was accepted and exits with 0.
+    ");
+}
+
+#[test]
+fn receipts_explain_themselves_with_examples() {
+    insta::assert_snapshot!(help(&["receipts"]), @r"
+    Look at what was decided, also while the gate runs
+
+    Usage: admit receipts [OPTIONS] <COMMAND>
+
+    Commands:
+      get   Print one receipt
+      list  List receipts in ledger order, oldest first
+      help  Print this message or the help of the given subcommand(s)
+
+    Options:
+          --json  Print JSON for programs instead of text for people
+      -h, --help  Print help
+    ");
+    insta::assert_snapshot!(help(&["receipts", "get"]), @r"
+    Print one receipt
+
+    Usage: admit receipts get [OPTIONS] <ID>
+
+    Arguments:
+      <ID>  The receipt id, such as rcp-5e1f09ab-42
+
+    Options:
+          --body           Print the raw body instead, byte for byte as it was received
+          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
+                           prints]
+          --data <DIR>     The data folder [default: ./admit-data]
+          --json           Print JSON for programs instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      admit receipts get rcp-5e1f09ab-42
+      admit receipts get rcp-5e1f09ab-42 --json
+      admit receipts get rcp-5e1f09ab-42 --body > event.json
+    ");
+    insta::assert_snapshot!(help(&["receipts", "list"]), @r"
+    List receipts in ledger order, oldest first
+
+    Usage: admit receipts list [OPTIONS]
+
+    Options:
+          --verdict <VERDICT>  Only this verdict; may be given several times [possible values: fresh,
+                               revision, conflict, refused]
+          --door <DOOR>        Only what came in at this door, such as pixel-control
+          --principal <NAME>   Only what this principal sent
+          --after <ID>         Only what came after this receipt
+          --limit <N>          At most so many [default: 50]
+          --config <FILE>      The config file [env: ADMIT_CONFIG] [default: none, what `admit config
+                               show` prints]
+          --data <DIR>         The data folder [default: ./admit-data]
+          --json               Print JSON for programs instead of text for people
+      -h, --help               Print help
+
+    Examples:
+      admit receipts list
+      admit receipts list --verdict conflict --verdict refused
+      admit receipts list --principal arena-1 --after rcp-5e1f09ab-42 --json
+    ");
+}
+
+#[test]
+fn the_quarantine_explains_itself_with_examples() {
+    insta::assert_snapshot!(help(&["quarantine", "list"]), @r"
+    List refusals and conflicts in ledger order
+
+    Usage: admit quarantine list [OPTIONS]
+
+    Options:
+          --door <DOOR>       Only what came in at this door, such as pixel-control
+          --principal <NAME>  Only what this principal sent
+          --after <ID>        Only what came after this receipt
+          --limit <N>         At most so many [default: 50]
+          --config <FILE>     The config file [env: ADMIT_CONFIG] [default: none, what `admit config
+                              show` prints]
+          --data <DIR>        The data folder [default: ./admit-data]
+          --json              Print JSON for programs instead of text for people
+      -h, --help              Print help
+
+    Examples:
+      admit quarantine list
+      admit quarantine list --door pixel-control --limit 5
+      admit receipts get rcp-5e1f09ab-42 --body     the body of one of them, byte for byte
+    ");
+}
+
+#[test]
+fn configs_explain_themselves_with_examples() {
+    insta::assert_snapshot!(help(&["config", "show"]), @r"
+    Print the reference config, or with --effective what a gate started here would use
+
+    Usage: admit config show [OPTIONS]
+
+    Options:
+          --effective      File, environment and flags put together, without comments
+          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
+                           prints]
+          --data <DIR>     The data folder [default: ./admit-data]
+          --json           Print JSON for programs instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      admit config show > admit.toml
+      ADMIT_LOG__LEVEL=debug admit config show --effective --config admit.toml
+
+    Keys of principals are never shown.
+    ");
+    insta::assert_snapshot!(help(&["config", "check"]), @r"
+    Check a config file alone, without the environment
+
+    Usage: admit config check [OPTIONS] <FILE>
+
+    Arguments:
+      <FILE>  The config file
+
+    Options:
+          --json  Print JSON for programs instead of text for people
+      -h, --help  Print help
+
+    Example:
+      admit config check admit.toml && systemctl restart admit
+    ");
+}
+
+#[test]
+fn no_arguments_are_answered_with_the_help() {
+    let said = World::new().run(&[]);
+    assert_eq!(said.code, Some(2));
+    assert_eq!(said.err, help(&[]));
+}
+
+#[test]
+fn a_misspelt_command_is_answered_with_the_nearest_one() {
+    let said = World::new().run(&["sevre"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("'serve'"), "{}", said.err);
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let said = World::new().run(&["--version"]);
+    assert_eq!(said.out, format!("admit {}\n", env!("CARGO_PKG_VERSION")));
+}

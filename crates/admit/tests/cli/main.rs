@@ -1,0 +1,7 @@
+//! The command line as its users meet it: the real binary, its texts and its exit codes.
+
+mod config;
+mod help;
+mod receipts;
+mod serve;
+mod world;

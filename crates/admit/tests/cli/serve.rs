@@ -1,0 +1,153 @@
+//! A gate from its first words to its last.
+
+use std::net::TcpListener;
+
+use crate::world::{SAMPLE, World};
+
+#[test]
+fn a_gate_says_where_it_is_and_admits_once() {
+    let world = World::new();
+    let gate = world.serve(&[]);
+    assert_eq!(gate.first["doors"][0]["path"], "/plugin/events");
+    for disposition in ["processed", "duplicate", "duplicate"] {
+        let (status, body) = gate.post("/plugin/events", "", SAMPLE);
+        assert_eq!(status, 200);
+        assert!(body.contains(&format!(r#""disposition":"{disposition}""#)), "{body}");
+    }
+}
+
+#[test]
+fn the_example_of_the_readme_is_answered_as_the_readme_says() {
+    let readme = include_str!("../../../../README.md");
+    let (_, rest) = readme.split_once(" -d '").expect("a curl line");
+    let (body, rest) = rest.split_once('\'').expect("its end");
+    let (_, rest) = rest.split_once("```json\n").expect("an answer");
+    let (promised, _) = rest.split_once("\n```").expect("its end");
+    let gate = World::new();
+    let gate = gate.serve(&[]);
+    let (_, answered) = gate.post("/plugin/events", "", body);
+    let without_time = |text: &str| {
+        let mut answer: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        let at = answer["ack"]["received_at"].take();
+        assert_eq!(at.as_str().map(str::len), Some("2026-02-19T18:14:02Z".len()));
+        answer
+    };
+    assert_eq!(without_time(&answered), without_time(promised));
+}
+
+#[test]
+fn a_gate_that_is_told_to_stop_finishes_and_exits_with_zero() {
+    for signal in ["TERM", "INT"] {
+        let world = World::new();
+        let mut gate = world.serve(&[]);
+        gate.post("/plugin/events", "", SAMPLE);
+        gate.signal(signal);
+        let log = gate.log();
+        assert_eq!(gate.wait().code(), Some(0), "{log}");
+        assert!(log.contains(&format!("SIG{signal}")), "{log}");
+    }
+}
+
+#[test]
+fn what_was_admitted_is_known_after_a_restart() {
+    let world = World::new();
+    let mut gate = world.serve(&[]);
+    gate.post("/plugin/events", "", SAMPLE);
+    gate.signal("KILL");
+    gate.wait();
+    let (_, body) = world.serve(&[]).post("/plugin/events", "", SAMPLE);
+    assert!(body.contains(r#""disposition":"duplicate""#), "{body}");
+}
+
+#[test]
+fn a_second_gate_on_the_folder_is_refused_and_told_who_is_there() {
+    let world = World::new();
+    let first = world.serve(&[]);
+    let said = world.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(said.code, Some(1));
+    let shown = said.err.replace(&first.pid().to_string(), "PID");
+    insta::assert_snapshot!(shown, @r"
+    admit: another gate (process PID) already serves ./admit-data
+      stop it first, or give this one its own folder with --data
+    ");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let world = World::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let said = world.run(&["serve", "--listen", &address]);
+    assert_eq!(said.code, Some(1));
+    insta::assert_snapshot!(said.err.replace(&address, "ADDRESS"), @r"
+    admit: cannot listen on ADDRESS: another program listens there
+      stop it, or choose another port with --listen (port 0 takes any free one)
+    ");
+    assert!(!world.path().join("admit-data").exists(), "nothing was touched");
+}
+
+#[test]
+fn an_address_of_another_machine_is_named() {
+    let world = World::new();
+    world.write("my.toml", "[[principals]]\nname = \"a\"\nkeys = [\"k\"]\n");
+    // 192.0.2.0/24 is for documentation; no machine has it.
+    let said = world.run(&["serve", "--config", "my.toml", "--listen", "192.0.2.1:8080"]);
+    assert_eq!(said.code, Some(1));
+    insta::assert_snapshot!(said.err, @r"
+    admit: cannot listen on 192.0.2.1:8080: this machine has no such address
+      choose one of this machine's own addresses with --listen
+    ");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_named() {
+    let world = World::new();
+    world.write("file", "");
+    let said = world.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file/below"]);
+    assert_eq!(said.code, Some(1));
+    insta::assert_snapshot!(said.err, @r"
+    admit: cannot use file/below: Not a directory (os error 20)
+      check that the folder exists on a writable disk and that this user owns it
+    ");
+}
+
+#[test]
+fn logs_are_lines_of_json_when_a_machine_reads_them() {
+    let world = World::new();
+    world.write("my.toml", "[log]\nformat = \"json\"\n");
+    let mut gate = world.serve(&["--config", "my.toml"]);
+    gate.signal("TERM");
+    let log = gate.log();
+    let messages: Vec<String> = log
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"))
+        .map(|line| line["message"].as_str().expect("a message").to_owned())
+        .collect();
+    assert_eq!(messages.first().map(String::as_str), Some("open"), "{log}");
+    assert_eq!(messages.last().map(String::as_str), Some("stopped"), "{log}");
+}
+
+#[test]
+fn only_a_key_opens_a_gate_with_principals_and_no_key_reaches_the_log() {
+    let world = World::new();
+    world.write("arena.key", "hush-file\n");
+    world.write(
+        "my.toml",
+        "[log]\nlevel = \"trace\"\n\
+         [[principals]]\nname = \"arena\"\nkeys = [\"hush-literal\", \"file:arena.key\"]\n",
+    );
+    let mut gate = world.serve(&["--config", "my.toml"]);
+    let (status, _) = gate.post("/plugin/events", "", SAMPLE);
+    assert_eq!(status, 401);
+    let (status, _) = gate.post("/plugin/events", "Authorization: Bearer hush-no\r\n", SAMPLE);
+    assert_eq!(status, 401);
+    for header in
+        ["Authorization: Bearer hush-literal\r\n", "X-Pixel-Control-Api-Key: hush-file\r\n"]
+    {
+        let (status, _) = gate.post("/plugin/events", header, SAMPLE);
+        assert_eq!(status, 200, "{header}");
+    }
+    gate.signal("TERM");
+    let log = gate.log();
+    assert!(!log.contains("hush"), "{log}");
+}

@@ -1,0 +1,167 @@
+//! Says what became of a submission, in the three closed shapes the producer understands.
+//!
+//! The producer reads the body only, never the status, and takes anything it does not know for
+//! success. So every answer of every layer is an accepted ack, a rejected ack or a typed error;
+//! whatever may pass by itself says `retryable: true`, because silence means the event is dropped.
+
+use admit_core::json::{self, Object, Value};
+use admit_core::{Code, Entry, Event, Recorded, Verdict};
+
+use crate::Reply;
+
+/// The contract's word for "not now": storage, overload, shutdown, an unknown outcome.
+const INGESTION_UNAVAILABLE: &str = "ingestion_unavailable";
+
+/// See [`Contract::reply`](crate::Contract::reply).
+pub(super) fn reply(recorded: &Recorded) -> Reply {
+    match &recorded.entry {
+        Entry::Refused(refused) => rejected(refused.code, &refused.message),
+        Entry::Event(event) => match &recorded.verdict {
+            // A revision is kept and applied; this contract never asks for one.
+            Verdict::Fresh { .. } | Verdict::Revision { .. } => accepted(event, "processed"),
+            // The contract wants every copy accepted, so that retries stop. One with other content
+            // is kept as evidence and not applied.
+            Verdict::Duplicate { .. } | Verdict::Conflict { .. } => accepted(event, "duplicate"),
+            // A ledger refuses no vetted event. If one does, nothing may be claimed.
+            Verdict::Refused { .. } => refuse(
+                Code::InternalError,
+                "the event could not be processed",
+                DEFECT_RETRY_SECONDS,
+            ),
+        },
+    }
+}
+
+/// When to come back after a defect of ours that only this file can see.
+const DEFECT_RETRY_SECONDS: u32 = 5;
+
+/// See [`Contract::refuse`](crate::Contract::refuse).
+pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
+    let own = code.as_str();
+    match code {
+        Code::InvalidJson | Code::InvalidEnvelope | Code::SchemaVersionUnsupported => {
+            rejected(code, message)
+        }
+        Code::UnsupportedMediaType
+        | Code::BodyTooLarge
+        | Code::Unauthorized
+        | Code::Forbidden
+        | Code::NotFound
+        | Code::MethodNotAllowed
+        | Code::InvalidRequest => error(code.http_status(), own, message, None),
+        Code::RequestTimeout | Code::RateLimited | Code::InternalError => {
+            error(code.http_status(), own, message, Some(retry_after_seconds))
+        }
+        Code::Overloaded | Code::Draining | Code::LedgerUnavailable | Code::OutcomeUnknown => {
+            error(503, INGESTION_UNAVAILABLE, message, Some(retry_after_seconds))
+        }
+    }
+}
+
+fn accepted(event: &Event, disposition: &'static str) -> Reply {
+    let fact = |name| event.facts.get(name).and_then(Value::as_str).unwrap_or_default();
+    let ack = [
+        ("status", "accepted".into()),
+        ("disposition", disposition.into()),
+        ("event_id", fact("event_id").into()),
+        ("idempotency_key", fact("idempotency_key").into()),
+        ("dedupe_key", fact("dedupe_key").into()),
+        ("received_at", event.received_at.to_rfc3339_seconds().into()),
+    ];
+    object(200, "ack", ack.into_iter().collect())
+}
+
+fn rejected(code: Code, message: &str) -> Reply {
+    let mut ack = Object::from_iter([("status", "rejected".into())]);
+    ack.extend(reason(code.as_str(), message, None));
+    object(200, "ack", ack)
+}
+
+/// A typed error, worth a retry when it says after how long.
+fn error(status: u16, code: &str, message: &str, retry_after_seconds: Option<u32>) -> Reply {
+    let mut reply = object(status, "error", reason(code, message, retry_after_seconds).collect());
+    if let Some(seconds) = retry_after_seconds {
+        // The producer does not read it; proxies and people do.
+        reply.headers.push(("retry-after", seconds.to_string()));
+    }
+    reply
+}
+
+/// The four fields that a rejection and an error share. The message is never empty.
+fn reason<'a>(
+    code: &'a str,
+    message: &'a str,
+    retry_after_seconds: Option<u32>,
+) -> impl Iterator<Item = (&'a str, Value<'a>)> {
+    let message = if message.is_empty() { code } else { message };
+    [
+        ("code", code.into()),
+        ("message", message.into()),
+        ("retryable", retry_after_seconds.is_some().into()),
+        ("retry_after_seconds", retry_after_seconds.unwrap_or(0).into()),
+    ]
+    .into_iter()
+}
+
+fn object(status: u16, name: &'static str, content: Object<'_>) -> Reply {
+    let mut body = Vec::with_capacity(384);
+    json::write(&Object::from_iter([(name, content.into())]).into(), &mut body);
+    Reply { status, content_type: "application/json", headers: Vec::new(), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn every_code_is_said_in_a_shape_the_producer_understands() {
+        let mut table = String::new();
+        for code in Code::ALL {
+            let reply = refuse(*code, "why", 7);
+            let body = String::from_utf8(reply.body).unwrap();
+            writeln!(table, "{} {} {body} {:?}", code.as_str(), reply.status, reply.headers)
+                .unwrap();
+        }
+        insta::assert_snapshot!(table, @r#"
+        invalid_json 200 {"ack":{"status":"rejected","code":"invalid_json","message":"why","retryable":false,"retry_after_seconds":0}} []
+        invalid_envelope 200 {"ack":{"status":"rejected","code":"invalid_envelope","message":"why","retryable":false,"retry_after_seconds":0}} []
+        schema_version_unsupported 200 {"ack":{"status":"rejected","code":"schema_version_unsupported","message":"why","retryable":false,"retry_after_seconds":0}} []
+        unsupported_media_type 415 {"error":{"code":"unsupported_media_type","message":"why","retryable":false,"retry_after_seconds":0}} []
+        body_too_large 413 {"error":{"code":"body_too_large","message":"why","retryable":false,"retry_after_seconds":0}} []
+        unauthorized 401 {"error":{"code":"unauthorized","message":"why","retryable":false,"retry_after_seconds":0}} []
+        forbidden 403 {"error":{"code":"forbidden","message":"why","retryable":false,"retry_after_seconds":0}} []
+        not_found 404 {"error":{"code":"not_found","message":"why","retryable":false,"retry_after_seconds":0}} []
+        method_not_allowed 405 {"error":{"code":"method_not_allowed","message":"why","retryable":false,"retry_after_seconds":0}} []
+        invalid_request 400 {"error":{"code":"invalid_request","message":"why","retryable":false,"retry_after_seconds":0}} []
+        request_timeout 408 {"error":{"code":"request_timeout","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        rate_limited 429 {"error":{"code":"rate_limited","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        overloaded 503 {"error":{"code":"ingestion_unavailable","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        draining 503 {"error":{"code":"ingestion_unavailable","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        ledger_unavailable 503 {"error":{"code":"ingestion_unavailable","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        outcome_unknown 503 {"error":{"code":"ingestion_unavailable","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        internal_error 500 {"error":{"code":"internal_error","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        "#);
+    }
+
+    #[test]
+    fn whether_a_retry_helps_is_what_the_code_table_says() {
+        for code in Code::ALL {
+            let body = String::from_utf8(refuse(*code, "why", 7).body).unwrap();
+            assert_eq!(body.contains("\"retryable\":true"), code.is_retryable(), "{body}");
+        }
+    }
+
+    #[test]
+    fn codes_are_small_letters_digits_and_underscores_and_messages_never_empty() {
+        for code in Code::ALL {
+            let reply = refuse(*code, "", 7);
+            let body = json::parse(&reply.body, &json::Limits::default()).unwrap();
+            let told = body.get("ack").or_else(|| body.get("error")).unwrap();
+            let word = told.get("code").and_then(Value::as_str).unwrap();
+            assert!(word.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{word}");
+            assert!(!told.get("message").and_then(Value::as_str).unwrap().is_empty());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The rules that hang on an event's category: its name, its payload, its metadata.
+//!
+//! They are JSON Schema files of ours, compiled once. Whether a violation rejects the event or is
+//! only noted on its receipt is a setting; the real producer breaks these rules every day.
+
+use std::sync::LazyLock;
+
+use admit_core::json::Value;
+use jsonschema::ValidationError;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+
+use super::php;
+use super::schema_json::PhpJson;
+use super::violations::Violations;
+use super::words::{Category, Version};
+
+/// Of an envelope larger than this, in bytes of its canonical form, only the first violation is
+/// looked for: a hostile one could hold a violation every other byte, and each costs memory.
+pub(super) const ALL_VIOLATIONS_BYTES_MAX: usize = 16 * 1024;
+
+/// The compiled rules.
+pub(super) struct Rules {
+    /// One validator per version and category, in the order of their `ALL`.
+    validators: Vec<(Version, Category, jsonschema::Validator<PhpJson>)>,
+}
+
+static RULES: LazyLock<Rules> = LazyLock::new(Rules::compile);
+
+impl Rules {
+    /// The rules, compiled on the first call.
+    pub(super) fn get() -> &'static Self {
+        &RULES
+    }
+
+    fn compile() -> Self {
+        let pairs = Version::ALL.into_iter().flat_map(|version| {
+            let document = document(version);
+            Category::ALL.map(|category| (version, category, compile(&document, category)))
+        });
+        Self { validators: pairs.collect() }
+    }
+
+    /// What `envelope` breaks of the rules of its version and category.
+    ///
+    /// The ten fields themselves have been checked before. `bytes` is about how large it is.
+    pub(super) fn violations(
+        &self,
+        version: Version,
+        category: Category,
+        envelope: &Value<'_>,
+        bytes: usize,
+    ) -> Violations {
+        let mut violations = Violations::default();
+        let Some((_, _, validator)) =
+            self.validators.iter().find(|(v, c, _)| *v == version && *c == category)
+        else {
+            return violations;
+        };
+        let unshadowed = php::without_shadowed(envelope);
+        let envelope = unshadowed.as_ref().unwrap_or(envelope);
+        if validator.is_valid(envelope) {
+            return violations;
+        }
+        if bytes <= ALL_VIOLATIONS_BYTES_MAX {
+            for error in validator.iter_errors(envelope) {
+                violations.add(|| words(&error));
+            }
+        } else if let Err(error) = validator.validate(envelope) {
+            violations.add(|| words(&error));
+            violations.add(|| "envelope is too large to look for more violations".to_owned());
+        }
+        violations
+    }
+}
+
+/// The rules of one version, as they are written.
+fn document(version: Version) -> serde_json::Value {
+    let text = match version {
+        Version::V2026_02_19_1 => include_str!("../../schemas/pixel-control/2026-02-19.1.json"),
+        Version::V2026_02_20_1 => include_str!("../../schemas/pixel-control/2026-02-20.1.json"),
+    };
+    serde_json::from_str(text).expect("the schema files are part of the build and tested")
+}
+
+fn compile(document: &serde_json::Value, category: Category) -> jsonschema::Validator<PhpJson> {
+    let mut schema = document.clone();
+    schema["$ref"] = format!("#/$defs/{}", category.as_str()).into();
+    jsonschema::options_for::<PhpJson>()
+        .build(&schema)
+        .expect("the schema files are part of the build and tested")
+}
+
+/// One violation in the words of this contract's replies: path first, then the rule.
+fn words(error: &ValidationError<'_>) -> String {
+    let path = format!("envelope{}", error.instance_path().as_str().replace('/', "."));
+    let kind = error.kind();
+    if let ValidationErrorKind::Required { property } = kind {
+        let property = property.as_str().unwrap_or_default();
+        format!("{path}.{property} is missing")
+    } else if let ValidationErrorKind::AdditionalProperties { unexpected } = kind {
+        format!("{path} has unknown fields: {}", unexpected.join(", "))
+    } else if let ValidationErrorKind::Constant { expected_value } = kind {
+        format!("{path} must be {expected_value}")
+    } else if let ValidationErrorKind::Enum { .. } = kind {
+        format!("{path} is not one of the values this schema version lists")
+    } else if let ValidationErrorKind::Type { kind: TypeKind::Single(expected) } = kind {
+        format!("{path} must be of type {expected}")
+    } else if let ValidationErrorKind::Minimum { limit } = kind {
+        format!("{path} must be at least {limit}")
+    } else if let ValidationErrorKind::MinLength { .. } = kind {
+        format!("{path} must not be empty")
+    } else {
+        format!("{path}: {}", error.masked())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit_core::json::{Limits, parse};
+
+    use super::*;
+
+    #[test]
+    fn every_version_and_category_has_its_rules() {
+        for version in Version::ALL {
+            for category in Category::ALL {
+                let envelope = parse(br#"{"event_name":"x"}"#, &Limits::default()).unwrap();
+                let violations = Rules::get().violations(version, category, &envelope, 0);
+                assert_eq!(
+                    violations.message(),
+                    "envelope.event_name is not one of the values this schema version lists"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_catalog_of_either_version_has_41_names() {
+        for version in Version::ALL {
+            let document = document(version);
+            let names = Category::ALL.map(|category| {
+                let list =
+                    &document["$defs"][category.as_str()]["properties"]["event_name"]["enum"];
+                let names = list.as_array().unwrap();
+                let prefix = format!("pixel_control.{}.", category.as_str());
+                assert!(names.iter().all(|name| name.as_str().unwrap().starts_with(&prefix)));
+                names.len()
+            });
+            assert_eq!(names, [2, 21, 4, 6, 8]);
+        }
+    }
+
+    /// An empty array passes for an object only where `type` is a single word.
+    #[test]
+    fn no_type_list_names_object() {
+        fn check(value: &serde_json::Value) {
+            if let Some(types) = value["type"].as_array() {
+                assert!(types.iter().all(|word| word != "object"), "{value}");
+            }
+            value.as_array().into_iter().flatten().for_each(check);
+            value.as_object().into_iter().flat_map(serde_json::Map::values).for_each(check);
+        }
+        Version::ALL.map(document).iter().for_each(check);
+    }
+}

@@ -1,0 +1,248 @@
+//! The hard rules: the body, its transport part and the ten envelope fields.
+//!
+//! Written by hand because every event passes here; `schemas/pixel-control/request.json` says the
+//! same, and the tests hold this file to it.
+
+use admit_core::json::{Object, Value};
+
+use super::php;
+use super::violations::{Violations, bounded};
+use super::words::{Category, Version, is_event_id, is_event_name, is_idempotency_key};
+
+const BODY: [&str; 2] = ["envelope", "transport"];
+const TRANSPORT: [&str; 4] = ["attempt", "max_attempts", "retry_backoff_ms", "auth_mode"];
+const ENVELOPE: [&str; 10] = [
+    "event_name",
+    "schema_version",
+    "event_id",
+    "event_category",
+    "source_callback",
+    "source_sequence",
+    "source_time",
+    "idempotency_key",
+    "payload",
+    "metadata",
+];
+
+/// Longest name of an unknown field that a message repeats, in characters.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The known fields of a closed object, and whether it has others.
+struct Fields<'v, 'a, const N: usize> {
+    /// What it is called in messages.
+    path: &'static str,
+    names: &'static [&'static str; N],
+    values: [Option<&'v Value<'a>>; N],
+    unknown: Option<&'v str>,
+}
+
+impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
+    /// Of repeated keys the last counts.
+    fn read(path: &'static str, names: &'static [&'static str; N], object: &'v Object<'a>) -> Self {
+        let mut fields = Self { path, names, values: [None; N], unknown: None };
+        let mut next = 0;
+        for (key, value) in object {
+            // Producers send the fields in the contract's order, so the next one is tried first.
+            let at = if names.get(next) == Some(&key) {
+                Some(next)
+            } else {
+                names.iter().position(|name| *name == key)
+            };
+            if let Some(at) = at {
+                fields.values[at] = Some(value);
+                next = at + 1;
+            } else {
+                fields.unknown = fields.unknown.or(Some(key));
+            }
+        }
+        fields
+    }
+
+    /// The value of the field called `name`, which is one of the known ones.
+    fn get(&self, name: &str) -> Option<&'v Value<'a>> {
+        self.names.iter().position(|known| *known == name).and_then(|at| self.values[at])
+    }
+
+    /// Notes which known fields are missing, and that there are others.
+    fn check_names(&self, violations: &mut Violations) {
+        let path = self.path;
+        for (name, value) in self.names.iter().zip(self.values) {
+            if value.is_none() {
+                violations.add(|| format!("{path}.{name} is missing"));
+            }
+        }
+        if let Some(name) = self.unknown {
+            let name = bounded(name, NAME_CHARS_MAX);
+            violations.add(|| format!("{path} has an unknown field {name:?}"));
+        }
+    }
+
+    /// What `read` makes of the field, or `None` and a note that it breaks `rule`. A missing field
+    /// has been noted before.
+    fn check<T>(
+        &self,
+        violations: &mut Violations,
+        name: &'static str,
+        rule: &str,
+        read: impl FnOnce(&'v Value<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.get(name)?;
+        let found = read(value);
+        if found.is_none() {
+            violations.add(|| format!("{}.{name} must be {rule}", self.path));
+        }
+        found
+    }
+}
+
+/// A body taken apart, as far as it can be; nothing is promised about the parts yet.
+pub(super) struct Request<'v, 'a> {
+    body: Option<Fields<'v, 'a, 2>>,
+    transport: Option<Fields<'v, 'a, 4>>,
+    envelope: Option<Fields<'v, 'a, 10>>,
+}
+
+/// An envelope that keeps every hard rule.
+pub(super) struct Envelope<'v, 'a> {
+    /// All of it.
+    pub(super) whole: &'v Value<'a>,
+    pub(super) event_name: &'v str,
+    pub(super) version: Version,
+    pub(super) event_id: &'v str,
+    pub(super) category: Category,
+    /// The sequence as it was written.
+    pub(super) source_sequence: &'v Value<'a>,
+    /// The sequence to order by.
+    pub(super) sequence: u64,
+    /// Seconds since the Unix epoch.
+    pub(super) source_time: u64,
+    pub(super) idempotency_key: &'v str,
+    pub(super) payload: &'v Value<'a>,
+    pub(super) metadata: &'v Value<'a>,
+}
+
+impl<'v, 'a> Request<'v, 'a> {
+    /// Takes a body apart.
+    pub(super) fn read(value: &'v Value<'a>) -> Self {
+        let body = php::object(value).map(|object| Fields::read("body", &BODY, object));
+        let part = |name| body.as_ref().and_then(|body| body.get(name)).and_then(php::object);
+        Self {
+            transport: part("transport").map(|o| Fields::read("transport", &TRANSPORT, o)),
+            envelope: part("envelope").map(|o| Fields::read("envelope", &ENVELOPE, o)),
+            body,
+        }
+    }
+
+    /// The producer's count of this delivery, if it can be read.
+    pub(super) fn attempt(&self) -> Option<u32> {
+        let attempt = self.transport.as_ref()?.get("attempt").and_then(php::whole)?;
+        (attempt > 0).then(|| u32::try_from(attempt).unwrap_or(u32::MAX))
+    }
+
+    /// An envelope field as it was written, whether it keeps the rules or not.
+    pub(super) fn envelope_field(&self, name: &str) -> Option<&'v Value<'a>> {
+        self.envelope.as_ref()?.get(name)
+    }
+
+    /// What is wrong with the request around the envelope: the body and its transport part.
+    pub(super) fn check_around(&self) -> Violations {
+        let mut violations = Violations::default();
+        let Some(body) = &self.body else {
+            violations.add(|| "body must be an object".to_owned());
+            return violations;
+        };
+        body.check_names(&mut violations);
+        body.check(&mut violations, "envelope", "an object", php::object);
+        body.check(&mut violations, "transport", "an object", php::object);
+        if let Some(transport) = &self.transport {
+            check_transport(transport, &mut violations);
+        }
+        violations
+    }
+
+    /// The text of the envelope's schema version, if it has a readable one that we do not speak.
+    pub(super) fn unknown_version(&self) -> Option<&'v str> {
+        let text = self.envelope_field("schema_version").and_then(|value| value.as_str())?;
+        (!text.is_empty() && Version::parse(text).is_none()).then_some(text)
+    }
+
+    /// The envelope, or everything that is wrong with its ten fields.
+    pub(super) fn check_envelope(&self) -> Result<Envelope<'v, 'a>, Violations> {
+        let mut violations = Violations::default();
+        match self.read_envelope(&mut violations) {
+            Some(envelope) if violations.is_empty() => Ok(envelope),
+            Some(_) | None => Err(violations),
+        }
+    }
+
+    /// Reads every field before it gives up, so that one reply tells all that is wrong.
+    fn read_envelope(&self, violations: &mut Violations) -> Option<Envelope<'v, 'a>> {
+        let fields = self.envelope.as_ref()?;
+        let whole = self.body.as_ref()?.get("envelope")?;
+        let v = violations;
+        fields.check_names(v);
+        let event_name = fields.check(v, "event_name", EVENT_NAME_RULE, |value| {
+            value.as_str().filter(|text| is_event_name(text))
+        });
+        let version = fields.check(v, "schema_version", "a known version", |value| {
+            value.as_str().and_then(Version::parse)
+        });
+        let event_id = fields.check(v, "event_id", EVENT_ID_RULE, |value| {
+            value.as_str().filter(|text| is_event_id(text))
+        });
+        let category = fields.check(v, "event_category", CATEGORY_RULE, |value| {
+            value.as_str().and_then(Category::parse)
+        });
+        let source_callback =
+            fields.check(v, "source_callback", "a string that is not empty", |value| {
+                value.as_str().filter(|text| !text.is_empty())
+            });
+        let sequence = fields.check(v, "source_sequence", "an integer of at least 1", |value| {
+            Some((value, at_least_1(value)?))
+        });
+        let source_time = fields.check(v, "source_time", "an integer of at least 0", php::whole);
+        let idempotency_key = fields.check(v, "idempotency_key", IDEMPOTENCY_KEY_RULE, |value| {
+            value.as_str().filter(|text| is_idempotency_key(text))
+        });
+        let payload = fields.check(v, "payload", "an object", an_object);
+        let metadata = fields.check(v, "metadata", "an object", an_object);
+        source_callback?;
+        let (source_sequence, sequence) = sequence?;
+        Some(Envelope {
+            whole,
+            event_name: event_name?,
+            version: version?,
+            event_id: event_id?,
+            category: category?,
+            source_sequence,
+            sequence,
+            source_time: source_time?,
+            idempotency_key: idempotency_key?,
+            payload: payload?,
+            metadata: metadata?,
+        })
+    }
+}
+
+const EVENT_NAME_RULE: &str = "a string that matches ^pixel_control\\.(connectivity|lifecycle|player|combat|mode)\\.[a-z0-9]+(?:_[a-z0-9]+)*$";
+const EVENT_ID_RULE: &str = "a string that matches ^pc-evt-(connectivity|lifecycle|player|combat|mode)-[a-z0-9]+(?:_[a-z0-9]+)*-[1-9][0-9]*$";
+const IDEMPOTENCY_KEY_RULE: &str = "a string that matches ^pc-idem-[a-f0-9]{40}$";
+const CATEGORY_RULE: &str = "one of connectivity, lifecycle, player, combat, mode";
+
+fn check_transport(fields: &Fields<'_, '_, 4>, violations: &mut Violations) {
+    fields.check_names(violations);
+    fields.check(violations, "attempt", "an integer of at least 1", at_least_1);
+    fields.check(violations, "max_attempts", "an integer of at least 1", at_least_1);
+    fields.check(violations, "retry_backoff_ms", "an integer of at least 0", php::whole);
+    fields.check(violations, "auth_mode", "one of none, bearer, api_key", |value| {
+        value.as_str().filter(|text| ["none", "bearer", "api_key"].contains(text))
+    });
+}
+
+fn at_least_1(value: &Value<'_>) -> Option<u64> {
+    php::whole(value).filter(|number| *number >= 1)
+}
+
+fn an_object<'v, 'a>(value: &'v Value<'a>) -> Option<&'v Value<'a>> {
+    php::object(value).is_some().then_some(value)
+}

@@ -1,0 +1,186 @@
+//! Turns a submission into an event with a key, or into a rejection with a reason.
+//!
+//! The order is the contract's own: parse, the request's shape, the schema version, the envelope.
+//! A version we do not speak is told before anything else about the envelope, because a newer
+//! plugin may well have changed the rest of it too.
+
+use std::sync::Arc;
+
+use admit_core::json::{self, Form, Limits, Object, Value};
+use admit_core::{
+    Code, Digest, Door, Entry, Event, Key, OnOtherContent, Principal, Refused, Submission,
+};
+
+use super::rules::Rules;
+use super::server::Change;
+use super::shape::{Envelope, Request};
+use super::told;
+use super::violations::{Violations, bounded};
+use super::words::is_idempotency_key;
+use super::{SchemaMode, Settings};
+
+/// Longest text of a rejected event that its facts and message repeat, in characters.
+const REJECTED_CHARS_MAX: usize = 256;
+
+/// Why a submission is rejected, and what could still be read of it.
+struct Rejection {
+    code: Code,
+    message: String,
+    attempt: Option<u32>,
+    facts: Object<'static>,
+}
+
+/// What an event is made of, beside what the submission already holds.
+struct Vetted {
+    key: Key,
+    digest: Digest,
+    attempt: Option<u32>,
+    facts: Object<'static>,
+    change: Change,
+}
+
+/// See [`Contract::vet`](crate::Contract::vet).
+pub(super) fn vet(settings: &Settings, door: &Door, submission: Submission) -> Entry {
+    let vetted = read(settings, door, &submission);
+    let Submission { principal, received_at, body, headers: _ } = submission;
+    let door = door.clone();
+    match vetted {
+        Ok(Vetted { key, digest, attempt, facts, change }) => Entry::Event(Event {
+            door,
+            key,
+            digest,
+            principal,
+            received_at,
+            body,
+            attempt,
+            facts,
+            on_other_content: OnOtherContent::Conflict,
+            projections: vec![Arc::new(change)],
+        }),
+        Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {
+            door,
+            principal,
+            received_at,
+            body,
+            attempt,
+            code,
+            message,
+            facts,
+        }),
+    }
+}
+
+fn read(settings: &Settings, door: &Door, submission: &Submission) -> Result<Vetted, Rejection> {
+    // The gate has bounded the body before it got here.
+    let limits = Limits { depth_max: settings.json_depth_max, bytes_max: usize::MAX };
+    let value = json::parse(&submission.body, &limits).map_err(|error| Rejection {
+        code: Code::InvalidJson,
+        message: format!("body is not json: {error}"),
+        attempt: None,
+        facts: Object::new(),
+    })?;
+    let scope = &submission.principal;
+    let request = Request::read(&value);
+    let reject = |code, message| Rejection {
+        code,
+        message,
+        attempt: request.attempt(),
+        facts: readable_facts(scope, &request),
+    };
+
+    let around = request.check_around();
+    if !around.is_empty() {
+        return Err(reject(Code::InvalidEnvelope, around.message()));
+    }
+    if let Some(version) = request.unknown_version() {
+        let version = bounded(version, REJECTED_CHARS_MAX);
+        let message = format!("schema_version {version} is not supported");
+        return Err(reject(Code::SchemaVersionUnsupported, message));
+    }
+    let envelope = request
+        .check_envelope()
+        .map_err(|violations| reject(Code::InvalidEnvelope, violations.message()))?;
+    let canonical = json::canonical(envelope.whole, Form::Utf8)
+        .map_err(|error| reject(Code::InvalidJson, format!("body is not json: {error}")))?;
+    let warnings = Rules::get().violations(
+        envelope.version,
+        envelope.category,
+        envelope.whole,
+        canonical.len(),
+    );
+    if settings.schema == SchemaMode::Strict && !warnings.is_empty() {
+        let mut rejection = reject(Code::InvalidEnvelope, warnings.message());
+        push_warnings(&mut rejection.facts, warnings);
+        return Err(rejection);
+    }
+
+    let dedupe_key = dedupe_key(scope, envelope.idempotency_key);
+    let login = told::login(Some(envelope.metadata), Some(envelope.payload));
+    Ok(Vetted {
+        key: Key::derive(door.as_str(), &[dedupe_key.as_bytes()]),
+        digest: Digest::of(&canonical),
+        attempt: request.attempt(),
+        facts: facts(&envelope, &dedupe_key, login, warnings),
+        change: Change::of(scope, login, &envelope, submission.received_at),
+    })
+}
+
+/// `sha256(dedupe_scope + ":" + idempotency_key)`
+fn dedupe_key(scope: &Principal, idempotency_key: &str) -> Digest {
+    Digest::of([scope.as_str(), ":", idempotency_key].concat().as_bytes())
+}
+
+/// The contract's part of the receipt.
+fn facts(
+    envelope: &Envelope<'_, '_>,
+    dedupe_key: &Digest,
+    login: Option<&str>,
+    warnings: Violations,
+) -> Object<'static> {
+    let mut facts = Object::new();
+    facts.push("event_id", envelope.event_id.to_owned());
+    facts.push("idempotency_key", envelope.idempotency_key.to_owned());
+    facts.push("dedupe_key", dedupe_key.to_string());
+    facts.push("event_name", envelope.event_name.to_owned());
+    facts.push("event_category", Value::from(envelope.category.as_str()));
+    facts.push("schema_version", Value::from(envelope.version.as_str()));
+    facts.push("source_sequence", envelope.source_sequence.clone().into_owned());
+    if let Some(login) = login {
+        facts.push("server_login", login.to_owned());
+    }
+    if !warnings.is_empty() {
+        push_warnings(&mut facts, warnings);
+    }
+    facts
+}
+
+fn push_warnings(facts: &mut Object<'static>, warnings: Violations) {
+    facts.push("warning_count", warnings.count());
+    facts.push("warnings", warnings.into_told());
+}
+
+/// The same of a rejected event, as far as it can be read; nothing in it keeps any rule.
+fn readable_facts(scope: &Principal, request: &Request<'_, '_>) -> Object<'static> {
+    let mut facts = Object::new();
+    let text = |name| request.envelope_field(name).and_then(Value::as_str);
+    for name in ["event_id", "idempotency_key", "event_name", "event_category", "schema_version"] {
+        if let Some(text) = text(name) {
+            facts.push(name, bounded(text, REJECTED_CHARS_MAX));
+        }
+        if name == "idempotency_key"
+            && let Some(key) = text(name).filter(|key| is_idempotency_key(key))
+        {
+            facts.push("dedupe_key", dedupe_key(scope, key).to_string());
+        }
+    }
+    if let Some(sequence @ (Value::Int(_) | Value::Float(_))) =
+        request.envelope_field("source_sequence")
+    {
+        facts.push("source_sequence", sequence.clone().into_owned());
+    }
+    let part = |name| request.envelope_field(name);
+    if let Some(login) = told::login(part("metadata"), part("payload")) {
+        facts.push("server_login", login.to_owned());
+    }
+    facts
+}

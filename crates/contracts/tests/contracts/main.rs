@@ -1,0 +1,5 @@
+//! The contracts from outside: bytes in, entries and replies out.
+
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+mod pixel_control;

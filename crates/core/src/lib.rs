@@ -1,0 +1,24 @@
+//! The rules Admit is made of: what an event is, how it is named, what a second copy means.
+//!
+//! Invariant: nothing in this crate does IO, reads a clock, draws a random number or spawns a
+//! task. Time comes in as [`Millis`], bytes as [`bytes::Bytes`]; the same code runs in the gate,
+//! in the edge agent and under a seeded simulator.
+
+pub mod code;
+pub mod decide;
+pub mod event;
+pub mod fault;
+pub mod hash;
+pub mod json;
+pub mod projection;
+pub mod receipt;
+pub mod time;
+
+pub use code::{Code, Retry};
+pub use decide::{Decision, First, OnOtherContent, decide};
+pub use event::{Door, Entry, Event, Principal, Refused, Submission};
+pub use fault::{Fault, FaultKind};
+pub use hash::{Digest, Key};
+pub use projection::{EntityId, Projection, ProjectionError};
+pub use receipt::{Receipt, ReceiptId, Recorded, Seq, Verdict};
+pub use time::{Clock, Millis};

@@ -1,0 +1,183 @@
+//! Who is knocking, and may they: keys in headers, or the checks of an open gate.
+//!
+//! An open gate trusts whoever is on the same machine, and a browser is, with every page it shows.
+//! So there `Host` must be a loopback name (a page that rebinds its own name to 127.0.0.1 sends
+//! that name) and `Origin`, which browsers add, must be absent or this very host. Doors want JSON
+//! besides, which no plain form can send.
+
+use std::net::{IpAddr, SocketAddr};
+
+use admit_core::{Code, Door};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, header};
+
+use crate::principals::{Known, Principals, Role};
+
+/// Somebody who may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    /// `unauthorized` or `forbidden`.
+    pub(crate) code: Code,
+    /// For people; says nothing about which keys exist.
+    pub(crate) message: &'static str,
+}
+
+const fn unauthorized(message: &'static str) -> Denied {
+    Denied { code: Code::Unauthorized, message }
+}
+
+const fn forbidden(message: &'static str) -> Denied {
+    Denied { code: Code::Forbidden, message }
+}
+
+/// The principal behind a request, from `Authorization: Bearer` or `api_key_header`.
+pub(crate) fn identify<'a>(
+    principals: &'a Principals,
+    peer: SocketAddr,
+    head: &Parts,
+    api_key_header: &HeaderName,
+) -> Result<&'a Known, Denied> {
+    if let Some(local) = principals.local() {
+        check_local(peer, head)?;
+        return Ok(local);
+    }
+    match presented_key(&head.headers, api_key_header)? {
+        None => Err(unauthorized("no key was sent")),
+        Some(key) => principals.by_key(key).ok_or(unauthorized("the key is not known")),
+    }
+}
+
+/// Whether a principal has `role` at `door`.
+pub(crate) fn permit(known: &Known, role: Role, door: &Door) -> Result<(), Denied> {
+    if !known.has(role) {
+        return Err(forbidden("this key does not have the role for it"));
+    }
+    if !known.may_use(door) {
+        return Err(forbidden("this key may not use this door"));
+    }
+    Ok(())
+}
+
+/// Whether a principal may read at all; which doors is for the reader to ask.
+pub(crate) fn permit_reading(known: &Known) -> Result<(), Denied> {
+    if known.has(Role::Read) {
+        Ok(())
+    } else {
+        Err(forbidden("this key does not have the role read"))
+    }
+}
+
+fn presented_key<'a>(
+    headers: &'a HeaderMap,
+    api_key_header: &HeaderName,
+) -> Result<Option<&'a [u8]>, Denied> {
+    let bearer = only(headers, &header::AUTHORIZATION)?.and_then(bearer_token);
+    match bearer {
+        Some(token) => Ok(Some(token)),
+        None => only(headers, api_key_header).map(|key| key.map(<[u8]>::trim_ascii)),
+    }
+}
+
+/// The one value of a header. Two keys in one request could be two principals, so neither counts.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Denied> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(unauthorized("more than one key was sent in one header"));
+    }
+    Ok(first.map(|value| value.as_bytes()))
+}
+
+fn bearer_token(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+fn check_local(peer: SocketAddr, head: &Parts) -> Result<(), Denied> {
+    if !peer.ip().to_canonical().is_loopback() {
+        return Err(forbidden("without principals only this machine is served"));
+    }
+    let host = host(head).ok_or(forbidden("without principals a request must name its host"))?;
+    if !is_loopback_host(host) {
+        return Err(forbidden("without principals the host must be a loopback name or address"));
+    }
+    let mut origins = head.headers.get_all(header::ORIGIN).iter();
+    if !origins.all(|origin| is_same_host(origin.as_bytes(), host.as_bytes())) {
+        return Err(forbidden("without principals pages of other origins are not served"));
+    }
+    Ok(())
+}
+
+/// What the request says it is addressed to. HTTP/2 says it in the URI.
+fn host(head: &Parts) -> Option<&str> {
+    let mut hosts = head.headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok(),
+        (Some(_), Some(_)) => None,
+        (None, _) => head.uri.authority().map(http::uri::Authority::as_str),
+    }
+}
+
+/// The port is not looked at: a forwarded port is still this machine's business.
+fn is_loopback_host(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
+        Some(_) => return false,
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+fn is_same_host(origin: &[u8], host: &[u8]) -> bool {
+    let rest = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    rest.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_count_as_this_machine() {
+        for host in
+            ["localhost", "LocalHost:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "[::1]"]
+        {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.test",
+            "localhost.evil.test",
+            "127.0.0.1.evil.test",
+            "10.0.0.1",
+            "0.0.0.0",
+            "[::2]",
+            "[::1]evil",
+            "user@localhost",
+            "127.1",
+            "2130706433",
+            "::1",
+        ] {
+            assert!(!is_loopback_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_this_host_with_this_port_or_it_is_another() {
+        assert!(is_same_host(b"http://localhost:8080", b"localhost:8080"));
+        for origin in ["http://localhost:3000", "http://localhost", "null", "", "http://evil.test"]
+        {
+            assert!(!is_same_host(origin.as_bytes(), b"localhost:8080"), "{origin}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_bearer_in_any_case_and_nothing_else() {
+        assert_eq!(bearer_token(b"Bearer abc"), Some(b"abc".as_slice()));
+        assert_eq!(bearer_token(b"bearer  abc "), Some(b"abc".as_slice()));
+        for value in ["Basic abc", "Bearer", "Bearerabc", "abc"] {
+            assert_eq!(bearer_token(value.as_bytes()), None, "{value}");
+        }
+    }
+}

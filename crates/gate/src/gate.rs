@@ -1,0 +1,129 @@
+//! What a server knows while it runs, shared by all of its requests.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+
+use admit_contracts::Reply;
+use admit_core::{Clock, Code};
+use admit_ledger::Ledger;
+
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::parts::{DoorMount, GateError, Parts, check_doors};
+use crate::principals::Principals;
+use crate::rate::Rates;
+use crate::room::Room;
+
+/// Between two log lines about the same kind of trouble, so that an outage is not also a flood.
+const FAULT_LOG_PAUSE_MS: i64 = 1_000;
+
+/// A server's knowledge: its parts, what it counts and what is inside.
+pub struct Gate {
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) doors: Vec<Arc<DoorMount>>,
+    pub(crate) principals: Principals,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) rates: Rates,
+    metrics: Metrics,
+    draining: AtomicBool,
+    tickets: AtomicU32,
+    fault_logged_at: AtomicI64,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("doors", &self.doors).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// Puts a gate together, or says why the parts do not fit.
+    pub fn new(parts: Parts) -> Result<Self, GateError> {
+        let Parts { ledger, doors, principals, limits, clock } = parts;
+        limits.check()?;
+        check_doors(&doors)?;
+        Ok(Self {
+            metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
+            room: Room::new(limits.events_in_flight_max, limits.body_bytes_in_flight_max),
+            rates: Rates::new(limits.requests_per_second_max, principals.len(), clock.now()),
+            doors: doors.into_iter().map(Arc::new).collect(),
+            ledger,
+            principals,
+            limits,
+            clock,
+            draining: AtomicBool::new(false),
+            tickets: AtomicU32::new(0),
+            fault_logged_at: AtomicI64::new(i64::MIN),
+        })
+    }
+
+    /// What has been counted so far.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How many events are between the door and their answer.
+    pub fn events_in_flight(&self) -> usize {
+        self.room.events()
+    }
+
+    /// Whether the gate is shutting down.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// The door mounted at `path`.
+    pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
+        self.doors.iter().find(|mount| mount.path == path)
+    }
+
+    /// A seed for the retry hint of something that has no key and no body: each gets the next, so
+    /// that a crowd turned away together is spread evenly.
+    pub(crate) fn ticket(&self) -> u32 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Turns a request away at a door, in its contract's words, and counts it.
+    pub(crate) fn refuse(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+        if let Some(counters) = self.metrics.door(&door.door) {
+            counters.refusals.of(code).add_one();
+        }
+        self.say(door, code, message, seed)
+    }
+
+    /// Says `code` in the words of the door's contract, with the hint where a retry helps.
+    pub(crate) fn say(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+        let retry_after =
+            if code.is_retryable() { self.limits.retry_after_seconds(seed) } else { 0 };
+        let mut reply = door.contract.refuse(code, message, retry_after);
+        add_retry_after(&mut reply, retry_after);
+        reply
+    }
+
+    /// Whether trouble should be logged now, or has just been.
+    pub(crate) fn may_log_fault(&self) -> bool {
+        let now = self.clock.now().0;
+        let last = self.fault_logged_at.load(Ordering::Relaxed);
+        let paused = now.saturating_sub(last) >= FAULT_LOG_PAUSE_MS || now < last;
+        paused
+            && self
+                .fault_logged_at
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// The header says the same as the body, for whoever reads only headers.
+pub(crate) fn add_retry_after(reply: &mut Reply, seconds: u32) {
+    let wants = matches!(reply.status, 429 | 503) && seconds > 0;
+    if wants && !reply.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("retry-after")) {
+        reply.headers.push(("retry-after", seconds.to_string()));
+    }
+}

@@ -1,0 +1,115 @@
+//! One peer's connection: its requests one after the other, and how it ends.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+
+use admit_core::Code;
+use futures_util::FutureExt as _;
+use http::{HeaderValue, Request, Version, header};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+
+use super::answer::{self, Answer};
+use super::listen::{Server, Slot};
+use super::watch::{Traffic, Watched};
+use super::{door, routes};
+use crate::parts::DoorMount;
+
+/// Runs the HTTP library's own tasks in the supervised set.
+#[derive(Clone)]
+pub(super) struct Tasks(pub(super) TaskTracker);
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+/// What is known of a connection while it lasts.
+pub(super) struct Visit {
+    pub(super) server: Arc<Server>,
+    pub(super) peer: SocketAddr,
+    pub(super) traffic: Arc<Traffic>,
+    pub(super) is_turned_away: bool,
+}
+
+/// Carries a connection from its first byte to its last.
+pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    let traffic = Arc::new(Traffic::default());
+    let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
+    let is_turned_away = slot.is_turned_away;
+    let visit = Arc::new(Visit { server: Arc::clone(&server), peer, traffic, is_turned_away });
+    let service = service_fn(move |request| respond(Arc::clone(&visit), request));
+    let mut served = pin!(server.http.serve_connection_with_upgrades(TokioIo::new(io), service));
+    // Tokens of its own, so that connections do not all queue at one lock.
+    let (closing, cutting) = (server.closing.child_token(), server.cutting.child_token());
+    let ended = tokio::select! {
+        biased;
+        ended = served.as_mut() => ended,
+        () = closing.cancelled() => {
+            served.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = served => ended,
+                () = cutting.cancelled() => Ok(()),
+            }
+        }
+        () = cutting.cancelled() => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "connection ended early");
+    }
+    server.gate.metrics().connections_ended.add_one();
+    drop(slot);
+}
+
+/// Answers one request, whatever happens while doing so.
+async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let _running = visit.traffic.begin();
+    let gate = &visit.server.gate;
+    let is_http1 = request.version() < Version::HTTP_2;
+    let door = gate.door_at(request.uri().path());
+    let handled = AssertUnwindSafe(async {
+        match door {
+            Some(door) => door::knock(&visit, door, request).await,
+            None => routes::answer(&visit, request).await,
+        }
+    });
+    let handled = handled.catch_unwind().await;
+    let mut answer = handled.unwrap_or_else(|_| panicked(&visit, door.map(AsRef::as_ref)));
+    if is_http1 && (visit.is_turned_away || gate.is_draining()) {
+        close_after(&mut answer);
+    }
+    Ok(answer)
+}
+
+/// Tells the peer that this is the last answer on its connection.
+pub(super) fn close_after(answer: &mut Answer) {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// The answer to a request that ended in a defect of ours. The contract may be the defect.
+fn panicked(visit: &Visit, door: Option<&DoorMount>) -> Answer {
+    const MESSAGE: &str = "a defect of this gate; the event may be kept, a retry finds out";
+    let gate = &visit.server.gate;
+    gate.metrics().panics.add_one();
+    tracing::error!(door = door.map(|door| door.door.as_str()), "a request panicked");
+    let seed = gate.ticket();
+    let in_its_words = door.and_then(|door| {
+        catch_unwind(AssertUnwindSafe(|| gate.refuse(door, Code::InternalError, MESSAGE, seed)))
+            .ok()
+    });
+    let reply = in_its_words.unwrap_or_else(|| answer::refuse(gate, Code::InternalError, MESSAGE));
+    answer::from_reply(reply)
+}

@@ -1,0 +1,96 @@
+//! What can be read: health, receipts, read models. Everything here is JSON.
+
+pub(super) mod health;
+pub(super) mod pixel;
+mod query;
+pub(super) mod receipts;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use admit_contracts::Reply;
+use admit_core::json::{Object, write_object};
+use admit_core::{Code, Door, Fault};
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, header};
+
+use super::answer;
+use crate::auth;
+use crate::gate::Gate;
+
+/// Where a key may be sent to these routes, beside `Authorization: Bearer`.
+const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// A reply of a route. What it shows changes, so nobody should keep it.
+pub(super) struct Routed(pub(super) Reply);
+
+impl Routed {
+    /// An object as the whole answer.
+    fn object(status: u16, object: &Object<'_>) -> Self {
+        let mut body = Vec::new();
+        write_object(object, &mut body);
+        Self(Reply { status, content_type: "application/json", headers: Vec::new(), body })
+    }
+
+    fn not_found(gate: &Gate, message: &str) -> Self {
+        Self(answer::refuse(gate, Code::NotFound, message))
+    }
+
+    fn fault(gate: &Gate, fault: &Fault) -> Self {
+        if gate.may_log_fault() {
+            let cause = fault.source.as_deref().map(tracing::field::display);
+            tracing::error!(code = fault.code().as_str(), cause, "reading failed: {fault}");
+        }
+        Self(answer::refuse(gate, fault.code(), fault.message))
+    }
+}
+
+impl IntoResponse for Routed {
+    fn into_response(self) -> Response {
+        let mut response = answer::from_reply(self.0).map(Body::new);
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// Somebody who may read, and which doors: none named means all of them.
+pub(super) struct Reader {
+    doors: Vec<String>,
+}
+
+impl Reader {
+    fn may_see(&self, door: &Door) -> bool {
+        self.doors.is_empty() || self.doors.iter().any(|name| name == door.as_str())
+    }
+}
+
+impl FromRequestParts<Arc<Gate>> for Reader {
+    type Rejection = Routed;
+
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        let refused = |code, message| Routed(answer::refuse(gate, code, message));
+        let Some(Peer(peer)) = head.extensions.get::<Peer>().copied() else {
+            return Err(refused(Code::InternalError, "the peer of this request is not known"));
+        };
+        let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
+            .and_then(|known| auth::permit_reading(known).map(|()| known))
+            .map_err(|denied| {
+                let mut routed = refused(denied.code, denied.message);
+                if denied.code == Code::Unauthorized {
+                    routed.0.headers.push(("www-authenticate", "Bearer".to_owned()));
+                }
+                routed
+            })?;
+        if !gate.rates.allow(known.place, gate.clock.now()) {
+            return Err(refused(Code::RateLimited, "this key is used more often than it may"));
+        }
+        Ok(Self { doors: known.doors().to_vec() })
+    }
+}

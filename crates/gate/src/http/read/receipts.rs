@@ -1,0 +1,115 @@
+//! Receipts, one by its id or many in ledger order.
+
+use std::sync::Arc;
+
+use admit_core::json::{Object, Value};
+use admit_core::{Code, ReceiptId};
+use admit_ledger::Filter;
+use axum::extract::{Path, State};
+
+use super::query::{Asked, ReceiptsQuery, after, invalid, rows, verdicts};
+use super::{Reader, Routed};
+use crate::gate::Gate;
+use crate::http::answer;
+use crate::receipt;
+
+/// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
+const KEPT: [&str; 4] = ["fresh", "revision", "conflict", "refused"];
+/// Verdicts that keep content without applying it.
+const QUARANTINED: [&str; 2] = ["conflict", "refused"];
+
+/// `GET /v1/receipts/{id}`.
+pub(in crate::http) async fn one(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Routed {
+    let Ok(id) = id.parse::<ReceiptId>() else {
+        return invalid(&gate, "a receipt id looks like rcp-5e1f09ab-42");
+    };
+    if id.ledger != gate.ledger.tag() {
+        return Routed::not_found(&gate, "this id is of another ledger");
+    }
+    match gate.ledger.receipt(id.seq).await {
+        Err(fault) => Routed::fault(&gate, &fault),
+        Ok(Some(receipt)) if reader.may_see(&receipt.door) => {
+            Routed::object(200, &receipt::object(&receipt))
+        }
+        Ok(_) => Routed::not_found(&gate, "there is no such receipt"),
+    }
+}
+
+/// `GET /v1/admissions`.
+pub(in crate::http) async fn admissions(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Asked(query): Asked<ReceiptsQuery>,
+) -> Routed {
+    list(&gate, &reader, query, "admissions", &KEPT).await
+}
+
+/// `GET /v1/quarantine`.
+pub(in crate::http) async fn quarantine(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Asked(query): Asked<ReceiptsQuery>,
+) -> Routed {
+    list(&gate, &reader, query, "quarantine", &QUARANTINED).await
+}
+
+async fn list(
+    gate: &Gate,
+    reader: &Reader,
+    mut query: ReceiptsQuery,
+    name: &'static str,
+    allowed: &[&str],
+) -> Routed {
+    let door = match door(gate, reader, query.door.take()) {
+        Ok(door) => door,
+        Err(refused) => return refused,
+    };
+    let filter = match filter(gate, door, &query, allowed) {
+        Ok(filter) => filter,
+        Err(message) => return invalid(gate, &message),
+    };
+    let rows_max = filter.rows_max;
+    let receipts = match gate.ledger.list(filter).await {
+        Ok(receipts) => receipts,
+        Err(fault) => return Routed::fault(gate, &fault),
+    };
+    let next = receipts.last().filter(|_| receipts.len() >= rows_max);
+    let next = Value::from(next.map(|receipt| receipt.id.to_string()));
+    let listed: Value<'_> = receipts.iter().map(receipt::object).collect();
+    Routed::object(200, &Object::from_iter([(name, listed), ("next", next)]))
+}
+
+/// The door to list: the one that was asked for, or the only one the reader may see.
+fn door(gate: &Gate, reader: &Reader, asked: Option<String>) -> Result<Option<String>, Routed> {
+    match (asked, reader.doors.as_slice()) {
+        (asked, []) => Ok(asked),
+        (Some(door), doors) if doors.contains(&door) => Ok(Some(door)),
+        (Some(_), _) => {
+            let message = "this key may not read this door";
+            Err(Routed(answer::refuse(gate, Code::Forbidden, message)))
+        }
+        (None, [only]) => Ok(Some(only.clone())),
+        (None, doors) => {
+            Err(invalid(gate, &format!("name one door with door=: {}", doors.join(", "))))
+        }
+    }
+}
+
+fn filter(
+    gate: &Gate,
+    door: Option<String>,
+    query: &ReceiptsQuery,
+    allowed: &[&str],
+) -> Result<Filter, String> {
+    Ok(Filter {
+        door,
+        principal: query.principal.clone(),
+        verdicts: verdicts(query.verdict.as_deref(), allowed)?,
+        after: after(query.after.as_deref(), gate.ledger.tag())?,
+        rows_max: rows(query.limit)?,
+    })
+}

@@ -1,0 +1,95 @@
+//! The table of routes beside the doors, and what is said where there is none.
+
+use std::sync::Arc;
+
+use admit_core::Code;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::get;
+use http::Request;
+use http_body_util::Either;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+use tower::ServiceExt as _;
+
+use super::answer::{self, Answer};
+use super::connection::Visit;
+use super::read::{Peer, Routed, health, pixel, receipts};
+use crate::gate::Gate;
+
+/// What the gate answers itself. Doors are matched before, by their configured paths.
+pub(super) fn router(gate: Arc<Gate>) -> Router {
+    Router::new()
+        .route("/", get(health::doors))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/healthz", get(health::readyz))
+        .route("/v1/receipts/{id}", get(receipts::one))
+        .route("/v1/admissions", get(receipts::admissions))
+        .route("/v1/quarantine", get(receipts::quarantine))
+        .route("/v1/pixel/servers", get(pixel::servers))
+        .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
+        .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
+        .route("/v1/pixel/servers/{scope}/{login}", get(pixel::server))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(unknown_method)
+        .with_state(gate)
+}
+
+/// Whether a path belongs to the gate, now or by what it has promised to answer one day.
+pub(crate) fn is_own_route(path: &str) -> bool {
+    const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
+    const TREES: [&str; 4] = ["/v1/receipts", "/v1/admissions", "/v1/quarantine", "/v1/pixel"];
+    let is_in = |tree: &&str| {
+        path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    PATHS.contains(&path) || TREES.iter().any(is_in)
+}
+
+/// Answers a request that is at no door.
+pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer {
+    let gate = &visit.server.gate;
+    let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
+    if visit.is_turned_away && !is_health {
+        let message = "the gate has as many connections as it takes";
+        return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
+    }
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(Peer(visit.peer));
+    let routed = visit.server.router.clone().oneshot(request);
+    match timeout(gate.limits.answer_max(), routed).await {
+        Ok(Ok(response)) => response.map(Either::Right),
+        Ok(Err(never)) => match never {},
+        Err(_) => {
+            let message = "the ledger did not answer in time";
+            answer::from_reply(answer::refuse(gate, Code::LedgerUnavailable, message))
+        }
+    }
+}
+
+async fn unknown_route(State(gate): State<Arc<Gate>>) -> Routed {
+    Routed(answer::refuse(&gate, Code::NotFound, "there is nothing at this path"))
+}
+
+async fn unknown_method(State(gate): State<Arc<Gate>>) -> Routed {
+    let message = "this path does not answer this method";
+    Routed(answer::refuse(&gate, Code::MethodNotAllowed, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_cannot_take_a_path_of_the_gate() {
+        for own in
+            ["/", "/livez", "/metrics", "/v1/receipts", "/v1/receipts/x", "/v1/pixel/servers"]
+        {
+            assert!(is_own_route(own), "{own}");
+        }
+        for free in ["/plugin/events", "/v1/receiptsx", "/v1/events", "/v1"] {
+            assert!(!is_own_route(free), "{free}");
+        }
+    }
+}

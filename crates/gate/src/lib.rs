@@ -1,0 +1,30 @@
+//! The server: doors over HTTP, who may knock, how much may wait, and the one path behind them.
+//!
+//! [`Gate`] is what a server knows, [`serve`] is a running one, [`pipeline::admit`] is the path
+//! every submission takes. Which parts a gate is made of is decided outside, in [`Parts`].
+//!
+//! Invariants:
+//! * At a door's path every layer answers in the words of the door's contract, with a body. Some
+//!   producers take an empty body for "drop it" and a foreign body for "delivered".
+//! * Whatever has been handed to the ledger is finished, also when the producer hangs up or the
+//!   answer comes too late for it.
+
+mod auth;
+mod clock;
+mod gate;
+mod http;
+pub mod limits;
+pub mod metrics;
+mod parts;
+pub mod pipeline;
+pub mod principals;
+mod rate;
+pub mod receipt;
+mod room;
+
+pub use clock::SystemClock;
+pub use gate::Gate;
+pub use http::{Drained, ServeError, serve};
+pub use limits::Limits;
+pub use parts::{DoorMount, GateError, Parts};
+pub use principals::Principals;

@@ -1,0 +1,146 @@
+//! What the gate counts: plain atomics in one struct, cheap enough for every request.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use admit_core::{Code, Door, Verdict};
+
+/// A number that only goes up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// What has been counted so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One counter for each code.
+#[derive(Debug, Default)]
+pub struct ByCode([Counter; Code::ALL.len()]);
+
+impl ByCode {
+    /// The counter of `code`.
+    pub fn of(&self, code: Code) -> &Counter {
+        // `ALL` is in the order of the declaration, so a code's number is its place.
+        &self.0[code as usize]
+    }
+}
+
+/// The words of the verdicts, in the order in which they are counted.
+pub const VERDICTS: [&str; 5] = ["fresh", "duplicate", "revision", "conflict", "refused"];
+
+/// What happened at one door.
+#[derive(Debug)]
+pub struct DoorCounters {
+    /// Which door.
+    pub door: Door,
+    verdicts: [Counter; VERDICTS.len()],
+    /// Requests turned away before the ledger was asked, by code.
+    pub refusals: ByCode,
+    /// Events that got no verdict because of our side, by code.
+    pub faults: ByCode,
+}
+
+impl DoorCounters {
+    fn new(door: Door) -> Self {
+        Self {
+            door,
+            verdicts: Default::default(),
+            refusals: ByCode::default(),
+            faults: ByCode::default(),
+        }
+    }
+
+    pub(crate) fn count(&self, verdict: &Verdict) {
+        let place = match verdict {
+            Verdict::Fresh { .. } => 0,
+            Verdict::Duplicate { .. } => 1,
+            Verdict::Revision { .. } => 2,
+            Verdict::Conflict { .. } => 3,
+            Verdict::Refused { .. } => 4,
+        };
+        self.verdicts[place].add_one();
+    }
+
+    /// Admissions by verdict, in the order of [`VERDICTS`].
+    pub fn admissions(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        VERDICTS.into_iter().zip(self.verdicts.iter().map(Counter::get))
+    }
+}
+
+/// Everything the gate counts.
+#[derive(Debug)]
+pub struct Metrics {
+    doors: Vec<DoorCounters>,
+    /// Requests refused at no door: unknown routes, read routes, heads that cannot be read.
+    pub refusals: ByCode,
+    /// Requests that ended in a panic of ours.
+    pub panics: Counter,
+    /// Connections accepted so far.
+    pub connections: Counter,
+    /// Connections that ended so far.
+    pub connections_ended: Counter,
+    /// Connections accepted over the limit, only to be told so.
+    pub connections_turned_away: Counter,
+    /// Answers that came too late for the producer, while the ledger finished.
+    pub answers_late: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn new<'a>(doors: impl Iterator<Item = &'a Door>) -> Self {
+        Self {
+            doors: doors.cloned().map(DoorCounters::new).collect(),
+            refusals: ByCode::default(),
+            panics: Counter::default(),
+            connections: Counter::default(),
+            connections_ended: Counter::default(),
+            connections_turned_away: Counter::default(),
+            answers_late: Counter::default(),
+        }
+    }
+
+    /// The counters of every door.
+    pub fn doors(&self) -> &[DoorCounters] {
+        &self.doors
+    }
+
+    /// The counters of one door.
+    pub fn door(&self, door: &Door) -> Option<&DoorCounters> {
+        self.doors.iter().find(|counters| counters.door == *door)
+    }
+
+    /// Connections open now.
+    pub fn connections_open(&self) -> u64 {
+        self.connections.get().saturating_sub(self.connections_ended.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit_core::Seq;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_counter_of_its_own() {
+        let counters = ByCode::default();
+        for code in Code::ALL {
+            counters.of(*code).add_one();
+        }
+        assert!(Code::ALL.iter().all(|code| counters.of(*code).get() == 1));
+    }
+
+    #[test]
+    fn verdicts_are_counted_under_their_own_word() {
+        let counters = DoorCounters::new(Door::new("d"));
+        let verdict = Verdict::Refused { seq: Some(Seq(1)) };
+        counters.count(&verdict);
+        let counted: Vec<_> = counters.admissions().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(verdict.word(), 1)]);
+    }
+}

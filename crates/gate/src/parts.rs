@@ -1,0 +1,105 @@
+//! What a gate is put together from, and the checks that catch a wrong assembly at the start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use admit_contracts::Contract;
+use admit_core::{Clock, Door};
+use admit_ledger::Ledger;
+use http::HeaderName;
+
+use crate::http::is_own_route;
+use crate::limits::{Limits, LimitsError};
+use crate::principals::Principals;
+
+/// Everything a gate needs from outside.
+pub struct Parts {
+    /// Where verdicts become durable.
+    pub ledger: Arc<dyn Ledger>,
+    /// The contracts and where they are mounted.
+    pub doors: Vec<DoorMount>,
+    /// Who may knock.
+    pub principals: Principals,
+    /// How much may be taken, and how long anything may last.
+    pub limits: Limits,
+    /// Where the time of day comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A contract mounted at a path.
+#[derive(Clone)]
+pub struct DoorMount {
+    /// The door's name, as it stands in the ledger and in a principal's `doors`.
+    pub door: Door,
+    /// The path it answers at, such as `/plugin/events`; matched exactly.
+    pub path: String,
+    /// The header that may carry the key instead of `Authorization: Bearer`.
+    pub api_key_header: HeaderName,
+    /// What it speaks.
+    pub contract: Arc<dyn Contract>,
+}
+
+impl fmt::Debug for DoorMount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DoorMount")
+            .field("door", &self.door)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Parts that do not make a gate.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GateError {
+    /// A door's path is not one.
+    #[error(
+        "door {door}: the path {path:?} must start with / and have no query, space or end slash"
+    )]
+    Path {
+        /// Whose path.
+        door: Door,
+        /// What it says.
+        path: String,
+    },
+    /// Two doors at one path, or a door at a path the gate itself answers.
+    #[error("door {door}: the path {path:?} is taken by {by}")]
+    PathTaken {
+        /// Whose path.
+        door: Door,
+        /// What it says.
+        path: String,
+        /// Who has it.
+        by: String,
+    },
+    /// Two doors of one name would share their keys.
+    #[error("door {0} is mounted twice")]
+    DoorTwice(Door),
+    /// The limits contradict each other.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+}
+
+/// Checks that every door has a name and a path of its own.
+pub(crate) fn check_doors(doors: &[DoorMount]) -> Result<(), GateError> {
+    for (place, mount) in doors.iter().enumerate() {
+        let DoorMount { door, path, .. } = mount;
+        let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#{}".contains(&byte));
+        if !plain || !path.starts_with('/') || path.ends_with('/') {
+            return Err(GateError::Path { door: door.clone(), path: path.clone() });
+        }
+        let taken =
+            |by: String| GateError::PathTaken { door: door.clone(), path: path.clone(), by };
+        if is_own_route(path) {
+            return Err(taken("the gate itself".to_owned()));
+        }
+        for earlier in &doors[..place] {
+            if earlier.door == *door {
+                return Err(GateError::DoorTwice(door.clone()));
+            }
+            if earlier.path == *path {
+                return Err(taken(format!("door {}", earlier.door)));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The path of every submission, top to bottom: bytes in, a verdict said out loud.
+//!
+//! vet (pure, the contract) → record (the ledger, one durable commit) → reply (pure, the contract).
+//! A contract that causes an effect will have it performed and settled between record and reply:
+//! the intent is in the record commit, and the reply waits for the settle commit.
+//!
+//! Invariant: `reply` is called only with what a durable commit returned. A fault of ours is never
+//! said as a verdict.
+
+use admit_contracts::Reply;
+use admit_core::{Digest, Entry, Fault, FaultKind, Submission};
+use bytes::Bytes;
+
+use crate::gate::Gate;
+use crate::parts::DoorMount;
+
+/// Admits a batch: one reply for each submission, in order.
+pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) -> Vec<Reply> {
+    let vet = |submission| door.contract.vet(&door.door, submission);
+    let entries: Vec<Entry> = submissions.into_iter().map(vet).collect();
+    let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
+    let mut recorded = gate.ledger.record(entries).await.into_iter();
+    let counters = gate.metrics().door(&door.door);
+    seeds
+        .into_iter()
+        .map(|seed| match recorded.next().unwrap_or_else(|| Err(unanswered())) {
+            Ok(recorded) => {
+                if let Some(counters) = counters {
+                    counters.count(&recorded.verdict);
+                }
+                door.contract.reply(&recorded)
+            }
+            Err(fault) => {
+                if let Some(counters) = counters {
+                    counters.faults.of(fault.code()).add_one();
+                }
+                log(gate, door, &fault);
+                gate.say(door, fault.code(), fault.message, seed.number())
+            }
+        })
+        .collect()
+}
+
+/// What spreads the retry hint of an event: its key, or its body where it has none. The same event
+/// gets the same hint; different ones come back at different times.
+enum Seed {
+    Key(u32),
+    Body(Bytes),
+}
+
+impl Seed {
+    fn of(entry: &Entry) -> Self {
+        match entry {
+            Entry::Event(event) => Self::Key(first_four(event.key.as_bytes())),
+            Entry::Refused(refused) => Self::Body(refused.body.clone()),
+        }
+    }
+
+    fn number(&self) -> u32 {
+        match self {
+            Self::Key(number) => *number,
+            Self::Body(body) => body_seed(body),
+        }
+    }
+}
+
+/// The seed of a body that has no key yet.
+pub(crate) fn body_seed(body: &[u8]) -> u32 {
+    first_four(Digest::of(body).as_bytes())
+}
+
+fn first_four(hash: &[u8; 32]) -> u32 {
+    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
+}
+
+fn unanswered() -> Fault {
+    Fault::new(FaultKind::Internal, "the ledger answered for fewer events than it was given")
+}
+
+fn log(gate: &Gate, door: &DoorMount, fault: &Fault) {
+    if gate.may_log_fault() {
+        let cause = fault.source.as_deref().map(tracing::field::display);
+        tracing::error!(door = %door.door, code = fault.code().as_str(), cause, "{fault}");
+    }
+}

@@ -1,0 +1,346 @@
+//! Who may knock: names, hashed keys, doors and roles.
+//!
+//! Keys are kept only as SHA-256 and compared in constant time against every known one, so neither
+//! a memory dump nor the time of an answer tells a key. A principal's name is the scope of all it
+//! sends; that is why a key belongs to exactly one.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use admit_core::hash::unhex32;
+use admit_core::{Digest, Door, Principal};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
+
+/// The principal of a gate without principals.
+pub const LOCAL: &str = "local";
+
+/// One `[[principals]]` table.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrincipalConfig {
+    /// The name, which is the scope of everything this principal sends: 1 to 128 characters of
+    /// `A-Z a-z 0-9 . _ - @ +`. It is written into the ledger, so renaming makes a new scope.
+    pub name: String,
+    /// The keys that prove it, each one of: the key itself; `sha256:` and the hex SHA-256 of the
+    /// key; `file:` and a path whose content is either. Several at once, so that a new key can be
+    /// handed out before the old one is taken away.
+    pub keys: Vec<String>,
+    /// The doors it may use, by name. None named: all of them.
+    #[serde(default)]
+    pub doors: Vec<String>,
+    /// What it may do at these doors: one role or a list of them.
+    #[serde(default)]
+    pub role: Roles,
+}
+
+impl fmt::Debug for PrincipalConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrincipalConfig")
+            .field("name", &self.name)
+            .field("keys", &format_args!("{} hidden", self.keys.len()))
+            .field("doors", &self.doors)
+            .field("role", &self.role)
+            .finish()
+    }
+}
+
+/// What a principal may do at its doors. `operate` contains `read`, since nobody should act on what
+/// they cannot see; no other role contains another, so list several where several are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Send events.
+    Produce,
+    /// Read receipts, lists and read models, of every producer at its doors.
+    Read,
+    /// Read, and act on what is kept: reconcile, replay, close.
+    Operate,
+    /// Send events in the name of others. For edge agents; no route uses it yet.
+    Forward,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Produce, Self::Read, Self::Operate, Self::Forward];
+
+    /// The word for it in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Produce => "produce",
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Forward => "forward",
+        }
+    }
+}
+
+/// A set of roles; just `produce` where nothing is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// The set of `roles`.
+    pub fn of(roles: &[Role]) -> Self {
+        let bit = |role: Role| 1 << role as u8;
+        let bits = roles.iter().fold(0, |bits, role| bits | bit(*role));
+        Self(if bits & bit(Role::Operate) == 0 { bits } else { bits | bit(Role::Read) })
+    }
+
+    /// Whether `role` is in it.
+    pub fn contain(self, role: Role) -> bool {
+        self.0 & (1 << role as u8) != 0
+    }
+}
+
+impl Default for Roles {
+    fn default() -> Self {
+        Self::of(&[Role::Produce])
+    }
+}
+
+impl fmt::Debug for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(Role::ALL.iter().filter(|role| self.contain(**role))).finish()
+    }
+}
+
+impl Serialize for Roles {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let held = Role::ALL.into_iter().filter(|role| self.contain(*role));
+        serializer.collect_seq(held.map(Role::as_str))
+    }
+}
+
+impl<'de> Deserialize<'de> for Roles {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+
+        fn role<E: de::Error>(word: &str) -> Result<Role, E> {
+            let known = Role::ALL.into_iter().find(|role| role.as_str() == word);
+            known
+                .ok_or_else(|| E::unknown_variant(word, &["produce", "read", "operate", "forward"]))
+        }
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Roles;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a role or a list of roles: produce, read, operate, forward")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Roles, E> {
+                Ok(Roles::of(&[role(word)?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<Roles, A::Error> {
+                let mut roles = Vec::new();
+                while let Some(word) = words.next_element::<String>()? {
+                    roles.push(role(&word)?);
+                }
+                if roles.is_empty() {
+                    return Err(de::Error::invalid_length(0, &self));
+                }
+                Ok(Roles::of(&roles))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// Principals that cannot be used. No message contains a key.
+#[derive(Debug, thiserror::Error)]
+pub enum PrincipalsError {
+    /// The name has other characters, or too many.
+    #[error("principal {0:?}: a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +")]
+    Name(String),
+    /// One name, two tables.
+    #[error("principal {0} is configured twice")]
+    NameTwice(String),
+    /// Nobody could ever be it.
+    #[error("principal {0} has no keys")]
+    NoKeys(String),
+    /// A key that no header can carry.
+    #[error(
+        "principal {0}: a key is empty, or has a space or a character that no header can carry"
+    )]
+    Key(String),
+    /// `sha256:` without 64 hex digits.
+    #[error("principal {0}: sha256: must be followed by 64 hex digits")]
+    Sha256(String),
+    /// One key, two names: the scope would be a matter of luck.
+    #[error("principals {0} and {1} have a key in common")]
+    KeyTwice(String, String),
+    /// A key file that cannot be read.
+    #[error("principal {name}: the key file {path} cannot be read")]
+    KeyFile {
+        /// Whose key.
+        name: String,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A principal as the gate knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Its name.
+    pub(crate) principal: Principal,
+    /// Its place among the principals, for whatever is kept per principal.
+    pub(crate) place: usize,
+    roles: Roles,
+    doors: Vec<String>,
+}
+
+impl Known {
+    pub(crate) fn has(&self, role: Role) -> bool {
+        self.roles.contain(role)
+    }
+
+    pub(crate) fn may_use(&self, door: &Door) -> bool {
+        self.doors.is_empty() || self.doors.iter().any(|name| name == door.as_str())
+    }
+
+    /// The doors it is limited to; none at all means that it is not.
+    pub(crate) fn doors(&self) -> &[String] {
+        &self.doors
+    }
+}
+
+/// Everybody who may knock.
+pub struct Principals {
+    known: Vec<Known>,
+    keys: Vec<(Digest, u32)>,
+    open: bool,
+}
+
+impl fmt::Debug for Principals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principals").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl Principals {
+    /// Nobody is configured: loopback peers are `local` and may produce, read and operate.
+    pub fn open() -> Self {
+        let local = Known {
+            principal: Principal::new(LOCAL),
+            place: 0,
+            roles: Roles::of(&[Role::Produce, Role::Read, Role::Operate]),
+            doors: Vec::new(),
+        };
+        Self { known: vec![local], keys: Vec::new(), open: true }
+    }
+
+    /// The configured principals; none at all means [`Principals::open`]. Relative paths of key
+    /// files start at `base`, the folder of the configuration.
+    pub fn load(configs: &[PrincipalConfig], base: &Path) -> Result<Self, PrincipalsError> {
+        if configs.is_empty() {
+            return Ok(Self::open());
+        }
+        let mut loaded = Self { known: Vec::new(), keys: Vec::new(), open: false };
+        for config in configs {
+            loaded.add(config, base)?;
+        }
+        Ok(loaded)
+    }
+
+    fn add(&mut self, config: &PrincipalConfig, base: &Path) -> Result<(), PrincipalsError> {
+        let name = config.name.clone();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
+        if !(1..=128).contains(&name.len()) || !name.bytes().all(plain) {
+            return Err(PrincipalsError::Name(name));
+        }
+        if self.known.iter().any(|known| known.principal.as_str() == name) {
+            return Err(PrincipalsError::NameTwice(name));
+        }
+        if config.keys.is_empty() {
+            return Err(PrincipalsError::NoKeys(name));
+        }
+        let place = self.known.len();
+        let number = u32::try_from(place).unwrap_or(u32::MAX);
+        for spec in &config.keys {
+            let key = resolve_key(&name, spec, base)?;
+            if let Some((_, owner)) = self.keys.iter().find(|(known, _)| *known == key)
+                && *owner != number
+            {
+                let owner = self.known[*owner as usize].principal.to_string();
+                return Err(PrincipalsError::KeyTwice(owner, name));
+            }
+            self.keys.push((key, number));
+        }
+        self.known.push(Known {
+            principal: Principal::new(&name),
+            place,
+            roles: config.role,
+            doors: config.doors.clone(),
+        });
+        Ok(())
+    }
+
+    /// Whether nobody is configured, so that the gate must stay on loopback.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Who is limited to which doors, so that whoever knows all doors can find misspelt ones.
+    pub fn doors_named(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.known.iter().flat_map(|known| {
+            known.doors.iter().map(|door| (known.principal.as_str(), door.as_str()))
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The principal of an open gate.
+    pub(crate) fn local(&self) -> Option<&Known> {
+        self.known.first().filter(|_| self.open)
+    }
+
+    /// Whose key this is. Looks at every known key, whichever matches.
+    pub(crate) fn by_key(&self, key: &[u8]) -> Option<&Known> {
+        let presented = Digest::of(key);
+        let mut found = Choice::from(0);
+        let mut place = 0_u32;
+        for (known, owner) in &self.keys {
+            let same = known.as_bytes().ct_eq(presented.as_bytes());
+            place.conditional_assign(owner, same);
+            found |= same;
+        }
+        if bool::from(found) { self.known.get(place as usize) } else { None }
+    }
+}
+
+/// The hash of the key that `spec` gives: literal, `sha256:<hex>`, or `file:<path>` with either.
+pub fn resolve_key(name: &str, spec: &str, base: &Path) -> Result<Digest, PrincipalsError> {
+    let Some(path) = spec.strip_prefix("file:") else {
+        return hash_key(name, spec);
+    };
+    let path = base.join(path);
+    match fs::read_to_string(&path) {
+        Ok(content) => hash_key(name, content.trim()),
+        Err(source) => Err(PrincipalsError::KeyFile { name: name.to_owned(), path, source }),
+    }
+}
+
+fn hash_key(name: &str, spec: &str) -> Result<Digest, PrincipalsError> {
+    if let Some(hex) = spec.strip_prefix("sha256:") {
+        let hash = unhex32(hex).ok_or_else(|| PrincipalsError::Sha256(name.to_owned()))?;
+        return Ok(Digest::from_bytes(hash));
+    }
+    if spec.is_empty() || !spec.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(PrincipalsError::Key(name.to_owned()));
+    }
+    Ok(Digest::of(spec.as_bytes()))
+}
+
+#[cfg(test)]
+#[path = "principals_tests.rs"]
+mod tests;

@@ -1,0 +1,151 @@
+//! A plain HTTP/1.1 client that sends exactly what it is given and shows exactly what came back.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longer than anything a test waits for; a test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The code, when the test contract said it.
+    pub(crate) fn in_its_words(&self) -> String {
+        let json = self.json();
+        let code = json["words"]["code"].as_str();
+        code.unwrap_or_else(|| panic!("not in the contract's words: {self:?}")).to_owned()
+    }
+
+    /// The code, when the gate itself said it.
+    pub(crate) fn general(&self) -> String {
+        let json = self.json();
+        let error = &json["error"];
+        assert!(error["message"].is_string() && error["retryable"].is_boolean(), "{self:?}");
+        assert!(error["retry_after_seconds"].is_u64(), "{self:?}");
+        error["code"].as_str().expect("a code").to_owned()
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("the gate listens");
+        Self { stream, read: Vec::new() }
+    }
+
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).await.expect("the gate reads");
+    }
+
+    /// Sends as much as the gate takes, and does not mind when it stops taking.
+    pub(crate) async fn send_what_it_takes(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
+    }
+
+    /// A request of its own, and its answer.
+    pub(crate) async fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
+        self.send(request).await;
+        self.answer().await
+    }
+
+    /// The next answer.
+    pub(crate) async fn answer(&mut self) -> Answer {
+        timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
+    }
+
+    async fn read_answer(&mut self) -> Answer {
+        let end = loop {
+            if let Some(end) = find(&self.read, b"\r\n\r\n") {
+                break end;
+            }
+            assert!(self.read_more().await, "closed before an answer: {:?}", self.shown());
+        };
+        let head = String::from_utf8(self.read.drain(..end + 4).collect()).expect("a head");
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status");
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length: usize = length.map_or(0, |(_, value)| value.parse().expect("a length"));
+        while self.read.len() < length {
+            assert!(self.read_more().await, "closed inside a body: {:?}", self.shown());
+        }
+        let body = String::from_utf8(self.read.drain(..length).collect()).expect("text");
+        Answer { status: status.parse().expect("a number"), headers, body }
+    }
+
+    /// Waits until the gate closes the connection, having sent nothing more.
+    pub(crate) async fn closed(&mut self) {
+        let more = timeout(PATIENCE, self.read_more()).await.expect("closed in time");
+        assert!(!more && self.read.is_empty(), "more came: {:?}", self.shown());
+    }
+
+    /// Reads until `count` bytes are there, for wires that are not HTTP/1.1.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<u8> {
+        let reading = async {
+            while self.read.len() < count {
+                assert!(self.read_more().await, "closed early: {:?}", self.shown());
+            }
+        };
+        timeout(PATIENCE, reading).await.expect("bytes in time");
+        self.read.drain(..count).collect()
+    }
+
+    async fn read_more(&mut self) -> bool {
+        let mut piece = [0; 4096];
+        let count = self.stream.read(&mut piece).await.unwrap_or(0);
+        self.read.extend_from_slice(&piece[..count]);
+        count > 0
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.read).into_owned()
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// A well-formed event for the test door.
+pub(crate) fn post(body: &str) -> String {
+    post_with("content-type: application/json\r\n", body)
+}
+
+/// The same with other headers, each ending its own line.
+pub(crate) fn post_with(headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST /door HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+}

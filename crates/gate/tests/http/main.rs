@@ -1,0 +1,11 @@
+//! The gate over real sockets, with a contract and a ledger that do as they are told.
+
+mod auth;
+mod client;
+mod door;
+mod drain;
+mod fakes;
+mod http2;
+mod limits;
+mod read;
+mod world;

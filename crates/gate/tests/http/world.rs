@@ -1,0 +1,112 @@
+//! A gate on a loopback port, with the parts a test wants.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use admit_contracts::Contract;
+use admit_core::{Code, Door, Millis};
+use admit_gate::principals::PrincipalConfig;
+use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
+use admit_testkit::clock::ManualClock;
+use http::HeaderName;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Answer, Client};
+use crate::fakes::{MemoryLedger, Speechless, Words};
+
+/// A running gate. Dropping it ends it.
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) ledger: Arc<MemoryLedger>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) shutdown: CancellationToken,
+    served: JoinSet<Result<Drained, ServeError>>,
+}
+
+impl World {
+    /// An open gate with the default limits.
+    pub(crate) async fn open() -> Self {
+        Self::with(Limits::default(), &[]).await
+    }
+
+    /// An open gate with limits changed by `change`.
+    pub(crate) async fn limited(change: impl FnOnce(&mut Limits)) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        Self::with(limits, &[]).await
+    }
+
+    /// A gate for the principals in `configs`, each a JSON object.
+    pub(crate) async fn with(limits: Limits, configs: &[&str]) -> Self {
+        let configs: Vec<PrincipalConfig> =
+            configs.iter().map(|config| serde_json::from_str(config).expect("a config")).collect();
+        let ledger = Arc::new(MemoryLedger::default());
+        let clock = Arc::new(ManualClock::at(Millis(1_771_524_842_123)));
+        let gate = Gate::new(Parts {
+            ledger: Arc::<MemoryLedger>::clone(&ledger),
+            doors: vec![
+                mount("test", "/door", Arc::new(Words)),
+                mount("other", "/other", Arc::new(Words)),
+                mount("speechless", "/speechless", Arc::new(Speechless)),
+            ],
+            principals: Principals::load(&configs, Path::new(".")).expect("usable principals"),
+            limits,
+            clock: Arc::<ManualClock>::clone(&clock),
+        });
+        let gate = Arc::new(gate.expect("parts that fit"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shutdown = CancellationToken::new();
+        let mut served = JoinSet::new();
+        served.spawn(serve(listener, Arc::clone(&gate), shutdown.clone()));
+        Self { address, gate, ledger, clock, shutdown, served }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.address).await
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn ask(&self, request: impl AsRef<[u8]>) -> Answer {
+        self.client().await.ask(request).await
+    }
+
+    /// Waits for the gate to end.
+    pub(crate) async fn ended(mut self) -> Drained {
+        let served = self.served.join_next().await.expect("it was started");
+        served.expect("no panic").expect("it served")
+    }
+
+    /// How often `verdict` was counted at the test door.
+    pub(crate) fn counted(&self, verdict: &str) -> u64 {
+        let counters = self.gate.metrics().door(&Door::new("test")).expect("the test door");
+        counters.admissions().find(|(word, _)| *word == verdict).expect("a verdict").1
+    }
+
+    /// How often `code` was said at the test door before the ledger was asked.
+    pub(crate) fn refused(&self, code: Code) -> u64 {
+        let counters = self.gate.metrics().door(&Door::new("test")).expect("the test door");
+        counters.refusals.of(code).get()
+    }
+}
+
+fn mount(name: &str, path: &str, contract: Arc<dyn Contract>) -> DoorMount {
+    DoorMount {
+        door: Door::new(name),
+        path: path.to_owned(),
+        api_key_header: HeaderName::from_static("x-door-key"),
+        contract,
+    }
+}
+
+/// Waits until `condition` holds, for what has no other sign. The test runner ends it if it never
+/// does.
+pub(crate) async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,96 @@
+//! The ports of the ledger, in our words.
+//!
+//! Invariant: when a future returned by [`Admissions::record`] resolves with a verdict, the commit
+//! that holds it is durable. A fault never claims more than is known.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use admit_core::{EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
+use bytes::Bytes;
+
+/// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Remembers what was admitted.
+pub trait Admissions: Send + Sync {
+    /// Records a batch. Each entry gets its own verdict, in order; one bad entry fails alone.
+    ///
+    /// The raw body, the key claim, the digest, the in-ledger side effects and the receipt of an
+    /// entry are in one commit. Batches that wait at the same time may share a commit; a lone one
+    /// does not wait for company.
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>>;
+}
+
+/// Answers questions about what is recorded. Never blocks a writer.
+pub trait Reader: Send + Sync {
+    /// The number that names this ledger in receipt ids.
+    fn tag(&self) -> u32;
+
+    /// The receipt at a place, be it of an admission, a sighting, a conflict or a refusal.
+    fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>>;
+
+    /// The receipt of the admission that claimed `key`.
+    fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>>;
+
+    /// The raw body kept at a place.
+    fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>>;
+
+    /// Receipts in ledger order.
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>>;
+
+    /// One projected document.
+    fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>>;
+
+    /// Projected documents of one kind whose entity starts with `prefix`, by entity, after `after`.
+    fn documents(
+        &self,
+        projection: &'static str,
+        prefix: String,
+        after: Option<String>,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>>;
+
+    /// How the ledger is doing.
+    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>>;
+}
+
+/// A whole ledger.
+pub trait Ledger: Admissions + Reader {
+    /// Whether the last attempt to write succeeded; readiness hangs on it.
+    fn is_healthy(&self) -> bool;
+
+    /// Resolves with the reason when the process must stop: what it believes about the disk can no
+    /// longer be trusted, and only a start through recovery can tell what is there.
+    fn must_stop(&self) -> BoxFuture<'_, Fault>;
+}
+
+/// Which receipts to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only this door.
+    pub door: Option<String>,
+    /// Only this principal.
+    pub principal: Option<String>,
+    /// Only these verdicts (`fresh`, `revision`, `conflict`, `refused`); empty means all of them.
+    pub verdicts: Vec<String>,
+    /// Only places after this one.
+    pub after: Seq,
+    /// At most so many.
+    pub rows_max: usize,
+}
+
+/// How the ledger is doing, for people and for `/healthz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Admissions kept: fresh ones, revisions, conflicts, refusals.
+    pub admissions: u64,
+    /// Sightings of duplicates.
+    pub sightings: u64,
+    /// The newest place.
+    pub last_seq: Seq,
+    /// When the oldest kept admission was received.
+    pub oldest_at: Option<Millis>,
+    /// Bytes on disk, of the ledger and its log.
+    pub bytes: u64,
+}

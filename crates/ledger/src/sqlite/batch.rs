@@ -1,0 +1,328 @@
+//! One batch inside its transaction: every entry decided, everything it causes written.
+//!
+//! Nothing here changes memory that outlives the transaction: what a batch learns is handed back
+//! and counts only once the commit is durable.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use admit_core::json;
+use admit_core::{
+    Decision, Digest, Entry, Event, Fault, FaultKind, First, Key, Millis, Refused, Seq, Verdict,
+    decide,
+};
+use bytes::Bytes;
+use rusqlite::{CachedStatement, Connection, OptionalExtension};
+
+use super::documents::{ApplyError, Documents};
+use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
+use super::queries;
+
+/// How much of refused submissions is kept, for each producer at each door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalQuota {
+    /// At most so many.
+    pub rows_max: u64,
+    /// At most so many bytes of raw bodies.
+    pub bytes_max: u64,
+}
+
+impl Default for RefusalQuota {
+    fn default() -> Self {
+        Self { rows_max: 100_000, bytes_max: 256 * 1024 * 1024 }
+    }
+}
+
+/// Where the ledger stands; the writer's copy moves only with durable commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) last_seq: Seq,
+    pub(super) admissions: u64,
+    pub(super) sightings: u64,
+}
+
+impl Position {
+    fn next(&mut self) -> Seq {
+        self.last_seq = Seq(self.last_seq.0 + 1);
+        self.last_seq
+    }
+}
+
+/// The statements of the hot path, prepared once per batch.
+struct Statements<'c> {
+    find: Finder<'c>,
+    first: CachedStatement<'c>,
+    again: CachedStatement<'c>,
+    admission: CachedStatement<'c>,
+    body: CachedStatement<'c>,
+    sighting: CachedStatement<'c>,
+}
+
+/// A batch being written.
+pub(super) struct Batch<'c> {
+    conn: &'c Connection,
+    statements: Statements<'c>,
+    epoch: u64,
+    quota: RefusalQuota,
+    position: Position,
+    /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
+    fresh: HashMap<Key, First>,
+    claims: Vec<(Key, Seq)>,
+    documents: Documents,
+}
+
+/// Why a batch could not go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BatchError {
+    /// SQLite said no.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// This entry cannot be recorded; without it the others can.
+    #[error(transparent)]
+    Poisoned(Fault),
+    /// A promise of the ledger is broken.
+    #[error(transparent)]
+    Broken(#[from] ClaimedTwice),
+}
+
+impl From<ClaimError> for BatchError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Sqlite(error) => Self::Sqlite(error),
+            ClaimError::ClaimedTwice(error) => Self::Broken(error),
+        }
+    }
+}
+
+impl<'c> Batch<'c> {
+    pub(super) fn begin(
+        conn: &'c Connection,
+        epoch: u64,
+        quota: RefusalQuota,
+        position: Position,
+    ) -> rusqlite::Result<Self> {
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let statements = Statements {
+            find: Finder::new(conn)?,
+            first: conn.prepare_cached(queries::FIRST)?,
+            again: conn.prepare_cached(queries::AGAIN)?,
+            admission: conn.prepare_cached(queries::INSERT_ADMISSION)?,
+            body: conn.prepare_cached(queries::INSERT_BODY)?,
+            sighting: conn.prepare_cached(queries::INSERT_SIGHTING)?,
+        };
+        let (fresh, claims, documents) = (HashMap::new(), Vec::new(), Documents::default());
+        Ok(Self { conn, statements, epoch, quota, position, fresh, claims, documents })
+    }
+
+    /// Records one entry. After an error the transaction must be rolled back.
+    pub(super) fn record(&mut self, keys: &KeyIndex, entry: &Entry) -> Result<Verdict, BatchError> {
+        match entry {
+            Entry::Event(event) => self.event(keys, event),
+            Entry::Refused(refused) => Ok(self.refused(refused)?),
+        }
+    }
+
+    /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
+    pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
+        self.documents.write(self.conn)?;
+        keys.claim(self.conn, std::mem::take(&mut self.claims))?;
+        let mut put = self.conn.prepare_cached(queries::META_PUT)?;
+        put.execute(("last_seq", self.position.last_seq.0))?;
+        put.execute(("admissions", self.position.admissions))?;
+        put.execute(("sightings", self.position.sightings))?;
+        Ok(self.position)
+    }
+
+    fn event(&mut self, keys: &KeyIndex, event: &Event) -> Result<Verdict, BatchError> {
+        let Some(first) = self.first(keys, &event.key)? else {
+            return self.admit(event, None);
+        };
+        match decide(Some(&first), &event.digest, event.on_other_content) {
+            Decision::Fresh => self.admit(event, None),
+            Decision::Duplicate => {
+                let seq = self.sighting(first.seq, event, None)?;
+                Ok(Verdict::Duplicate { seq, first })
+            }
+            // A version that was here before is a late copy, not newer content.
+            Decision::Revision => match self.again(event)? {
+                Some(known) => {
+                    let seq = self.sighting(known, event, None)?;
+                    Ok(Verdict::Duplicate { seq, first })
+                }
+                None => self.admit(event, Some(first)),
+            },
+            Decision::Conflict => Ok(self.conflict(event, first)?),
+        }
+    }
+
+    /// What is known under `key`, in this batch or in the ledger.
+    fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
+        if let Some(first) = self.fresh.get(key) {
+            return Ok(Some(first.clone()));
+        }
+        let Some(seq) = keys.find(&mut self.statements.find, key)? else { return Ok(None) };
+        self.statements
+            .first
+            .query_row([seq.0], |row| {
+                Ok(First {
+                    seq,
+                    digest: Digest::from_bytes(row.get(0)?),
+                    received_at: Millis(row.get(1)?),
+                    facts: Bytes::from(row.get::<_, String>(2)?),
+                })
+            })
+            .map(Some)
+    }
+
+    /// A fresh admission, or a revision of `first`: kept and applied.
+    fn admit(&mut self, event: &Event, first: Option<First>) -> Result<Verdict, BatchError> {
+        let facts = facts_text(&event.facts);
+        let verdict = if first.is_some() { "revision" } else { "fresh" };
+        let of = first.as_ref().map(|first| first.seq);
+        let seq = self.insert_event(event, verdict, of, &facts)?;
+        self.project(event, seq)?;
+        if let Some(first) = first {
+            return Ok(Verdict::Revision { seq, first });
+        }
+        self.claims.push((event.key, seq));
+        let (digest, received_at) = (event.digest, event.received_at);
+        self.fresh.insert(event.key, First { seq, digest, received_at, facts: facts.into() });
+        Ok(Verdict::Fresh { seq })
+    }
+
+    /// Applies the event's side effects. A failure, even a panic, is the event's own.
+    fn project(&mut self, event: &Event, seq: Seq) -> Result<(), BatchError> {
+        let apply = || self.documents.apply(self.conn, &event.projections, seq);
+        match catch_unwind(AssertUnwindSafe(apply)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ApplyError::Sqlite(error))) => Err(error.into()),
+            Ok(Err(ApplyError::Projection(error))) => {
+                let message = "a side effect of this event failed, nothing was stored";
+                Err(BatchError::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
+            }
+            Err(_) => {
+                let message = "a side effect of this event panicked, nothing was stored";
+                Err(BatchError::Poisoned(Fault::new(FaultKind::Internal, message)))
+            }
+        }
+    }
+
+    /// Other content under a known key: kept once as evidence, seen each time, never applied.
+    fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
+        let (seq, other) = match self.again(event)? {
+            Some(known) => (None, known),
+            None => {
+                let facts = facts_text(&event.facts);
+                let seq = self.insert_event(event, "conflict", Some(first.seq), &facts)?;
+                (Some(seq), seq)
+            }
+        };
+        let sighting = self.sighting(first.seq, event, Some(other))?;
+        Ok(Verdict::Conflict { seq: seq.unwrap_or(sighting), first })
+    }
+
+    /// A revision or conflict with this very content that is kept already.
+    fn again(&mut self, event: &Event) -> rusqlite::Result<Option<Seq>> {
+        self.statements
+            .again
+            .query_row((event.key.as_bytes(), event.digest.as_bytes()), |row| row.get(0).map(Seq))
+            .optional()
+    }
+
+    fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
+        let digest = Digest::of(&refused.body);
+        let (door, principal) = (refused.door.as_str(), refused.principal.as_str());
+        let before = self
+            .conn
+            .prepare_cached(queries::REFUSED_BEFORE)?
+            .query_row((digest.as_bytes(), door, principal, refused.code.as_str()), |row| {
+                row.get::<_, u64>(0)
+            })
+            .optional()?;
+        if let Some(admission) = before {
+            let seq = self.position.next();
+            self.position.sightings += 1;
+            let at = refused.received_at.0;
+            let row = (seq.0, admission, at, refused.attempt, None::<u64>);
+            self.statements.sighting.execute(row)?;
+            return Ok(Verdict::Refused { seq: Some(seq) });
+        }
+        let taken = self.conn.prepare_cached(queries::QUOTA_TAKE)?.execute((
+            door,
+            principal,
+            refused.body.len(),
+            self.quota.rows_max,
+            self.quota.bytes_max,
+        ))?;
+        if taken == 0 {
+            return Ok(Verdict::Refused { seq: None });
+        }
+        let seq = self.position.next();
+        self.position.admissions += 1;
+        self.statements.admission.execute((
+            seq.0,
+            self.epoch,
+            door,
+            principal,
+            "refused",
+            None::<&[u8]>,
+            digest.as_bytes(),
+            refused.received_at.0,
+            refused.attempt,
+            None::<u64>,
+            refused.code.as_str(),
+            &refused.message,
+            facts_text(&refused.facts),
+        ))?;
+        self.statements.body.execute((seq.0, &refused.body[..]))?;
+        Ok(Verdict::Refused { seq: Some(seq) })
+    }
+
+    fn insert_event(
+        &mut self,
+        event: &Event,
+        verdict: &str,
+        first: Option<Seq>,
+        facts: &str,
+    ) -> rusqlite::Result<Seq> {
+        let seq = self.position.next();
+        self.position.admissions += 1;
+        self.statements.admission.execute((
+            seq.0,
+            self.epoch,
+            event.door.as_str(),
+            event.principal.as_str(),
+            verdict,
+            event.key.as_bytes(),
+            event.digest.as_bytes(),
+            event.received_at.0,
+            event.attempt,
+            first.map(|seq| seq.0),
+            None::<&str>,
+            None::<&str>,
+            facts,
+        ))?;
+        self.statements.body.execute((seq.0, &event.body[..]))?;
+        Ok(seq)
+    }
+
+    fn sighting(
+        &mut self,
+        admission: Seq,
+        event: &Event,
+        other: Option<Seq>,
+    ) -> rusqlite::Result<Seq> {
+        let seq = self.position.next();
+        self.position.sightings += 1;
+        let other = other.map(|seq| seq.0);
+        let row = (seq.0, admission.0, event.received_at.0, event.attempt, other);
+        self.statements.sighting.execute(row)?;
+        Ok(seq)
+    }
+}
+
+fn facts_text(facts: &json::Object<'static>) -> String {
+    let mut text = Vec::with_capacity(256);
+    json::write_object(facts, &mut text);
+    String::from_utf8(text).expect("json is written as utf-8")
+}

@@ -1,0 +1,58 @@
+//! What a SQLite error means for the event that met it.
+
+use admit_core::{Fault, FaultKind};
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+
+/// How a failed write must be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// It may pass by itself (full, locked, read-only): answer, go on, try again with the next.
+    Passing,
+    /// The disk did not confirm a sync. What is in the page cache can no longer be believed, so
+    /// the process must stop and come back through recovery.
+    SyncFailed,
+    /// A promise of the ledger is broken (a key claimed twice, a damaged file): stop.
+    Broken,
+}
+
+/// How serious `error` is.
+pub(super) fn severity(error: &rusqlite::Error) -> Severity {
+    let Some(inner) = error.sqlite_error() else { return Severity::Passing };
+    match inner.extended_code {
+        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => Severity::SyncFailed,
+        _ if matches!(inner.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            Severity::Broken
+        }
+        _ => Severity::Passing,
+    }
+}
+
+/// A failure before the commit was asked for: nothing of the batch was kept.
+pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
+    let message = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the ledger's disk is full, nothing was stored",
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            "the ledger cannot be written to, nothing was stored"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "the ledger is locked by another program, nothing was stored"
+        }
+        _ => "the ledger is unavailable, nothing was stored",
+    };
+    Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
+}
+
+/// A failure of the commit itself, after which nobody knows what the disk holds.
+pub(super) fn unknown(error: rusqlite::Error) -> Fault {
+    Fault::caused_by(
+        FaultKind::OutcomeUnknown,
+        "the ledger did not confirm the commit, send the same event again to find out",
+        error,
+    )
+}
+
+/// A failed question; nothing was to be stored.
+pub(super) fn unreadable(error: rusqlite::Error) -> Fault {
+    Fault::caused_by(FaultKind::LedgerUnavailable, "the ledger cannot be read just now", error)
+}

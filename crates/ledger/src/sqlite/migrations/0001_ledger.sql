@@ -1,0 +1,111 @@
+-- The ledger as it is born: admissions in arrival order, their bodies beside them, sightings of
+-- copies, the key index, projected documents. Times are milliseconds since the Unix epoch, UTC.
+
+-- Single values: the ledger's tag, the last place given out, how far the key index has come.
+CREATE TABLE meta (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Each start of a gate is an epoch; what it admits carries the epoch's number, so that many gates
+-- can share a ledger and the work of a dead one can be told from that of a living one.
+CREATE TABLE gate (
+  epoch      INTEGER PRIMARY KEY,
+  owner      TEXT NOT NULL,
+  started_at INTEGER NOT NULL
+);
+
+-- Everything that was kept, one row per verdict that keeps content, in ledger order.
+CREATE TABLE admission (
+  seq         INTEGER PRIMARY KEY,  -- the place; receipt id = rcp-<tag>-<seq>
+  epoch       INTEGER NOT NULL,     -- which start of which gate admitted it
+  door        TEXT NOT NULL,
+  principal   TEXT NOT NULL,
+  verdict     TEXT NOT NULL,        -- fresh, revision, conflict, refused
+  key         BLOB,                 -- 32 bytes; a refused submission claims none
+  digest      BLOB NOT NULL,        -- 32 bytes
+  received_at INTEGER NOT NULL,
+  attempt     INTEGER,              -- the producer's own count, where the wire carries one
+  first       INTEGER,              -- the admission that first claimed the key
+  code        TEXT,                 -- why it was refused
+  message     TEXT,
+  facts       TEXT NOT NULL         -- the contract's part of the receipt, JSON
+);
+
+-- Only what needs finding by content is indexed, so that the hot path appends and nothing else.
+CREATE INDEX admission_again ON admission (key, seq) WHERE verdict IN ('revision', 'conflict');
+CREATE INDEX admission_refused ON admission (digest, seq) WHERE verdict = 'refused';
+CREATE INDEX admission_quarantine ON admission (seq) WHERE verdict IN ('conflict', 'refused');
+
+-- The raw bodies, apart from the facts: they are large, and retention removes them first.
+CREATE TABLE body (
+  seq   INTEGER PRIMARY KEY,
+  bytes BLOB NOT NULL
+);
+
+-- One narrow row per copy that came after an admission (or after a kept refusal).
+CREATE TABLE sighting (
+  seq         INTEGER PRIMARY KEY,
+  admission   INTEGER NOT NULL,     -- what it is a copy of
+  received_at INTEGER NOT NULL,
+  attempt     INTEGER,
+  other       INTEGER               -- the conflict row that holds what this copy said instead
+);
+CREATE INDEX sighting_of ON sighting (admission, seq);
+
+-- Which admission claimed a key. UNIQUE on the full key: a violation stops the gate.
+CREATE TABLE key_index (
+  key BLOB PRIMARY KEY,
+  seq INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Keys that are not merged into key_index yet, in arrival order; narrow, because a start reads it.
+CREATE TABLE key_log (
+  seq INTEGER PRIMARY KEY,
+  key BLOB NOT NULL
+);
+
+-- Documents that projections keep, changed only in the commit of the event that changes them.
+CREATE TABLE document (
+  projection TEXT NOT NULL,
+  entity     TEXT NOT NULL,
+  seq        INTEGER NOT NULL,      -- the admission that changed it last
+  text       TEXT NOT NULL,         -- JSON
+  PRIMARY KEY (projection, entity)
+) WITHOUT ROWID;
+
+-- What is kept of refusals, so that a quota can hold without counting rows.
+CREATE TABLE refusal_quota (
+  door      TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  rows      INTEGER NOT NULL,
+  bytes     INTEGER NOT NULL,
+  PRIMARY KEY (door, principal)
+) WITHOUT ROWID;
+
+-- An admission with what its sightings add up to: the receipt as it stands now.
+CREATE VIEW receipt AS
+SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
+       a.code, a.message, a.facts,
+       (SELECT count(*) FROM sighting s WHERE s.admission = a.seq) AS duplicate_count,
+       coalesce((SELECT max(s.received_at) FROM sighting s WHERE s.admission = a.seq),
+                a.received_at) AS last_seen_at,
+       coalesce((SELECT s.attempt FROM sighting s WHERE s.admission = a.seq
+                 ORDER BY s.seq DESC LIMIT 1), a.attempt) AS last_attempt
+FROM admission a;
+
+-- The pixel-control contract's receipt, under the names its readers know.
+CREATE VIEW pixel_receipts AS
+SELECT json_extract(facts, '$.dedupe_key')      AS dedupe_key,
+       principal                                AS dedupe_scope,
+       json_extract(facts, '$.idempotency_key') AS idempotency_key,
+       json_extract(facts, '$.event_id')        AS event_id,
+       json_extract(facts, '$.event_name')      AS event_name,
+       json_extract(facts, '$.schema_version')  AS schema_version,
+       strftime('%Y-%m-%dT%H:%M:%SZ', received_at / 1000, 'unixepoch')  AS first_seen_at,
+       strftime('%Y-%m-%dT%H:%M:%SZ', last_seen_at / 1000, 'unixepoch') AS last_seen_at,
+       duplicate_count,
+       last_attempt                             AS last_transport_attempt,
+       CASE verdict WHEN 'refused' THEN 'rejected' ELSE 'processed' END AS status
+FROM receipt
+WHERE door = 'pixel-control' AND verdict IN ('fresh', 'refused');

@@ -1,0 +1,265 @@
+//! The embedded ledger on SQLite: `ledger.db` in the data folder.
+//!
+//! One writer thread does group commit ([`writer`]), a second one keeps the log short
+//! ([`checkpoint`]), a few read connections answer questions ([`reader`]). Readable by anyone with
+//! `sqlite3` while the gate runs; written by one process only ([`lock`]).
+
+mod batch;
+mod beside;
+mod checkpoint;
+mod documents;
+mod fault;
+mod health;
+mod keys;
+mod lock;
+mod open;
+mod queries;
+mod reader;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use admit_core::{EntityId, Entry, Fault, FaultKind, Key, Millis, Receipt, Recorded, Seq};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::oneshot;
+
+use crate::port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+use batch::Position;
+use checkpoint::Log;
+use health::Health;
+use keys::KeyIndex;
+use lock::FolderLock;
+use reader::Readers;
+use writer::{Job, Writer};
+
+pub use batch::RefusalQuota;
+pub use beside::SqliteReader;
+pub use keys::KeyIndexKind;
+pub use open::OpenError;
+
+/// How to open the ledger.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The data folder; it is created when it does not exist.
+    pub dir: PathBuf,
+    /// The name of this gate, for the epochs it writes down.
+    pub owner: String,
+    /// The time of opening.
+    pub now: Millis,
+    /// How keys are kept.
+    pub key_index: KeyIndexKind,
+    /// How much of refusals is kept.
+    pub refusal_quota: RefusalQuota,
+    /// At most so many events share a commit. More raise throughput a little and latency too.
+    pub commit_events_max: usize,
+    /// So many calls may wait for the writer; one more is answered `overloaded`.
+    pub waiting_max: usize,
+}
+
+impl Options {
+    /// The settings the gate runs with.
+    pub fn new(dir: impl Into<PathBuf>, now: Millis) -> Self {
+        Self {
+            dir: dir.into(),
+            owner: "gate".to_owned(),
+            now,
+            key_index: KeyIndexKind::default(),
+            refusal_quota: RefusalQuota::default(),
+            commit_events_max: 1024,
+            waiting_max: 16_384,
+        }
+    }
+}
+
+/// The embedded ledger. Dropping it finishes what was handed in and releases the folder.
+pub struct SqliteLedger {
+    path: PathBuf,
+    jobs: Option<SyncSender<Job>>,
+    readers: Readers,
+    tag: u32,
+    health: Arc<Health>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    _lock: FolderLock,
+}
+
+impl SqliteLedger {
+    /// Takes the folder, recovers the file and starts the threads. When it returns, everything that
+    /// was ever acknowledged is safely on disk and the doors may open.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let folder = |source| OpenError::Folder { path: options.dir.clone(), source };
+        std::fs::create_dir_all(&options.dir).map_err(folder)?;
+        let lock = FolderLock::take(&options.dir)?;
+        let path = options.dir.join(open::FILE);
+        let mut conn = open::recover(&path)?;
+        let fail = |source| OpenError::from_sqlite(&path, source);
+        let tag = tag(&conn).map_err(fail)?;
+        let position = position(&conn).map_err(fail)?;
+        let epoch = conn
+            .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
+            .map_err(fail)?;
+        let keys = KeyIndex::load(&conn, options.key_index).map_err(|error| match error {
+            keys::ClaimError::Sqlite(source) => fail(source),
+            keys::ClaimError::ClaimedTwice(error) => {
+                OpenError::NotDurable { path: path.clone(), reason: error.to_string() }
+            }
+        })?;
+        let health = Arc::new(Health::new());
+        let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
+        log.watch(&mut conn).map_err(fail)?;
+        let writer = Writer {
+            path: path.clone(),
+            conn,
+            keys,
+            position,
+            tag,
+            epoch,
+            quota: options.refusal_quota,
+            commit_events_max: options.commit_events_max,
+            log,
+            health: health.clone(),
+        };
+        let (jobs, waiting) = sync_channel(options.waiting_max);
+        let writer = thread::Builder::new()
+            .name("ledger-writer".to_owned())
+            .spawn(move || writer.run(&waiting))
+            .map_err(folder)?;
+        Ok(Self {
+            readers: Readers::new(&path, tag),
+            path,
+            jobs: Some(jobs),
+            tag,
+            health,
+            threads: Mutex::new(vec![writer, checkpointer]),
+            _lock: lock,
+        })
+    }
+}
+
+impl Drop for SqliteLedger {
+    fn drop(&mut self) {
+        self.jobs = None;
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the ledger ended by a panic");
+            }
+        }
+    }
+}
+
+impl Admissions for SqliteLedger {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+        let events = batch.len();
+        let (reply, answer) = oneshot::channel();
+        let sent = match &self.jobs {
+            Some(jobs) => jobs.try_send(Job { batch, reply }),
+            None => Err(TrySendError::Disconnected(Job { batch, reply })),
+        };
+        Box::pin(async move {
+            let fault = match sent {
+                Ok(()) => match answer.await {
+                    Ok(recorded) => return recorded,
+                    // The writer died with the answer: what it did is on disk or it is not.
+                    Err(_) => Fault::new(
+                        FaultKind::OutcomeUnknown,
+                        "the ledger stopped before it answered, send the same event again",
+                    ),
+                },
+                Err(TrySendError::Full(_)) => Fault::new(
+                    FaultKind::Overloaded,
+                    "too many events wait for the ledger, nothing was stored",
+                ),
+                Err(TrySendError::Disconnected(_)) => Fault::new(
+                    FaultKind::LedgerUnavailable,
+                    "the ledger has stopped, nothing was stored",
+                ),
+            };
+            vec![Err(fault); events]
+        })
+    }
+}
+
+impl Reader for SqliteLedger {
+    fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| reader::receipt(conn, tag, seq)))
+    }
+
+    fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| reader::find(conn, tag, &key)))
+    }
+
+    fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| reader::body(conn, seq)))
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| reader::list(conn, tag, &filter)))
+    }
+
+    fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| reader::document(conn, &id)))
+    }
+
+    fn documents(
+        &self,
+        projection: &'static str,
+        prefix: String,
+        after: Option<String>,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            reader::documents(conn, projection, &prefix, after.as_deref(), rows_max)
+        }))
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
+        let path = self.path.clone();
+        Box::pin(self.readers.read(move |conn, _| reader::status(conn, &path)))
+    }
+}
+
+impl Ledger for SqliteLedger {
+    fn is_healthy(&self) -> bool {
+        self.health.is_healthy()
+    }
+
+    fn must_stop(&self) -> BoxFuture<'_, Fault> {
+        Box::pin(self.health.until_must_stop())
+    }
+}
+
+/// The number that names this ledger, drawn once.
+fn tag(conn: &Connection) -> rusqlite::Result<u32> {
+    let known = conn.query_row(queries::META_GET, ["tag"], |row| row.get(0)).optional()?;
+    if let Some(tag) = known {
+        return Ok(tag);
+    }
+    let drawn = getrandom::u32().map_err(|error| {
+        rusqlite::Error::ToSqlConversionFailure(format!("no randomness: {error}").into())
+    })?;
+    conn.execute(queries::META_PUT, ("tag", drawn))?;
+    Ok(drawn)
+}
+
+/// Where the ledger stands on disk.
+fn position(conn: &Connection) -> rusqlite::Result<Position> {
+    let value = |name: &str| {
+        let known =
+            conn.query_row(queries::META_GET, [name], |row| row.get::<_, u64>(0)).optional()?;
+        Ok::<_, rusqlite::Error>(known.unwrap_or(0))
+    };
+    Ok(Position {
+        last_seq: Seq(value("last_seq")?),
+        admissions: value("admissions")?,
+        sightings: value("sightings")?,
+    })
+}

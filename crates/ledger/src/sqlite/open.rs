@@ -1,0 +1,189 @@
+//! Opening the file: pragmas on every connection, migrations, and the recovery that comes first.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::queries;
+
+/// The ledger's file in the data folder.
+pub(super) const FILE: &str = "ledger.db";
+
+/// Marks the file as ours (`ADMT`), so that somebody else's database is never migrated.
+const APPLICATION_ID: i32 = 0x4144_4d54;
+
+/// How long any connection waits for a lock before it gives up.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
+
+/// Migrations in order; `user_version` says how many are in.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_ledger.sql")];
+
+/// Why the ledger could not be opened. The texts are for the person who has to act on them.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data folder or a file in it cannot be used.
+    #[error("cannot use {}: {source}\n  check that the folder exists on a writable disk and that this user owns it", path.display())]
+    Folder {
+        /// What could not be used.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another gate has the folder.
+    #[error("another gate (process {holder}) already serves {}\n  stop it first, or give this one its own folder with --data", dir.display())]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// The other process, as it wrote itself down.
+        holder: String,
+    },
+    /// The file is damaged.
+    #[error("the ledger {} is damaged: {source}\n  nothing was changed; keep a copy of the folder, then restore a backup or rescue what is readable with: sqlite3 {0} .recover", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file is somebody else's.
+    #[error("{} is a SQLite file, but not a ledger of Admit\n  nothing was changed; choose another folder with --data", path.display())]
+    NotALedger {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file comes from a newer version.
+    #[error("the ledger {} has schema version {found}, this build knows {known}\n  nothing was changed; use the newer admit that wrote it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: i64,
+        /// What we know.
+        known: usize,
+    },
+    /// Recovery could not bring everything safely to disk, so no door may open.
+    #[error("the ledger {} could not be brought safely to disk: {reason}\n  no door was opened; free the disk or mend it, then start again", path.display())]
+    NotDurable {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// Anything else SQLite says.
+    #[error("the ledger {} cannot be opened: {source}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+}
+
+impl OpenError {
+    /// Sorts what SQLite said into what a person can do about it.
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged { path, source }
+            }
+            _ => Self::Sqlite { path, source },
+        }
+    }
+}
+
+/// A connection that may write: WAL, a sync before every commit returns, a bounded wait for locks.
+pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = connect(path)?;
+    // Checkpoints happen away from the commit path (see checkpoint.rs).
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "cache_size", -65_536)?;
+    Ok(conn)
+}
+
+/// A connection for questions.
+pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = connect(path)?;
+    conn.pragma_update(None, "query_only", true)?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "cache_size", -8_192)?;
+    Ok(conn)
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.pragma_update(None, "journal_mode", "wal")?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Opens the file for this process: recovers, syncs, migrates. No door may open before it returns.
+pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
+    let fail = |source| OpenError::from_sqlite(path, source);
+    let mut conn = writing(path).map_err(fail)?;
+    check_owner(&conn, path)?;
+    checkpoint_all(&conn, path)?;
+    migrate(&mut conn).map_err(fail)?;
+    checkpoint_all(&conn, path)?;
+    Ok(conn)
+}
+
+/// Refuses files that are not ours before anything is written to them.
+pub(super) fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let fail = |source| OpenError::from_sqlite(path, source);
+    let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let application = pragma("application_id").map_err(fail)?;
+    let version = pragma("user_version").map_err(fail)?;
+    let tables: i64 =
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fail)?;
+    if application != i64::from(APPLICATION_ID) && (application != 0 || tables > 0) {
+        return Err(OpenError::NotALedger { path: path.to_owned() });
+    }
+    if usize::try_from(version).map_or(true, |version| version > MIGRATIONS.len()) {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            found: version,
+            known: MIGRATIONS.len(),
+        });
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection) -> rusqlite::Result<()> {
+    let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(usize::try_from(version).unwrap_or(0)) {
+        let tx = conn.transaction()?;
+        tx.execute_batch(sql)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", index + 1)?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// Brings the whole log into the file with a confirmed sync, or says why not.
+///
+/// After a failed sync the page cache may claim more than the disk holds; copying the log into the
+/// file and syncing that file is what turns "may be there" into "is there".
+fn checkpoint_all(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let busy = conn.query_row(queries::CHECKPOINT_TRUNCATE, [], |row| row.get::<_, i64>(0));
+    match busy {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(OpenError::NotDurable {
+            path: path.to_owned(),
+            reason: "another program is reading an old state of it".to_owned(),
+        }),
+        Err(source) => match OpenError::from_sqlite(path, source) {
+            OpenError::Sqlite { path, source } => {
+                Err(OpenError::NotDurable { path, reason: source.to_string() })
+            }
+            other => Err(other),
+        },
+    }
+}

@@ -1,0 +1,2 @@
+-- What is known of the admission that claimed a key.
+SELECT digest, received_at, facts FROM admission WHERE seq = ?1;

@@ -1,0 +1,7 @@
+-- Receipts in ledger order after ?4.
+SELECT * FROM receipt
+WHERE seq > ?4
+  AND (?1 IS NULL OR door = ?1)
+  AND (?2 IS NULL OR principal = ?2)
+  AND (?3 IS NULL OR instr(?3, ' ' || verdict || ' ') > 0)
+ORDER BY seq LIMIT ?5;

@@ -1,0 +1,229 @@
+//! Questions: a few read connections, each used for one short read at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use admit_core::{
+    Code, Digest, Door, EntityId, Fault, FaultKind, Key, Millis, Principal, Receipt, ReceiptId, Seq,
+};
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row};
+use tokio::sync::Semaphore;
+
+use super::fault::unreadable;
+use super::{open, queries};
+use crate::port::{Filter, Status};
+
+/// Reads at a time; more wait.
+const READERS_MAX: usize = 4;
+
+/// The longest a read may take. An old reader would keep the log from starting over.
+const READ_MAX: Duration = Duration::from_secs(5);
+
+/// Virtual-machine steps between two looks at the clock.
+const STEPS_PER_LOOK: i32 = 10_000;
+
+/// A pool of read connections.
+#[derive(Clone)]
+pub(super) struct Readers {
+    path: PathBuf,
+    tag: u32,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub(super) fn new(path: &Path, tag: u32) -> Self {
+        Self {
+            path: path.to_owned(),
+            tag,
+            idle: Arc::default(),
+            permits: Arc::new(Semaphore::new(READERS_MAX)),
+        }
+    }
+
+    /// Runs `read` on a connection, away from the async threads, for at most [`READ_MAX`].
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection, u32) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let gone = || Fault::new(FaultKind::Internal, "the ledger's readers are gone");
+        let _permit = self.permits.acquire().await.map_err(|_| gone())?;
+        let readers = self.clone();
+        tokio::task::spawn_blocking(move || readers.read_now(read))
+            .await
+            .map_err(|_| gone())?
+            .map_err(unreadable)
+    }
+
+    fn read_now<T>(
+        &self,
+        read: impl FnOnce(&Connection, u32) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let pooled = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut conn = match pooled {
+            Some(conn) => conn,
+            None => open::reading(&self.path)?,
+        };
+        let started = Instant::now();
+        conn.progress_handler(STEPS_PER_LOOK, Some(move || started.elapsed() > READ_MAX))?;
+        let result = read(&conn, self.tag);
+        // A connection that failed is not used again.
+        if result.is_ok() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+        }
+        result
+    }
+}
+
+/// The receipt at `seq`, whatever stands there.
+pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result<Option<Receipt>> {
+    let at = |seq: Seq| {
+        conn.prepare_cached(queries::RECEIPT)?
+            .query_row([seq.0], |row| receipt_row(row, tag))
+            .optional()
+    };
+    if let Some(receipt) = at(seq)? {
+        return Ok(Some(receipt));
+    }
+    let sighting = conn
+        .prepare_cached(queries::SIGHTING)?
+        .query_row([seq.0], |row| {
+            Ok((
+                Seq(row.get("admission")?),
+                Millis(row.get("received_at")?),
+                row.get::<_, Option<u32>>("attempt")?,
+                row.get::<_, Option<u64>>("other")?.map(Seq),
+            ))
+        })
+        .optional()?;
+    let Some((admission, received_at, attempt, other)) = sighting else { return Ok(None) };
+    // A copy's receipt is its admission's, seen from this delivery.
+    let Some(of) = at(other.unwrap_or(admission))? else { return Ok(None) };
+    let first = Some(ReceiptId { ledger: tag, seq: admission });
+    Ok(Some(Receipt {
+        id: ReceiptId { ledger: tag, seq },
+        verdict: if of.verdict == "fresh" || of.verdict == "revision" {
+            "duplicate"
+        } else {
+            of.verdict
+        },
+        received_at,
+        last_seen_at: received_at,
+        duplicate_count: 0,
+        last_attempt: attempt,
+        first,
+        ..of
+    }))
+}
+
+/// The receipt of the admission that claimed `key`.
+pub(super) fn find(conn: &Connection, tag: u32, key: &Key) -> rusqlite::Result<Option<Receipt>> {
+    for query in [queries::KEY_FIND, queries::KEY_IN_LOG] {
+        let seq = conn
+            .prepare_cached(query)?
+            .query_row([key.as_bytes()], |row| row.get(0).map(Seq))
+            .optional()?;
+        if let Some(seq) = seq {
+            return receipt(conn, tag, seq);
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn body(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Bytes>> {
+    conn.prepare_cached(queries::BODY)?
+        .query_row([seq.0], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))
+        .optional()
+}
+
+pub(super) fn list(conn: &Connection, tag: u32, filter: &Filter) -> rusqlite::Result<Vec<Receipt>> {
+    let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
+    let query = if !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine) {
+        queries::LIST_QUARANTINE
+    } else {
+        queries::LIST
+    };
+    let verdicts =
+        (!filter.verdicts.is_empty()).then(|| format!(" {} ", filter.verdicts.join(" ")));
+    let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached(query)?
+        .query_map((&filter.door, &filter.principal, verdicts, filter.after.0, rows_max), |row| {
+            receipt_row(row, tag)
+        })?
+        .collect()
+}
+
+pub(super) fn document(conn: &Connection, id: &EntityId) -> rusqlite::Result<Option<String>> {
+    conn.prepare_cached(queries::DOCUMENT_GET)?
+        .query_row((id.projection, &id.entity), |row| row.get(0))
+        .optional()
+}
+
+pub(super) fn documents(
+    conn: &Connection,
+    projection: &str,
+    prefix: &str,
+    after: Option<&str>,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    // The first text after every text that starts with the prefix: its last character raised.
+    let end = prefix.char_indices().next_back().and_then(|(at, last)| {
+        char::from_u32(u32::from(last) + 1).map(|next| format!("{}{next}", &prefix[..at]))
+    });
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached(queries::DOCUMENTS)?
+        .query_map((projection, prefix, end, after.unwrap_or(""), rows_max), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
+        .collect()
+}
+
+pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status> {
+    let size = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        std::fs::metadata(name).map_or(0, |meta| meta.len())
+    };
+    conn.prepare_cached(queries::STATUS)?.query_row([], |row| {
+        Ok(Status {
+            admissions: row.get::<_, Option<u64>>(0)?.unwrap_or(0),
+            sightings: row.get::<_, Option<u64>>(1)?.unwrap_or(0),
+            last_seq: Seq(row.get::<_, Option<u64>>(2)?.unwrap_or(0)),
+            oldest_at: row.get::<_, Option<i64>>(3)?.map(Millis),
+            bytes: size("") + size("-wal"),
+        })
+    })
+}
+
+fn receipt_row(row: &Row<'_>, ledger: u32) -> rusqlite::Result<Receipt> {
+    let verdict = match row.get_ref("verdict")?.as_str()? {
+        "fresh" => "fresh",
+        "revision" => "revision",
+        "conflict" => "conflict",
+        "refused" => "refused",
+        other => {
+            let unknown = format!("verdict {other:?} is not one of ours").into();
+            return Err(rusqlite::Error::FromSqlConversionFailure(3, Type::Text, unknown));
+        }
+    };
+    let code = row.get_ref("code")?.as_str_or_null()?.and_then(Code::parse);
+    let message: Option<String> = row.get("message")?;
+    Ok(Receipt {
+        id: ReceiptId { ledger, seq: Seq(row.get("seq")?) },
+        door: Door::new(row.get_ref("door")?.as_str()?),
+        principal: Principal::new(row.get_ref("principal")?.as_str()?),
+        verdict,
+        key: row.get::<_, Option<[u8; 32]>>("key")?.map(Key::from_bytes),
+        digest: Digest::from_bytes(row.get("digest")?),
+        received_at: Millis(row.get("received_at")?),
+        last_seen_at: Millis(row.get("last_seen_at")?),
+        duplicate_count: row.get("duplicate_count")?,
+        last_attempt: row.get("last_attempt")?,
+        first: row.get::<_, Option<u64>>("first")?.map(|seq| ReceiptId { ledger, seq: Seq(seq) }),
+        reason: code.map(|code| (code, message.unwrap_or_default())),
+        facts: Bytes::from(row.get::<_, String>("facts")?),
+    })
+}

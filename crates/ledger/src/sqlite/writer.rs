@@ -1,0 +1,247 @@
+//! The writer: one thread, one connection, group commit.
+//!
+//! Whatever waits when the thread looks is one transaction; a lone event does not wait. An answer
+//! goes out only after the commit that holds it has returned, and never claims more than is known:
+//!
+//! ```text
+//! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
+//! COMMIT fails         -> look again on a new connection   -> verdicts, or outcome_unknown; go on
+//! a sync fails         -> nobody knows                     -> outcome_unknown, stop the process
+//! a key claimed twice  -> a promise is broken              -> outcome_unknown, stop the process
+//! ```
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use admit_core::{Entry, Fault, FaultKind, Recorded, Verdict};
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::oneshot;
+
+use super::batch::{Batch, BatchError, Position, RefusalQuota};
+use super::checkpoint::Log;
+use super::fault::{self, Severity};
+use super::health::Health;
+use super::keys::KeyIndex;
+use super::{open, queries};
+
+/// How often a writer that could not write tries whether the disk has healed.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// One call of `record`, waiting for its commit.
+pub(super) struct Job {
+    pub(super) batch: Vec<Entry>,
+    pub(super) reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
+}
+
+/// Everything the writer thread owns.
+pub(super) struct Writer {
+    pub(super) path: PathBuf,
+    pub(super) conn: Connection,
+    pub(super) keys: KeyIndex,
+    pub(super) position: Position,
+    pub(super) tag: u32,
+    pub(super) epoch: u64,
+    pub(super) quota: RefusalQuota,
+    pub(super) commit_events_max: usize,
+    pub(super) log: Log,
+    pub(super) health: Arc<Health>,
+}
+
+/// What to do after a group was answered.
+enum After {
+    GoOn,
+    Stop,
+}
+
+impl Writer {
+    /// Serves jobs until nobody can send any more, or until the ledger must stop.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        while let Some(first) = self.wait(jobs) {
+            let mut group = vec![first];
+            let mut events = group[0].batch.len();
+            while events < self.commit_events_max {
+                let Ok(job) = jobs.try_recv() else { break };
+                events += job.batch.len();
+                group.push(job);
+            }
+            if let After::Stop = self.serve(group) {
+                break;
+            }
+            self.log.after_commit(&self.conn, &self.health);
+        }
+        self.health.stopped();
+        for job in jobs.try_iter() {
+            answer_all(job, &Fault::new(FaultKind::Draining, "the ledger has stopped"));
+        }
+    }
+
+    /// The next job; tries meanwhile whether a disk that failed has healed.
+    fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+        loop {
+            if self.health.is_healthy() {
+                return jobs.recv().ok();
+            }
+            match jobs.recv_timeout(PROBE_EVERY) {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let After::Stop = self.serve(Vec::new()) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One group: one transaction, then the answers. An empty group probes the disk.
+    fn serve(&mut self, group: Vec<Job>) -> After {
+        let entries: Vec<&Entry> = group.iter().flat_map(|job| &job.batch).collect();
+        let (mut outcomes, position) = match self.write(&entries) {
+            Ok(written) => written,
+            Err(error) => return self.failed_before_commit(group, error),
+        };
+        match self.conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => {}
+            Err(error) => {
+                let severity = fault::severity(&error);
+                if severity == Severity::Passing && self.landed(position) {
+                    tracing::warn!(%error, "a commit reported an error but is in the ledger");
+                } else {
+                    return self.failed_commit(group, severity, error);
+                }
+            }
+        }
+        self.keys.committed();
+        self.position = position;
+        self.health.wrote();
+        for job in group {
+            answer(job, &mut outcomes, self.tag);
+        }
+        After::GoOn
+    }
+
+    /// Writes all entries into an open transaction, leaving out any that cannot be recorded.
+    fn write(
+        &mut self,
+        entries: &[&Entry],
+    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), BatchError> {
+        let mut poisoned: Vec<(usize, Fault)> = Vec::new();
+        'again: loop {
+            let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
+            let mut outcomes = VecDeque::with_capacity(entries.len());
+            for (index, entry) in entries.iter().enumerate() {
+                if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
+                    outcomes.push_back(Err(fault.clone()));
+                    continue;
+                }
+                match batch.record(&self.keys, entry) {
+                    Ok(verdict) => outcomes.push_back(Ok(verdict)),
+                    Err(BatchError::Poisoned(fault)) => {
+                        tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
+                        drop(batch);
+                        roll_back(&self.conn)?;
+                        poisoned.push((index, fault));
+                        continue 'again;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let position = batch.finish(&mut self.keys)?;
+            return Ok((outcomes, position));
+        }
+    }
+
+    /// Nothing was committed: say so and go on, unless a promise is broken.
+    fn failed_before_commit(&mut self, group: Vec<Job>, error: BatchError) -> After {
+        self.keys.rolled_back();
+        if let Err(error) = roll_back(&self.conn) {
+            tracing::error!(%error, "the ledger could not roll back");
+        }
+        let (severity, fault) = match error {
+            BatchError::Sqlite(error) => (fault::severity(&error), fault::unavailable(error)),
+            BatchError::Poisoned(fault) => (Severity::Passing, fault),
+            BatchError::Broken(error) => {
+                let message = "a promise of the ledger is broken, the gate stops";
+                (Severity::Broken, Fault::caused_by(FaultKind::OutcomeUnknown, message, error))
+            }
+        };
+        self.give_up(group, severity, &fault)
+    }
+
+    /// The commit failed and is not to be seen: nobody knows.
+    fn failed_commit(
+        &mut self,
+        group: Vec<Job>,
+        severity: Severity,
+        error: rusqlite::Error,
+    ) -> After {
+        self.keys.rolled_back();
+        if let Err(error) = roll_back(&self.conn).and_then(|()| self.reconnect()) {
+            tracing::error!(%error, "the ledger could not open a new connection");
+        }
+        self.give_up(group, severity, &fault::unknown(error))
+    }
+
+    fn give_up(&self, group: Vec<Job>, severity: Severity, fault: &Fault) -> After {
+        let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(%fault, source, ?severity, events = group.len(), "the ledger could not commit");
+        for job in group {
+            answer_all(job, fault);
+        }
+        match severity {
+            Severity::Passing => {
+                self.health.failed(fault);
+                After::GoOn
+            }
+            Severity::SyncFailed | Severity::Broken => {
+                self.health.must_stop(fault);
+                After::Stop
+            }
+        }
+    }
+
+    /// Whether the transaction that should have led to `position` is in the ledger, asked on a
+    /// connection that has no memory of it.
+    fn landed(&self, position: Position) -> bool {
+        let look = || -> rusqlite::Result<Option<u64>> {
+            let fresh = open::reading(&self.path)?;
+            fresh.prepare(queries::META_GET)?.query_row(["last_seq"], |row| row.get(0)).optional()
+        };
+        position != self.position && matches!(look(), Ok(Some(seq)) if seq == position.last_seq.0)
+    }
+
+    /// A new connection after a failed commit: whatever the old one has cached is not believed.
+    fn reconnect(&mut self) -> rusqlite::Result<()> {
+        self.conn = open::writing(&self.path)?;
+        self.log.watch(&mut self.conn)
+    }
+}
+
+fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
+    if conn.is_autocommit() {
+        return Ok(());
+    }
+    conn.execute_batch("ROLLBACK")
+}
+
+/// Hands the next outcomes to the job they belong to.
+fn answer(job: Job, outcomes: &mut VecDeque<Result<Verdict, Fault>>, ledger: u32) {
+    let recorded = job
+        .batch
+        .into_iter()
+        .map(|entry| {
+            let verdict = outcomes.pop_front().expect("every entry has an outcome")?;
+            Ok(Recorded { entry, verdict, ledger })
+        })
+        .collect();
+    // Whoever asked may have gone away; the commit stands all the same.
+    job.reply.send(recorded).unwrap_or_default();
+}
+
+fn answer_all(job: Job, fault: &Fault) {
+    let faults = job.batch.iter().map(|_| Err(fault.clone())).collect();
+    job.reply.send(faults).unwrap_or_default();
+}

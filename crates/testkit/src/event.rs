@@ -1,0 +1,136 @@
+//! Events for tests, made in one line.
+
+use std::sync::Arc;
+
+use admit_core::json::Object;
+use admit_core::projection::Document;
+use admit_core::{
+    Code, Digest, Door, EntityId, Entry, Event, Key, Millis, OnOtherContent, Principal, Projection,
+    ProjectionError, Refused,
+};
+use bytes::Bytes;
+
+/// The door of events made here.
+pub const DOOR: &str = "test";
+
+/// An event called `name` that says `content`; a conflict is not normal for it.
+pub fn event(name: &str, content: &str) -> Event {
+    Event {
+        door: Door::new(DOOR),
+        key: key(name),
+        digest: Digest::of(content.as_bytes()),
+        principal: Principal::new("local"),
+        received_at: Millis(1_000),
+        body: Bytes::copy_from_slice(content.as_bytes()),
+        attempt: Some(1),
+        facts: Object::from_iter([("name", name.to_owned().into())]),
+        on_other_content: OnOtherContent::Conflict,
+        projections: Vec::new(),
+    }
+}
+
+/// The key of events called `name`.
+pub fn key(name: &str) -> Key {
+    Key::derive(DOOR, &[name.as_bytes()])
+}
+
+/// The same event as an entry of a batch.
+pub fn entry(name: &str, content: &str) -> Entry {
+    Entry::Event(event(name, content))
+}
+
+/// An event for which other content is a revision.
+pub fn revisable(name: &str, content: &str) -> Entry {
+    Entry::Event(Event { on_other_content: OnOtherContent::Revision, ..event(name, content) })
+}
+
+/// An event that adds its content's length to the tally called `tally`.
+pub fn counted(name: &str, content: &str, tally: &str) -> Entry {
+    let projection = Tally { entity: tally.to_owned(), add: content.len(), fails: Fails::Never };
+    Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, content) })
+}
+
+/// An event whose side effect breaks in the given way.
+pub fn poisoned(name: &str, fails: Fails) -> Entry {
+    let projection = Tally { entity: "poisoned".to_owned(), add: 1, fails };
+    Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, "poison") })
+}
+
+/// A submission that could not be vetted.
+pub fn refused(body: &str) -> Entry {
+    Entry::Refused(Refused {
+        door: Door::new(DOOR),
+        principal: Principal::new("local"),
+        received_at: Millis(1_000),
+        body: Bytes::copy_from_slice(body.as_bytes()),
+        attempt: None,
+        code: Code::InvalidJson,
+        message: "not json".to_owned(),
+        facts: Object::default(),
+    })
+}
+
+/// How a side effect breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fails {
+    /// It does not.
+    Never,
+    /// It reports an error.
+    WithError,
+    /// It panics halfway.
+    WithPanic,
+}
+
+/// The kind of document [`Tally`] keeps.
+pub const TALLY: &str = "test.tally";
+
+/// A projection that adds up.
+#[derive(Debug)]
+pub struct Tally {
+    entity: String,
+    add: usize,
+    fails: Fails,
+}
+
+struct Sum(usize);
+
+impl Document for Sum {
+    fn to_text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Projection for Tally {
+    fn entity(&self) -> EntityId {
+        EntityId { projection: TALLY, entity: self.entity.clone() }
+    }
+
+    fn load(&self, stored: Option<&str>) -> Result<Box<dyn Document>, ProjectionError> {
+        let sum = stored.map_or(Ok(0), str::parse).map_err(|error| self.error(&error))?;
+        Ok(Box::new(Sum(sum)))
+    }
+
+    fn apply(&self, document: &mut dyn Document) -> Result<(), ProjectionError> {
+        let document: &mut dyn std::any::Any = document;
+        let sum: &mut Sum = document.downcast_mut().expect("a tally's document is a sum");
+        match self.fails {
+            Fails::Never => sum.0 += self.add,
+            Fails::WithError => return Err(self.error(&"told to fail")),
+            Fails::WithPanic => {
+                sum.0 += 1_000_000;
+                panic!("told to panic");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn error(&self, message: &dyn std::fmt::Display) -> ProjectionError {
+        ProjectionError {
+            projection: TALLY,
+            entity: self.entity.clone(),
+            message: message.to_string(),
+        }
+    }
+}

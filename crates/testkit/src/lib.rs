@@ -1,0 +1,9 @@
+//! What tests share: event builders, a hand-set clock, and the contract suite of each port.
+//!
+//! A suite is a plain function over the port. Every adapter runs it, and so does every fake, so a
+//! test against a fake proves something about the real thing.
+
+pub mod clock;
+pub mod event;
+pub mod ledger_suite;
+pub mod rng;

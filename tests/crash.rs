@@ -1,0 +1,102 @@
+//! The process dies or is told to end in the middle of work: what was said stays true.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::gate::{Gate, Launch};
+use crate::support::ledger::{Stored, assert_intact};
+use crate::support::load::{Load, Told, assert_effects_once, event};
+use crate::support::{SOON, machine, until};
+
+const PRODUCERS: usize = 8;
+
+#[test]
+fn what_was_acknowledged_survives_kill_nine_and_happened_once() {
+    const ROUNDS: u32 = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = machine::rng();
+    let numbers = Arc::new(AtomicU64::new(1));
+    let mut told = Told::default();
+    for round in 0..ROUNDS {
+        let gate = Gate::on(folder.path());
+        let stored = Stored::read(folder.path());
+        told.assert_kept(&stored);
+        told.settle(&mut gate.client(), &stored);
+        assert_effects_once(&mut gate.client(), folder.path());
+
+        let load = Load::start(gate.address(), PRODUCERS, &numbers, &mut rng);
+        thread::sleep(Duration::from_millis(50 + rng.below(350)));
+        gate.kill();
+        let this_round = load.join();
+        assert!(this_round.turned_away.is_empty(), "round {round}: {:?}", this_round.turned_away);
+        told.add(this_round);
+    }
+    assert_intact(folder.path());
+    assert!(told.processed.len() > 100, "the load was no load: {}", told.processed.len());
+
+    let gate = Gate::on(folder.path());
+    let stored = Stored::read(folder.path());
+    told.assert_kept(&stored);
+    told.settle(&mut gate.client(), &stored);
+    assert_effects_once(&mut gate.client(), folder.path());
+    let stored = Stored::read(folder.path());
+    told.assert_kept(&stored);
+    for n in 1..numbers.load(Ordering::Relaxed) {
+        assert!(stored.get(n).is_some(), "{n} was sent until it was answered, and is not there");
+    }
+    gate.stop();
+}
+
+#[test]
+fn a_gate_that_is_asked_to_end_under_load_exits_with_zero_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let numbers = Arc::new(AtomicU64::new(1));
+    let load = Load::start(gate.address(), PRODUCERS, &numbers, &mut machine::rng());
+    until("the load is under way", SOON, || (load.acked() > 200).then_some(()));
+    gate.stop();
+    let mut told = load.join();
+    assert_intact(folder.path());
+
+    let gate = Gate::on(folder.path());
+    let stored = Stored::read(folder.path());
+    told.assert_kept(&stored);
+    told.settle(&mut gate.client(), &stored);
+    assert_effects_once(&mut gate.client(), folder.path());
+    gate.stop();
+}
+
+#[test]
+fn while_it_drains_the_port_answers_and_what_was_let_in_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let patient = Launch::on(folder.path())
+        .variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "15000")
+        .variable("ADMIT_LIMITS__ANSWER_MS_MAX", "20000")
+        .variable("ADMIT_LIMITS__DRAIN_MS_MAX", "20000");
+    let mut gate = patient.start();
+    let mut inside = gate.client();
+    let post = event(1);
+    // Asked for its body, an event is inside: from here on the gate must wait for it.
+    inside.knock(post.body().len());
+    gate.terminate();
+    until("the gate says that it is shutting down", SOON, || {
+        let answer = gate.client().send("GET", "/readyz", &[], b"").expect("the port is open");
+        let reasons = answer.json()["reasons"].to_string();
+        (answer.status == 503 && reasons.contains("shutting down")).then_some(())
+    });
+    for n in 2..5 {
+        gate.client().say(&event(n)).unavailable();
+    }
+    assert!(gate.is_running(), "it waits for what is inside");
+
+    inside.enter(post.body().as_bytes()).processed();
+    let address = gate.address();
+    let ended = gate.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    assert!(TcpStream::connect(address).is_err(), "the port is closed at the end");
+    let stored = Stored::read(folder.path());
+    assert!(stored.get(1).is_some() && stored.len() == 1, "what was turned away was not kept");
+}

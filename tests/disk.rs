@@ -1,0 +1,245 @@
+//! The disk is full, locked, read-only, slow, damaged or taken: typed words, nothing half-written,
+//! and a gate that heals when the disk does.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::support::disks::{ImageDisk, SmallDisk};
+use crate::support::events::match_begin;
+use crate::support::gate::{Gate, Launch};
+use crate::support::ledger::{Held, Stored, assert_intact};
+use crate::support::machine::{run, text};
+use crate::support::{SOON, until};
+
+/// No answer takes longer, whatever the ledger does.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(4_500);
+
+#[test]
+fn a_full_disk_is_said_in_typed_words_and_heals_without_traffic() {
+    let Some(disk) = SmallDisk::new(12 * 1024 * 1024) else { return };
+    let mut gate = Gate::on(disk.path());
+    let mut client = gate.client();
+    for n in 1..=20 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    let ballast = disk.fill();
+    // What is left in files that were allocated before takes a few more.
+    let mut processed = 20;
+    let refused = (21..=2000).find(|n| {
+        let said = client.say(&match_begin(*n, "a"));
+        if said.is_processed() {
+            processed = *n;
+            return false;
+        }
+        said.unavailable();
+        true
+    });
+    let refused = refused.expect("a full disk takes no more");
+    let hints: Vec<u64> = (refused..refused + 16)
+        .map(|n| client.say(&match_begin(n, "a")).unavailable().retry_after_seconds)
+        .collect();
+    assert!(hints.iter().any(|hint| *hint != hints[0]), "hints are spread by event: {hints:?}");
+    assert!(!gate.is_ready() && gate.is_running(), "it stays up and says that it is not ready");
+    let stored = Stored::read(disk.path());
+    assert_eq!(stored.len() as u64, processed, "nothing of what was refused is kept");
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], processed);
+
+    fs::remove_file(ballast).unwrap();
+    until("the gate heals by itself", SOON, || gate.is_ready().then_some(()));
+    for n in refused..refused + 16 {
+        client.say(&match_begin(n, "a").attempt(2)).processed();
+    }
+    client.say(&match_begin(processed, "a")).duplicate();
+    gate.stop();
+    assert_intact(disk.path());
+}
+
+#[test]
+fn a_full_disk_refuses_a_start_and_says_why() {
+    let Some(disk) = SmallDisk::new(4 * 1024 * 1024) else { return };
+    disk.fill();
+    let ended = Launch::on(disk.path()).start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains(text(disk.path())), "it names the place: {}", ended.stderr);
+    assert!(ended.stderr.contains("full") || ended.stderr.contains("space"), "{}", ended.stderr);
+}
+
+/// Files that nobody may write to, not even root: what a read-only remount does to a running gate.
+struct ReadOnly<'a>(&'a Path);
+
+impl<'a> ReadOnly<'a> {
+    fn make(data: &'a Path) -> Self {
+        let made = Self(data);
+        made.set("+i");
+        made
+    }
+
+    fn set(&self, flag: &str) {
+        for name in ["ledger.db", "ledger.db-wal"] {
+            run("chattr", [flag, text(&self.0.join(name))]).unwrap();
+        }
+    }
+}
+
+impl Drop for ReadOnly<'_> {
+    fn drop(&mut self) {
+        self.set("-i");
+    }
+}
+
+#[test]
+fn a_disk_that_turns_read_only_is_said_in_typed_words_and_heals() {
+    let Some(disk) = ImageDisk::new() else { return };
+    let data = disk.path();
+    let mut gate = Gate::on(&data);
+    let mut client = gate.client();
+    client.say(&match_begin(1, "a")).processed();
+    let read_only = ReadOnly::make(&data);
+    for n in 2..6 {
+        client.say(&match_begin(n, "a")).unavailable();
+    }
+    assert!(!gate.is_ready() && gate.is_running());
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 1);
+
+    drop(read_only);
+    until("the gate heals by itself", SOON, || gate.is_ready().then_some(()));
+    for n in 2..6 {
+        client.say(&match_begin(n, "a").attempt(2)).processed();
+    }
+    client.say(&match_begin(1, "a")).duplicate();
+    gate.stop();
+    assert_intact(&data);
+}
+
+#[test]
+fn a_read_only_folder_refuses_a_start_and_says_why() {
+    let Some(disk) = SmallDisk::new(4 * 1024 * 1024) else { return };
+    Gate::on(disk.path()).stop();
+    run("mount", ["-o", "remount,ro", text(disk.path())]).unwrap();
+    let ended = Launch::on(disk.path()).start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains(text(disk.path())), "{}", ended.stderr);
+    assert!(ended.stderr.to_lowercase().contains("read-only"), "{}", ended.stderr);
+    run("mount", ["-o", "remount,rw", text(disk.path())]).unwrap();
+    Gate::on(disk.path()).stop();
+}
+
+/// A file system on which every write waits, until this is dropped.
+struct Frozen<'a>(&'a Path);
+
+impl<'a> Frozen<'a> {
+    fn make(path: &'a Path) -> Self {
+        run("fsfreeze", ["--freeze", text(path)]).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        run("fsfreeze", ["--unfreeze", text(self.0)]).map(drop).unwrap_or_default();
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_is_answered_in_time_and_the_retry_finds_out() {
+    let Some(disk) = ImageDisk::new() else { return };
+    let data = disk.path();
+    let gate = Gate::on(&data);
+    let mut client = gate.client();
+    client.say(&match_begin(1, "a")).processed();
+    let frozen = Frozen::make(&data);
+    let begun = Instant::now();
+    client.say(&match_begin(2, "a")).unavailable();
+    assert!(begun.elapsed() < ANSWERED_WITHIN, "{:?}", begun.elapsed());
+    drop(frozen);
+    // The ledger finished it, though nobody waited any more.
+    until("the event is kept after all", SOON, || Stored::read(&data).get(2).map(drop));
+    client.say(&match_begin(2, "a").attempt(2)).duplicate();
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 2);
+    gate.stop();
+}
+
+#[test]
+fn a_lock_that_is_held_too_long_is_answered_in_time_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    client.say(&match_begin(1, "a")).processed();
+    let held = Held::take(folder.path());
+    let begun = Instant::now();
+    client.say(&match_begin(2, "a")).unavailable();
+    assert!(begun.elapsed() < ANSWERED_WITHIN, "{:?}", begun.elapsed());
+    until("the gate says that it is not ready", SOON, || (!gate.is_ready()).then_some(()));
+    assert!(gate.is_running());
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 1);
+
+    drop(held);
+    until("the gate heals by itself", SOON, || gate.is_ready().then_some(()));
+    let was_stored = Stored::read(folder.path()).get(2).is_some();
+    let again = client.say(&match_begin(2, "a").attempt(2));
+    assert_eq!(again.is_duplicate(), was_stored, "{again:?}");
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 2);
+    gate.stop();
+}
+
+/// A ledger with a few hundred events, all in its one file, and no gate on it.
+fn filled(data: &Path) {
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    for n in 1..=200 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    gate.stop();
+    let conn = Connection::open(data.join("ledger.db")).unwrap();
+    let busy: i64 =
+        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 0);
+}
+
+#[test]
+fn a_damaged_ledger_is_not_opened_and_not_touched() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 4] = [
+        ("a garbled header", |bytes| bytes[..100].fill(b'x')),
+        ("garbled pages", |bytes| bytes[4096..].fill(0xa5)),
+        ("half a file", |bytes| bytes.truncate(bytes.len() / 2 / 4096 * 4096)),
+        ("something else", |bytes| *bytes = b"this was a shopping list once\n".repeat(500)),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let file = folder.path().join("ledger.db");
+    let whole = fs::read(&file).unwrap();
+    for (name, damage) in damages {
+        let mut bytes = whole.clone();
+        damage(&mut bytes);
+        fs::write(&file, &bytes).unwrap();
+        let ended = Launch::on(folder.path()).start_in_vain();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text(&file)), "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains("damaged"), "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains("backup"), "{name}: what to do: {}", ended.stderr);
+        assert!(fs::read(&file).unwrap() == bytes, "{name}: evidence is left as it is");
+    }
+    fs::write(&file, &whole).unwrap();
+    let gate = Gate::on(folder.path());
+    gate.client().say(&match_begin(200, "a")).duplicate();
+    gate.stop();
+}
+
+#[test]
+fn a_second_gate_on_the_folder_is_refused_and_the_first_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    gate.client().say(&match_begin(1, "a")).processed();
+    let ended = Launch::on(folder.path()).start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("another gate"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--data"), "what to do: {}", ended.stderr);
+    gate.client().say(&match_begin(1, "a")).duplicate();
+    gate.client().say(&match_begin(2, "a")).processed();
+    gate.stop();
+    Gate::on(folder.path()).stop();
+}

@@ -1,0 +1,142 @@
+//! Whatever is wrong with a request, every layer says so in typed words with a body.
+//!
+//! The real plugin drops an event on an empty body and takes a generic JSON error for success.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::support::events::match_begin;
+use crate::support::gate::{Gate, Launch};
+use crate::support::http::{Answer, DOOR};
+use crate::support::ledger;
+use crate::support::said::{Reason, Said};
+
+fn said(gate: &Gate, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
+    Said::read(&gate.client().send(method, path, headers, body).expect("the gate answers"))
+}
+
+fn code(reason: Reason) -> String {
+    assert!(!reason.retryable, "{reason:?}");
+    reason.code
+}
+
+#[test]
+fn wrong_routes_methods_and_types_are_told_in_typed_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let body = match_begin(1, "a").body();
+    let body = body.as_bytes();
+    for path in ["/", "/plugin", "/plugin/events/", "/plugin/event", "/v1/receipt"] {
+        let status = if path == "/" { 405 } else { 404 };
+        let expected = if path == "/" { "method_not_allowed" } else { "not_found" };
+        assert_eq!(code(said(&gate, "POST", path, &[], body).error(status)), expected, "{path}");
+    }
+    for method in ["GET", "PUT", "DELETE", "PATCH"] {
+        let reason = said(&gate, method, DOOR, &[], b"").error(405);
+        assert_eq!(code(reason), "method_not_allowed");
+    }
+    let answer = gate.client().send("GET", DOOR, &[], b"").unwrap();
+    assert_eq!(answer.header("allow"), Some("POST"));
+    for wrong in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
+        let reason = said(&gate, "POST", DOOR, &[("Content-Type", wrong)], body).error(415);
+        assert_eq!(code(reason), "unsupported_media_type", "{wrong:?}");
+    }
+    let reason = said(&gate, "POST", DOOR, &[("Content-Encoding", "gzip")], body).error(415);
+    assert_eq!(code(reason), "unsupported_media_type");
+    assert!(ledger::receipts(gate.data()).is_empty(), "none of these became a submission");
+}
+
+#[test]
+fn a_body_that_is_too_large_is_told_so_and_read_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Launch::on(folder.path())
+        .variable("ADMIT_LIMITS__BODY_BYTES_MAX", "4096")
+        .variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "500")
+        .start();
+    let mut client = gate.client();
+    for bytes in [4097, 100_000, 3_000_000] {
+        let reason = client.say_bytes(&vec![b' '; bytes]).error(413);
+        assert_eq!(code(reason), "body_too_large");
+    }
+    let announced = [("Content-Length", "99999999999999")];
+    assert_eq!(code(said(&gate, "POST", DOOR, &announced, b"").error(413)), "body_too_large");
+    client.say(&match_begin(1, "a")).processed();
+}
+
+#[test]
+fn a_body_that_never_comes_is_told_so_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "300").start();
+    let begun = Instant::now();
+    let reason =
+        said(&gate, "POST", DOOR, &[("Content-Length", "500")], b"{\"envelope\":").error(408);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!((reason.code.as_str(), reason.retryable), ("request_timeout", true));
+}
+
+#[test]
+fn a_full_gate_turns_events_away_in_typed_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = Launch::on(folder.path()).variable("ADMIT_LIMITS__EVENTS_IN_FLIGHT_MAX", "1");
+    let gate = full.start();
+    let post = match_begin(1, "a");
+    let mut inside = gate.client();
+    inside.knock(post.body().len());
+    let mut client = gate.client();
+    client.say(&match_begin(2, "a")).unavailable();
+    inside.enter(post.body().as_bytes()).processed();
+    client.say(&match_begin(2, "a")).processed();
+}
+
+#[test]
+fn who_sends_too_fast_is_told_to_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__REQUESTS_PER_SECOND_MAX", "2");
+    let gate = launch.start();
+    let mut client = gate.client();
+    let said = (1..=50).map(|n| client.say(&match_begin(n, "a"))).find(|said| !said.is_processed());
+    let reason = said.expect("fifty at once are more than two a second").error(429);
+    assert_eq!((reason.code.as_str(), reason.retryable), ("rate_limited", true));
+}
+
+/// Sends bytes that are no request, and reads all that comes back.
+fn told_about(gate: &Gate, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(gate.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut text = Vec::new();
+    // A reset after the answer does not unsay it.
+    stream.read_to_end(&mut text).unwrap_or_default();
+    let text = String::from_utf8(text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Answer { status, headers, body: body.as_bytes().to_vec() }
+}
+
+#[test]
+fn heads_that_cannot_be_read_get_a_typed_answer_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Launch::on(folder.path())
+        .variable("ADMIT_LIMITS__HEADER_READ_MS_MAX", "300")
+        .variable("ADMIT_LIMITS__HEADERS_BYTES_MAX", "8192")
+        .start();
+    let long =
+        format!("POST {DOOR} HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(50_000));
+    let unfinished = format!("POST {DOOR} HTTP/1.1\r\nHost: localhost\r\n");
+    for bytes in [
+        &b"nonsense\r\n\r\n"[..],
+        b"POST /plugin/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n",
+        b"POST /plugin/events HTTP/1.1\r\nno colon here\r\n\r\n",
+        long.as_bytes(),
+        unfinished.as_bytes(),
+    ] {
+        let answer = told_about(&gate, bytes);
+        let Said::Error(status, reason) = Said::read(&answer) else { panic!("{answer:?}") };
+        assert!((400..500).contains(&status), "{status} {reason:?}");
+    }
+    gate.client().say(&match_begin(1, "a")).processed();
+}

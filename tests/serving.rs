@@ -1,0 +1,164 @@
+//! Starting, configuring and ending a gate, as a person at a terminal does it.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::events::sample;
+use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::http::{Answer, DOOR};
+use crate::support::machine::{command, has};
+use crate::support::said::Said;
+
+/// `admit` with these words, to its end, without anybody's configuration.
+fn admit(words: &[&str]) -> Output {
+    let mut command = command(BINARY);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ADMIT_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(words).output().unwrap()
+}
+
+#[test]
+fn with_no_config_it_prints_its_doors_and_a_line_to_try_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("admit-data");
+    // The port is said, because the usual one may be taken on this machine.
+    let launch = Launch::bare(&data).in_folder(folder.path());
+    let gate = launch.variable("ADMIT_LISTEN", "127.0.0.1:0").start();
+    let words = gate.stdout();
+    assert!(words.contains(&format!("POST http://{}{DOOR}", gate.address())), "{words}");
+    let line = words.lines().map(str::trim).find(|line| line.starts_with("curl "));
+    let line = line.unwrap_or_else(|| panic!("there is something to try: {words}"));
+    tried(&gate, line).processed();
+    tried(&gate, line).duplicate();
+    assert!(data.join("ledger.db").exists(), "data lies in ./admit-data");
+    gate.stop();
+}
+
+/// What the gate says to the line; without curl, to the same event from our own client.
+fn tried(gate: &Gate, line: &str) -> Said {
+    if !has("curl") {
+        let (_, rest) = line.split_once("-d '").expect("the line has a body");
+        let body = rest.strip_suffix('\'').expect("the body is the last word");
+        return gate.client().say_bytes(body.as_bytes());
+    }
+    let output = command("sh").args(["-c", line]).output().unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Said::read(&Answer { status: 200, headers, body: output.stdout })
+}
+
+#[test]
+fn the_defaults_are_loopback_port_8080_and_a_folder_beside_us() {
+    let output = admit(&["config", "show"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\nlisten = \"127.0.0.1:8080\"\n"), "{text}");
+    assert!(text.contains("\ndata = \"./admit-data\"\n"), "{text}");
+}
+
+#[test]
+fn a_mistake_in_the_config_is_shown_with_its_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my.toml");
+    for (text, line, word) in [
+        ("listen = \"127.0.0.1:0\"\n\n[limits]\nbody_bites_max = 5\n", 4, "body_bites_max"),
+        ("[limits]\nbody_bytes_max = \"lots\"\n", 2, "whole number"),
+        ("[doors.pixel-control\n", 1, "]"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let launch = Launch::on(folder.path()).argument("--config").argument(&file);
+        let ended = launch.start_in_vain();
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
+        let place = format!("{}:{line}:", file.display());
+        assert!(ended.stderr.contains(&place), "{place} in {}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{word} in {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "standard output is for what was asked for");
+    }
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_a_misspelt_variable_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my.toml");
+    std::fs::write(&file, "[doors.pixel-control]\npath = \"/from/file\"\n").unwrap();
+    let data = folder.path().join("data");
+    let configured = || Launch::on(&data).argument("--config").argument(&file);
+
+    let gate = configured().start();
+    let at = |gate: &Gate, path: &str| {
+        let body = sample().body();
+        gate.client().send("POST", path, &[], body.as_bytes()).expect("the gate answers").status
+    };
+    assert_eq!((at(&gate, "/from/file"), at(&gate, DOOR)), (200, 404));
+    gate.stop();
+    let variable = "ADMIT_DOORS__PIXEL_CONTROL__PATH";
+    let gate = configured().variable(variable, "/from/environment").start();
+    assert_eq!((at(&gate, "/from/environment"), at(&gate, "/from/file")), (200, 404));
+    gate.stop();
+
+    let ended = configured().variable("ADMIT_LISTN", "127.0.0.1:1").start_in_vain();
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ADMIT_LISTEN"), "it names the nearest: {}", ended.stderr);
+}
+
+#[test]
+fn without_principals_it_serves_this_machine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = Launch::bare(folder.path())
+        .argument("--data")
+        .argument(folder.path())
+        .argument("--listen")
+        .argument("0.0.0.0:0");
+    let ended = open.start_in_vain();
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("principals"), "what to do: {}", ended.stderr);
+
+    let gate = Gate::on(folder.path());
+    let body = sample().body();
+    for page in [[("Host", "evil.example")], [("Origin", "http://evil.example")]] {
+        let answer = gate.client().send("POST", DOOR, &page, body.as_bytes()).unwrap();
+        assert_eq!(Said::read(&answer).error(403).code, "forbidden", "{page:?}");
+    }
+    gate.client().say(&sample()).processed();
+}
+
+#[test]
+fn it_says_whether_it_lives_and_which_doors_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    assert!(client.get("/livez").is_object());
+    assert_eq!(client.get("/readyz")["ready"], true);
+    assert_eq!(client.get("/")["doors"][0]["path"], DOOR);
+}
+
+#[test]
+fn sigterm_ends_an_idle_gate_with_zero_and_the_next_one_goes_on_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for start in 0..3 {
+        let gate = Gate::on(folder.path());
+        let said = gate.client().say(&sample());
+        assert_eq!(said.is_processed(), start == 0, "start {start}: {said:?}");
+        gate.stop();
+    }
+}
+
+#[test]
+fn receipts_can_be_listed_beside_the_running_gate() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    gate.client().say(&sample()).processed();
+    gate.client().say(&sample().attempt(2)).duplicate();
+    let data = gate.data().to_str().unwrap();
+    let output = admit(&["receipts", "list", "--data", data, "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let receipts = listed["receipts"].as_array().unwrap();
+    assert_eq!(receipts.len(), 1, "{listed}");
+    assert_eq!(receipts[0]["duplicate_count"], 1, "{listed}");
+    gate.stop();
+}

@@ -1,0 +1,235 @@
+//! A gate as a process: started on a folder, found by the address it prints, ended by its id.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::http::Client;
+use super::{SOON, machine, until};
+
+/// The binary that cargo built for these tests.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_admit");
+
+/// A gate about to be started.
+pub(crate) struct Launch {
+    data: PathBuf,
+    folder: Option<PathBuf>,
+    wrapper: Vec<OsString>,
+    arguments: Vec<OsString>,
+    variables: Vec<(String, String)>,
+}
+
+impl Launch {
+    /// `admit serve` on the folder `data`, on any free port.
+    pub(crate) fn on(data: &Path) -> Self {
+        let listen = ["--listen".into(), "127.0.0.1:0".into()];
+        let mut launch = Self::bare(data).argument("--data").argument(data);
+        launch.arguments.extend(listen);
+        launch
+    }
+
+    /// `admit serve` with nothing said; `data` is where the test expects its folder.
+    pub(crate) fn bare(data: &Path) -> Self {
+        Self {
+            data: data.to_owned(),
+            folder: None,
+            wrapper: Vec::new(),
+            arguments: vec!["serve".into()],
+            variables: Vec::new(),
+        }
+    }
+
+    pub(crate) fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it in this working directory.
+    pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Has another program start it, which must become it (or leave it our child).
+    pub(crate) fn under<S: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = S>) -> Self {
+        self.wrapper = wrapper.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts it and waits until it says that it is ready.
+    pub(crate) fn start(self) -> Gate {
+        let mut process = self.spawn();
+        let address = until("the gate prints its address", SOON, || {
+            process.assert_alive();
+            process.printed_address()
+        });
+        let mut gate = Gate { process, address };
+        until("the gate is ready", SOON, || {
+            gate.process.assert_alive();
+            gate.is_ready().then_some(())
+        });
+        gate
+    }
+
+    /// Starts it and waits until it has given up.
+    pub(crate) fn start_in_vain(self) -> Ended {
+        self.spawn().ended(SOON)
+    }
+
+    fn spawn(self) -> Process {
+        let logs = tempfile::tempdir().unwrap();
+        let mut words = self.wrapper.into_iter().chain([BINARY.into()]).chain(self.arguments);
+        let mut command = Command::new(words.next().expect("there is at least the binary"));
+        command.args(words);
+        for (name, _) in std::env::vars_os() {
+            // What configures the tests, or somebody's gate, must not configure this one.
+            if name.to_string_lossy().starts_with("ADMIT_") {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.variables).stdin(Stdio::null());
+        command.stdout(File::create(logs.path().join(STDOUT)).unwrap());
+        command.stderr(File::create(logs.path().join(STDERR)).unwrap());
+        if let Some(folder) = self.folder {
+            command.current_dir(folder);
+        }
+        let child = command.spawn().unwrap();
+        Process { child, logs, data: self.data }
+    }
+}
+
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+/// A process that is killed when nobody looks after it any more.
+struct Process {
+    child: Child,
+    logs: TempDir,
+    data: PathBuf,
+}
+
+impl Process {
+    fn log(&self, name: &str) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.logs.path().join(name)).unwrap()).into_owned()
+    }
+
+    /// The first loopback address with a port on standard output or in the log.
+    fn printed_address(&self) -> Option<SocketAddr> {
+        const HOST: &str = "127.0.0.1:";
+        let text = self.log(STDOUT) + &self.log(STDERR);
+        text.match_indices(HOST).find_map(|(start, _)| {
+            let rest = &text[start + HOST.len()..];
+            let end = rest.find(|c: char| !c.is_ascii_digit())?;
+            let port = rest[..end].parse().ok().filter(|port| *port != 0)?;
+            Some(SocketAddr::from(([127, 0, 0, 1], port)))
+        })
+    }
+
+    fn assert_alive(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "the gate ended too early: {ended:?}");
+    }
+
+    fn ended(mut self, at_most: Duration) -> Ended {
+        let status = until("the gate ends", at_most, || self.child.try_wait().unwrap());
+        Ended { status, stdout: self.log(STDOUT), stderr: self.log(STDERR) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.child.kill().unwrap_or_default();
+            self.child.wait().map(drop).unwrap_or_default();
+        }
+        if std::thread::panicking() {
+            for name in [STDOUT, STDERR] {
+                let text = self.log(name);
+                let tail: Vec<&str> = text.lines().rev().take(60).collect();
+                eprintln!("--- the gate's {name}, its last lines");
+                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            }
+        }
+    }
+}
+
+/// A gate that is running.
+pub(crate) struct Gate {
+    process: Process,
+    address: SocketAddr,
+}
+
+/// How a gate ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Gate {
+    /// A gate on `data` with nothing configured.
+    pub(crate) fn on(data: &Path) -> Self {
+        Launch::on(data).start()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.process.data
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::to(self.address)
+    }
+
+    /// What it has printed for people.
+    pub(crate) fn stdout(&self) -> String {
+        self.process.log(STDOUT)
+    }
+
+    /// What `/readyz` says now; no answer is "no".
+    pub(crate) fn is_ready(&self) -> bool {
+        self.client().send("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Whether the process is still there.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.child.try_wait().unwrap().is_none()
+    }
+
+    /// Asks it to end, without waiting.
+    pub(crate) fn terminate(&self) {
+        machine::signal(self.process.child.id(), "TERM");
+    }
+
+    /// Asks it to end and waits; it must do so in peace.
+    pub(crate) fn stop(self) {
+        self.terminate();
+        let ended = self.ended();
+        assert!(ended.status.success(), "a gate that is asked to end exits with 0: {ended:?}");
+    }
+
+    /// Ends it as a power switch would.
+    pub(crate) fn kill(mut self) {
+        self.process.child.kill().unwrap();
+        self.process.child.wait().unwrap();
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(self) -> Ended {
+        self.process.ended(SOON)
+    }
+}

@@ -1,0 +1,119 @@
+//! The gate under `strace`: what it asks of the system, and errors put into what it asks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use super::machine::{self, Need, command};
+use super::{SOON, until};
+
+/// A file that a traced gate fills.
+pub(crate) struct Trace {
+    path: PathBuf,
+}
+
+/// Whether strace works here; says that the test is skipped if not.
+pub(crate) fn is_there() -> bool {
+    if !machine::has("strace") {
+        machine::skip(Need::Strace, "there is no strace on this machine");
+        return false;
+    }
+    let tried = command("strace")
+        .args(["-D", "-f", "-o", "/dev/null", "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let works = tried.is_ok_and(|status| status.success());
+    if !works {
+        machine::skip(Need::Strace, "this machine does not let strace trace");
+    }
+    works
+}
+
+impl Trace {
+    /// A trace into a file of this folder.
+    pub(crate) fn into(folder: &Path) -> Self {
+        Self { path: folder.join("trace") }
+    }
+
+    /// The command that starts a gate under strace with these options. With `-D` the gate itself
+    /// stays our child, so that its end and its exit code are its own.
+    pub(crate) fn wrapper(&self, options: &[&str]) -> Vec<String> {
+        let fixed = ["strace", "-D", "-f", "-y", "-s", "64", "-o", machine::text(&self.path)];
+        fixed.iter().chain(options).map(|word| (*word).to_owned()).collect()
+    }
+
+    /// The whole trace of a gate that has ended.
+    pub(crate) fn read(&self) -> String {
+        until("strace writes down the end of the gate", SOON, || {
+            let text = String::from_utf8_lossy(&fs::read(&self.path).ok()?).into_owned();
+            let last = text.lines().last()?;
+            (last.contains("+++ exited") || last.contains("+++ killed")).then_some(text)
+        })
+    }
+}
+
+/// What matters of a trace, in the order in which it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The head of a post was read from a socket.
+    Request,
+    /// A sync of the ledger or its log returned without an error.
+    Synced,
+    /// A reply that says 200 is about to be written.
+    Reply,
+}
+
+/// Reads the steps out of a trace. A call that is interrupted by another thread's stands on two
+/// lines, `name(… <unfinished ...>` and `<... name resumed>…`: a sync counts where it returns, a
+/// reply where it begins.
+pub(crate) fn steps(trace: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // Threads whose unfinished sync is one of the ledger's.
+    let mut syncing: Vec<&str> = Vec::new();
+    for line in trace.lines() {
+        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        let resumed = call.strip_prefix("<... ");
+        let name = resumed.unwrap_or(call);
+        let name = &name[..name.find(['(', ' ']).unwrap_or(name.len())];
+        match name {
+            "fsync" | "fdatasync" => {
+                let is_ledger = match resumed {
+                    Some(_) => syncing.contains(&thread),
+                    None => call.contains("ledger.db"),
+                };
+                syncing.retain(|one| *one != thread);
+                if is_ledger && call.ends_with("<unfinished ...>") {
+                    syncing.push(thread);
+                } else if is_ledger && call.ends_with("= 0") {
+                    steps.push(Step::Synced);
+                }
+            }
+            "read" | "readv" | "recvfrom" | "recvmsg" if call.contains("POST /plugin/events") => {
+                steps.push(Step::Request);
+            }
+            "write" | "writev" | "sendto" | "sendmsg" if call.contains("\"HTTP/1.1 200") => {
+                steps.push(Step::Reply);
+            }
+            _ => {}
+        }
+    }
+    steps
+}
+
+#[test]
+fn a_trace_is_read_in_order_also_where_threads_interrupt_each_other() {
+    let trace = "\
+10 recvfrom(9<socket:[1]>, \"POST /plugin/events HTTP/1.1\\r\\nHo\"..., 8192, 0, NULL, NULL) = 900
+11 fdatasync(7</t/ledger.db-wal> <unfinished ...>
+10 write(2</t/log>, \"not a reply\", 11) = 11
+11 <... fdatasync resumed>)          = 0
+10 writev(9<socket:[1]>, [{iov_base=\"HTTP/1.1 200 OK\\r\\ncontent\"..., iov_len=300}], 1 <unfinished ...>
+11 fsync(8</t/other>) = 0
+10 <... writev resumed>)             = 300
+11 fdatasync(7</t/ledger.db-wal>) = -1 EIO (Input/output error) (INJECTED)
+11 fsync(7</t/ledger.db-wal>) = 0
+11 +++ exited with 0 +++";
+    assert_eq!(steps(trace), [Step::Request, Step::Synced, Step::Reply, Step::Synced]);
+}
