@@ -64,6 +64,10 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 Never;
     /// A query or header value cannot be read.
     InvalidRequest "invalid_request" 400 Never;
+    /// An attempt at this effect is in work; another one must wait for its outcome.
+    InWork "in_work" 409 SameRequest;
+    /// There is nothing here that could be done again.
+    NotReplayable "not_replayable" 409 Never;
     /// The body did not arrive in time.
     RequestTimeout "request_timeout" 408 SameRequest;
     /// This producer sends faster than it may.
@@ -113,6 +117,8 @@ mod tests {
         not_found 404 Never
         method_not_allowed 405 Never
         invalid_request 400 Never
+        in_work 409 SameRequest
+        not_replayable 409 Never
         request_timeout 408 SameRequest
         rate_limited 429 SameRequest
         overloaded 503 SameRequest

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::decide::OnOtherContent;
+use crate::effect::Intent;
 use crate::hash::{Digest, Key};
 use crate::projection::Projection;
 use crate::time::Millis;
@@ -61,6 +62,8 @@ pub struct Submission {
     pub body: Bytes,
     /// What the transport said beside the body and the contract reads (lower-case names).
     pub headers: Vec<(String, String)>,
+    /// Randomness for contracts that make up ids; zero for those that do not ask for it.
+    pub nonce: [u8; 16],
 }
 
 impl Submission {
@@ -93,6 +96,8 @@ pub struct Event {
     pub on_other_content: OnOtherContent,
     /// The in-ledger side effects, applied in the record commit of a fresh admission only.
     pub projections: Vec<Arc<dyn Projection>>,
+    /// What is to be done outside the ledger, once, if this is a fresh admission.
+    pub effect: Option<Intent>,
 }
 
 impl fmt::Debug for Event {

@@ -6,6 +6,7 @@
 
 pub mod code;
 pub mod decide;
+pub mod effect;
 pub mod event;
 pub mod fault;
 pub mod hash;
@@ -16,6 +17,7 @@ pub mod time;
 
 pub use code::{Code, Retry};
 pub use decide::{Decision, First, OnOtherContent, decide};
+pub use effect::{Effect, Evidence, Intent};
 pub use event::{Door, Entry, Event, Principal, Refused, Submission};
 pub use fault::{Fault, FaultKind};
 pub use hash::{Digest, Key};

@@ -9,6 +9,8 @@ use std::pin::Pin;
 use admit_core::{EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
 use bytes::Bytes;
 
+use crate::effects::Effects;
+
 /// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -16,8 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Admissions: Send + Sync {
     /// Records a batch. Each entry gets its own verdict, in order; one bad entry fails alone.
     ///
-    /// The raw body, the key claim, the digest, the in-ledger side effects and the receipt of an
-    /// entry are in one commit. Batches that wait at the same time may share a commit; a lone one
+    /// The raw body, the key claim, the digest, the in-ledger side effects, the intended effect and
+    /// the receipt of an entry are in one commit. Batches that wait at the same time may share a commit; a lone one
     /// does not wait for company.
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>>;
 }
@@ -56,7 +58,7 @@ pub trait Reader: Send + Sync {
 }
 
 /// A whole ledger.
-pub trait Ledger: Admissions + Reader {
+pub trait Ledger: Admissions + Reader + Effects {
     /// Whether the last attempt to write succeeded; readiness hangs on it.
     fn is_healthy(&self) -> bool;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use admit_core::Millis;
 use admit_ledger::Ledger;
 use admit_ledger::sqlite::{KeyIndexKind, Options, SqliteLedger};
+use admit_testkit::effects_suite;
 use admit_testkit::event::{entry, refused, revisable};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
@@ -48,6 +49,11 @@ async fn the_merged_key_index_keeps_the_contract() {
 #[tokio::test]
 async fn the_merged_key_index_keeps_the_contract_while_it_merges() {
     ledger_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_effects() {
+    effects_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Random batches with repeats, conflicts, revisions, refusals and restarts, fed to both.

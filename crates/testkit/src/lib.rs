@@ -4,6 +4,7 @@
 //! test against a fake proves something about the real thing.
 
 pub mod clock;
+pub mod effects_suite;
 pub mod event;
 pub mod ledger_suite;
 pub mod rng;

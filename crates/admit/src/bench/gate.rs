@@ -145,5 +145,6 @@ fn submission(number: u64) -> Submission {
         received_at: SystemClock.now(),
         body: Bytes::from(sample::body(number)),
         headers: Vec::new(),
+        nonce: [0; 16],
     }
 }

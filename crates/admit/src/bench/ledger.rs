@@ -140,6 +140,7 @@ fn template() -> Option<Event> {
         received_at: SystemClock.now(),
         body: Bytes::from(sample::body(0)),
         headers: Vec::new(),
+        nonce: [0; 16],
     };
     match PixelControl::new(Settings::default()).vet(&Door::new("bench"), submission) {
         Entry::Event(event) => Some(Event { projections: Vec::new(), ..event }),

@@ -48,8 +48,9 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         | Code::Forbidden
         | Code::NotFound
         | Code::MethodNotAllowed
-        | Code::InvalidRequest => error(code.http_status(), own, message, None),
-        Code::RequestTimeout | Code::RateLimited | Code::InternalError => {
+        | Code::InvalidRequest
+        | Code::NotReplayable => error(code.http_status(), own, message, None),
+        Code::RequestTimeout | Code::InWork | Code::RateLimited | Code::InternalError => {
             error(code.http_status(), own, message, Some(retry_after_seconds))
         }
         Code::Overloaded | Code::Draining | Code::LedgerUnavailable | Code::OutcomeUnknown => {

@@ -42,7 +42,7 @@ struct Vetted {
 /// See [`Contract::vet`](crate::Contract::vet).
 pub(super) fn vet(settings: &Settings, door: &Door, submission: Submission) -> Entry {
     let vetted = read(settings, door, &submission);
-    let Submission { principal, received_at, body, headers: _ } = submission;
+    let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
     match vetted {
         Ok(Vetted { key, digest, attempt, facts, change }) => Entry::Event(Event {
@@ -56,6 +56,7 @@ pub(super) fn vet(settings: &Settings, door: &Door, submission: Submission) -> E
             facts,
             on_other_content: OnOtherContent::Conflict,
             projections: vec![Arc::new(change)],
+            effect: None,
         }),
         Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {
             door,

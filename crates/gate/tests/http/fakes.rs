@@ -51,6 +51,7 @@ impl Contract for Words {
             facts: Object::from_iter([("name", name.to_owned().into())]),
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
+            effect: None,
         })
     }
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::documents::{ApplyError, Documents};
+use super::effects;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
 
@@ -183,6 +184,9 @@ impl<'c> Batch<'c> {
         self.project(event, seq)?;
         if let Some(first) = first {
             return Ok(Verdict::Revision { seq, first });
+        }
+        if let Some(intent) = &event.effect {
+            effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
         }
         self.claims.push((event.key, seq));
         let (digest, received_at) = (event.digest, event.received_at);

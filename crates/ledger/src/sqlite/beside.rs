@@ -3,12 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use admit_core::effect::{Effect, Passage};
 use admit_core::{EntityId, Fault, Key, Receipt, Seq};
 use bytes::Bytes;
 use rusqlite::OptionalExtension;
 
 use super::reader::{self, Readers};
-use super::{OpenError, open, queries};
+use super::{OpenError, effects, open, queries};
+use crate::effects::{EffectFilter, EffectReader};
 use crate::port::{BoxFuture, Filter, Reader, Status};
 
 /// A ledger that is only read. It creates nothing and changes nothing.
@@ -77,5 +79,19 @@ impl Reader for SqliteReader {
     fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
         let path = self.path.clone();
         Box::pin(self.readers.read(move |conn, _| reader::status(conn, &path)))
+    }
+}
+
+impl EffectReader for SqliteReader {
+    fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::get(conn, seq)))
+    }
+
+    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::history(conn, seq)))
+    }
+
+    fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::list(conn, &filter)))
     }
 }

@@ -8,6 +8,7 @@ mod batch;
 mod beside;
 mod checkpoint;
 mod documents;
+mod effects;
 mod fault;
 mod health;
 mod keys;
@@ -22,11 +23,13 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use admit_core::effect::{Effect, Passage, Step};
 use admit_core::{EntityId, Entry, Fault, FaultKind, Key, Millis, Receipt, Recorded, Seq};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
 use crate::port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
 use batch::Position;
 use checkpoint::Log;
@@ -156,31 +159,81 @@ impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
         let events = batch.len();
         let (reply, answer) = oneshot::channel();
-        let sent = match &self.jobs {
-            Some(jobs) => jobs.try_send(Job { batch, reply }),
-            None => Err(TrySendError::Disconnected(Job { batch, reply })),
-        };
+        let sent = self.hand_over(Job::Record { batch, reply });
         Box::pin(async move {
-            let fault = match sent {
-                Ok(()) => match answer.await {
-                    Ok(recorded) => return recorded,
-                    // The writer died with the answer: what it did is on disk or it is not.
-                    Err(_) => Fault::new(
-                        FaultKind::OutcomeUnknown,
-                        "the ledger stopped before it answered, send the same event again",
-                    ),
-                },
-                Err(TrySendError::Full(_)) => Fault::new(
-                    FaultKind::Overloaded,
-                    "too many events wait for the ledger, nothing was stored",
-                ),
-                Err(TrySendError::Disconnected(_)) => Fault::new(
-                    FaultKind::LedgerUnavailable,
-                    "the ledger has stopped, nothing was stored",
-                ),
-            };
-            vec![Err(fault); events]
+            match answered(sent, answer).await {
+                Ok(recorded) => recorded,
+                Err(fault) => vec![Err(fault); events],
+            }
         })
+    }
+}
+
+impl SqliteLedger {
+    /// Puts a job in the writer's queue, or says why it cannot be.
+    fn hand_over(&self, job: Job) -> Result<(), Fault> {
+        let sent = match &self.jobs {
+            Some(jobs) => jobs.try_send(job),
+            None => Err(TrySendError::Disconnected(job)),
+        };
+        sent.map_err(|error| match error {
+            TrySendError::Full(_) => Fault::new(
+                FaultKind::Overloaded,
+                "too many events wait for the ledger, nothing was stored",
+            ),
+            TrySendError::Disconnected(_) => Fault::new(
+                FaultKind::LedgerUnavailable,
+                "the ledger has stopped, nothing was stored",
+            ),
+        })
+    }
+}
+
+/// What the writer answers to a job that was handed over.
+async fn answered<T>(
+    sent: Result<(), Fault>,
+    answer: oneshot::Receiver<T>,
+) -> Result<T, Fault> {
+    sent?;
+    // The writer died with the answer: what it did is on disk or it is not.
+    answer.await.map_err(|_| {
+        Fault::new(
+            FaultKind::OutcomeUnknown,
+            "the ledger stopped before it answered, send the same event again",
+        )
+    })
+}
+
+impl Effects for SqliteLedger {
+    fn advance(
+        &self,
+        seq: Seq,
+        step: Step,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.hand_over(Job::Advance { seq, step, at, reply });
+        Box::pin(async move { answered(sent, answer).await? })
+    }
+
+    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.hand_over(Job::Recover { at, reply });
+        Box::pin(async move { answered(sent, answer).await? })
+    }
+}
+
+impl EffectReader for SqliteLedger {
+    fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::get(conn, seq)))
+    }
+
+    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::history(conn, seq)))
+    }
+
+    fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| effects::list(conn, &filter)))
     }
 }
 

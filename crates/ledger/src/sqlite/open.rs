@@ -17,7 +17,8 @@ const APPLICATION_ID: i32 = 0x4144_4d54;
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
 /// Migrations in order; `user_version` says how many are in.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_ledger.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/0001_ledger.sql"), include_str!("migrations/0003_effects.sql")];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.
 #[derive(Debug, thiserror::Error)]

@@ -13,6 +13,13 @@ queries! {
     DOCUMENTS "documents";
     DOCUMENT_GET "document_get";
     DOCUMENT_PUT "document_put";
+    EFFECTS "effects";
+    EFFECT_GET "effect_get";
+    EFFECT_HISTORY "effect_history";
+    EFFECT_INSERT "effect_insert";
+    EFFECT_NOTE "effect_note";
+    EFFECT_OPEN "effect_open";
+    EFFECT_UPDATE "effect_update";
     FIRST "first";
     GATE_START "gate_start";
     INSERT_ADMISSION "insert_admission";

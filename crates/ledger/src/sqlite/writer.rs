@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use admit_core::{Entry, Fault, FaultKind, Recorded, Verdict};
+use admit_core::effect::{Effect, Illegal, Step};
+use admit_core::{Entry, Fault, FaultKind, Millis, Recorded, Seq, Verdict};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
@@ -25,15 +26,48 @@ use super::checkpoint::Log;
 use super::fault::{self, Severity};
 use super::health::Health;
 use super::keys::KeyIndex;
-use super::{open, queries};
+use super::{effects, open, queries};
+use crate::effects::{AdvanceError, Recovered};
 
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// One call of `record`, waiting for its commit.
-pub(super) struct Job {
-    pub(super) batch: Vec<Entry>,
-    pub(super) reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
+/// One call of a port, waiting for its commit.
+pub(super) enum Job {
+    /// `Admissions::record`
+    Record { batch: Vec<Entry>, reply: oneshot::Sender<Vec<Result<Recorded, Fault>>> },
+    /// `Effects::advance`
+    Advance {
+        seq: Seq,
+        step: Step,
+        at: Millis,
+        reply: oneshot::Sender<Result<Effect, AdvanceError>>,
+    },
+    /// `Effects::recover`
+    Recover { at: Millis, reply: oneshot::Sender<Result<Recovered, Fault>> },
+}
+
+impl Job {
+    /// The entries it brings.
+    fn entries(&self) -> &[Entry] {
+        match self {
+            Self::Record { batch, .. } => batch,
+            Self::Advance { .. } | Self::Recover { .. } => &[],
+        }
+    }
+
+    /// How much of a commit it fills.
+    fn weight(&self) -> usize {
+        self.entries().len().max(1)
+    }
+}
+
+/// What a group led to, to be said once it is durable.
+struct Written {
+    verdicts: VecDeque<Result<Verdict, Fault>>,
+    advanced: VecDeque<Result<Effect, Illegal>>,
+    recovered: Recovered,
+    position: Position,
 }
 
 /// Everything the writer thread owns.
@@ -61,10 +95,10 @@ impl Writer {
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         while let Some(first) = self.wait(jobs) {
             let mut group = vec![first];
-            let mut events = group[0].batch.len();
+            let mut events = group[0].weight();
             while events < self.commit_events_max {
                 let Ok(job) = jobs.try_recv() else { break };
-                events += job.batch.len();
+                events += job.weight();
                 group.push(job);
             }
             if let After::Stop = self.serve(group) {
@@ -98,8 +132,7 @@ impl Writer {
 
     /// One group: one transaction, then the answers. An empty group probes the disk.
     fn serve(&mut self, group: Vec<Job>) -> After {
-        let entries: Vec<&Entry> = group.iter().flat_map(|job| &job.batch).collect();
-        let (mut outcomes, position) = match self.write(&entries) {
+        let mut written = match self.write(&group) {
             Ok(written) => written,
             Err(error) => return self.failed_before_commit(group, error),
         };
@@ -107,7 +140,7 @@ impl Writer {
             Ok(_) => {}
             Err(error) => {
                 let severity = fault::severity(&error);
-                if severity == Severity::Passing && self.landed(position) {
+                if severity == Severity::Passing && self.landed(written.position) {
                     tracing::warn!(%error, "a commit reported an error but is in the ledger");
                 } else {
                     return self.failed_commit(group, severity, error);
@@ -115,19 +148,17 @@ impl Writer {
             }
         }
         self.keys.committed();
-        self.position = position;
+        self.position = written.position;
         self.health.wrote();
         for job in group {
-            answer(job, &mut outcomes, self.tag);
+            answer(job, &mut written, self.tag);
         }
         After::GoOn
     }
 
-    /// Writes all entries into an open transaction, leaving out any that cannot be recorded.
-    fn write(
-        &mut self,
-        entries: &[&Entry],
-    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), BatchError> {
+    /// Writes a group into an open transaction, leaving out entries that cannot be recorded.
+    fn write(&mut self, group: &[Job]) -> Result<Written, BatchError> {
+        let entries: Vec<&Entry> = group.iter().flat_map(Job::entries).collect();
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         'again: loop {
             let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
@@ -150,8 +181,29 @@ impl Writer {
                 }
             }
             let position = batch.finish(&mut self.keys)?;
-            return Ok((outcomes, position));
+            let (advanced, recovered) = self.effects(group)?;
+            return Ok(Written { verdicts: outcomes, advanced, recovered, position });
         }
+    }
+
+    /// Takes the steps of effects, in order. An illegal one writes nothing, so it fails alone.
+    fn effects(
+        &self,
+        group: &[Job],
+    ) -> rusqlite::Result<(VecDeque<Result<Effect, Illegal>>, Recovered)> {
+        let (mut advanced, mut recovered) = (VecDeque::new(), Recovered::default());
+        for job in group {
+            match job {
+                Job::Record { .. } => {}
+                Job::Advance { seq, step, at, .. } => {
+                    advanced.push_back(effects::advance(&self.conn, self.epoch, *seq, step, *at)?);
+                }
+                Job::Recover { at, .. } => {
+                    recovered = effects::recover(&self.conn, self.epoch, *at)?;
+                }
+            }
+        }
+        Ok((advanced, recovered))
     }
 
     /// Nothing was committed: say so and go on, unless a promise is broken.
@@ -227,21 +279,38 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch("ROLLBACK")
 }
 
-/// Hands the next outcomes to the job they belong to.
-fn answer(job: Job, outcomes: &mut VecDeque<Result<Verdict, Fault>>, ledger: u32) {
-    let recorded = job
-        .batch
-        .into_iter()
-        .map(|entry| {
-            let verdict = outcomes.pop_front().expect("every entry has an outcome")?;
-            Ok(Recorded { entry, verdict, ledger })
-        })
-        .collect();
-    // Whoever asked may have gone away; the commit stands all the same.
-    job.reply.send(recorded).unwrap_or_default();
+/// Hands each job what it led to. Whoever asked may have gone away; the commit stands all the same.
+fn answer(job: Job, written: &mut Written, ledger: u32) {
+    match job {
+        Job::Record { batch, reply } => {
+            let recorded = batch
+                .into_iter()
+                .map(|entry| {
+                    let verdict = written.verdicts.pop_front().expect("every entry has one")?;
+                    Ok(Recorded { entry, verdict, ledger })
+                })
+                .collect();
+            reply.send(recorded).unwrap_or_default();
+        }
+        Job::Advance { reply, .. } => {
+            let advanced = written.advanced.pop_front().expect("every step has an outcome");
+            drop(reply.send(advanced.map_err(AdvanceError::Illegal)));
+        }
+        Job::Recover { reply, .. } => {
+            drop(reply.send(Ok(std::mem::take(&mut written.recovered))));
+        }
+    }
 }
 
 fn answer_all(job: Job, fault: &Fault) {
-    let faults = job.batch.iter().map(|_| Err(fault.clone())).collect();
-    job.reply.send(faults).unwrap_or_default();
+    match job {
+        Job::Record { batch, reply } => {
+            let faults = batch.iter().map(|_| Err(fault.clone())).collect();
+            reply.send(faults).unwrap_or_default();
+        }
+        Job::Advance { reply, .. } => {
+            drop(reply.send(Err(AdvanceError::Fault(fault.clone()))));
+        }
+        Job::Recover { reply, .. } => drop(reply.send(Err(fault.clone()))),
+    }
 }

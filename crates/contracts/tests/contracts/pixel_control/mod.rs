@@ -52,6 +52,7 @@ pub(crate) fn submission(scope: &str, body: &str) -> Submission {
         received_at: RECEIVED_AT,
         body: body.to_owned().into(),
         headers: Vec::new(),
+        nonce: [0; 16],
     }
 }
 

@@ -1,0 +1,201 @@
+//! Effects in the file: written inside the writer's transaction, read beside it.
+
+use admit_core::effect::{
+    By, Effect, Evidence, Illegal, Intended, Passage, Standing, Step, StoredReply, Withheld,
+    advance as lead,
+};
+use admit_core::json::{self, Object};
+use admit_core::{Intent, Millis, Seq};
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::queries;
+use crate::effects::{EffectFilter, Recovered};
+
+/// What a lost attempt rests on.
+const LOST: &str = "the gate stopped while this attempt was in flight";
+
+/// Writes the effect of the admission at `seq`, in its commit.
+pub(super) fn insert(
+    conn: &Connection,
+    epoch: u64,
+    seq: Seq,
+    intent: &Intent,
+    at: Millis,
+) -> rusqlite::Result<()> {
+    let standing = if intent.is_withheld {
+        Standing::Withheld(Withheld::new())
+    } else {
+        Standing::Intended(Intended::new())
+    };
+    let mut plan = Vec::new();
+    json::write_object(&intent.plan, &mut plan);
+    let plan = String::from_utf8(plan).expect("json is written as utf-8");
+    let (word, attempt) = (standing.word(), standing.attempt());
+    let row = (seq.0, intent.kind, plan, word, attempt, at.0);
+    conn.prepare_cached(queries::EFFECT_INSERT)?.execute(row)?;
+    note(conn, epoch, seq, &Line { at, attempt, what: word, by: None, evidence: None })
+}
+
+/// Takes one step inside an open transaction. An illegal one writes nothing.
+pub(super) fn advance(
+    conn: &Connection,
+    epoch: u64,
+    seq: Seq,
+    step: &Step,
+    at: Millis,
+) -> rusqlite::Result<Result<Effect, Illegal>> {
+    let Some(mut effect) = get(conn, seq)? else { return Ok(Err(Illegal::NoEffect)) };
+    let standing = match lead(effect.standing.clone(), step, epoch) {
+        Ok(standing) => standing,
+        Err(illegal) => return Ok(Err(illegal)),
+    };
+    let mut line = Line {
+        at,
+        attempt: standing.attempt(),
+        what: standing.word(),
+        by: None,
+        evidence: standing.evidence(),
+    };
+    let mut said = None;
+    match step {
+        Step::Begin { .. } => {}
+        Step::Settle { attempt, reply, .. } => said = reply.as_ref().filter(|_| *attempt == 1),
+        Step::Evidence { attempt, evidence } => {
+            (line.attempt, line.what, line.evidence) = (*attempt, "evidence", Some(evidence));
+        }
+        Step::Replay(by) | Step::Reconcile { by, .. } => line.by = Some(by),
+    }
+    note(conn, epoch, seq, &line)?;
+    if !matches!(step, Step::Evidence { .. }) {
+        update(conn, seq, &standing, at, said)?;
+    }
+    effect.reply = effect.reply.or_else(|| said.cloned());
+    effect.standing = standing;
+    Ok(Ok(effect))
+}
+
+/// What earlier processes left: in flight becomes ambiguous, intended is handed back.
+pub(super) fn recover(conn: &Connection, epoch: u64, at: Millis) -> rusqlite::Result<Recovered> {
+    let open: Vec<Effect> = conn
+        .prepare_cached(queries::EFFECT_OPEN)?
+        .query_map([], effect_row)?
+        .collect::<Result<_, _>>()?;
+    let evidence = Evidence::of(&Object::from_iter([("reason", LOST.into())]));
+    let mut recovered = Recovered::default();
+    for mut effect in open {
+        let standing = effect.standing.clone().recovered(epoch, evidence.clone());
+        if standing == effect.standing {
+            if matches!(standing, Standing::Intended(_)) {
+                recovered.intended.push(effect);
+            }
+            continue;
+        }
+        let (attempt, what) = (standing.attempt(), standing.word());
+        let line = Line { at, attempt, what, by: None, evidence: standing.evidence() };
+        note(conn, epoch, effect.seq, &line)?;
+        update(conn, effect.seq, &standing, at, None)?;
+        effect.standing = standing;
+        recovered.ambiguous.push(effect);
+    }
+    Ok(recovered)
+}
+
+pub(super) fn get(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Effect>> {
+    conn.prepare_cached(queries::EFFECT_GET)?.query_row([seq.0], effect_row).optional()
+}
+
+pub(super) fn history(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Passage>> {
+    conn.prepare_cached(queries::EFFECT_HISTORY)?
+        .query_map([seq.0], |row| {
+            let who: Option<String> = row.get("who")?;
+            let why = row.get("why")?;
+            Ok(Passage {
+                at: Millis(row.get("at")?),
+                attempt: row.get("attempt")?,
+                what: row.get("what")?,
+                by: who.map(|who| By { who, why }),
+                evidence: evidence(row)?,
+            })
+        })?
+        .collect()
+}
+
+pub(super) fn list(conn: &Connection, filter: &EffectFilter) -> rusqlite::Result<Vec<Effect>> {
+    let states = (!filter.states.is_empty()).then(|| format!(" {} ", filter.states.join(" ")));
+    let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached(queries::EFFECTS)?
+        .query_map((&filter.door, states, filter.after.0, rows_max), effect_row)?
+        .collect()
+}
+
+/// One line of history, before it has a number.
+struct Line<'a> {
+    at: Millis,
+    attempt: u32,
+    what: &'static str,
+    by: Option<&'a By>,
+    evidence: Option<&'a Evidence>,
+}
+
+fn note(conn: &Connection, epoch: u64, seq: Seq, line: &Line<'_>) -> rusqlite::Result<()> {
+    conn.prepare_cached(queries::EFFECT_NOTE)?.execute((
+        seq.0,
+        line.at.0,
+        line.attempt,
+        line.what,
+        epoch,
+        line.by.map(|by| by.who.as_str()),
+        line.by.and_then(|by| by.why.as_deref()),
+        line.evidence.map(text),
+    ))?;
+    Ok(())
+}
+
+fn update(
+    conn: &Connection,
+    seq: Seq,
+    standing: &Standing,
+    at: Millis,
+    reply: Option<&StoredReply>,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(queries::EFFECT_UPDATE)?.execute((
+        seq.0,
+        standing.word(),
+        standing.attempt(),
+        standing.epoch(),
+        standing.evidence().map(text),
+        at.0,
+        reply.map(|reply| reply.status),
+        reply.map(|reply| &reply.body[..]),
+    ))?;
+    Ok(())
+}
+
+fn text(evidence: &Evidence) -> String {
+    String::from_utf8_lossy(evidence.as_bytes()).into_owned()
+}
+
+fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
+    Ok(row.get::<_, Option<String>>("evidence")?.map(Evidence::from_stored))
+}
+
+fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
+    let word = row.get_ref("state")?.as_str()?;
+    let standing =
+        Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?).map_err(
+            |error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into()),
+        )?;
+    let reply = match (row.get("reply_status")?, row.get::<_, Option<Vec<u8>>>("reply")?) {
+        (Some(status), Some(body)) => Some(StoredReply { status, body: body.into() }),
+        _ => None,
+    };
+    Ok(Effect {
+        seq: Seq(row.get("seq")?),
+        kind: row.get("kind")?,
+        plan: Bytes::from(row.get::<_, String>("plan")?),
+        standing,
+        reply,
+    })
+}

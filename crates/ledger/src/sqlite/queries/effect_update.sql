@@ -1,0 +1,5 @@
+-- A step. The reply is written once, when the first attempt is settled, and never again.
+UPDATE effect
+SET state = ?2, attempt = ?3, epoch = ?4, evidence = ?5, changed_at = ?6,
+    reply_status = coalesce(reply_status, ?7), reply = coalesce(reply, ?8)
+WHERE seq = ?1;
