@@ -3,7 +3,11 @@
 //! Every contract has the same rooms: `vet.rs` turns a submission into an event or a refusal,
 //! `reply.rs` turns what became of it into wire bytes. Nothing here does IO.
 
+pub mod calling;
+pub mod intents;
 pub mod pixel_control;
+
+pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 
 use admit_core::{Code, Door, Entry, Recorded, Submission};
 
@@ -35,5 +39,15 @@ pub trait Contract: Send + Sync {
     /// The headers `vet` reads, in lower case; the door hands over no others.
     fn headers(&self) -> &[&str] {
         &[]
+    }
+
+    /// Whether `vet` makes up ids; then the door draws the submission's nonce.
+    fn wants_nonce(&self) -> bool {
+        false
+    }
+
+    /// The part of a contract whose events cause calls to a gateway.
+    fn calling(&self) -> Option<&dyn Calling> {
+        None
     }
 }

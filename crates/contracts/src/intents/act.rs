@@ -1,0 +1,214 @@
+//! The call an intent causes, and what the gateway's answer means.
+
+use admit_core::effect::{Effect, Outcome, StoredReply};
+use admit_core::hash::hex;
+use admit_core::json::{self, Limits, Object, Value};
+use admit_core::Evidence;
+use bytes::Bytes;
+
+use super::paths::{ActionName, Paths};
+use super::reply::envelope;
+use crate::{Admission, Call, CallOutcome, Conclusion};
+
+/// See [`Calling::call`](crate::Calling::call).
+pub(super) fn call(paths: &Paths, effect: &Effect, trace: &str) -> Option<Call> {
+    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+    let plan = json::parse(&effect.plan, &limits).ok()?;
+    let action = plan.get("action").and_then(Value::as_str).and_then(ActionName::parse)?;
+    let request = plan.get("request")?;
+    let key = request.get("idempotency_key")?.as_str()?;
+    let mut body = Vec::new();
+    json::write(request, &mut body);
+    Some(Call {
+        path: paths.of(action).to_owned(),
+        headers: vec![("idempotency-key", key.to_owned()), ("x-trace-id", trace.to_owned())],
+        body: body.into(),
+    })
+}
+
+/// What an outcome comes down to.
+struct Finding {
+    outcome: Outcome,
+    /// `details` of the envelope.
+    details: Object<'static>,
+    /// `error` of the envelope, unless it was done.
+    error: Option<Object<'static>>,
+}
+
+/// See [`Calling::conclude`](crate::Calling::conclude).
+pub(super) fn conclude(admission: Admission<'_>, outcome: &CallOutcome) -> Conclusion {
+    let Finding { outcome: settled, details, error } = find(outcome);
+    let (status, http) = match settled {
+        Outcome::Done => ("executed", 200),
+        Outcome::Refused | Outcome::Ambiguous => ("failed", 502),
+    };
+    let mut evidence = evidence(outcome);
+    evidence.push("details", details.clone());
+    evidence.push("error", error.clone());
+    let body = envelope(admission, status, details, error);
+    Conclusion {
+        outcome: settled,
+        evidence: Evidence::of(&evidence),
+        reply: StoredReply { status: http, body: body.into() },
+    }
+}
+
+fn find(outcome: &CallOutcome) -> Finding {
+    match outcome {
+        CallOutcome::NeverSent { reason } => failed(
+            Outcome::Refused,
+            "gateway_unreachable",
+            "the gateway could not be reached, nothing was sent",
+            Object::from_iter([
+                ("status_code", Value::Null),
+                ("reason", reason.clone().into()),
+            ]),
+        ),
+        CallOutcome::Unknown { reason } => failed(
+            Outcome::Ambiguous,
+            "outcome_unknown",
+            "the gateway did not answer, the action may have been done",
+            Object::from_iter([
+                ("status_code", Value::Null),
+                ("reason", reason.clone().into()),
+            ]),
+        ),
+        CallOutcome::Answered { status, body, is_whole } => answered(*status, body, *is_whole),
+    }
+}
+
+fn answered(status: u16, body: &Bytes, is_whole: bool) -> Finding {
+    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+    let read = json::parse(body, &limits).ok().filter(|_| is_whole);
+    let answer = read.as_ref().and_then(Value::as_object);
+    let mut details = Object::from_iter([("status_code", status.into())]);
+    if (200..300).contains(&status) {
+        let Some(answer) = answer else {
+            let message = "the gateway's answer cannot be read, the action may have been done";
+            return failed(Outcome::Ambiguous, "outcome_unknown", message, details);
+        };
+        let says_error = answer.get("status").and_then(Value::as_str) == Some("error")
+            || answer.get("error").is_some_and(is_error);
+        if !says_error {
+            if let Some(id) = task_id(answer) {
+                details.push("notion_task_id", id.clone().into_owned());
+            }
+            return Finding { outcome: Outcome::Done, details, error: None };
+        }
+    }
+    if let Some(error) = answer.and_then(|answer| answer.get("error")) {
+        details.push("gateway_error", error.clone().into_owned());
+    }
+    // A proxy that says these has lost the gateway behind it and knows no more than we do.
+    if matches!(status, 502 | 504) {
+        let message = "a proxy lost the gateway, the action may have been done";
+        return failed(Outcome::Ambiguous, "outcome_unknown", message, details);
+    }
+    failed(Outcome::Refused, "gateway_refused", "the gateway did not do it", details)
+}
+
+fn is_error(value: &Value<'_>) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Array(_)
+        | Value::Object(_) => true,
+    }
+}
+
+fn task_id<'o, 'a>(answer: &'o Object<'a>) -> Option<&'o Value<'a>> {
+    let data = answer.get("data").and_then(Value::as_object);
+    ["notion_page_id", "notion_task_id", "page_id"].into_iter().find_map(|name| {
+        let found = data.and_then(|data| data.get(name)).or_else(|| answer.get(name));
+        found.filter(|id| !id.is_null())
+    })
+}
+
+fn failed(
+    outcome: Outcome,
+    code: &'static str,
+    message: &'static str,
+    details: Object<'static>,
+) -> Finding {
+    let error = Object::from_iter([
+        ("code", code.into()),
+        ("message", message.into()),
+        ("details", details.clone().into()),
+    ]);
+    Finding { outcome, details, error: Some(error) }
+}
+
+/// The error of an attempt that was lost with the process that made it.
+pub(super) fn lost() -> Object<'static> {
+    let message = "the gate stopped while the call was under way, the action may have been done";
+    let details = Object::from_iter([("status_code", Value::Null)]);
+    failed(Outcome::Ambiguous, "outcome_unknown", message, details).error.unwrap_or_default()
+}
+
+/// The outcome, whole.
+pub(super) fn evidence(outcome: &CallOutcome) -> Object<'static> {
+    match outcome {
+        CallOutcome::NeverSent { reason } => {
+            Object::from_iter([("sent", false.into()), ("reason", reason.clone().into())])
+        }
+        CallOutcome::Unknown { reason } => {
+            Object::from_iter([("sent", true.into()), ("reason", reason.clone().into())])
+        }
+        CallOutcome::Answered { status, body, is_whole } => {
+            let mut evidence = Object::from_iter([("status_code", (*status).into())]);
+            match std::str::from_utf8(body) {
+                Ok(text) => evidence.push("body", text.to_owned()),
+                Err(_) => evidence.push("body_hex", hex(body)),
+            }
+            if !is_whole {
+                evidence.push("is_whole", false);
+            }
+            evidence
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meaning(status: u16, body: &'static str, is_whole: bool) -> String {
+        let outcome =
+            CallOutcome::Answered { status, body: Bytes::from_static(body.as_bytes()), is_whole };
+        let finding = find(&outcome);
+        let code = finding.error.as_ref().and_then(|error| error.get("code")?.as_str().map(str::to_owned));
+        let id = finding.details.get("notion_task_id").and_then(|id| id.as_str().map(str::to_owned));
+        format!("{:?} {} {}", finding.outcome, code.unwrap_or_default(), id.unwrap_or_default())
+    }
+
+    #[test]
+    fn only_an_answer_that_says_so_counts_as_done() {
+        let table = [
+            (200, r#"{"data":{"notion_page_id":"p"}}"#, true, "Done  p"),
+            (201, r#"{"status":"ok","page_id":"q","error":null}"#, true, "Done  q"),
+            (200, "{}", true, "Done  "),
+            (200, r#"{"error":{"code":"x"}}"#, true, "Refused gateway_refused "),
+            (200, r#"{"status":"error"}"#, true, "Refused gateway_refused "),
+            (200, "<html>", true, "Ambiguous outcome_unknown "),
+            (200, "", true, "Ambiguous outcome_unknown "),
+            (200, "{}", false, "Ambiguous outcome_unknown "),
+            (500, "{}", true, "Refused gateway_refused "),
+            (429, "", true, "Refused gateway_refused "),
+            (302, "", true, "Refused gateway_refused "),
+            (504, "<html>", true, "Ambiguous outcome_unknown "),
+        ];
+        for (status, body, is_whole, expected) in table {
+            assert_eq!(meaning(status, body, is_whole), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn what_never_left_is_a_definite_refusal_and_what_left_is_not() {
+        let reason = || "because".to_owned();
+        assert_eq!(find(&CallOutcome::NeverSent { reason: reason() }).outcome, Outcome::Refused);
+        assert_eq!(find(&CallOutcome::Unknown { reason: reason() }).outcome, Outcome::Ambiguous);
+    }
+}

@@ -1,0 +1,176 @@
+//! The response envelope, and every other answer of this door.
+//!
+//! A copy gets the first envelope: the stored bytes, or the same words again from the facts that
+//! were fixed at the first admission. Its own trace is in the header only.
+
+use admit_core::effect::{Effect, StoredReply};
+use admit_core::json::{self, Limits, Object, Value};
+use admit_core::{Code, Entry, ReceiptId, Recorded, Verdict};
+
+use super::act;
+use crate::{Admission, Reply};
+
+const JSON: &str = "application/json";
+
+/// The answer to a recorded submission whose effect, if it has one, stands so.
+pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
+    let event = match &recorded.entry {
+        Entry::Event(event) => event,
+        Entry::Refused(refused) => {
+            let details = match refused.facts.get("errors") {
+                Some(errors @ Value::Array(list)) if !list.is_empty() => {
+                    Object::from_iter([("errors", errors.clone())])
+                }
+                _ => Object::new(),
+            };
+            let trace = fact(&refused.facts, "trace_id");
+            let mut reply = error(400, word(refused.code), &refused.message, details);
+            reply.headers.push(("x-trace-id", trace.to_owned()));
+            return reply;
+        }
+    };
+    let trace = fact(&event.facts, "trace_id");
+    let id = |seq| ReceiptId { ledger: recorded.ledger, seq };
+    let (first, facts) = match &recorded.verdict {
+        Verdict::Fresh { seq } => (id(*seq), event.facts.clone()),
+        // The key is the content, so other content under it cannot be; if it were, the first counts.
+        Verdict::Duplicate { first, .. }
+        | Verdict::Revision { first, .. }
+        | Verdict::Conflict { first, .. } => {
+            let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+            match json::parse(&first.facts, &limits) {
+                Ok(Value::Object(facts)) => (id(first.seq), facts),
+                _ => return refuse(Code::InternalError, "the first intent cannot be read", 5),
+            }
+        }
+        Verdict::Refused { .. } => {
+            return refuse(Code::InternalError, "the intent could not be processed", 5);
+        }
+    };
+    let admission = Admission { id: first, facts: &facts, trace: fact(&facts, "trace_id") };
+    dress(&facts, trace, original(admission, effect))
+}
+
+/// What the first was told, or would have been.
+pub(super) fn original(admission: Admission<'_>, effect: Option<&Effect>) -> StoredReply {
+    let facts = admission.facts;
+    let executes = facts.get("execute").and_then(Value::as_bool) == Some(true);
+    if let Some(effect) = effect.filter(|_| executes) {
+        if let Some(stored) = &effect.reply {
+            return stored.clone();
+        }
+        let is_first_open = effect.standing.is_in_work() && effect.standing.attempt() == 1;
+        if !is_first_open {
+            // The first attempt was lost with its process, whatever became of later ones.
+            let error = act::lost();
+            let details = error.get("details").and_then(Value::as_object).cloned();
+            let body = envelope(admission, "failed", details.unwrap_or_default(), Some(error));
+            return StoredReply { status: 502, body: body.into() };
+        }
+    }
+    let error = facts.get("error").and_then(Value::as_object).cloned();
+    let status = if error.is_some() { 422 } else { 200 };
+    let body = envelope(admission, fact(facts, "status"), Object::new(), error);
+    StoredReply { status, body: body.into() }
+}
+
+/// The envelope.
+pub(super) fn envelope(
+    admission: Admission<'_>,
+    status: &str,
+    details: Object<'_>,
+    error: Option<Object<'_>>,
+) -> Vec<u8> {
+    let facts = admission.facts;
+    let told = |name| fact(facts, name).into();
+    let mut envelope = Object::from_iter([
+        ("receipt_id", Value::from(admission.id.to_string())),
+        ("trace_id", admission.trace.into()),
+        ("status", status.into()),
+        ("idempotency_key", told("idempotency_key")),
+        ("intent_id", told("intent_id")),
+        ("correlation_id", told("correlation_id")),
+        ("request_id", told("request_id")),
+        ("plan", facts.get("plan").cloned().unwrap_or_default()),
+        ("details", details.into()),
+    ]);
+    if let Some(error) = error {
+        envelope.push("error", error);
+    }
+    written(&envelope)
+}
+
+/// A reply with the headers of this contract.
+pub(super) fn dress(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Reply {
+    let told = |name| fact(facts, name).to_owned();
+    Reply {
+        status: reply.status,
+        content_type: JSON,
+        headers: vec![
+            ("x-intent-id", told("intent_id")),
+            ("x-correlation-id", told("correlation_id")),
+            ("x-request-id", told("request_id")),
+            ("x-trace-id", trace.to_owned()),
+        ],
+        body: reply.body.to_vec(),
+    }
+}
+
+/// See [`Contract::refuse`](crate::Contract::refuse).
+pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
+    let status = match code {
+        Code::LedgerUnavailable | Code::OutcomeUnknown => 503,
+        other => other.http_status(),
+    };
+    let mut details = Object::from_iter([("retryable", code.is_retryable().into())]);
+    if code.is_retryable() {
+        details.push("retry_after_seconds", retry_after_seconds);
+    }
+    error(status, word(code), message, details)
+}
+
+/// The contract's word for a code.
+fn word(code: Code) -> &'static str {
+    match code {
+        Code::InvalidJson => "bad_json",
+        Code::InvalidEnvelope => "schema_validation_failed",
+        Code::SchemaVersionUnsupported => "unsupported_schema_version",
+        // Whether it is stored or not, a retry finds out; the word is the same.
+        Code::LedgerUnavailable | Code::OutcomeUnknown => "storage_unavailable",
+        Code::UnsupportedMediaType
+        | Code::BodyTooLarge
+        | Code::Unauthorized
+        | Code::Forbidden
+        | Code::NotFound
+        | Code::MethodNotAllowed
+        | Code::InvalidRequest
+        | Code::InWork
+        | Code::NotReplayable
+        | Code::RequestTimeout
+        | Code::RateLimited
+        | Code::Overloaded
+        | Code::Draining
+        | Code::InternalError => code.as_str(),
+    }
+}
+
+fn error(status: u16, code: &str, message: &str, details: Object<'_>) -> Reply {
+    let message = if message.is_empty() { code } else { message };
+    let error = Object::from_iter([
+        ("code", Value::from(code)),
+        ("message", message.into()),
+        ("details", details.into()),
+    ]);
+    let body = written(&Object::from_iter([("error", error.into())]));
+    Reply { status, content_type: JSON, headers: Vec::new(), body }
+}
+
+pub(super) fn fact<'o>(facts: &'o Object<'_>, name: &str) -> &'o str {
+    facts.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn written(object: &Object<'_>) -> Vec<u8> {
+    let mut body = Vec::new();
+    json::write_object(object, &mut body);
+    body
+}
