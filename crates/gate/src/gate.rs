@@ -1,16 +1,22 @@
 //! What a server knows while it runs, shared by all of its requests.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use admit_contracts::Reply;
-use admit_core::{Clock, Code};
+use admit_core::effect::Effect;
+use admit_core::{Clock, Code, Fault};
 use admit_ledger::Ledger;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::in_work::InWork;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::parts::{DoorMount, GateError, Parts, check_doors};
+use crate::perform;
 use crate::principals::Principals;
 use crate::rate::Rates;
 use crate::room::Room;
@@ -27,6 +33,13 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Arc<Room>,
     pub(crate) rates: Rates,
+    /// Work that outlives the request that began it. Waited for at shutdown.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when draining begins: whatever only watches ends.
+    pub(crate) stopping: CancellationToken,
+    pub(crate) in_work: InWork,
+    /// What was intended before the start, until [`crate::serve`] takes it up.
+    unfinished: Mutex<Vec<Effect>>,
     metrics: Metrics,
     draining: AtomicBool,
     tickets: AtomicU32,
@@ -54,10 +67,32 @@ impl Gate {
             principals,
             limits,
             clock,
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            in_work: InWork::default(),
+            unfinished: Mutex::default(),
             draining: AtomicBool::new(false),
             tickets: AtomicU32::new(0),
             fault_logged_at: AtomicI64::new(i64::MIN),
         })
+    }
+
+    /// Looks after the effects that earlier processes left. Call it once, before the doors open: what
+    /// was in flight is ambiguous then, and what was intended is taken up when the gate serves.
+    pub async fn recover(&self) -> Result<(), Fault> {
+        let recovered = perform::recover(self).await?;
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
+        Ok(())
+    }
+
+    /// What is to be taken up, once.
+    pub(crate) fn take_unfinished(&self) -> Vec<Effect> {
+        std::mem::take(&mut *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How much longer than usual an answer or a shutdown may take, because of effects.
+    pub(crate) fn patience(&self) -> Duration {
+        self.doors.iter().map(|mount| mount.outward.patience()).max().unwrap_or_default()
     }
 
     /// What has been counted so far.
@@ -77,6 +112,7 @@ impl Gate {
 
     pub(crate) fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
     }
 
     /// The door mounted at `path`.

@@ -12,10 +12,13 @@
 mod auth;
 mod clock;
 mod gate;
+pub mod gateway;
 mod http;
+mod in_work;
 pub mod limits;
 pub mod metrics;
 mod parts;
+mod perform;
 pub mod pipeline;
 pub mod principals;
 mod rate;

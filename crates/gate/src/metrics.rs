@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use admit_core::effect::Outcome;
 use admit_core::{Code, Door, Verdict};
 
 /// A number that only goes up.
@@ -73,6 +74,21 @@ impl DoorCounters {
     }
 }
 
+/// Settled effects, by outcome.
+#[derive(Debug, Default)]
+pub struct EffectCounters([Counter; 3]);
+
+impl EffectCounters {
+    /// The counter of `outcome`.
+    pub fn of(&self, outcome: Outcome) -> &Counter {
+        &self.0[match outcome {
+            Outcome::Done => 0,
+            Outcome::Refused => 1,
+            Outcome::Ambiguous => 2,
+        }]
+    }
+}
+
 /// Everything the gate counts.
 #[derive(Debug)]
 pub struct Metrics {
@@ -89,6 +105,8 @@ pub struct Metrics {
     pub connections_turned_away: Counter,
     /// Answers that came too late for the producer, while the ledger finished.
     pub answers_late: Counter,
+    /// Effects that were settled, or found ambiguous at the start.
+    pub effects: EffectCounters,
 }
 
 impl Metrics {
@@ -101,6 +119,7 @@ impl Metrics {
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
             answers_late: Counter::default(),
+            effects: EffectCounters::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use admit_core::{Clock, Door};
 use admit_ledger::Ledger;
 use http::HeaderName;
 
+use crate::gateway::Outward;
 use crate::http::is_own_route;
 use crate::limits::{Limits, LimitsError};
 use crate::principals::Principals;
@@ -37,6 +38,8 @@ pub struct DoorMount {
     pub api_key_header: HeaderName,
     /// What it speaks.
     pub contract: Arc<dyn Contract>,
+    /// Where its effects go; nothing for contracts without effects.
+    pub outward: Outward,
 }
 
 impl fmt::Debug for DoorMount {

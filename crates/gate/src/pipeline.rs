@@ -1,18 +1,20 @@
 //! The path of every submission, top to bottom: bytes in, a verdict said out loud.
 //!
 //! vet (pure, the contract) → record (the ledger, one durable commit) → reply (pure, the contract).
-//! A contract that causes an effect will have it performed and settled between record and reply:
-//! the intent is in the record commit, and the reply waits for the settle commit.
+//! Where the event causes an effect, it is performed and settled between record and reply: the
+//! intent is in the record commit, and the reply waits for the settle commit.
 //!
 //! Invariant: `reply` is called only with what a durable commit returned. A fault of ours is never
 //! said as a verdict.
 
 use admit_contracts::Reply;
-use admit_core::{Digest, Entry, Fault, FaultKind, Submission};
+use admit_core::{Digest, Entry, Fault, FaultKind, Recorded, Submission};
 use bytes::Bytes;
+use futures_util::future::join_all;
 
 use crate::gate::Gate;
 use crate::parts::DoorMount;
+use crate::perform;
 
 /// Admits a batch: one reply for each submission, in order.
 pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) -> Vec<Reply> {
@@ -20,25 +22,51 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
     let entries: Vec<Entry> = submissions.into_iter().map(vet).collect();
     let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
     let mut recorded = gate.ledger.record(entries).await.into_iter();
-    let counters = gate.metrics().door(&door.door);
-    seeds
+    let verdicts: Vec<_> = seeds
         .into_iter()
-        .map(|seed| match recorded.next().unwrap_or_else(|| Err(unanswered())) {
-            Ok(recorded) => {
-                if let Some(counters) = counters {
-                    counters.count(&recorded.verdict);
-                }
-                door.contract.reply(&recorded)
-            }
-            Err(fault) => {
-                if let Some(counters) = counters {
-                    counters.faults.of(fault.code()).add_one();
-                }
-                log(gate, door, &fault);
-                gate.say(door, fault.code(), fault.message, seed.number())
-            }
-        })
-        .collect()
+        .map(|seed| (seed, recorded.next().unwrap_or_else(|| Err(unanswered()))))
+        .collect();
+    match door.contract.calling() {
+        None => {
+            let reply = |recorded: Recorded| Ok(door.contract.reply(&recorded));
+            let said = verdicts.into_iter();
+            said.map(|(seed, verdict)| say(gate, door, &seed, count(gate, door, verdict).and_then(reply)))
+                .collect()
+        }
+        Some(calling) => {
+            let performed = verdicts.into_iter().map(async |(seed, verdict)| {
+                let reply = match count(gate, door, verdict) {
+                    Ok(recorded) => perform::conclude(gate, door, calling, &recorded).await,
+                    Err(fault) => Err(fault),
+                };
+                say(gate, door, &seed, reply)
+            });
+            join_all(performed).await
+        }
+    }
+}
+
+/// Counts a verdict once it is durable.
+fn count(
+    gate: &Gate,
+    door: &DoorMount,
+    recorded: Result<Recorded, Fault>,
+) -> Result<Recorded, Fault> {
+    if let (Ok(recorded), Some(counters)) = (&recorded, gate.metrics().door(&door.door)) {
+        counters.count(&recorded.verdict);
+    }
+    recorded
+}
+
+/// The reply, or the fault in the words of the door's contract.
+fn say(gate: &Gate, door: &DoorMount, seed: &Seed, reply: Result<Reply, Fault>) -> Reply {
+    reply.unwrap_or_else(|fault| {
+        if let Some(counters) = gate.metrics().door(&door.door) {
+            counters.faults.of(fault.code()).add_one();
+        }
+        log(gate, door, &fault);
+        gate.say(door, fault.code(), fault.message, seed.number())
+    })
 }
 
 /// What spreads the retry hint of an event: its key, or its body where it has none. The same event

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Principal, Submission};
+use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, pipeline, serve};
 use admit_ledger::Ledger;
 use admit_ledger::sqlite::{Options, SqliteLedger};
@@ -136,6 +137,7 @@ fn mount(door: &str, path: &str, contract: Arc<dyn Contract>) -> DoorMount {
         path: path.to_owned(),
         api_key_header: HeaderName::from_static("x-api-key"),
         contract,
+        outward: Outward::default(),
     }
 }
 

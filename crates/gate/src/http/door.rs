@@ -102,6 +102,7 @@ async fn submit(
         received_at: gate.clock.now(),
         body: body.clone(),
         headers: wanted(door, &head.headers),
+        nonce: nonce(door)?,
     };
     let work = {
         let (gate, door) = (Arc::clone(gate), Arc::clone(door));
@@ -111,7 +112,7 @@ async fn submit(
             reply
         })
     };
-    match timeout_at(begun + gate.limits.answer_max(), work).await {
+    match timeout_at(begun + gate.limits.answer_max() + door.outward.patience(), work).await {
         Ok(Some(reply)) => Ok(reply),
         Ok(None) => Err(refusal(Code::InternalError, "the event got no reply")),
         Err(_) => {
@@ -169,6 +170,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 fn is_plain(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
     codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Randomness, for a contract that makes up ids.
+fn nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
+    let mut nonce = [0; 16];
+    if door.contract.wants_nonce() {
+        getrandom::fill(&mut nonce)
+            .map_err(|_| refusal(Code::InternalError, "the system has no randomness to give"))?;
+    }
+    Ok(nonce)
 }
 
 /// The headers that the contract reads.

@@ -22,6 +22,7 @@ use super::connection::{self, Tasks};
 use super::routes;
 use crate::gate::Gate;
 use crate::limits::Limits;
+use crate::perform;
 use crate::principals::Principals;
 
 /// How many connections over the limit are accepted at once, only to be told so.
@@ -75,13 +76,19 @@ pub async fn serve(
 ) -> Result<Drained, ServeError> {
     check_reach(&gate.principals, listener.local_addr()?)?;
     let server = Arc::new(Server::new(gate));
+    for effect in server.gate.take_unfinished() {
+        let gate = Arc::clone(&server.gate);
+        server.tasks.spawn(async move { perform::resume(&gate, &effect).await });
+    }
     // Whoever drops this future wants no connection to go on without it.
     let _cut_when_dropped = server.cutting.clone().drop_guard();
     let draining = async {
         shutdown.cancelled().await;
         server.gate.start_draining();
         tracing::info!(in_flight = server.gate.events_in_flight(), "draining");
-        let deadline = Instant::now() + server.gate.limits.drain_max();
+        // A call that is cut off is one whose outcome nobody knows; it is worth waiting for.
+        let drain_max = server.gate.limits.drain_max().max(server.gate.patience());
+        let deadline = Instant::now() + drain_max;
         // Late or not, the connections are asked to end next.
         let emptied = timeout_at(deadline, server.gate.room.empty()).await.is_ok();
         tracing::debug!(emptied, "no longer listening");
@@ -108,7 +115,7 @@ fn check_reach(principals: &Principals, address: SocketAddr) -> Result<(), Serve
 
 impl Server {
     fn new(gate: Arc<Gate>) -> Self {
-        let tasks = TaskTracker::new();
+        let tasks = gate.tasks.clone();
         Self {
             limits: Arc::new(gate.limits.clone()),
             router: routes::router(Arc::clone(&gate)),

@@ -1,7 +1,8 @@
 //! The gate over HTTP: HTTP/1.1 and HTTP/2 without TLS on one port.
 //!
 //! `listen` accepts and shuts down, `connection` carries one peer, `watch` guards its bytes, `door`
-//! takes submissions in, `routes` is the table of everything else and `read` answers it.
+//! takes submissions in, `routes` is the table of everything else, `read` and `operate`
+//! answer it.
 
 mod answer;
 mod body;
@@ -9,6 +10,7 @@ mod connection;
 mod door;
 mod finish;
 mod listen;
+mod operate;
 mod read;
 mod routes;
 mod watch;

@@ -6,8 +6,8 @@ use admit_core::Code;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::routing::get;
-use http::Request;
+use axum::routing::{get, post};
+use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -15,7 +15,8 @@ use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
 use super::connection::Visit;
-use super::read::{Peer, Routed, health, pixel, receipts};
+use super::operate;
+use super::read::{Peer, Routed, health, intents, pixel, receipts};
 use crate::gate::Gate;
 
 /// What the gate answers itself. Doors are matched before, by their configured paths.
@@ -28,6 +29,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/receipts/{id}", get(receipts::one))
         .route("/v1/admissions", get(receipts::admissions))
         .route("/v1/quarantine", get(receipts::quarantine))
+        .route("/v1/intents/{id}", get(intents::one))
+        .route("/v1/intents/{id}/replay", post(operate::replay))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
@@ -44,7 +47,9 @@ pub(crate) fn is_own_route(path: &str) -> bool {
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    PATHS.contains(&path) || TREES.iter().any(is_in)
+    // The door itself stands at the root of this tree.
+    let is_intent = path.starts_with("/v1/intents/");
+    PATHS.contains(&path) || TREES.iter().any(is_in) || is_intent
 }
 
 /// Answers a request that is at no door.
@@ -55,10 +60,12 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
         let message = "the gate has as many connections as it takes";
         return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
     }
+    let is_acting = request.method() == Method::POST;
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let routed = visit.server.router.clone().oneshot(request);
-    match timeout(gate.limits.answer_max(), routed).await {
+    let acts = is_acting.then(|| gate.patience()).unwrap_or_default();
+    match timeout(gate.limits.answer_max() + acts, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},
         Err(_) => {
@@ -84,11 +91,11 @@ mod tests {
     #[test]
     fn a_door_cannot_take_a_path_of_the_gate() {
         for own in
-            ["/", "/livez", "/metrics", "/v1/receipts", "/v1/receipts/x", "/v1/pixel/servers"]
+            ["/", "/livez", "/metrics", "/v1/receipts", "/v1/receipts/x", "/v1/intents/x"]
         {
             assert!(is_own_route(own), "{own}");
         }
-        for free in ["/plugin/events", "/v1/receiptsx", "/v1/events", "/v1"] {
+        for free in ["/plugin/events", "/v1/receiptsx", "/v1/events", "/v1", "/v1/intents"] {
             assert!(!is_own_route(free), "{free}");
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use admit_contracts::Contract;
 use admit_core::{Code, Door, Millis};
+use admit_gate::gateway::Outward;
 use admit_gate::principals::PrincipalConfig;
 use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
 use admit_testkit::clock::ManualClock;
@@ -100,6 +101,7 @@ fn mount(name: &str, path: &str, contract: Arc<dyn Contract>) -> DoorMount {
         path: path.to_owned(),
         api_key_header: HeaderName::from_static("x-door-key"),
         contract,
+        outward: Outward::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can be read: health, receipts, read models. Everything here is JSON.
 
 pub(super) mod health;
+pub(super) mod intents;
 pub(super) mod pixel;
 mod query;
 pub(super) mod receipts;
@@ -18,8 +19,9 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
 use super::answer;
-use crate::auth;
+use crate::auth::{self, Denied};
 use crate::gate::Gate;
+use crate::principals::Known;
 
 /// Where a key may be sent to these routes, beside `Authorization: Bearer`.
 const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
@@ -33,17 +35,17 @@ pub(super) struct Routed(pub(super) Reply);
 
 impl Routed {
     /// An object as the whole answer.
-    fn object(status: u16, object: &Object<'_>) -> Self {
+    pub(super) fn object(status: u16, object: &Object<'_>) -> Self {
         let mut body = Vec::new();
         write_object(object, &mut body);
         Self(Reply { status, content_type: "application/json", headers: Vec::new(), body })
     }
 
-    fn not_found(gate: &Gate, message: &str) -> Self {
+    pub(super) fn not_found(gate: &Gate, message: &str) -> Self {
         Self(answer::refuse(gate, Code::NotFound, message))
     }
 
-    fn fault(gate: &Gate, fault: &Fault) -> Self {
+    pub(super) fn fault(gate: &Gate, fault: &Fault) -> Self {
         if gate.may_log_fault() {
             let cause = fault.source.as_deref().map(tracing::field::display);
             tracing::error!(code = fault.code().as_str(), cause, "reading failed: {fault}");
@@ -71,26 +73,36 @@ impl Reader {
     }
 }
 
+/// The principal behind a request to a route, if `permit` lets it.
+pub(super) fn known<'g>(
+    head: &Parts,
+    gate: &'g Gate,
+    permit: impl Fn(&Known) -> Result<(), Denied>,
+) -> Result<&'g Known, Routed> {
+    let refused = |code, message| Routed(answer::refuse(gate, code, message));
+    let Some(Peer(peer)) = head.extensions.get::<Peer>().copied() else {
+        return Err(refused(Code::InternalError, "the peer of this request is not known"));
+    };
+    let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
+        .and_then(|known| permit(known).map(|()| known))
+        .map_err(|denied| {
+            let mut routed = refused(denied.code, denied.message);
+            if denied.code == Code::Unauthorized {
+                routed.0.headers.push(("www-authenticate", "Bearer".to_owned()));
+            }
+            routed
+        })?;
+    if !gate.rates.allow(known.place, gate.clock.now()) {
+        return Err(refused(Code::RateLimited, "this key is used more often than it may"));
+    }
+    Ok(known)
+}
+
 impl FromRequestParts<Arc<Gate>> for Reader {
     type Rejection = Routed;
 
     async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        let refused = |code, message| Routed(answer::refuse(gate, code, message));
-        let Some(Peer(peer)) = head.extensions.get::<Peer>().copied() else {
-            return Err(refused(Code::InternalError, "the peer of this request is not known"));
-        };
-        let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
-            .and_then(|known| auth::permit_reading(known).map(|()| known))
-            .map_err(|denied| {
-                let mut routed = refused(denied.code, denied.message);
-                if denied.code == Code::Unauthorized {
-                    routed.0.headers.push(("www-authenticate", "Bearer".to_owned()));
-                }
-                routed
-            })?;
-        if !gate.rates.allow(known.place, gate.clock.now()) {
-            return Err(refused(Code::RateLimited, "this key is used more often than it may"));
-        }
+        let known = known(head, gate, auth::permit_reading)?;
         Ok(Self { doors: known.doors().to_vec() })
     }
 }

@@ -1,0 +1,261 @@
+//! Performs effects: begin, call, settle; and what copies are told meanwhile.
+//!
+//! Invariants: the first byte leaves only after "in flight" is committed; what the gateway answered
+//! is not let go before it is committed; nothing is called twice for one attempt.
+
+use std::time::Duration;
+
+use admit_contracts::{Admission, CallOutcome, Calling, Conclusion, Reply};
+use admit_core::effect::{By, Effect, Illegal, Outcome, Step, StoredReply};
+use admit_core::json::{self, Object, Value};
+use admit_core::{Entry, Fault, FaultKind, Receipt, Recorded, Seq, Verdict};
+use admit_ledger::{AdvanceError, BoxFuture, Recovered};
+use tokio::time::{sleep, timeout};
+
+use crate::gate::Gate;
+use crate::parts::DoorMount;
+
+/// Pauses between tries to write to a ledger that cannot be written to just now.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// How long an answer that came too late is still waited for, to be kept as evidence.
+const LATE_MAX: Duration = Duration::from_secs(120);
+
+/// The answer to what was recorded at a door whose events cause calls: the first performs, a copy
+/// waits for the first.
+pub(crate) async fn conclude(
+    gate: &Gate,
+    door: &DoorMount,
+    calling: &dyn Calling,
+    recorded: &Recorded,
+) -> Result<Reply, Fault> {
+    let Entry::Event(event) = &recorded.entry else { return Ok(door.contract.reply(recorded)) };
+    match &recorded.verdict {
+        Verdict::Fresh { seq } if event.effect.as_ref().is_some_and(|e| !e.is_withheld) => {
+            let Some(id) = recorded.receipt_id() else { return Err(lost_effect()) };
+            let trace = text(&event.facts, "trace_id");
+            let admission = Admission { id, facts: &event.facts, trace };
+            match attempt(gate, door, calling, *seq, 1, admission).await? {
+                Some(reply) => Ok(calling.dress(&event.facts, trace, reply)),
+                None => Ok(door.contract.reply(recorded)),
+            }
+        }
+        Verdict::Duplicate { first, .. } => again(gate, door, calling, recorded, first.seq).await,
+        Verdict::Fresh { .. }
+        | Verdict::Revision { .. }
+        | Verdict::Conflict { .. }
+        | Verdict::Refused { .. } => Ok(door.contract.reply(recorded)),
+    }
+}
+
+/// A copy: waits a while for the first, then says how it stands.
+async fn again(
+    gate: &Gate,
+    door: &DoorMount,
+    calling: &dyn Calling,
+    recorded: &Recorded,
+    first: Seq,
+) -> Result<Reply, Fault> {
+    let mut watch = gate.in_work.watch(first);
+    let mut effect = gate.ledger.effect(first).await?;
+    let waits = effect.as_ref().is_some_and(|effect| {
+        effect.reply.is_none() && effect.standing.is_in_work() && effect.standing.attempt() == 1
+    });
+    if waits && timeout(door.outward.in_work_wait, watch.ended()).await.is_ok() {
+        effect = gate.ledger.effect(first).await?;
+    }
+    Ok(calling.reply_again(recorded, effect.as_ref()))
+}
+
+/// Makes one attempt, from "intended" to settled. `None` when there is nobody to call: then it stays
+/// intended.
+async fn attempt(
+    gate: &Gate,
+    door: &DoorMount,
+    calling: &dyn Calling,
+    seq: Seq,
+    attempt: u32,
+    admission: Admission<'_>,
+) -> Result<Option<StoredReply>, Fault> {
+    let Some(gateway) = door.outward.gateway.clone() else { return Ok(None) };
+    // Until there is a place, the effect is intended and a restart may take it up.
+    let _place = door.outward.calls.acquire().await.map_err(|_| lost_effect())?;
+    let effect = persist(gate, seq, || Step::Begin { attempt }).await?.ok_or_else(lost_effect)?;
+    let (outcome, late) = match calling.call(&effect, admission.trace) {
+        Some(call) => {
+            let called = gateway.call(call).await;
+            (called.outcome, called.late)
+        }
+        None => {
+            let reason = "the plan of this effect cannot be read".to_owned();
+            (CallOutcome::NeverSent { reason }, None)
+        }
+    };
+    let Conclusion { outcome, evidence, reply } = calling.conclude(admission, &outcome);
+    let settle =
+        || Step::Settle { attempt, outcome, evidence: evidence.clone(), reply: Some(reply.clone()) };
+    let settled = persist(gate, seq, settle).await;
+    gate.in_work.ended(seq);
+    settled?;
+    gate.metrics().effects.of(outcome).add_one();
+    if outcome == Outcome::Ambiguous {
+        let receipt = admission.id;
+        tracing::warn!(door = %door.door, %receipt, attempt, "the outcome of an effect is not known");
+    }
+    if let Some(late) = late {
+        keep_late(gate, door, seq, attempt, late);
+    }
+    Ok(Some(reply))
+}
+
+/// Commits a step, however long the ledger cannot: an effect is not given up halfway. `None` when it
+/// is no longer ours to take.
+async fn persist(
+    gate: &Gate,
+    seq: Seq,
+    step: impl Fn() -> Step,
+) -> Result<Option<Effect>, Fault> {
+    let mut pause = PAUSE_MIN;
+    let mut may_be_in = false;
+    loop {
+        let fault = match gate.ledger.advance(seq, step(), gate.clock.now()).await {
+            Ok(effect) => return Ok(Some(effect)),
+            // A commit that was not confirmed went through after all: nobody else takes our steps.
+            Err(AdvanceError::Illegal(_)) if may_be_in => return gate.ledger.effect(seq).await,
+            Err(AdvanceError::Illegal(illegal)) => {
+                tracing::error!(seq = seq.0, %illegal, "an effect is not where it was left");
+                return Ok(None);
+            }
+            Err(AdvanceError::Fault(fault)) => fault,
+        };
+        may_be_in |= fault.kind == FaultKind::OutcomeUnknown;
+        if gate.is_draining() && !gate.ledger.is_healthy() {
+            return Err(fault);
+        }
+        sleep(pause).await;
+        pause = PAUSE_MAX.min(pause * 2);
+    }
+}
+
+/// Keeps an answer that comes after its attempt was settled, as evidence.
+fn keep_late(
+    gate: &Gate,
+    door: &DoorMount,
+    seq: Seq,
+    attempt: u32,
+    late: BoxFuture<'static, CallOutcome>,
+) {
+    let (ledger, clock, stopping) =
+        (gate.ledger.clone(), gate.clock.clone(), gate.stopping.clone());
+    let contract = door.contract.clone();
+    gate.tasks.spawn(async move {
+        let outcome = tokio::select! {
+            outcome = timeout(LATE_MAX, late) => outcome,
+            () = stopping.cancelled() => return,
+        };
+        let (Ok(outcome), Some(calling)) = (outcome, contract.calling()) else { return };
+        let evidence = calling.evidence(&outcome);
+        let step = Step::Evidence { attempt, evidence };
+        if let Err(error) = ledger.advance(seq, step, clock.now()).await {
+            tracing::warn!(seq = seq.0, %error, "late evidence could not be kept");
+        }
+    });
+}
+
+/// Before any door opens: what earlier processes had in flight becomes ambiguous, and what they had
+/// not begun is remembered.
+pub(crate) async fn recover(gate: &Gate) -> Result<Recovered, Fault> {
+    let recovered = gate.ledger.recover(gate.clock.now()).await?;
+    for _ in &recovered.ambiguous {
+        gate.metrics().effects.of(Outcome::Ambiguous).add_one();
+    }
+    if !recovered.ambiguous.is_empty() {
+        let count = recovered.ambiguous.len();
+        tracing::warn!(count, "effects were in flight when the gate stopped, their outcome is not known");
+    }
+    Ok(recovered)
+}
+
+/// Takes up an effect that was intended before a restart.
+pub(crate) async fn resume(gate: &Gate, effect: &Effect) {
+    let resumed = async {
+        let Some(receipt) = gate.ledger.receipt(effect.seq).await? else { return Ok(()) };
+        let Some(door) = gate.doors.iter().find(|mount| mount.door == receipt.door) else {
+            return Ok(());
+        };
+        let Some(calling) = door.contract.calling().filter(|calling| calling.is_executing()) else {
+            return Ok(());
+        };
+        let facts = facts(&receipt);
+        let trace = text(&facts, "trace_id");
+        let admission = Admission { id: receipt.id, facts: &facts, trace };
+        let number = effect.standing.attempt();
+        attempt(gate, door, calling, effect.seq, number, admission).await.map(drop)
+    };
+    if let Err(fault) = resumed.await {
+        tracing::error!(seq = effect.seq.0, %fault, "an effect could not be resumed");
+    }
+}
+
+/// Why a replay did not happen.
+#[derive(Debug)]
+pub(crate) enum NoReplay {
+    /// An attempt is in work.
+    InWork,
+    /// There is nothing to do again, or nobody to call.
+    Nothing(&'static str),
+    /// Our side failed.
+    Fault(Fault),
+}
+
+impl From<Fault> for NoReplay {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// Makes another attempt because a person asked for it. `receipt` is the admission's own.
+pub(crate) async fn replay(
+    gate: &Gate,
+    door: &DoorMount,
+    receipt: &Receipt,
+    by: By,
+    trace: &str,
+) -> Result<Reply, NoReplay> {
+    let calling = door.contract.calling();
+    let (Some(calling), true) = (calling, door.outward.gateway.is_some()) else {
+        return Err(NoReplay::Nothing("no gateway is configured for this door"));
+    };
+    let seq = receipt.id.seq;
+    let effect = match gate.ledger.advance(seq, Step::Replay(by), gate.clock.now()).await {
+        Ok(effect) => effect,
+        Err(AdvanceError::Illegal(Illegal::InWork)) => return Err(NoReplay::InWork),
+        Err(AdvanceError::Illegal(_)) => {
+            return Err(NoReplay::Nothing("this event has no effect that could be done again"));
+        }
+        Err(AdvanceError::Fault(fault)) => return Err(fault.into()),
+    };
+    let facts = facts(receipt);
+    let admission = Admission { id: receipt.id, facts: &facts, trace };
+    let number = effect.standing.attempt();
+    let reply = attempt(gate, door, calling, seq, number, admission).await?;
+    let reply = reply.ok_or_else(lost_effect)?;
+    Ok(calling.dress(&facts, trace, reply))
+}
+
+fn facts(receipt: &Receipt) -> Object<'_> {
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    match json::parse(&receipt.facts, &limits) {
+        Ok(Value::Object(facts)) => facts,
+        _ => Object::new(),
+    }
+}
+
+fn text<'o>(facts: &'o Object<'_>, name: &str) -> &'o str {
+    facts.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn lost_effect() -> Fault {
+    Fault::new(FaultKind::Internal, "the effect of this event is not where it was left")
+}
