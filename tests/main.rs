@@ -10,6 +10,8 @@
 
 mod crash;
 mod disk;
+mod intents;
+mod intents_crash;
 mod limits;
 mod pixel_control;
 mod power_cut;

@@ -3,7 +3,9 @@
 pub(crate) mod disks;
 pub(crate) mod events;
 pub(crate) mod gate;
+pub(crate) mod gateway_stub;
 pub(crate) mod http;
+pub(crate) mod intents;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod machine;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Fault};
+use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::Ledger;
 use admit_ledger::sqlite::{Options, SqliteLedger};
@@ -35,7 +36,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let socket = bind(config.listen)?;
     let options = Options::new(&config.data, SystemClock.now());
     let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-    let gate = Arc::new(assemble(config, principals, ledger.clone())?);
+    let gate = Arc::new(assemble(config, base, principals, ledger.clone())?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -43,6 +44,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let ended = runtime.block_on(async {
         // Whoever reads the first words may send a signal at once.
         let stop = StopSignals::new()?;
+        gate.recover().await.map_err(|fault| not_recovered(&fault))?;
         let listener =
             socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         welcome::say(config, address_of(&listener)?, json)?;
@@ -68,6 +70,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
 /// Puts the parts together.
 fn assemble(
     config: &Config,
+    base: &Path,
     principals: Principals,
     ledger: Arc<dyn Ledger>,
 ) -> Result<Gate, Failure> {
@@ -82,6 +85,20 @@ fn assemble(
             path: pixel.path.clone(),
             api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
             contract: Arc::new(PixelControl::new(settings)),
+            outward: Outward::default(),
+        });
+    }
+    let intents = &config.doors.intents;
+    if intents.enabled {
+        let contract = intents.contract(config.limits.json_depth_max).map_err(Failure::usage)?;
+        let gateway = intents.gateway(base).map_err(Failure::usage)?;
+        let header = intents.api_key_header.parse();
+        doors.push(DoorMount {
+            door: Door::new("intents"),
+            path: intents.path.clone(),
+            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+            contract: Arc::new(contract),
+            outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
         });
     }
     let limits = config.limits.clone();
@@ -198,6 +215,14 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
         None => error.to_string(),
     };
     Failure::runtime(format!("cannot listen on {address}: {why}"))
+}
+
+fn not_recovered(fault: &Fault) -> Failure {
+    let cause = fault.source.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure::runtime(format!(
+        "what was in flight before cannot be looked after: {fault}{cause}\n  no door was opened; \
+         mend the disk, then start again"
+    ))
 }
 
 fn ledger_stopped(fault: &Fault) -> Failure {

@@ -55,11 +55,14 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
 }
 
 fn doors(config: &Config) -> impl Iterator<Item = (&'static str, &str)> {
-    let pixel = &config.doors.pixel_control;
-    [(pixel.enabled, "pixel-control", pixel.path.as_str())]
-        .into_iter()
-        .filter(|(enabled, _, _)| *enabled)
-        .map(|(_, door, path)| (door, path))
+    let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    [
+        (pixel.enabled, "pixel-control", pixel.path.as_str()),
+        (intents.enabled, "intents", intents.path.as_str()),
+    ]
+    .into_iter()
+    .filter(|(enabled, _, _)| *enabled)
+    .map(|(_, door, path)| (door, path))
 }
 
 /// An address to type: nobody can connect to "all addresses".
@@ -97,6 +100,7 @@ mod tests {
         admit VERSION is open on http://127.0.0.1:8080, data in ./admit-data
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
+          intents         POST http://127.0.0.1:8080/v1/intents
 
         try it, twice:
 
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

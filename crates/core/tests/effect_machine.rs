@@ -190,7 +190,10 @@ fn an_answer_to_a_dead_process_settles_nothing() {
     world.happen(Happening::Crash).unwrap();
     assert_eq!(world.happen(Happening::Answered(true)), Err(Illegal::NotInFlight));
     world.happen(Happening::LateAnswer).unwrap();
-    assert!(matches!(world.standing, Standing::Ambiguous(_)), "late evidence is kept, not believed");
+    assert!(
+        matches!(world.standing, Standing::Ambiguous(_)),
+        "late evidence is kept, not believed"
+    );
     assert_eq!(world.late.len(), 1);
 }
 

@@ -93,8 +93,12 @@ async fn attempt(
         }
     };
     let Conclusion { outcome, evidence, reply } = calling.conclude(admission, &outcome);
-    let settle =
-        || Step::Settle { attempt, outcome, evidence: evidence.clone(), reply: Some(reply.clone()) };
+    let settle = || Step::Settle {
+        attempt,
+        outcome,
+        evidence: evidence.clone(),
+        reply: Some(reply.clone()),
+    };
     let settled = persist(gate, seq, settle).await;
     gate.in_work.ended(seq);
     settled?;
@@ -111,11 +115,7 @@ async fn attempt(
 
 /// Commits a step, however long the ledger cannot: an effect is not given up halfway. `None` when it
 /// is no longer ours to take.
-async fn persist(
-    gate: &Gate,
-    seq: Seq,
-    step: impl Fn() -> Step,
-) -> Result<Option<Effect>, Fault> {
+async fn persist(gate: &Gate, seq: Seq, step: impl Fn() -> Step) -> Result<Option<Effect>, Fault> {
     let mut pause = PAUSE_MIN;
     let mut may_be_in = false;
     loop {
@@ -172,7 +172,10 @@ pub(crate) async fn recover(gate: &Gate) -> Result<Recovered, Fault> {
     }
     if !recovered.ambiguous.is_empty() {
         let count = recovered.ambiguous.len();
-        tracing::warn!(count, "effects were in flight when the gate stopped, their outcome is not known");
+        tracing::warn!(
+            count,
+            "effects were in flight when the gate stopped, their outcome is not known"
+        );
     }
     Ok(recovered)
 }

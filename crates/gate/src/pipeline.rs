@@ -30,8 +30,10 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
         None => {
             let reply = |recorded: Recorded| Ok(door.contract.reply(&recorded));
             let said = verdicts.into_iter();
-            said.map(|(seed, verdict)| say(gate, door, &seed, count(gate, door, verdict).and_then(reply)))
-                .collect()
+            said.map(|(seed, verdict)| {
+                say(gate, door, &seed, count(gate, door, verdict).and_then(reply))
+            })
+            .collect()
         }
         Some(calling) => {
             let performed = verdicts.into_iter().map(async |(seed, verdict)| {

@@ -5,7 +5,7 @@
 //! in `admit_core::effect` to the stored state, inside a durable commit.
 
 use admit_core::effect::{Effect, Illegal, Passage, Step};
-use admit_core::{Fault, Millis, Seq};
+use admit_core::{Fault, FaultKind, Millis, Seq};
 
 use crate::port::BoxFuture;
 
@@ -68,4 +68,32 @@ pub struct EffectFilter {
     pub after: Seq,
     /// At most so many.
     pub rows_max: usize,
+}
+
+/// A ledger whose admissions cause nothing, such as a fake: it has no effects and takes no steps.
+pub trait WithoutEffects: Send + Sync {}
+
+impl<L: WithoutEffects> EffectReader for L {
+    fn effect(&self, _: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn history(&self, _: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn effects(&self, _: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl<L: WithoutEffects> Effects for L {
+    fn advance(&self, _: Seq, _: Step, _: Millis) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
+        let fault = Fault::new(FaultKind::Internal, "this ledger keeps no effects");
+        Box::pin(async { Err(fault.into()) })
+    }
+
+    fn recover(&self, _: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
+        Box::pin(async { Ok(Recovered::default()) })
+    }
 }

@@ -7,5 +7,7 @@ pub mod effects;
 pub mod port;
 pub mod sqlite;
 
-pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
+pub use effects::{
+    AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects,
+};
 pub use port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};

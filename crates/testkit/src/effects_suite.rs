@@ -176,7 +176,10 @@ async fn after_a_crash_in_flight_is_ambiguous_and_intended_resumes(home: &dyn Ho
     take(&*ledger, waiting, Step::Begin { attempt: 1 }).await;
     let again = ledger.recover(Millis(5_000)).await.expect("recovers");
     assert_eq!(again.ambiguous, [], "an ambiguous effect is lost once");
-    assert_eq!(words(&history(&*ledger, flying).await), ["1 intended", "1 in_flight", "1 ambiguous"]);
+    assert_eq!(
+        words(&history(&*ledger, flying).await),
+        ["1 intended", "1 in_flight", "1 ambiguous"]
+    );
 }
 
 async fn a_withheld_effect_waits_for_a_person(home: &dyn Home) {

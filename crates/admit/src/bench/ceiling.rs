@@ -5,7 +5,7 @@ use admit_core::json::{self, Object};
 use admit_core::{
     Code, Door, EntityId, Entry, Fault, Key, Receipt, Recorded, Refused, Seq, Submission, Verdict,
 };
-use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status, WithoutEffects};
 use bytes::Bytes;
 
 /// Where it stands.
@@ -99,6 +99,8 @@ impl Reader for Nothing {
         Box::pin(async { Ok(Status::default()) })
     }
 }
+
+impl WithoutEffects for Nothing {}
 
 impl Ledger for Nothing {
     fn is_healthy(&self) -> bool {

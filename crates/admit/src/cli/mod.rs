@@ -1,8 +1,12 @@
 //! The command line: what can be typed, and who does it.
 
 mod config;
+mod gate;
+mod intents;
 mod quarantine;
 mod receipts;
+
+pub(crate) use gate::KEY;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,6 +64,18 @@ SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
     /// Look at what was kept but not applied: refusals and conflicts
     #[command(subcommand)]
     Quarantine(quarantine::Command),
+    /// Look at what became of intents, also while the gate runs
+    #[command(subcommand)]
+    Intents(intents::Command),
+    /// Have the running gate make one more attempt at what an intent causes
+    #[command(after_help = "\
+Examples:
+  admit replay rcp-5e1f09ab-42 --reason 'the gateway is back'
+  ADMIT_KEY=... admit replay rcp-5e1f09ab-42 --listen 127.0.0.1:9000
+
+Who asked and why is kept in the intent's history. A gate with principals wants a key with the role
+operate, from the variable ADMIT_KEY.")]
+    Replay(intents::Replay),
     /// Measure how fast this machine admits events durably
     #[command(after_help = "\
 Examples:
@@ -106,6 +122,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Receipts(command) => receipts::run(command, json),
         Command::Quarantine(command) => quarantine::run(command, json),
+        Command::Intents(command) => intents::run(command, json),
+        Command::Replay(command) => intents::replay(command, json),
         Command::Bench(command) => bench::run(&command, json),
         Command::Config(command) => config::run(command, json),
     }

@@ -205,7 +205,7 @@ fn written(value: &Value<'_>) -> String {
     printable(&String::from_utf8_lossy(&bytes))
 }
 
-fn print_object(object: &Object<'_>) -> Result<(), Failure> {
+pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     json::write_object(object, &mut bytes);
     bytes.push(b'\n');
@@ -213,7 +213,7 @@ fn print_object(object: &Object<'_>) -> Result<(), Failure> {
 }
 
 /// Opens the ledger for questions, and a runtime to ask them on.
-fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
+pub(super) fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
     let (config, _) = place.load(None)?;
     check_ledger(&config).map_err(Failure::usage)?;
     let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(&config, &error))?;
@@ -238,7 +238,7 @@ fn cannot_open(config: &Config, error: &OpenError) -> Failure {
 }
 
 /// An id of another ledger would name the wrong receipt.
-fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Failure> {
+pub(super) fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Failure> {
     let own = ledger.tag();
     if id.ledger == own {
         return Ok(());
@@ -248,7 +248,7 @@ fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Failure> {
     )))
 }
 
-fn unreadable(fault: &Fault) -> Failure {
+pub(super) fn unreadable(fault: &Fault) -> Failure {
     let cause = fault.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::runtime(format!("{fault}{cause}"))
 }

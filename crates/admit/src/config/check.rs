@@ -6,10 +6,10 @@ use std::path::Path;
 use admit_gate::Principals;
 use tracing_subscriber::EnvFilter;
 
-use super::{Config, ConfigError, PixelControlConfig, PrincipalConfig};
+use super::{Config, ConfigError, PrincipalConfig};
 
 /// The doors this build has, by their config names.
-const DOORS: &[&str] = &["pixel-control"];
+const DOORS: &[&str] = &["pixel-control", "intents"];
 
 /// Checks that `config` makes a safe gate, and reads its keys. Relative key files start at `base`.
 ///
@@ -17,7 +17,10 @@ const DOORS: &[&str] = &["pixel-control"];
 pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
     ledger(config)?;
     log_level(&config.log.level)?;
-    door("pixel-control", &config.doors.pixel_control)?;
+    let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    door("pixel-control", &pixel.path, &pixel.api_key_header)?;
+    door("intents", &intents.path, &intents.api_key_header)?;
+    intents.check(base)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
     let principals = principals(&config.principals, base)?;
     reach(config, &principals)?;
@@ -50,15 +53,13 @@ fn log_level(level: &str) -> Result<(), ConfigError> {
     }
 }
 
-fn door(name: &str, door: &PixelControlConfig) -> Result<(), ConfigError> {
-    let path = &door.path;
+fn door(name: &str, path: &str, header: &str) -> Result<(), ConfigError> {
     let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#{}".contains(&byte));
     if !plain || !path.starts_with('/') || path.ends_with('/') {
         return rule(format!(
             "doors.{name}.path {path:?} must start with / and have no query, space or end slash"
         ));
     }
-    let header = &door.api_key_header;
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if header.is_empty() || !header.bytes().all(is_token) {
         return rule(format!("doors.{name}.api_key_header {header:?} is not a header name"));

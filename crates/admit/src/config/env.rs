@@ -9,12 +9,16 @@ use toml::{Table, Value};
 
 use super::load::in_our_words;
 use super::{Config, ConfigError};
+use crate::cli::KEY;
 
 /// Every variable that starts like this is ours.
 const PREFIX: &str = "ADMIT_";
 
 /// Read by the command line, not a key: where the config file is.
 pub(crate) const CONFIG_FILE: &str = "ADMIT_CONFIG";
+
+/// The name by which the intents door's users know `doors.intents.execute_actions`.
+const EXECUTE_ACTIONS: &str = "EXECUTE_ACTIONS";
 
 /// How the text of a variable becomes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +52,20 @@ pub(super) fn apply(
     let mut ours: Vec<(String, OsString)> = vars
         .into_iter()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| name.starts_with(PREFIX) && name != CONFIG_FILE)
+        .filter(|(name, _)| name.starts_with(PREFIX) || name == EXECUTE_ACTIONS)
+        .filter(|(name, _)| name != CONFIG_FILE && name != KEY)
         .collect();
-    ours.sort();
+    // What is called by our own name comes later and wins.
+    ours.sort_by_key(|(name, _)| (name != EXECUTE_ACTIONS, name.clone()));
+    if let Some((name, value)) = ours.first().filter(|(name, _)| name == EXECUTE_ACTIONS) {
+        let executes = truth(value).ok_or_else(|| ConfigError::Variable {
+            name: name.clone(),
+            message: "wants true or false".to_owned(),
+        })?;
+        let path = ["doors", "intents", "execute_actions"].map(str::to_owned);
+        set(table, &path, Value::Boolean(executes));
+        ours.remove(0);
+    }
     for (name, value) in ours {
         let Some(key) = known.iter().find(|key| key.variable() == name) else {
             let nearest = nearest(&name, known.iter().map(Known::variable)).unwrap_or_default();
@@ -64,6 +79,15 @@ pub(super) fn apply(
         Config::from_table(table).map_err(|error| wrong(in_our_words(error.message())))?;
     }
     Ok(())
+}
+
+/// What a variable of a foreign name means, in the spellings people use for it.
+fn truth(value: &OsString) -> Option<bool> {
+    match value.to_str()?.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Some(true),
+        "false" | "0" | "no" | "off" | "" => Some(false),
+        _ => None,
+    }
 }
 
 /// The keys of the defaults, which name every key there is.
@@ -185,6 +209,21 @@ mod tests {
         let mut unique = variables.clone();
         unique.dedup();
         assert_eq!(variables, unique, "no variable means two keys");
+    }
+
+    #[test]
+    fn execute_actions_works_by_the_name_its_users_know() {
+        for (text, executes) in [("true", true), ("1", true), ("False", false), ("", false)] {
+            let config = with("", &[("EXECUTE_ACTIONS", text)]).unwrap();
+            assert_eq!(config.doors.intents.execute_actions, executes, "{text}");
+        }
+        let both =
+            [("EXECUTE_ACTIONS", "true"), ("ADMIT_DOORS__INTENTS__EXECUTE_ACTIONS", "false")];
+        assert!(!with("", &both).unwrap().doors.intents.execute_actions, "our own name wins");
+        with("", &[("EXECUTE_ACTIONS", "perhaps")]).unwrap_err();
+        with("", &[("ADMIT_KEY", "k")]).expect("a key for the command line is no setting");
+        let sure = with("", &[("ADMIT_DOORS__INTENTS__CONFIDENCE_MIN", "0.5")]);
+        sure.expect("a number may come as text");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod check;
 mod env;
+mod intents;
 mod load;
 mod principal;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use check::{check, ledger as check_ledger};
 pub(crate) use env::CONFIG_FILE;
+pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
 
@@ -79,6 +81,8 @@ pub(crate) struct DoorsConfig {
     /// `[doors.pixel-control]`
     #[serde(rename = "pixel-control")]
     pub(crate) pixel_control: PixelControlConfig,
+    /// `[doors.intents]`
+    pub(crate) intents: IntentsConfig,
 }
 
 /// `[doors.pixel-control]`

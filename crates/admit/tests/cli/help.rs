@@ -22,6 +22,8 @@ fn the_help_says_what_it_is_and_how_to_start() {
       serve       Open the doors
       receipts    Look at what was decided, also while the gate runs
       quarantine  Look at what was kept but not applied: refusals and conflicts
+      intents     Look at what became of intents, also while the gate runs
+      replay      Have the running gate make one more attempt at what an intent causes
       bench       Measure how fast this machine admits events durably
       config      Print or check configs
       help        Print this message or the help of the given subcommand(s)

@@ -1,9 +1,9 @@
 //! The call an intent causes, and what the gateway's answer means.
 
+use admit_core::Evidence;
 use admit_core::effect::{Effect, Outcome, StoredReply};
 use admit_core::hash::hex;
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::Evidence;
 use bytes::Bytes;
 
 use super::paths::{ActionName, Paths};
@@ -59,19 +59,13 @@ fn find(outcome: &CallOutcome) -> Finding {
             Outcome::Refused,
             "gateway_unreachable",
             "the gateway could not be reached, nothing was sent",
-            Object::from_iter([
-                ("status_code", Value::Null),
-                ("reason", reason.clone().into()),
-            ]),
+            Object::from_iter([("status_code", Value::Null), ("reason", reason.clone().into())]),
         ),
         CallOutcome::Unknown { reason } => failed(
             Outcome::Ambiguous,
             "outcome_unknown",
             "the gateway did not answer, the action may have been done",
-            Object::from_iter([
-                ("status_code", Value::Null),
-                ("reason", reason.clone().into()),
-            ]),
+            Object::from_iter([("status_code", Value::Null), ("reason", reason.clone().into())]),
         ),
         CallOutcome::Answered { status, body, is_whole } => answered(*status, body, *is_whole),
     }
@@ -179,8 +173,10 @@ mod tests {
         let outcome =
             CallOutcome::Answered { status, body: Bytes::from_static(body.as_bytes()), is_whole };
         let finding = find(&outcome);
-        let code = finding.error.as_ref().and_then(|error| error.get("code")?.as_str().map(str::to_owned));
-        let id = finding.details.get("notion_task_id").and_then(|id| id.as_str().map(str::to_owned));
+        let code =
+            finding.error.as_ref().and_then(|error| error.get("code")?.as_str().map(str::to_owned));
+        let id =
+            finding.details.get("notion_task_id").and_then(|id| id.as_str().map(str::to_owned));
         format!("{:?} {} {}", finding.outcome, code.unwrap_or_default(), id.unwrap_or_default())
     }
 

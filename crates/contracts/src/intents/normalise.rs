@@ -79,7 +79,10 @@ fn add_to_list(
     target: &Object<'_>,
 ) -> Result<Action, Refusal> {
     if text(target, "key") != Some(SHOPPING_LIST) {
-        return Err(invalid("target.key", "there is no such list; the one there is: shopping_list"));
+        return Err(invalid(
+            "target.key",
+            "there is no such list; the one there is: shopping_list",
+        ));
     }
     let item = first_text(packet, fields, &["item", "title"])?
         .ok_or_else(|| invalid("fields.item", "what to add is missing"))?;
@@ -115,9 +118,11 @@ fn create_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal
     let title = optional_text(fields, "title")?
         .ok_or_else(|| invalid("fields.title", "a task needs a title"))?;
     let mut payload = Object::from_iter([("title", title.to_owned().into())]);
-    for (name, pointer) in
-        [("status", "fields.status"), ("priority", "fields.priority"), ("project", "fields.project")]
-    {
+    for (name, pointer) in [
+        ("status", "fields.status"),
+        ("priority", "fields.priority"),
+        ("project", "fields.project"),
+    ] {
         match given(fields, name) {
             None => {}
             Some(value @ (Value::String(_) | Value::Int(_) | Value::Float(_))) => {
@@ -164,7 +169,8 @@ fn update_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal
 }
 
 fn due_of(value: &Value<'_>, rules: &Rules<'_>) -> Result<String, Refusal> {
-    let wanted = "must be an ISO date or time, today, tomorrow, a weekday, next <weekday> or next week";
+    let wanted =
+        "must be an ISO date or time, today, tomorrow, a weekday, next <weekday> or next week";
     value
         .as_str()
         .and_then(|text| due::resolve(text, rules.zone, rules.now))
@@ -194,11 +200,7 @@ fn optional_text<'o>(fields: &'o Object<'_>, name: &str) -> Result<Option<&'o st
 }
 
 fn invalid(at: &str, message: &str) -> Refusal {
-    Refusal {
-        code: "VALIDATION_ERROR",
-        message: format!("{at}: {message}"),
-        details: field(at),
-    }
+    Refusal { code: "VALIDATION_ERROR", message: format!("{at}: {message}"), details: field(at) }
 }
 
 fn field(name: &str) -> Object<'static> {
@@ -216,8 +218,7 @@ mod tests {
         let packet = format!(r#"{{"kind":"intent",{members}}}"#);
         let value = parse(packet.as_bytes(), &Limits::default()).unwrap();
         let zone = TimeZone::get("Europe/London").unwrap();
-        let rules =
-            Rules { confidence_min: 0.75, zone: &zone, now: Millis(1_771_524_842_123) };
+        let rules = Rules { confidence_min: 0.75, zone: &zone, now: Millis(1_771_524_842_123) };
         let written = |object: &Object<'_>| {
             let mut text = Vec::new();
             write_object(object, &mut text);
@@ -328,7 +329,8 @@ mod tests {
     #[test]
     fn a_note_without_a_title_is_called_by_its_first_eighty_characters() {
         let content = "ä".repeat(100);
-        let said = planned(&format!(r#""target":{{"kind":"notes"}},"fields":{{"note":"{content}"}}"#));
+        let said =
+            planned(&format!(r#""target":{{"kind":"notes"}},"fields":{{"note":"{content}"}}"#));
         assert!(said.contains(&format!(r#""title":"{}""#, "ä".repeat(80))), "{said}");
     }
 }

@@ -49,10 +49,8 @@ pub fn intent(receipt: &Receipt, effect: Option<&Effect>, history: &[Passage]) -
         other => other,
     };
     let own = |name| facts.get(name).cloned().unwrap_or_default().into_owned();
-    let mut intent = Object::from_iter([
-        ("receipt_id", receipt.id.to_string().into()),
-        ("status", now.into()),
-    ]);
+    let mut intent =
+        Object::from_iter([("receipt_id", receipt.id.to_string().into()), ("status", now.into())]);
     for name in [
         "idempotency_key",
         "intent_id",
@@ -93,10 +91,7 @@ pub fn intent(receipt: &Receipt, effect: Option<&Effect>, history: &[Passage]) -
 fn told_first(receipt: &Receipt, facts: &Object<'_>, effect: Option<&Effect>) -> Object<'static> {
     let admission = Admission { id: receipt.id, facts, trace: fact(facts, "trace_id") };
     let reply = original(admission, effect);
-    Object::from_iter([
-        ("http_status", reply.status.into()),
-        ("envelope", parsed(&reply.body)),
-    ])
+    Object::from_iter([("http_status", reply.status.into()), ("envelope", parsed(&reply.body))])
 }
 
 fn lines(receipt: &Receipt, history: &[Passage]) -> Value<'static> {

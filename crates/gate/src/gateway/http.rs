@@ -285,7 +285,8 @@ mod tests {
         assert_eq!((gateway.place.port, gateway.prefix.as_str()), (9000, "/api"));
         assert_eq!(at("http://gateway").unwrap().place.port, 80);
         assert_eq!(at("http://[::1]:90").unwrap().place.host, "::1");
-        for wrong in ["", "gateway", "ftp://gateway", "http://", "http://u:p@gateway", "/v1", "http://g?x=1"]
+        for wrong in
+            ["", "gateway", "ftp://gateway", "http://", "http://u:p@gateway", "/v1", "http://g?x=1"]
         {
             assert_eq!(at(wrong).unwrap_err(), GatewayError::Url, "{wrong}");
         }

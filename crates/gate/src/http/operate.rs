@@ -91,7 +91,8 @@ async fn run(gate: Arc<Gate>, receipt: Receipt, by: By) -> Result<Reply, NoRepla
 
 /// `{"reason": "…"}`, which may be left out.
 fn reason(body: &[u8]) -> Result<Option<String>, &'static str> {
-    const WANTED: &str = r#"the body must be empty or {"reason": "…"} with at most 1000 characters"#;
+    const WANTED: &str =
+        r#"the body must be empty or {"reason": "…"} with at most 1000 characters"#;
     if body.is_empty() {
         return Ok(None);
     }

@@ -10,11 +10,7 @@ use admit_core::{
     Code, Decision, Digest, Door, EntityId, Entry, Event, Fault, FaultKind, First, Key,
     OnOtherContent, Receipt, ReceiptId, Recorded, Refused, Seq, Submission, Verdict, decide,
 };
-use admit_core::effect::{Effect, Passage, Step};
-use admit_ledger::{
-    AdvanceError, Admissions, BoxFuture, EffectFilter, EffectReader, Effects, Filter, Ledger, Reader,
-    Recovered, Status,
-};
+use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status, WithoutEffects};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -265,40 +261,7 @@ impl Reader for MemoryLedger {
     }
 }
 
-/// Its events cause nothing.
-fn no_effects<'a, T: Send + 'a, E: From<Fault> + Send + 'a>() -> BoxFuture<'a, Result<T, E>> {
-    let fault = Fault::new(FaultKind::Internal, "this ledger has no effects");
-    Box::pin(async move { Err(fault.into()) })
-}
-
-impl EffectReader for MemoryLedger {
-    fn effect(&self, _: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
-        no_effects()
-    }
-
-    fn history(&self, _: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
-        no_effects()
-    }
-
-    fn effects(&self, _: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
-        no_effects()
-    }
-}
-
-impl Effects for MemoryLedger {
-    fn advance(
-        &self,
-        _: Seq,
-        _: Step,
-        _: admit_core::Millis,
-    ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        no_effects()
-    }
-
-    fn recover(&self, _: admit_core::Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
-        no_effects()
-    }
-}
+impl WithoutEffects for MemoryLedger {}
 
 impl Ledger for MemoryLedger {
     fn is_healthy(&self) -> bool {

@@ -183,10 +183,8 @@ fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
 
 fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
     let word = row.get_ref("state")?.as_str()?;
-    let standing =
-        Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?).map_err(
-            |error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into()),
-        )?;
+    let standing = Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into()))?;
     let reply = match (row.get("reply_status")?, row.get::<_, Option<Vec<u8>>>("reply")?) {
         (Some(status), Some(body)) => Some(StoredReply { status, body: body.into() }),
         _ => None,
