@@ -383,3 +383,29 @@ fn only_an_operator_may_replay_and_only_with_a_key() {
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (409, &json!("not_replayable")));
     gate.stop();
 }
+
+#[test]
+fn a_gateway_over_tls_is_called_if_its_certificate_is_trusted_and_not_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stub, pem) = GatewayStub::start_tls(GOOD);
+    let trusted = folder.path().join("trusted.pem");
+    std::fs::write(&trusted, pem).unwrap();
+    let other = folder.path().join("other.pem");
+    std::fs::write(&other, GatewayStub::start_tls(GOOD).1).unwrap();
+
+    let launch = executing(&folder.path().join("data"), &stub.url());
+    let gate = launch.variable("SSL_CERT_FILE", other.to_str().unwrap()).start();
+    let said = paste(&mut gate.client(), &task("untrusted")).json();
+    assert_eq!(said["error"]["code"], "gateway_unreachable", "nothing was sent: {said}");
+    assert_eq!(stub.calls().len(), 0);
+    gate.stop();
+
+    let launch = executing(&folder.path().join("data"), &stub.url());
+    let gate = launch.variable("SSL_CERT_FILE", trusted.to_str().unwrap()).start();
+    for title in ["trusted", "trusted again"] {
+        let (status, word, _) = gist(&paste(&mut gate.client(), &task(title)));
+        assert_eq!((status, word.as_str()), (200, "executed"));
+    }
+    assert_eq!(stub.calls().len(), 2);
+    gate.stop();
+}

@@ -1,11 +1,12 @@
 //! A gateway that does as it is told: answers, refuses, hangs, cuts, answers late or twice.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
 use super::{SOON, until};
@@ -65,25 +66,47 @@ impl Shared {
 /// A running stub. Dropping it ends it.
 pub(crate) struct GatewayStub {
     address: SocketAddr,
+    scheme: &'static str,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
 }
 
 impl GatewayStub {
     pub(crate) fn start(does: Does) -> Self {
+        Self::start_with(does, None)
+    }
+
+    /// One that speaks TLS for `127.0.0.1`, and the certificate to trust it by, as PEM.
+    pub(crate) fn start_tls(does: Does) -> (Self, String) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let pem = made.cert.pem();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.unwrap())
+            .unwrap();
+        (Self::start_with(does, Some(Arc::new(config))), pem)
+    }
+
+    fn start_with(does: Does, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = State { does, calls: Vec::new(), is_over: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || accept(&listener, &shared))
+            let tls = tls.clone();
+            thread::spawn(move || accept(&listener, &shared, tls.as_ref()))
         };
-        Self { address, shared, accepting: Some(accepting) }
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Self { address, scheme, shared, accepting: Some(accepting) }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// From now on it does this; whatever it holds goes on.
@@ -119,7 +142,7 @@ pub(crate) fn nobody() -> String {
     format!("http://{free}")
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerConfig>>) {
     for stream in listener.incoming() {
         if shared.lock().is_over {
             return;
@@ -128,20 +151,26 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         // A thread without a call to serve must end with the test.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let shared = Arc::clone(shared);
-        thread::spawn(move || {
-            let mut stream = BufReader::new(stream);
-            while let Some(seen) = read(&mut stream) {
-                shared.lock().calls.push(seen);
-                shared.changed.notify_all();
-                if !answer(stream.get_mut(), &shared) {
-                    return;
-                }
-            }
+        let tls = tls.map(|config| ServerConnection::new(Arc::clone(config)).unwrap());
+        thread::spawn(move || match tls {
+            None => serve(stream, &shared),
+            Some(tls) => serve(StreamOwned::new(tls, stream), &shared),
         });
     }
 }
 
-fn read(stream: &mut BufReader<TcpStream>) -> Option<Seen> {
+fn serve(stream: impl Read + Write, shared: &Shared) {
+    let mut stream = BufReader::new(stream);
+    while let Some(seen) = read(&mut stream) {
+        shared.lock().calls.push(seen);
+        shared.changed.notify_all();
+        if !answer(stream.get_mut(), shared) {
+            return;
+        }
+    }
+}
+
+fn read(stream: &mut BufReader<impl Read>) -> Option<Seen> {
     let mut line = || {
         let mut line = String::new();
         stream.read_line(&mut line).ok().filter(|read| *read > 0)?;
@@ -163,7 +192,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> Option<Seen> {
 }
 
 /// Does what it is told; whether the connection stays open.
-fn answer(stream: &mut TcpStream, shared: &Shared) -> bool {
+fn answer(stream: &mut impl Write, shared: &Shared) -> bool {
     let mut state = shared.lock();
     while matches!(state.does, Does::Holds) && !state.is_over {
         state = shared.changed.wait(state).unwrap();
@@ -181,5 +210,5 @@ fn answer(stream: &mut TcpStream, shared: &Shared) -> bool {
         Does::Cuts | Does::Holds => (String::new(), false),
         Does::CutsTheAnswer => (good()[..60].to_owned(), false),
     };
-    stream.write_all(text.as_bytes()).is_ok() && stays
+    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).is_ok() && stays
 }

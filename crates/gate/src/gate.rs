@@ -90,9 +90,9 @@ impl Gate {
         std::mem::take(&mut *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How much longer than usual an answer or a shutdown may take, because of effects.
-    pub(crate) fn patience(&self) -> Duration {
-        self.doors.iter().map(|mount| mount.outward.patience()).max().unwrap_or_default()
+    /// The longest any effect takes; an answer or a shutdown may have to wait for it.
+    pub(crate) fn call_max(&self) -> Duration {
+        self.doors.iter().map(|mount| mount.outward.call_max()).max().unwrap_or_default()
     }
 
     /// What has been counted so far.

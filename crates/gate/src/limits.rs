@@ -50,8 +50,8 @@ pub struct Limits {
     /// Most requests per second and principal, with bursts of one second's worth; 0 turns it off.
     /// More are refused with `rate_limited` (429).
     pub requests_per_second_max: u32,
-    /// How long a shutdown waits for what was accepted, in milliseconds. Meanwhile the gate keeps
-    /// listening and answers `draining` (503).
+    /// How long a shutdown waits for what was accepted, in milliseconds, but never less than a call
+    /// to a gateway may take. Meanwhile the gate keeps listening and answers `draining` (503).
     pub drain_ms_max: u64,
     /// The least retry hint, in seconds. A producer with a few tries survives an outage of about
     /// that many times this.

@@ -59,10 +59,12 @@ async fn again(
 ) -> Result<Reply, Fault> {
     let mut watch = gate.in_work.watch(first);
     let mut effect = gate.ledger.effect(first).await?;
-    let waits = effect.as_ref().is_some_and(|effect| {
+    // Where nobody performs, there is nothing to wait for.
+    let is_performed = calling.is_executing() && door.outward.gateway.is_some();
+    let is_open = effect.as_ref().is_some_and(|effect| {
         effect.reply.is_none() && effect.standing.is_in_work() && effect.standing.attempt() == 1
     });
-    if waits && timeout(door.outward.in_work_wait, watch.ended()).await.is_ok() {
+    if is_performed && is_open && timeout(door.outward.in_work_wait, watch.ended()).await.is_ok() {
         effect = gate.ledger.effect(first).await?;
     }
     Ok(calling.reply_again(recorded, effect.as_ref()))

@@ -7,7 +7,5 @@ pub mod effects;
 pub mod port;
 pub mod sqlite;
 
-pub use effects::{
-    AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects,
-};
+pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};

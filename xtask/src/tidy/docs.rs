@@ -8,7 +8,7 @@ use super::{assert_none, assert_one};
 const REFERENCE: &str = "crates/admit/admit.toml";
 
 /// Variables that are read but are no config key.
-const OTHER_VARIABLES: &[&str] = &["ADMIT_CONFIG"];
+const OTHER_VARIABLES: &[&str] = &["ADMIT_CONFIG", "ADMIT_KEY"];
 
 /// Variables that steer test runs; the binary never sees them.
 const TEST_VARIABLES: &str = "ADMIT_TEST_";

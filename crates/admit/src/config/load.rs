@@ -163,7 +163,8 @@ pub(super) fn in_our_words(message: &str) -> String {
 /// The line with a mark under the column, unless a key or a password might stand there: nothing is
 /// shown from the first mention of a principal or a token on, and no line with a URL.
 fn excerpt(text: &str, line: usize, column: usize) -> String {
-    let secret = text.lines().take(line).any(|line| line.contains("principal") || line.contains("token"));
+    let secret =
+        text.lines().take(line).any(|line| line.contains("principal") || line.contains("token"));
     match text.lines().nth(line - 1) {
         Some(shown) if !secret && !shown.contains("://") => {
             format!("\n  | {shown}\n  | {:>column$}", "^")

@@ -230,85 +230,87 @@ mod tests {
         }
     }
 
+    /// Members of a packet, and what becomes of it.
+    const RULES: &[(&str, &str)] = &[
+        (
+            r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":"milk","notes":"2 l"}"#,
+            r#"notion.list.add_item {"list_key":"shopping_list","item":"milk","notes":"2 l"}"#,
+        ),
+        (
+            r#""target":{"kind":"list","key":"shopping_list"},"fields":{"title":"eggs"},"natural_language":"x""#,
+            r#"notion.list.add_item {"list_key":"shopping_list","item":"eggs"}"#,
+        ),
+        (
+            r#""target":{"kind":"list","key":"shopping_list"},"natural_language":"buy tea""#,
+            r#"notion.list.add_item {"list_key":"shopping_list","item":"buy tea"}"#,
+        ),
+        (
+            r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":" "}"#,
+            r#"VALIDATION_ERROR {"field":"fields.item"}"#,
+        ),
+        (
+            r#""target":{"kind":"list","key":"films"},"fields":{"item":"x"}"#,
+            r#"VALIDATION_ERROR {"field":"target.key"}"#,
+        ),
+        (
+            r#""target":{"kind":"notes"},"fields":{"note":"n","tags":["a"]}"#,
+            r#"notion.note.capture {"title":"n","content":"n","tags":["a"]}"#,
+        ),
+        (
+            r#""target":{"kind":"notes"},"fields":{"content":"c","title":"t"}"#,
+            r#"notion.note.capture {"title":"t","content":"c"}"#,
+        ),
+        (r#""target":{"kind":"notes"}"#, r#"VALIDATION_ERROR {"field":"fields.content"}"#),
+        (
+            r#""target":{"kind":"notes"},"fields":{"note":"n","tags":"a"}"#,
+            r#"VALIDATION_ERROR {"field":"fields.tags"}"#,
+        ),
+        (
+            r#""intent_type":"create_task","fields":{"title":"t","status":"todo","priority":1,"project":"p","due":"tomorrow"}"#,
+            r#"notion.tasks.create {"title":"t","status":"todo","priority":1,"project":"p","due":"2026-02-20"}"#,
+        ),
+        (
+            r#""intent_type":"create_task","fields":{"due":"today"}"#,
+            r#"VALIDATION_ERROR {"field":"fields.title"}"#,
+        ),
+        (
+            r#""intent_type":"create_task","fields":{"title":"t","due":"soon"}"#,
+            r#"VALIDATION_ERROR {"field":"fields.due"}"#,
+        ),
+        (
+            r#""intent_type":"create_task","fields":{"title":5}"#,
+            r#"VALIDATION_ERROR {"field":"fields.title"}"#,
+        ),
+        (
+            r#""intent_type":"update_task","fields":{"task_id":"p1","status":"done","due":"next week"}"#,
+            r#"notion.tasks.update {"notion_page_id":"p1","patch":{"status":"done","due":"2026-02-23"}}"#,
+        ),
+        (
+            r#""intent_type":"update_task","fields":{"notion_page_id":"p2","patch":{"title":"new"}}"#,
+            r#"notion.tasks.update {"notion_page_id":"p2","patch":{"title":"new"}}"#,
+        ),
+        (
+            r#""intent_type":"update_task","fields":{"status":"done"}"#,
+            r#"POLICY_MISSING_TASK_ID {"field":"fields.task_id"}"#,
+        ),
+        (
+            r#""intent_type":"update_task","fields":{"task_id":"p1"}"#,
+            r#"VALIDATION_ERROR {"field":"fields.patch"}"#,
+        ),
+        (
+            r#""intent_type":"dance""#,
+            r#"UNSUPPORTED_INTENT_TYPE {"intent_type":"dance","target_kind":null}"#,
+        ),
+        (
+            r#""target":{"kind":"calendar"}"#,
+            r#"UNSUPPORTED_INTENT_TYPE {"intent_type":null,"target_kind":"calendar"}"#,
+        ),
+    ];
+
     #[test]
     fn every_rule_of_the_sheet_holds() {
-        let table = [
-            (
-                r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":"milk","notes":"2 l"}"#,
-                r#"notion.list.add_item {"list_key":"shopping_list","item":"milk","notes":"2 l"}"#,
-            ),
-            (
-                r#""target":{"kind":"list","key":"shopping_list"},"fields":{"title":"eggs"},"natural_language":"x""#,
-                r#"notion.list.add_item {"list_key":"shopping_list","item":"eggs"}"#,
-            ),
-            (
-                r#""target":{"kind":"list","key":"shopping_list"},"natural_language":"buy tea""#,
-                r#"notion.list.add_item {"list_key":"shopping_list","item":"buy tea"}"#,
-            ),
-            (
-                r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":" "}"#,
-                r#"VALIDATION_ERROR {"field":"fields.item"}"#,
-            ),
-            (
-                r#""target":{"kind":"list","key":"films"},"fields":{"item":"x"}"#,
-                r#"VALIDATION_ERROR {"field":"target.key"}"#,
-            ),
-            (
-                r#""target":{"kind":"notes"},"fields":{"note":"n","tags":["a"]}"#,
-                r#"notion.note.capture {"title":"n","content":"n","tags":["a"]}"#,
-            ),
-            (
-                r#""target":{"kind":"notes"},"fields":{"content":"c","title":"t"}"#,
-                r#"notion.note.capture {"title":"t","content":"c"}"#,
-            ),
-            (r#""target":{"kind":"notes"}"#, r#"VALIDATION_ERROR {"field":"fields.content"}"#),
-            (
-                r#""target":{"kind":"notes"},"fields":{"note":"n","tags":"a"}"#,
-                r#"VALIDATION_ERROR {"field":"fields.tags"}"#,
-            ),
-            (
-                r#""intent_type":"create_task","fields":{"title":"t","status":"todo","priority":1,"project":"p","due":"tomorrow"}"#,
-                r#"notion.tasks.create {"title":"t","status":"todo","priority":1,"project":"p","due":"2026-02-20"}"#,
-            ),
-            (
-                r#""intent_type":"create_task","fields":{"due":"today"}"#,
-                r#"VALIDATION_ERROR {"field":"fields.title"}"#,
-            ),
-            (
-                r#""intent_type":"create_task","fields":{"title":"t","due":"soon"}"#,
-                r#"VALIDATION_ERROR {"field":"fields.due"}"#,
-            ),
-            (
-                r#""intent_type":"create_task","fields":{"title":5}"#,
-                r#"VALIDATION_ERROR {"field":"fields.title"}"#,
-            ),
-            (
-                r#""intent_type":"update_task","fields":{"task_id":"p1","status":"done","due":"next week"}"#,
-                r#"notion.tasks.update {"notion_page_id":"p1","patch":{"status":"done","due":"2026-02-23"}}"#,
-            ),
-            (
-                r#""intent_type":"update_task","fields":{"notion_page_id":"p2","patch":{"title":"new"}}"#,
-                r#"notion.tasks.update {"notion_page_id":"p2","patch":{"title":"new"}}"#,
-            ),
-            (
-                r#""intent_type":"update_task","fields":{"status":"done"}"#,
-                r#"POLICY_MISSING_TASK_ID {"field":"fields.task_id"}"#,
-            ),
-            (
-                r#""intent_type":"update_task","fields":{"task_id":"p1"}"#,
-                r#"VALIDATION_ERROR {"field":"fields.patch"}"#,
-            ),
-            (
-                r#""intent_type":"dance""#,
-                r#"UNSUPPORTED_INTENT_TYPE {"intent_type":"dance","target_kind":null}"#,
-            ),
-            (
-                r#""target":{"kind":"calendar"}"#,
-                r#"UNSUPPORTED_INTENT_TYPE {"intent_type":null,"target_kind":"calendar"}"#,
-            ),
-        ];
-        for (members, expected) in table {
-            assert_eq!(planned(members), expected, "{members}");
+        for (members, expected) in RULES {
+            assert_eq!(planned(members), *expected, "{members}");
         }
     }
 

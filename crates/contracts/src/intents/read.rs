@@ -121,10 +121,7 @@ fn lines(receipt: &Receipt, history: &[Passage]) -> Value<'static> {
 }
 
 fn facts(receipt: &Receipt) -> Object<'static> {
-    match parsed(&receipt.facts) {
-        Value::Object(facts) => facts,
-        _ => Object::new(),
-    }
+    if let Value::Object(facts) = parsed(&receipt.facts) { facts } else { Object::new() }
 }
 
 fn parsed(text: &[u8]) -> Value<'static> {

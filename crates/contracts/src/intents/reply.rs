@@ -118,15 +118,11 @@ pub(super) fn dress(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Repl
 
 /// See [`Contract::refuse`](crate::Contract::refuse).
 pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
-    let status = match code {
-        Code::LedgerUnavailable | Code::OutcomeUnknown => 503,
-        other => other.http_status(),
-    };
     let mut details = Object::from_iter([("retryable", code.is_retryable().into())]);
     if code.is_retryable() {
         details.push("retry_after_seconds", retry_after_seconds);
     }
-    error(status, word(code), message, details)
+    error(code.http_status(), word(code), message, details)
 }
 
 /// The contract's word for a code.

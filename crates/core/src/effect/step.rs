@@ -157,11 +157,11 @@ impl Standing {
     /// Where the effect stands after the process that may have been doing it is gone: what was in
     /// flight under another epoch is lost, everything else is as it was.
     pub fn recovered(self, epoch: u64, evidence: Evidence) -> Self {
-        match self {
-            Self::InFlight(flight) if flight.epoch() != epoch => {
-                Self::Ambiguous(flight.lost(evidence))
-            }
-            other => other,
+        if let Self::InFlight(flight) = &self
+            && flight.epoch() != epoch
+        {
+            return Self::Ambiguous(flight.clone().lost(evidence));
         }
+        self
     }
 }

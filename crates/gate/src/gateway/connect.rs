@@ -40,7 +40,7 @@ impl Tls {
         if usable == 0 {
             return Err("this machine has no certificate authorities to trust".to_owned());
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?

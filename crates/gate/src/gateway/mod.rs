@@ -61,8 +61,12 @@ impl Outward {
 
     /// How much longer than usual an answer may take, because of what it waits for.
     pub(crate) fn patience(&self) -> Duration {
+        if self.gateway.is_some() { self.call_max() + self.in_work_wait } else { Duration::ZERO }
+    }
+
+    /// The longest a call takes.
+    pub(crate) fn call_max(&self) -> Duration {
         self.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.call_max())
-            + self.in_work_wait
     }
 }
 

@@ -87,7 +87,7 @@ pub async fn serve(
         server.gate.start_draining();
         tracing::info!(in_flight = server.gate.events_in_flight(), "draining");
         // A call that is cut off is one whose outcome nobody knows; it is worth waiting for.
-        let drain_max = server.gate.limits.drain_max().max(server.gate.patience());
+        let drain_max = server.gate.limits.drain_max().max(server.gate.call_max());
         let deadline = Instant::now() + drain_max;
         // Late or not, the connections are asked to end next.
         let emptied = timeout_at(deadline, server.gate.room.empty()).await.is_ok();

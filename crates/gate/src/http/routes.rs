@@ -1,6 +1,7 @@
 //! The table of routes beside the doors, and what is said where there is none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admit_core::Code;
 use axum::Router;
@@ -64,7 +65,7 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let routed = visit.server.router.clone().oneshot(request);
-    let acts = is_acting.then(|| gate.patience()).unwrap_or_default();
+    let acts = if is_acting { gate.call_max() } else { Duration::ZERO };
     match timeout(gate.limits.answer_max() + acts, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},
@@ -90,9 +91,7 @@ mod tests {
 
     #[test]
     fn a_door_cannot_take_a_path_of_the_gate() {
-        for own in
-            ["/", "/livez", "/metrics", "/v1/receipts", "/v1/receipts/x", "/v1/intents/x"]
-        {
+        for own in ["/", "/livez", "/metrics", "/v1/receipts", "/v1/receipts/x", "/v1/intents/x"] {
             assert!(is_own_route(own), "{own}");
         }
         for free in ["/plugin/events", "/v1/receiptsx", "/v1/events", "/v1", "/v1/intents"] {

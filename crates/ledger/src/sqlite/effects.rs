@@ -11,6 +11,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::queries;
+use super::task::{Tx, Work};
 use crate::effects::{EffectFilter, Recovered};
 
 /// What a lost attempt rests on.
@@ -38,8 +39,38 @@ pub(super) fn insert(
     note(conn, epoch, seq, &Line { at, attempt, what: word, by: None, evidence: None })
 }
 
+/// A step of one effect, for the writer.
+pub(super) struct Advance {
+    pub(super) epoch: u64,
+    pub(super) seq: Seq,
+    pub(super) step: Step,
+    pub(super) at: Millis,
+}
+
+impl Work for Advance {
+    type Answer = Result<Effect, Illegal>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+        advance(tx.conn, self.epoch, self.seq, &self.step, self.at)
+    }
+}
+
+/// Looking after what earlier processes left, for the writer.
+pub(super) struct Recover {
+    pub(super) epoch: u64,
+    pub(super) at: Millis,
+}
+
+impl Work for Recover {
+    type Answer = Recovered;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+        recover(tx.conn, self.epoch, self.at)
+    }
+}
+
 /// Takes one step inside an open transaction. An illegal one writes nothing.
-pub(super) fn advance(
+fn advance(
     conn: &Connection,
     epoch: u64,
     seq: Seq,
@@ -77,7 +108,7 @@ pub(super) fn advance(
 }
 
 /// What earlier processes left: in flight becomes ambiguous, intended is handed back.
-pub(super) fn recover(conn: &Connection, epoch: u64, at: Millis) -> rusqlite::Result<Recovered> {
+fn recover(conn: &Connection, epoch: u64, at: Millis) -> rusqlite::Result<Recovered> {
     let open: Vec<Effect> = conn
         .prepare_cached(queries::EFFECT_OPEN)?
         .query_map([], effect_row)?

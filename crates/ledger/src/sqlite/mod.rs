@@ -16,6 +16,7 @@ mod lock;
 mod open;
 mod queries;
 mod reader;
+mod task;
 mod writer;
 
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ use health::Health;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
+use task::Work;
 use writer::{Job, Writer};
 
 pub use batch::RefusalQuota;
@@ -84,6 +86,7 @@ pub struct SqliteLedger {
     jobs: Option<SyncSender<Job>>,
     readers: Readers,
     tag: u32,
+    epoch: u64,
     health: Arc<Health>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _lock: FolderLock,
@@ -101,7 +104,7 @@ impl SqliteLedger {
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
         let position = position(&conn).map_err(fail)?;
-        let epoch = conn
+        let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
             .map_err(fail)?;
         let keys = KeyIndex::load(&conn, options.key_index).map_err(|error| match error {
@@ -135,6 +138,7 @@ impl SqliteLedger {
             path,
             jobs: Some(jobs),
             tag,
+            epoch,
             health,
             threads: Mutex::new(vec![writer, checkpointer]),
             _lock: lock,
@@ -159,10 +163,10 @@ impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
         let events = batch.len();
         let (reply, answer) = oneshot::channel();
-        let sent = self.hand_over(Job::Record { batch, reply });
+        let sent = self.hand_in(Job::Record { batch, reply });
         Box::pin(async move {
-            match answered(sent, answer).await {
-                Ok(recorded) => recorded,
+            match sent {
+                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
                 Err(fault) => vec![Err(fault); events],
             }
         })
@@ -170,8 +174,8 @@ impl Admissions for SqliteLedger {
 }
 
 impl SqliteLedger {
-    /// Puts a job in the writer's queue, or says why it cannot be.
-    fn hand_over(&self, job: Job) -> Result<(), Fault> {
+    /// Hands a job to the writer, or says why nothing of it will happen.
+    fn hand_in(&self, job: Job) -> Result<(), Fault> {
         let sent = match &self.jobs {
             Some(jobs) => jobs.try_send(job),
             None => Err(TrySendError::Disconnected(job)),
@@ -187,21 +191,19 @@ impl SqliteLedger {
             ),
         })
     }
+
+    /// Has the writer do a piece of work in its next commit.
+    async fn write<W: Work>(&self, work: W) -> Result<W::Answer, Fault> {
+        let (task, answer) = task::task(work);
+        self.hand_in(Job::Task(task))?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
 }
 
-/// What the writer answers to a job that was handed over.
-async fn answered<T>(
-    sent: Result<(), Fault>,
-    answer: oneshot::Receiver<T>,
-) -> Result<T, Fault> {
-    sent?;
-    // The writer died with the answer: what it did is on disk or it is not.
-    answer.await.map_err(|_| {
-        Fault::new(
-            FaultKind::OutcomeUnknown,
-            "the ledger stopped before it answered, send the same event again",
-        )
-    })
+/// The writer died with the answer: what it did is on disk or it is not.
+fn stopped() -> Fault {
+    let message = "the ledger stopped before it answered, send the same event again";
+    Fault::new(FaultKind::OutcomeUnknown, message)
 }
 
 impl Effects for SqliteLedger {
@@ -211,15 +213,12 @@ impl Effects for SqliteLedger {
         step: Step,
         at: Millis,
     ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_over(Job::Advance { seq, step, at, reply });
-        Box::pin(async move { answered(sent, answer).await? })
+        let work = effects::Advance { epoch: self.epoch, seq, step, at };
+        Box::pin(async move { Ok(self.write(work).await??) })
     }
 
     fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_over(Job::Recover { at, reply });
-        Box::pin(async move { answered(sent, answer).await? })
+        Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
     }
 }
 

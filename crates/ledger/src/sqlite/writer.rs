@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use admit_core::effect::{Effect, Illegal, Step};
-use admit_core::{Entry, Fault, FaultKind, Millis, Recorded, Seq, Verdict};
+use admit_core::{Entry, Fault, FaultKind, Recorded, Verdict};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
@@ -26,48 +25,37 @@ use super::checkpoint::Log;
 use super::fault::{self, Severity};
 use super::health::Health;
 use super::keys::KeyIndex;
-use super::{effects, open, queries};
-use crate::effects::{AdvanceError, Recovered};
+use super::task::{Task, Tx};
+use super::{open, queries};
 
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// One call of a port, waiting for its commit.
+/// One call, waiting for its commit.
 pub(super) enum Job {
-    /// `Admissions::record`
+    /// Of `record`.
     Record { batch: Vec<Entry>, reply: oneshot::Sender<Vec<Result<Recorded, Fault>>> },
-    /// `Effects::advance`
-    Advance {
-        seq: Seq,
-        step: Step,
-        at: Millis,
-        reply: oneshot::Sender<Result<Effect, AdvanceError>>,
-    },
-    /// `Effects::recover`
-    Recover { at: Millis, reply: oneshot::Sender<Result<Recovered, Fault>> },
+    /// Of anything else that writes.
+    Task(Box<dyn Task>),
 }
 
+/// A task fills a commit like so many events.
+const TASK_WEIGHT: usize = 64;
+
 impl Job {
-    /// The entries it brings.
     fn entries(&self) -> &[Entry] {
         match self {
             Self::Record { batch, .. } => batch,
-            Self::Advance { .. } | Self::Recover { .. } => &[],
+            Self::Task(_) => &[],
         }
     }
 
-    /// How much of a commit it fills.
     fn weight(&self) -> usize {
-        self.entries().len().max(1)
+        match self {
+            Self::Record { batch, .. } => batch.len(),
+            Self::Task(_) => TASK_WEIGHT,
+        }
     }
-}
-
-/// What a group led to, to be said once it is durable.
-struct Written {
-    verdicts: VecDeque<Result<Verdict, Fault>>,
-    advanced: VecDeque<Result<Effect, Illegal>>,
-    recovered: Recovered,
-    position: Position,
 }
 
 /// Everything the writer thread owns.
@@ -95,10 +83,10 @@ impl Writer {
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         while let Some(first) = self.wait(jobs) {
             let mut group = vec![first];
-            let mut events = group[0].weight();
-            while events < self.commit_events_max {
+            let mut weight = group[0].weight();
+            while weight < self.commit_events_max {
                 let Ok(job) = jobs.try_recv() else { break };
-                events += job.weight();
+                weight += job.weight();
                 group.push(job);
             }
             if let After::Stop = self.serve(group) {
@@ -131,8 +119,13 @@ impl Writer {
     }
 
     /// One group: one transaction, then the answers. An empty group probes the disk.
-    fn serve(&mut self, group: Vec<Job>) -> After {
-        let mut written = match self.write(&group) {
+    fn serve(&mut self, mut group: Vec<Job>) -> After {
+        let entries: Vec<&Entry> = group.iter().flat_map(Job::entries).collect();
+        let written = self.write(&entries);
+        let (mut outcomes, position) = match written.and_then(|written| {
+            self.write_tasks(&mut group)?;
+            Ok(written)
+        }) {
             Ok(written) => written,
             Err(error) => return self.failed_before_commit(group, error),
         };
@@ -140,7 +133,7 @@ impl Writer {
             Ok(_) => {}
             Err(error) => {
                 let severity = fault::severity(&error);
-                if severity == Severity::Passing && self.landed(written.position) {
+                if severity == Severity::Passing && self.landed(position) {
                     tracing::warn!(%error, "a commit reported an error but is in the ledger");
                 } else {
                     return self.failed_commit(group, severity, error);
@@ -148,17 +141,32 @@ impl Writer {
             }
         }
         self.keys.committed();
-        self.position = written.position;
+        self.position = position;
         self.health.wrote();
         for job in group {
-            answer(job, &mut written, self.tag);
+            match job {
+                Job::Record { batch, reply } => answer(batch, reply, &mut outcomes, self.tag),
+                Job::Task(task) => task.committed(),
+            }
         }
         After::GoOn
     }
 
-    /// Writes a group into an open transaction, leaving out entries that cannot be recorded.
-    fn write(&mut self, group: &[Job]) -> Result<Written, BatchError> {
-        let entries: Vec<&Entry> = group.iter().flat_map(Job::entries).collect();
+    /// Lets the tasks of a group write, after its events.
+    fn write_tasks(&mut self, group: &mut [Job]) -> Result<(), BatchError> {
+        for job in group {
+            if let Job::Task(task) = job {
+                task.write(&mut Tx { conn: &self.conn })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all entries into an open transaction, leaving out any that cannot be recorded.
+    fn write(
+        &mut self,
+        entries: &[&Entry],
+    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         'again: loop {
             let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
@@ -181,29 +189,8 @@ impl Writer {
                 }
             }
             let position = batch.finish(&mut self.keys)?;
-            let (advanced, recovered) = self.effects(group)?;
-            return Ok(Written { verdicts: outcomes, advanced, recovered, position });
+            return Ok((outcomes, position));
         }
-    }
-
-    /// Takes the steps of effects, in order. An illegal one writes nothing, so it fails alone.
-    fn effects(
-        &self,
-        group: &[Job],
-    ) -> rusqlite::Result<(VecDeque<Result<Effect, Illegal>>, Recovered)> {
-        let (mut advanced, mut recovered) = (VecDeque::new(), Recovered::default());
-        for job in group {
-            match job {
-                Job::Record { .. } => {}
-                Job::Advance { seq, step, at, .. } => {
-                    advanced.push_back(effects::advance(&self.conn, self.epoch, *seq, step, *at)?);
-                }
-                Job::Recover { at, .. } => {
-                    recovered = effects::recover(&self.conn, self.epoch, *at)?;
-                }
-            }
-        }
-        Ok((advanced, recovered))
     }
 
     /// Nothing was committed: say so and go on, unless a promise is broken.
@@ -279,27 +266,22 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch("ROLLBACK")
 }
 
-/// Hands each job what it led to. Whoever asked may have gone away; the commit stands all the same.
-fn answer(job: Job, written: &mut Written, ledger: u32) {
-    match job {
-        Job::Record { batch, reply } => {
-            let recorded = batch
-                .into_iter()
-                .map(|entry| {
-                    let verdict = written.verdicts.pop_front().expect("every entry has one")?;
-                    Ok(Recorded { entry, verdict, ledger })
-                })
-                .collect();
-            reply.send(recorded).unwrap_or_default();
-        }
-        Job::Advance { reply, .. } => {
-            let advanced = written.advanced.pop_front().expect("every step has an outcome");
-            drop(reply.send(advanced.map_err(AdvanceError::Illegal)));
-        }
-        Job::Recover { reply, .. } => {
-            drop(reply.send(Ok(std::mem::take(&mut written.recovered))));
-        }
-    }
+/// Hands the next outcomes to the job they belong to.
+fn answer(
+    batch: Vec<Entry>,
+    reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
+    outcomes: &mut VecDeque<Result<Verdict, Fault>>,
+    ledger: u32,
+) {
+    let recorded = batch
+        .into_iter()
+        .map(|entry| {
+            let verdict = outcomes.pop_front().expect("every entry has an outcome")?;
+            Ok(Recorded { entry, verdict, ledger })
+        })
+        .collect();
+    // Whoever asked may have gone away; the commit stands all the same.
+    reply.send(recorded).unwrap_or_default();
 }
 
 fn answer_all(job: Job, fault: &Fault) {
@@ -308,9 +290,6 @@ fn answer_all(job: Job, fault: &Fault) {
             let faults = batch.iter().map(|_| Err(fault.clone())).collect();
             reply.send(faults).unwrap_or_default();
         }
-        Job::Advance { reply, .. } => {
-            drop(reply.send(Err(AdvanceError::Fault(fault.clone()))));
-        }
-        Job::Recover { reply, .. } => drop(reply.send(Err(fault.clone()))),
+        Job::Task(task) => task.failed(fault),
     }
 }
