@@ -174,7 +174,11 @@ impl<'de> Deserialize<'de> for Confidence {
             toml::Value::Integer(0) => Some(0.0),
             toml::Value::Integer(1) => Some(1.0),
             toml::Value::String(text) => text.parse().ok(),
-            _ => None,
+            toml::Value::Integer(_)
+            | toml::Value::Boolean(_)
+            | toml::Value::Datetime(_)
+            | toml::Value::Array(_)
+            | toml::Value::Table(_) => None,
         };
         number
             .filter(|number| (0.0..=1.0).contains(number))

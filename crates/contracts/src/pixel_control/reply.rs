@@ -136,6 +136,8 @@ mod tests {
         not_found 404 {"error":{"code":"not_found","message":"why","retryable":false,"retry_after_seconds":0}} []
         method_not_allowed 405 {"error":{"code":"method_not_allowed","message":"why","retryable":false,"retry_after_seconds":0}} []
         invalid_request 400 {"error":{"code":"invalid_request","message":"why","retryable":false,"retry_after_seconds":0}} []
+        in_work 409 {"error":{"code":"in_work","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        not_replayable 409 {"error":{"code":"not_replayable","message":"why","retryable":false,"retry_after_seconds":0}} []
         request_timeout 408 {"error":{"code":"request_timeout","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         rate_limited 429 {"error":{"code":"rate_limited","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         overloaded 503 {"error":{"code":"ingestion_unavailable","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
