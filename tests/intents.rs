@@ -153,6 +153,7 @@ fn what_the_rules_refuse_is_kept_and_answered_the_same_again() {
         let copy = paste(&mut client, &packet);
         assert_eq!((copy.status, copy.body), (422, answer.body));
         let receipt = said["receipt_id"].as_str().unwrap();
+        assert_eq!(history(&gate, receipt), ["received", "failed"]);
         let path = format!("{INTENTS}/{receipt}/replay");
         let replay = client.send("POST", &path, &[], b"{}").unwrap();
         assert_eq!(
@@ -222,6 +223,20 @@ fn a_gateway_that_closes_or_talks_too_much_does_not_spoil_the_next_call() {
         assert_eq!((status, word.as_str()), (200, "executed"), "{does:?}");
         assert_eq!(stub.calls().len(), n + 1);
     }
+    gate.stop();
+}
+
+#[test]
+fn calls_share_their_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let stub = GatewayStub::start(GOOD);
+    let gate = executing(folder.path(), &stub.url()).start();
+    let mut client = gate.client();
+    for n in 0..10 {
+        assert_eq!(paste(&mut client, &task(&format!("t{n}"))).status, 200);
+    }
+    assert_eq!(stub.calls().len(), 10);
+    assert!(stub.connections() < 10, "{} connections for 10 calls", stub.connections());
     gate.stop();
 }
 

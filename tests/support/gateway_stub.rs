@@ -49,6 +49,7 @@ impl Seen {
 struct State {
     does: Does,
     calls: Vec<Seen>,
+    connections: usize,
     is_over: bool,
 }
 
@@ -94,7 +95,7 @@ impl GatewayStub {
     fn start_with(does: Does, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { does, calls: Vec::new(), is_over: false };
+        let state = State { does, calls: Vec::new(), connections: 0, is_over: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
@@ -117,6 +118,11 @@ impl GatewayStub {
 
     pub(crate) fn calls(&self) -> Vec<Seen> {
         self.shared.lock().calls.clone()
+    }
+
+    /// How many connections have been made.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.lock().connections
     }
 
     /// Waits until so many calls have come in.
@@ -148,6 +154,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerC
             return;
         }
         let Ok(stream) = stream else { continue };
+        shared.lock().connections += 1;
         // A thread without a call to serve must end with the test.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let shared = Arc::clone(shared);

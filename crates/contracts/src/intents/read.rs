@@ -103,9 +103,9 @@ fn lines(receipt: &Receipt, history: &[Passage]) -> Value<'static> {
         ])
     };
     let mut lines = vec![line(receipt.received_at, "received", None)];
-    if !history.is_empty() {
-        lines.push(line(receipt.received_at, "planned", None));
-    }
+    // The rules are applied before the record commit, so both have its time.
+    let ruled = if history.is_empty() { "failed" } else { "planned" };
+    lines.push(line(receipt.received_at, ruled, None));
     lines.extend(history.iter().map(|passage| {
         let mut line = line(passage.at, &passage.what, Some(passage.attempt));
         if let Some(by) = &passage.by {
