@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use admit_contracts::Reply;
 use admit_core::{Clock, Code};
 use admit_ledger::Ledger;
+use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -14,9 +15,15 @@ use crate::parts::{DoorMount, GateError, Parts, check_doors};
 use crate::principals::Principals;
 use crate::rate::Rates;
 use crate::room::Room;
+use crate::tls::Tls;
+use crate::way_out::WayOut;
 
 /// Between two log lines about the same kind of trouble, so that an outage is not also a flood.
 const FAULT_LOG_PAUSE_MS: i64 = 1_000;
+
+/// The default stream answers at the short path and under its own name.
+pub(crate) const DEFAULT_STREAM_PATH: &str = "/v1/events";
+const DEFAULT_STREAM_ALIAS: &str = "/v1/events/default";
 
 /// A server's knowledge: its parts, what it counts and what is inside.
 pub struct Gate {
@@ -27,6 +34,10 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Arc<Room>,
     pub(crate) rates: Rates,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) way_out: Option<Arc<dyn WayOut>>,
+    pub(crate) drain: CancellationToken,
+    commit: &'static str,
     metrics: Metrics,
     draining: AtomicBool,
     tickets: AtomicU32,
@@ -54,10 +65,33 @@ impl Gate {
             principals,
             limits,
             clock,
+            tls: None,
+            way_out: None,
+            drain: CancellationToken::new(),
+            commit: "unknown",
             draining: AtomicBool::new(false),
             tickets: AtomicU32::new(0),
             fault_logged_at: AtomicI64::new(i64::MIN),
         })
+    }
+
+    /// The same gate with TLS on its listener.
+    pub fn with_tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// The same gate with a way out of its streams.
+    pub fn with_way_out(self, way_out: Arc<dyn WayOut>) -> Self {
+        Self { way_out: Some(way_out), ..self }
+    }
+
+    /// The same gate, built from `commit`, which it says to whoever may read its metrics.
+    pub fn built_from(self, commit: &'static str) -> Self {
+        Self { commit, ..self }
+    }
+
+    pub(crate) fn commit(&self) -> &'static str {
+        self.commit
     }
 
     /// What has been counted so far.
@@ -77,10 +111,12 @@ impl Gate {
 
     pub(crate) fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        self.drain.cancel();
     }
 
     /// The door mounted at `path`.
     pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
+        let path = if path == DEFAULT_STREAM_ALIAS { DEFAULT_STREAM_PATH } else { path };
         self.doors.iter().find(|mount| mount.path == path)
     }
 

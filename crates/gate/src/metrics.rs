@@ -87,6 +87,8 @@ pub struct Metrics {
     pub connections_ended: Counter,
     /// Connections accepted over the limit, only to be told so.
     pub connections_turned_away: Counter,
+    /// Connections that ended before TLS was agreed on.
+    pub tls_handshake_failures: Counter,
     /// Answers that came too late for the producer, while the ledger finished.
     pub answers_late: Counter,
 }
@@ -100,6 +102,7 @@ impl Metrics {
             connections: Counter::default(),
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
+            tls_handshake_failures: Counter::default(),
             answers_late: Counter::default(),
         }
     }

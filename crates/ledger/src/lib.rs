@@ -3,7 +3,12 @@
 //! Every adapter passes the one contract suite in `admit-testkit`, so a laptop on SQLite and a
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
+pub mod gauges;
 pub mod port;
 pub mod sqlite;
 
-pub use port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+pub use gauges::Gauges;
+pub use port::{
+    Admissions, BoxFuture, Claims, Filter, Ledger, News, Reader, Retention, Status, Streams,
+    WholeLedger,
+};

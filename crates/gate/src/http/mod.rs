@@ -1,7 +1,8 @@
-//! The gate over HTTP: HTTP/1.1 and HTTP/2 without TLS on one port.
+//! The gate over HTTP: HTTP/1.1 and HTTP/2 on one port, in the clear or through TLS.
 //!
 //! `listen` accepts and shuts down, `connection` carries one peer, `watch` guards its bytes, `door`
-//! takes submissions in, `routes` is the table of everything else and `read` answers it.
+//! takes submissions in, `routes` is the table of everything else and `read` answers it, `openapi`
+//! describes both. `wire` is plain or TLS, `trace` names a request in the logs.
 
 mod answer;
 mod body;
@@ -9,9 +10,13 @@ mod connection;
 mod door;
 mod finish;
 mod listen;
+mod openapi;
 mod read;
 mod routes;
+mod trace;
 mod watch;
+mod wire;
 
 pub use listen::{Drained, ServeError, serve};
 pub(crate) use routes::is_own_route;
+pub(crate) use trace::field as trace_field;

@@ -1,9 +1,12 @@
-//! What can be read: health, receipts, read models. Everything here is JSON.
+//! What can be read: health, receipts, read models, metrics. Everything but metrics is JSON.
 
 pub(super) mod health;
+pub(super) mod metrics;
 pub(super) mod pixel;
 mod query;
 pub(super) mod receipts;
+pub(super) mod streams;
+mod watching;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
-use super::answer;
+use super::{answer, trace_field};
 use crate::auth;
 use crate::gate::Gate;
 
@@ -46,7 +49,9 @@ impl Routed {
     fn fault(gate: &Gate, fault: &Fault) -> Self {
         if gate.may_log_fault() {
             let cause = fault.source.as_deref().map(tracing::field::display);
-            tracing::error!(code = fault.code().as_str(), cause, "reading failed: {fault}");
+            let trace_id = trace_field();
+            let code = fault.code().as_str();
+            tracing::error!(trace_id, code, cause, "reading failed: {fault}");
         }
         Self(answer::refuse(gate, fault.code(), fault.message))
     }
