@@ -51,6 +51,27 @@ fn what_was_acknowledged_survives_kill_nine_and_happened_once() {
 }
 
 #[test]
+fn a_start_that_is_killed_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = machine::rng();
+    for _ in 0..10 {
+        let after = Duration::from_millis(rng.below(40));
+        Launch::on(folder.path()).start_and_kill(after);
+    }
+    let gate = Gate::on(folder.path());
+    gate.client().say(&event(1)).processed();
+    gate.kill();
+    for _ in 0..10 {
+        let after = Duration::from_millis(rng.below(40));
+        Launch::on(folder.path()).start_and_kill(after);
+    }
+    let gate = Gate::on(folder.path());
+    gate.client().say(&event(1)).duplicate();
+    gate.stop();
+    assert_intact(folder.path());
+}
+
+#[test]
 fn a_gate_that_is_asked_to_end_under_load_exits_with_zero_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -10,12 +11,13 @@ use rusqlite::Connection;
 use crate::support::disks::{ImageDisk, SmallDisk};
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch};
-use crate::support::ledger::{Held, Stored, assert_intact};
+use crate::support::http::DOOR;
+use crate::support::ledger::{self, Held, Stored, assert_intact};
 use crate::support::machine::{run, text};
 use crate::support::{SOON, until};
 
-/// No answer takes longer, whatever the ledger does.
-const ANSWERED_WITHIN: Duration = Duration::from_millis(4_500);
+/// So long the plugin waits for an answer, whatever the ledger does; the gate promises 4 s.
+const PLUGIN_WAITS: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_full_disk_is_said_in_typed_words_and_heals_without_traffic() {
@@ -42,6 +44,10 @@ fn a_full_disk_is_said_in_typed_words_and_heals_without_traffic() {
         .map(|n| client.say(&match_begin(n, "a")).unavailable().retry_after_seconds)
         .collect();
     assert!(hints.iter().any(|hint| *hint != hints[0]), "hints are spread by event: {hints:?}");
+    let body = match_begin(refused, "a").body();
+    let answer = client.send("POST", DOOR, &[], body.as_bytes()).expect("the gate answers");
+    let again = hints[0].to_string();
+    assert_eq!(answer.header("retry-after"), Some(&*again), "the same event, the same hint");
     assert!(!gate.is_ready() && gate.is_running(), "it stays up and says that it is not ready");
     let stored = Stored::read(disk.path());
     assert_eq!(stored.len() as u64, processed, "nothing of what was refused is kept");
@@ -53,7 +59,10 @@ fn a_full_disk_is_said_in_typed_words_and_heals_without_traffic() {
         client.say(&match_begin(n, "a").attempt(2)).processed();
     }
     client.say(&match_begin(processed, "a")).duplicate();
+
+    let ballast = disk.fill();
     gate.stop();
+    fs::remove_file(ballast).unwrap();
     assert_intact(disk.path());
 }
 
@@ -153,7 +162,7 @@ fn a_disk_that_hangs_is_answered_in_time_and_the_retry_finds_out() {
     let frozen = Frozen::make(&data);
     let begun = Instant::now();
     client.say(&match_begin(2, "a")).unavailable();
-    assert!(begun.elapsed() < ANSWERED_WITHIN, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PLUGIN_WAITS, "{:?}", begun.elapsed());
     drop(frozen);
     // The ledger finished it, though nobody waited any more.
     until("the event is kept after all", SOON, || Stored::read(&data).get(2).map(drop));
@@ -164,32 +173,68 @@ fn a_disk_that_hangs_is_answered_in_time_and_the_retry_finds_out() {
 
 #[test]
 fn a_lock_that_is_held_too_long_is_answered_in_time_and_heals() {
+    const WAITING: u64 = 12;
     let folder = tempfile::tempdir().unwrap();
     let mut gate = Gate::on(folder.path());
-    let mut client = gate.client();
-    client.say(&match_begin(1, "a")).processed();
+    gate.client().say(&match_begin(1, "a")).processed();
     let held = Held::take(folder.path());
-    let begun = Instant::now();
-    client.say(&match_begin(2, "a")).unavailable();
-    assert!(begun.elapsed() < ANSWERED_WITHIN, "{:?}", begun.elapsed());
+    thread::scope(|scope| {
+        for n in 2..2 + WAITING {
+            let mut client = gate.client();
+            scope.spawn(move || {
+                let begun = Instant::now();
+                client.say(&match_begin(n, "a")).unavailable();
+                assert!(begun.elapsed() < PLUGIN_WAITS, "{n}: {:?}", begun.elapsed());
+            });
+        }
+    });
     until("the gate says that it is not ready", SOON, || (!gate.is_ready()).then_some(()));
     assert!(gate.is_running());
+    let mut client = gate.client();
     assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 1);
 
     drop(held);
     until("the gate heals by itself", SOON, || gate.is_ready().then_some(()));
-    let was_stored = Stored::read(folder.path()).get(2).is_some();
-    let again = client.say(&match_begin(2, "a").attempt(2));
-    assert_eq!(again.is_duplicate(), was_stored, "{again:?}");
-    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 2);
+    // Each was told "unknown" while it still waited for the lock; it is in by now or it is not.
+    for n in 2..2 + WAITING {
+        let said = client.say(&match_begin(n, "a").attempt(2));
+        assert!(said.is_accepted(), "{n}: {said:?}");
+        client.say(&match_begin(n, "a").attempt(3)).duplicate();
+    }
+    assert_eq!(client.get("/v1/pixel/servers/local/a")["event_counts"]["lifecycle"], 1 + WAITING);
     gate.stop();
 }
+
+#[test]
+fn a_reader_that_holds_on_to_an_old_state_holds_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    client.say(&match_begin(1, "a")).processed();
+    let reader = ledger::open(folder.path());
+    reader.execute_batch("BEGIN").unwrap();
+    let rows = || {
+        let count = "SELECT count(*) FROM pixel_receipts";
+        reader.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(rows(), 1);
+    for n in 2..=50 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    assert_eq!(rows(), 1, "a reader sees one state");
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!(rows(), 50);
+    gate.stop();
+}
+
+/// So many events are in a [`filled`] ledger.
+const EVENTS: u64 = 400;
 
 /// A ledger with a few hundred events, all in its one file, and no gate on it.
 fn filled(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
-    for n in 1..=200 {
+    for n in 1..=EVENTS {
         client.say(&match_begin(n, "a")).processed();
     }
     gate.stop();
@@ -225,8 +270,39 @@ fn a_damaged_ledger_is_not_opened_and_not_touched() {
     }
     fs::write(&file, &whole).unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&match_begin(200, "a")).duplicate();
+    gate.client().say(&match_begin(EVENTS, "a")).duplicate();
     gate.stop();
+}
+
+#[test]
+fn damage_that_shows_only_later_stops_the_gate_and_nothing_known_becomes_new() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let file = folder.path().join("ledger.db");
+    let mut bytes = fs::read(&file).unwrap();
+    // The newest pages: a start may not need them, the newest events do.
+    let start = bytes.len() / 4096 * 9 / 10 * 4096;
+    bytes[start..].fill(0xa5);
+    fs::write(&file, &bytes).unwrap();
+    let gate = match Launch::on(folder.path()).try_start() {
+        Ok(gate) => gate,
+        Err(ended) => {
+            assert!(ended.stderr.contains("damaged"), "found at once: {}", ended.stderr);
+            return;
+        }
+    };
+    let mut client = gate.client();
+    let stopped = (1..=EVENTS).any(|n| match client.post(&match_begin(n, "a").attempt(2)) {
+        Ok(said) => {
+            assert!(!said.is_processed(), "{n} was known");
+            false
+        }
+        Err(_) => true,
+    });
+    assert!(stopped, "a gate on a damaged ledger must not go on");
+    let ended = gate.ended();
+    assert_eq!(ended.status.code(), Some(74), "{}", ended.stderr);
+    assert!(ended.stderr.contains("malformed"), "it says why: {}", ended.stderr);
 }
 
 #[test]

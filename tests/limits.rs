@@ -11,6 +11,7 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::http::{Answer, DOOR};
 use crate::support::ledger;
 use crate::support::said::{Reason, Said};
+use crate::support::{SOON, until};
 
 fn said(gate: &Gate, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
     Said::read(&gate.client().send(method, path, headers, body).expect("the gate answers"))
@@ -100,7 +101,47 @@ fn who_sends_too_fast_is_told_to_come_back() {
     assert_eq!((reason.code.as_str(), reason.retryable), ("rate_limited", true));
 }
 
-/// Sends bytes that are no request, and reads all that comes back.
+#[test]
+fn more_connections_than_the_gate_takes_are_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__CONNECTIONS_MAX", "2");
+    let gate = launch.start();
+    let mut first = gate.client();
+    let mut second = gate.client();
+    // The connections by which readiness was asked for may take a moment to go.
+    until("two connections are taken", SOON, || {
+        let taken = first.say(&match_begin(1, "a")).is_accepted();
+        (taken && second.say(&match_begin(2, "a")).is_accepted()).then_some(())
+    });
+    gate.client().say(&match_begin(3, "a")).unavailable();
+    first.say(&match_begin(4, "a")).processed();
+    drop(second);
+    until("the place is free again", SOON, || {
+        gate.client().say(&match_begin(3, "a")).is_accepted().then_some(())
+    });
+}
+
+#[test]
+fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_BYTES_MAX", "4096").start();
+    let head = "POST /plugin/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunked = |body: &[u8]| {
+        let mut bytes = head.as_bytes().to_vec();
+        for piece in body.chunks(100) {
+            bytes.extend(format!("{:x}\r\n", piece.len()).as_bytes());
+            bytes.extend([piece, b"\r\n"].concat());
+        }
+        bytes.extend(b"0\r\n\r\n");
+        Said::read(&told_about(&gate, &bytes))
+    };
+    chunked(match_begin(1, "a").body().as_bytes()).processed();
+    assert_eq!(code(chunked(&[b' '; 5000]).error(413)), "body_too_large");
+    gate.client().say(&match_begin(1, "a")).duplicate();
+}
+
+/// Sends bytes as they are on a connection of their own, and reads all that comes back.
 fn told_about(gate: &Gate, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -1,18 +1,25 @@
 //! Black-box tests: the real binary on a folder and a port of its own, held to its promises.
 //!
 //! Whatever a machine cannot do (no strace, no root, no loop devices) is skipped with a line
-//! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT` and
-//! `ADMIT_TEST_REQUIRE_POWER_CUT` turn such a skip into a failure; `ADMIT_TEST_SEED` repeats what
-//! was random in an earlier run.
+//! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT`,
+//! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PYTHON` and `ADMIT_TEST_REQUIRE_WRK` turn such
+//! a skip into a failure; `ADMIT_TEST_SEED` repeats what was random in an earlier run;
+//! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20).
 
 // Always true for a test; it tells the lints so, also in functions that are not marked as one.
 #![cfg(test)]
 
+mod abuse;
 mod crash;
 mod disk;
+mod events;
+mod events_clients;
+mod events_out;
 mod intents;
 mod intents_crash;
 mod limits;
+mod mixed_load;
+mod operations;
 mod pixel_control;
 mod power_cut;
 mod serving;

@@ -86,6 +86,35 @@ fn an_empty_php_array_counts_as_an_object() {
 }
 
 #[test]
+fn what_breaks_the_rules_of_its_category_is_noted_or_in_strict_mode_rejected() {
+    let valid = [
+        match_begin(1, "a"),
+        heartbeat(2, "a"),
+        events::registration(3, "a"),
+        lifecycle(4, "a", "map.end", "ManiaPlanet.EndMap"),
+    ];
+    let noted = |gate: &Gate| {
+        let listed = gate.client().get("/v1/admissions?verdict=fresh");
+        let count = |receipt: &Value| receipt["facts"]["warning_count"].as_u64().unwrap_or(0);
+        listed["admissions"].as_array().unwrap().iter().map(count).collect::<Vec<u64>>()
+    };
+    let (_folder, gate) = gate();
+    for event in &valid {
+        gate.client().say(event).processed();
+    }
+    gate.client().say(&sample()).processed();
+    let [0, 0, 0, 0, warnings] = noted(&gate)[..] else { panic!("{:?}", noted(&gate)) };
+    assert!(warnings > 0, "the contract's own sample breaks the contract's own schema");
+    gate.stop();
+
+    let (_folder, gate) = gate_with("[doors.pixel-control]\nschema = \"strict\"\n");
+    for event in &valid {
+        gate.client().say(event).processed();
+    }
+    assert_eq!(gate.client().say(&sample()).rejected().code, "invalid_envelope");
+}
+
+#[test]
 fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
@@ -326,7 +355,7 @@ fn a_producer_that_hangs_up_early_is_still_admitted_once() {
     let mut client = gate.client();
     for n in 1..=20 {
         let said = client.say(&match_begin(n, "a").attempt(2));
-        assert!(said.is_processed() || said.is_duplicate(), "{said:?}");
+        assert!(said.is_accepted(), "{said:?}");
         client.say(&match_begin(n, "a").attempt(3)).duplicate();
     }
     let server = client.get("/v1/pixel/servers/local/a");

@@ -1,6 +1,8 @@
 //! Starting, configuring and ending a gate, as a person at a terminal does it.
 
+use std::net::TcpListener;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -137,14 +139,32 @@ fn it_says_whether_it_lives_and_which_doors_it_has() {
 }
 
 #[test]
-fn sigterm_ends_an_idle_gate_with_zero_and_the_next_one_goes_on_from_there() {
+fn a_signal_ends_an_idle_gate_at_once_with_zero_and_the_next_one_goes_on_from_there() {
     let folder = tempfile::tempdir().unwrap();
-    for start in 0..3 {
+    for (start, name) in ["TERM", "INT", "TERM"].into_iter().enumerate() {
         let gate = Gate::on(folder.path());
-        let said = gate.client().say(&sample());
+        // Its connection stays open, as a producer's does between two events.
+        let mut idle = gate.client();
+        let said = idle.say(&sample());
         assert_eq!(said.is_processed(), start == 0, "start {start}: {said:?}");
-        gate.stop();
+        let begun = Instant::now();
+        gate.signal(name);
+        let ended = gate.ended();
+        assert_eq!(ended.status.code(), Some(0), "{name}: {}", ended.stderr);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
     }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let launch = Launch::bare(folder.path()).argument("--data").argument(folder.path());
+    let ended = launch.argument("--listen").argument(&address).start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--listen"), "what to do: {}", ended.stderr);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! power goes.
 //!
 //! Everything here is undone when it is dropped, also when a test fails: file systems are
-//! unmounted, loop devices detached, helper programs killed by their ids.
+//! unmounted, loop devices detached, other programs killed by their ids.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -59,10 +59,10 @@ impl Drop for Loop {
     }
 }
 
-/// A helper program that ends with us.
-struct Helper(Child);
+/// Another program that ends with us.
+struct Program(Child);
 
-impl Helper {
+impl Program {
     fn start(program: &str, arguments: &[&str], log: &Path) -> Result<Self, String> {
         let fail = |error| format!("{program} could not start: {error}");
         let log = File::create(log).map_err(fail)?;
@@ -74,9 +74,20 @@ impl Helper {
             .map_err(fail)?;
         Ok(Self(child))
     }
+
+    /// Waits until `path` is there, or says that the program ended instead.
+    fn until_it_shows(&mut self, path: &Path) -> Result<(), String> {
+        let ended = |status| format!("the program that makes {} ended: {status}", path.display());
+        until("a program shows what it makes", SOON, || match self.0.try_wait() {
+            _ if path.exists() => Some(Ok(())),
+            Ok(None) => None,
+            Ok(Some(status)) => Some(Err(ended(status.to_string()))),
+            Err(error) => Some(Err(ended(error.to_string()))),
+        })
+    }
 }
 
-impl Drop for Helper {
+impl Drop for Program {
     fn drop(&mut self) {
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
@@ -133,7 +144,7 @@ const IMAGE_BYTES: u64 = 96 * 1024 * 1024;
 impl ImageDisk {
     /// An empty ext4, or `None` after saying why not.
     pub(crate) fn new() -> Option<Self> {
-        if let Some(why) = missing(&["losetup", "mkfs.ext4"]) {
+        if let Some(why) = missing(&["losetup", "mkfs.ext4", "chattr", "fsfreeze"]) {
             skip(Need::Mount, &why);
             return None;
         }
@@ -200,13 +211,13 @@ pub(crate) struct FaultyDisk {
     mounted: Option<Mounted>,
     looped: Option<Loop>,
     fuse: Option<Mounted>,
-    nbdfuse: Option<Helper>,
-    nbdkit: Option<Helper>,
+    nbdfuse: Option<Program>,
+    nbdkit: Option<Program>,
     folder: TempDir,
 }
 
 impl FaultyDisk {
-    /// A disk with such a cache, or `None` after saying why not.
+    /// A disk with such a fault, or `None` after saying why not.
     pub(crate) fn new(fault: Fault) -> Option<Self> {
         let why = missing(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"]).or_else(|| {
             let fuse = Path::new("/dev/fuse").exists();
@@ -253,16 +264,20 @@ impl FaultyDisk {
             }
         };
         let served = [&["--foreground", "--unix", text(&socket)], filter].concat();
-        self.nbdkit = Some(Helper::start("nbdkit", &served, &self.at("nbdkit.log"))?);
-        until("nbdkit listens", SOON, || socket.exists().then_some(()));
+        let nbdkit = Program::start("nbdkit", &served, &self.at("nbdkit.log"))?;
+        self.nbdkit.insert(nbdkit).until_it_shows(&socket)?;
         let shown = [text(&fuse), "--unix", text(&socket)];
-        self.nbdfuse = Some(Helper::start("nbdfuse", &shown, &self.at("nbdfuse.log"))?);
+        let nbdfuse = Program::start("nbdfuse", &shown, &self.at("nbdfuse.log"))?;
         let device = fuse.join("nbd");
-        until("nbdfuse shows the disk", SOON, || device.exists().then_some(()));
+        self.nbdfuse.insert(nbdfuse).until_it_shows(&device)?;
         self.fuse = Some(Mounted { at: fuse });
         self.looped = Some(Loop::over(&device)?);
-        let device = self.looped.as_ref().map(|looped| looped.device.clone()).unwrap_or_default();
-        self.mounted = Some(Mounted::device(&device, &self.path())?);
+        self.mount_looped()
+    }
+
+    fn mount_looped(&mut self) -> Result<(), String> {
+        let looped = self.looped.as_ref().ok_or("there is no block device")?;
+        self.mounted = Some(Mounted::device(&looped.device, &self.path())?);
         Ok(())
     }
 
@@ -284,8 +299,6 @@ impl FaultyDisk {
         self.nbdfuse = None;
         self.fuse = None;
         self.looped = Some(Loop::over(&self.at(IMAGE))?);
-        let device = self.looped.as_ref().map(|looped| looped.device.clone()).unwrap_or_default();
-        self.mounted = Some(Mounted::device(&device, &self.path())?);
-        Ok(())
+        self.mount_looped()
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -68,22 +69,33 @@ impl Launch {
 
     /// Starts it and waits until it says that it is ready.
     pub(crate) fn start(self) -> Gate {
+        self.try_start().unwrap_or_else(|ended| panic!("the gate did not start: {ended:?}"))
+    }
+
+    /// Starts it and waits until it says that it is ready, or until it has given up.
+    pub(crate) fn try_start(self) -> Result<Gate, Ended> {
         let mut process = self.spawn();
-        let address = until("the gate prints its address", SOON, || {
-            process.assert_alive();
-            process.printed_address()
+        let found = until("the gate prints its address", SOON, || {
+            // In this order: what a gate printed before it ended is still read.
+            let has_ended = process.has_ended();
+            process.printed_address().map(Some).or(has_ended.then_some(None))
         });
+        let Some(address) = found else { return Err(process.ended(SOON)) };
         let mut gate = Gate { process, address };
-        until("the gate is ready", SOON, || {
-            gate.process.assert_alive();
-            gate.is_ready().then_some(())
-        });
-        gate
+        until("the gate is ready", SOON, || (gate.is_ready() || !gate.is_running()).then_some(()));
+        if gate.is_running() { Ok(gate) } else { Err(gate.ended()) }
     }
 
     /// Starts it and waits until it has given up.
     pub(crate) fn start_in_vain(self) -> Ended {
         self.spawn().ended(SOON)
+    }
+
+    /// Starts it and kills it after a while, however far it has come.
+    pub(crate) fn start_and_kill(self, after: Duration) {
+        let process = self.spawn();
+        thread::sleep(after);
+        drop(process);
     }
 
     fn spawn(self) -> Process {
@@ -135,9 +147,8 @@ impl Process {
         })
     }
 
-    fn assert_alive(&mut self) {
-        let ended = self.child.try_wait().unwrap();
-        assert!(ended.is_none(), "the gate ended too early: {ended:?}");
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     fn ended(mut self, at_most: Duration) -> Ended {
@@ -152,7 +163,7 @@ impl Drop for Process {
             self.child.kill().unwrap_or_default();
             self.child.wait().map(drop).unwrap_or_default();
         }
-        if std::thread::panicking() {
+        if thread::panicking() {
             for name in [STDOUT, STDERR] {
                 let text = self.log(name);
                 let tail: Vec<&str> = text.lines().rev().take(60).collect();
@@ -200,6 +211,16 @@ impl Gate {
         self.process.log(STDOUT)
     }
 
+    /// What it has logged.
+    pub(crate) fn stderr(&self) -> String {
+        self.process.log(STDERR)
+    }
+
+    /// The process itself, for whoever measures it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// What `/readyz` says now; no answer is "no".
     pub(crate) fn is_ready(&self) -> bool {
         self.client().send("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
@@ -207,12 +228,17 @@ impl Gate {
 
     /// Whether the process is still there.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.process.child.try_wait().unwrap().is_none()
+        !self.process.has_ended()
     }
 
     /// Asks it to end, without waiting.
     pub(crate) fn terminate(&self) {
-        machine::signal(self.process.child.id(), "TERM");
+        self.signal("TERM");
+    }
+
+    /// Sends it a signal, such as `INT`.
+    pub(crate) fn signal(&self, name: &str) {
+        machine::signal(self.process.child.id(), name);
     }
 
     /// Asks it to end and waits; it must do so in peace.

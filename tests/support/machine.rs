@@ -17,6 +17,10 @@ pub(crate) enum Need {
     Mount,
     /// A disk whose cache can be lost: FUSE, loop devices, nbdkit.
     PowerCut,
+    /// Programs of Python packages.
+    Python,
+    /// A program that sends requests fast.
+    Wrk,
 }
 
 impl Need {
@@ -25,6 +29,8 @@ impl Need {
             Self::Strace => "ADMIT_TEST_REQUIRE_STRACE",
             Self::Mount => "ADMIT_TEST_REQUIRE_MOUNT",
             Self::PowerCut => "ADMIT_TEST_REQUIRE_POWER_CUT",
+            Self::Python => "ADMIT_TEST_REQUIRE_PYTHON",
+            Self::Wrk => "ADMIT_TEST_REQUIRE_WRK",
         }
     }
 }

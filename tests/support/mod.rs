@@ -9,6 +9,7 @@ pub(crate) mod intents;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod python;
 pub(crate) mod said;
 pub(crate) mod strace;
 
@@ -28,4 +29,4 @@ pub(crate) fn until<T>(what: &str, at_most: Duration, mut look: impl FnMut() -> 
 }
 
 /// A patience that only a defect uses up, on a machine that is busy with other tests.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(30);

@@ -85,6 +85,11 @@ impl Said {
         matches!(self, Self::Duplicate(_))
     }
 
+    /// Whether the event is in, now or before.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.is_processed() || self.is_duplicate()
+    }
+
     /// The ack of an event that was accepted for the first time.
     pub(crate) fn processed(self) -> Ack {
         let Self::Processed(ack) = self else { panic!("should have been processed: {self:?}") };

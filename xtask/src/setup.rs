@@ -5,6 +5,7 @@
 
 use std::process::Command;
 
+use crate::python;
 use crate::steps::{Failed, Step, answers, program_exists};
 
 /// A program that some tests start.
@@ -52,19 +53,26 @@ const NEEDS: &[Need] = &[
         used_by: "tests that cut the power and break the disk",
         must_exist: false,
     },
+    Need {
+        program: "wrk",
+        package: "wrk",
+        used_by: "the test that holds a mixed load",
+        must_exist: false,
+    },
 ];
 
 /// Installs what is missing when it can, and says plainly what stays missing.
 pub(crate) fn install_what_is_missing() -> Result<(), Failed> {
     let wanted = missing();
-    if wanted.is_empty() {
-        return Ok(());
+    if !wanted.is_empty() {
+        let packages: Vec<&str> = wanted.iter().map(|need| need.package).collect();
+        if let Err(Failed(why)) = install(&packages) {
+            println!("setup: {why}");
+        }
+        report(&missing())?;
     }
-    let packages: Vec<&str> = wanted.iter().map(|need| need.package).collect();
-    if let Err(Failed(why)) = install(&packages) {
-        println!("setup: {why}");
-    }
-    report(&missing())
+    python::install();
+    Ok(())
 }
 
 fn missing() -> Vec<&'static Need> {

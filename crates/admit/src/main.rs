@@ -13,5 +13,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    // Before anything speaks TLS: two providers may be linked in, and this one is meant.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        return output::finish(Err(output::Failure::runtime("TLS was set up twice")));
+    }
     output::finish(cli::run(cli::Cli::parse()))
 }

@@ -10,18 +10,21 @@ use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Fault};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
-use admit_ledger::Ledger;
 use admit_ledger::sqlite::{Options, SqliteLedger};
+use admit_ledger::{Ledger, Retention as _};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, check};
+use crate::config::{Config, check, load_tls};
 use crate::output::{self, Failure};
 use crate::{logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 const BACKLOG: u32 = 1024;
+
+/// The commit this binary was built from.
+const COMMIT: &str = env!("ADMIT_BUILD_COMMIT");
 
 /// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
 /// of their events is unknown.
@@ -36,7 +39,11 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let socket = bind(config.listen)?;
     let options = Options::new(&config.data, SystemClock.now());
     let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-    let gate = Arc::new(assemble(config, base, principals, ledger.clone())?);
+    let mut gate = assemble(config, base, principals, ledger.clone())?.built_from(COMMIT);
+    if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
+        gate = gate.with_tls(tls);
+    }
+    let gate = Arc::new(gate);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -72,7 +79,7 @@ fn assemble(
     config: &Config,
     base: &Path,
     principals: Principals,
-    ledger: Arc<dyn Ledger>,
+    ledger: Arc<SqliteLedger>,
 ) -> Result<Gate, Failure> {
     let mut doors = Vec::new();
     let pixel = &config.doors.pixel_control;
@@ -101,9 +108,22 @@ fn assemble(
             outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
         });
     }
+    for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
+        let header = stream.api_key_header.parse();
+        let contract = stream.contract(base, config.limits.json_depth_max);
+        let contract = contract.map_err(Failure::usage)?.within(ledger.horizon());
+        doors.push(DoorMount {
+            door: Door::new(&stream.door()),
+            path: stream.path(),
+            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+            contract: Arc::new(contract),
+            outward: Outward::default(),
+        });
+    }
     let limits = config.limits.clone();
+    let way_out = Arc::clone(&ledger);
     let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
-    Gate::new(parts).map_err(Failure::usage)
+    Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out))
 }
 
 /// How a gate ended.
@@ -226,9 +246,10 @@ fn not_recovered(fault: &Fault) -> Failure {
 }
 
 fn ledger_stopped(fault: &Fault) -> Failure {
-    let cause = fault.source.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let cause = fault.source.as_ref().map_or_else(|| fault.to_string(), |cause| cause.to_string());
     Failure::ledger_stopped(format!(
-        "the ledger has stopped: {fault}{cause}\n  what the disk holds is only known after a \
-         restart: check the disk, then start the gate again"
+        "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
+         restart: check the disk, then start the gate again\n  if the file is damaged, starting \
+         again does not help: keep a copy of the data folder and restore a backup"
     ))
 }

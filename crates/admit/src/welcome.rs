@@ -32,7 +32,8 @@ fn for_programs(config: &Config, address: SocketAddr) -> String {
 }
 
 fn for_people(config: &Config, address: SocketAddr) -> String {
-    let base = format!("http://{}", reachable(address));
+    let scheme = if config.tls.is_on() { "https" } else { "http" };
+    let base = format!("{scheme}://{}", reachable(address));
     let version = env!("CARGO_PKG_VERSION");
     let mut text =
         format!("admit {version} is open on {base}, data in {}\n\n", config.data.display());
@@ -54,15 +55,18 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
     text
 }
 
-fn doors(config: &Config) -> impl Iterator<Item = (&'static str, &str)> {
+fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
-    [
-        (pixel.enabled, "pixel-control", pixel.path.as_str()),
-        (intents.enabled, "intents", intents.path.as_str()),
-    ]
-    .into_iter()
-    .filter(|(enabled, _, _)| *enabled)
-    .map(|(_, door, path)| (door, path))
+    let fixed = [
+        (pixel.enabled, "pixel-control", &pixel.path),
+        (intents.enabled, "intents", &intents.path),
+    ];
+    let fixed = fixed
+        .into_iter()
+        .filter(|(enabled, _, _)| *enabled)
+        .map(|(_, door, path)| (door.to_owned(), path.clone()));
+    let streams = config.doors.events.iter().filter(|stream| stream.enabled);
+    fixed.chain(streams.map(|stream| (stream.door(), stream.path())))
 }
 
 /// An address to type: nobody can connect to "all addresses".
@@ -101,6 +105,7 @@ mod tests {
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
           intents         POST http://127.0.0.1:8080/v1/intents
+          events/default  POST http://127.0.0.1:8080/v1/events
 
         try it, twice:
 
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

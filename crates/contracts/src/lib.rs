@@ -4,12 +4,19 @@
 //! `reply.rs` turns what became of it into wire bytes. Nothing here does IO.
 
 pub mod calling;
+pub mod describe;
+pub mod events;
 pub mod intents;
 pub mod pixel_control;
 
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 
 use admit_core::{Code, Door, Entry, Recorded, Submission};
+
+pub use describe::Description;
+
+/// When to come back after a defect of ours that no other part could put a number on.
+const DEFECT_RETRY_SECONDS: u32 = 5;
 
 /// An answer, independent of the transport that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +31,54 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
+/// A request taken apart: the submissions it carries, in order.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// Each with its own part of the body. None at all is an empty batch.
+    pub submissions: Vec<Submission>,
+    /// How the answers belong together.
+    pub shape: Shape,
+}
+
+impl Split {
+    /// A request that is one submission.
+    pub fn one(submission: Submission) -> Self {
+        Self { submissions: vec![submission], shape: Shape::One }
+    }
+}
+
+/// How the submissions of one request hang together, and so their answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// There is one.
+    One,
+    /// They are the elements of an array.
+    Array,
+    /// They are lines, with these numbers.
+    Lines(Vec<u64>),
+}
+
+/// A request that does not get as far as vetting. It is counted, and nothing of it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Why, as a stable code.
+    pub code: Code,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// Whether a media type, without parameters, is JSON: `application/json`, or anything that ends in
+/// `+json`.
+pub fn is_json(media_type: &str) -> bool {
+    let suffix = "+json";
+    media_type.eq_ignore_ascii_case("application/json")
+        || media_type
+            .len()
+            .checked_sub(suffix.len())
+            .and_then(|start| media_type.split_at_checked(start))
+            .is_some_and(|(name, end)| !name.is_empty() && end.eq_ignore_ascii_case(suffix))
+}
+
 /// A contract: how events are vetted and named, and how their verdicts are said.
 pub trait Contract: Send + Sync {
     /// Turns a submission into an event with a key, or into a refusal with a reason. Pure.
@@ -36,7 +91,8 @@ pub trait Contract: Send + Sync {
     /// "not your method" to "the disk is full", in the words this contract's producers understand.
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply;
 
-    /// The headers `vet` reads, in lower case; the door hands over no others.
+    /// The headers `split` and `vet` read, in lower case; the door hands over no others. A name
+    /// that ends in `*` stands for all that begin like it.
     fn headers(&self) -> &[&str] {
         &[]
     }
@@ -49,5 +105,37 @@ pub trait Contract: Send + Sync {
     /// The part of a contract whose events cause calls to a gateway.
     fn calling(&self) -> Option<&dyn Calling> {
         None
+    }
+
+    /// Whether a body of this content type is taken at all.
+    fn accepts(&self, content_type: Option<&str>) -> bool {
+        content_type.is_some_and(|kind| is_json(kind.split(';').next().unwrap_or_default().trim()))
+    }
+
+    /// Takes a request apart. Whatever must be known before the body is looked at, such as a
+    /// signature, is checked here.
+    ///
+    /// # Errors
+    /// When nothing of the request may be kept.
+    fn split(&self, submission: Submission) -> Result<Split, Turned> {
+        Ok(Split::one(submission))
+    }
+
+    /// Puts the answers to the submissions of one request together, in order.
+    fn join(&self, _shape: &Shape, mut replies: Vec<Reply>) -> Reply {
+        replies.pop().unwrap_or_else(|| {
+            self.refuse(Code::InternalError, "the event got no reply", DEFECT_RETRY_SECONDS)
+        })
+    }
+
+    /// The principal of a request that carries no key, where `split` proves by other means who sent
+    /// it. `None` wants a key from everybody.
+    fn vouched(&self) -> Option<&str> {
+        None
+    }
+
+    /// What a door of this contract takes and says, for the OpenAPI document.
+    fn describe(&self) -> Description {
+        Description::default()
     }
 }

@@ -50,6 +50,16 @@ codes! {
     InvalidEnvelope "invalid_envelope" 400 Never;
     /// The contract does not know this schema version.
     SchemaVersionUnsupported "schema_version_unsupported" 400 Never;
+    /// The event happened longer ago than the ledger remembers, so it may be a copy.
+    OutsideHorizon "outside_horizon" 422 Never;
+    /// Nothing names the event where the contract wants a name.
+    IdempotencyKeyMissing "idempotency_key_missing" 400 Never;
+    /// The key is known, with other content.
+    IdempotencyKeyReused "idempotency_key_reused" 422 Never;
+    /// The first event under this key is still in work.
+    IdempotencyKeyInUse "idempotency_key_in_use" 409 SameRequest;
+    /// The lease has expired, or the event was given back or claimed by somebody else.
+    LeaseLost "lease_lost" 409 Never;
     /// The request wants another content type.
     UnsupportedMediaType "unsupported_media_type" 415 Never;
     /// The body is larger than the door takes.
@@ -110,6 +120,11 @@ mod tests {
         invalid_json 400 Never
         invalid_envelope 400 Never
         schema_version_unsupported 400 Never
+        outside_horizon 422 Never
+        idempotency_key_missing 400 Never
+        idempotency_key_reused 422 Never
+        idempotency_key_in_use 409 SameRequest
+        lease_lost 409 Never
         unsupported_media_type 415 Never
         body_too_large 413 Never
         unauthorized 401 Never

@@ -51,6 +51,14 @@ macro_rules! name {
 name!(Door);
 name!(Principal);
 
+impl Door {
+    /// `true` when what comes in here can be read on from a place and claimed by consumers. Every
+    /// ledger keeps the order of these doors, and of no others.
+    pub fn is_stream(&self) -> bool {
+        self.0.starts_with("events/") || &*self.0 == "skyra"
+    }
+}
+
 /// Bytes at a door, with who sent them and when they came. Nothing has been looked at yet.
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -86,6 +94,10 @@ pub struct Event {
     pub principal: Principal,
     /// When it came.
     pub received_at: Millis,
+    /// When it happened by the producer's own wall clock, where the wire says so. Only a contract
+    /// that refuses what is [outside the horizon](crate::Horizon::is_outside) sets it: the ledger
+    /// may forget such an event once it is.
+    pub happened_at: Option<Millis>,
     /// The raw body.
     pub body: Bytes,
     /// The producer's own count of this delivery, where the wire carries one.

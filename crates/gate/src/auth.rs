@@ -30,6 +30,9 @@ const fn forbidden(message: &'static str) -> Denied {
     Denied { code: Code::Forbidden, message }
 }
 
+/// What is said to somebody who did not even try.
+pub(crate) const NO_KEY: Denied = unauthorized("no key was sent");
+
 /// The principal behind a request, from `Authorization: Bearer` or `api_key_header`.
 pub(crate) fn identify<'a>(
     principals: &'a Principals,
@@ -42,7 +45,7 @@ pub(crate) fn identify<'a>(
         return Ok(local);
     }
     match presented_key(&head.headers, api_key_header)? {
-        None => Err(unauthorized("no key was sent")),
+        None => Err(NO_KEY),
         Some(key) => principals.by_key(key).ok_or(unauthorized("the key is not known")),
     }
 }

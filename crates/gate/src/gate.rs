@@ -20,9 +20,15 @@ use crate::perform;
 use crate::principals::Principals;
 use crate::rate::Rates;
 use crate::room::Room;
+use crate::tls::Tls;
+use crate::way_out::WayOut;
 
 /// Between two log lines about the same kind of trouble, so that an outage is not also a flood.
 const FAULT_LOG_PAUSE_MS: i64 = 1_000;
+
+/// The default stream answers at the short path and under its own name.
+pub(crate) const DEFAULT_STREAM_PATH: &str = "/v1/events";
+const DEFAULT_STREAM_ALIAS: &str = "/v1/events/default";
 
 /// A server's knowledge: its parts, what it counts and what is inside.
 pub struct Gate {
@@ -35,11 +41,14 @@ pub struct Gate {
     pub(crate) rates: Rates,
     /// Work that outlives the request that began it. Waited for at shutdown.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when draining begins: whatever only watches ends.
-    pub(crate) stopping: CancellationToken,
     pub(crate) in_work: InWork,
     /// What was intended before the start, until [`crate::serve`] takes it up.
     unfinished: Mutex<Vec<Effect>>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) way_out: Option<Arc<dyn WayOut>>,
+    /// Cancelled when draining begins: whatever only watches ends.
+    pub(crate) drain: CancellationToken,
+    commit: &'static str,
     metrics: Metrics,
     draining: AtomicBool,
     tickets: AtomicU32,
@@ -68,9 +77,12 @@ impl Gate {
             limits,
             clock,
             tasks: TaskTracker::new(),
-            stopping: CancellationToken::new(),
             in_work: InWork::default(),
             unfinished: Mutex::default(),
+            tls: None,
+            way_out: None,
+            drain: CancellationToken::new(),
+            commit: "unknown",
             draining: AtomicBool::new(false),
             tickets: AtomicU32::new(0),
             fault_logged_at: AtomicI64::new(i64::MIN),
@@ -95,6 +107,25 @@ impl Gate {
         self.doors.iter().map(|mount| mount.outward.call_max()).max().unwrap_or_default()
     }
 
+    /// The same gate with TLS on its listener.
+    pub fn with_tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// The same gate with a way out of its streams.
+    pub fn with_way_out(self, way_out: Arc<dyn WayOut>) -> Self {
+        Self { way_out: Some(way_out), ..self }
+    }
+
+    /// The same gate, built from `commit`, which it says to whoever may read its metrics.
+    pub fn built_from(self, commit: &'static str) -> Self {
+        Self { commit, ..self }
+    }
+
+    pub(crate) fn commit(&self) -> &'static str {
+        self.commit
+    }
+
     /// What has been counted so far.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -112,11 +143,12 @@ impl Gate {
 
     pub(crate) fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        self.stopping.cancel();
+        self.drain.cancel();
     }
 
     /// The door mounted at `path`.
     pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
+        let path = if path == DEFAULT_STREAM_ALIAS { DEFAULT_STREAM_PATH } else { path };
         self.doors.iter().find(|mount| mount.path == path)
     }
 

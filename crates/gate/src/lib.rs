@@ -11,6 +11,7 @@
 
 mod auth;
 mod clock;
+mod exposition;
 mod gate;
 pub mod gateway;
 mod http;
@@ -24,6 +25,8 @@ pub mod principals;
 mod rate;
 pub mod receipt;
 mod room;
+pub mod tls;
+mod way_out;
 
 pub use clock::SystemClock;
 pub use gate::Gate;
@@ -31,3 +34,5 @@ pub use http::{Drained, ServeError, serve};
 pub use limits::Limits;
 pub use parts::{DoorMount, GateError, Parts};
 pub use principals::Principals;
+pub use tls::{Tls, TlsFiles};
+pub use way_out::WayOut;

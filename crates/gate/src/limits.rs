@@ -32,6 +32,12 @@ pub struct Limits {
     /// Longest wait for a peer to take more of an answer, in milliseconds. Then the connection is
     /// closed: there is nobody left to tell.
     pub write_ms_max: u64,
+    /// Longest wait for news of a stream that a reader may ask for, in milliseconds, before it is
+    /// told that there is none (`wait_ms`).
+    pub wait_ms_max: u64,
+    /// How long a reader that watches a stream (server-sent events) is served, in milliseconds,
+    /// before it has to ask again; never longer than most of `idle_ms_max`.
+    pub watch_ms_max: u64,
     /// How long a connection may stay open without a request, in milliseconds. Longer than the
     /// longest pause of your producers saves them a new connection for each event.
     pub idle_ms_max: u64,
@@ -71,6 +77,8 @@ impl Default for Limits {
             body_read_ms_max: 3_000,
             answer_ms_max: 4_000,
             write_ms_max: 10_000,
+            wait_ms_max: 30_000,
+            watch_ms_max: 120_000,
             idle_ms_max: 180_000,
             excess_bytes_max: 4 * 1024 * 1024,
             connections_max: 4_096,
@@ -150,6 +158,15 @@ impl Limits {
 
     pub(crate) fn write_max(&self) -> Duration {
         Duration::from_millis(self.write_ms_max)
+    }
+
+    pub(crate) fn wait_max(&self) -> Duration {
+        Duration::from_millis(self.wait_ms_max)
+    }
+
+    /// A connection that only listens looks idle, so a watcher ends before that is over.
+    pub(crate) fn watch_max(&self) -> Duration {
+        Duration::from_millis(self.watch_ms_max.min(self.idle_ms_max / 10 * 9))
     }
 
     pub(crate) fn idle_max(&self) -> Duration {

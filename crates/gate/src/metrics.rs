@@ -87,6 +87,11 @@ impl EffectCounters {
             Outcome::Ambiguous => 2,
         }]
     }
+
+    /// What has been counted so far, by the word of the outcome.
+    pub fn by_outcome(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ["done", "refused", "ambiguous"].into_iter().zip(self.0.iter().map(Counter::get))
+    }
 }
 
 /// Everything the gate counts.
@@ -103,6 +108,8 @@ pub struct Metrics {
     pub connections_ended: Counter,
     /// Connections accepted over the limit, only to be told so.
     pub connections_turned_away: Counter,
+    /// Connections that ended before TLS was agreed on.
+    pub tls_handshake_failures: Counter,
     /// Answers that came too late for the producer, while the ledger finished.
     pub answers_late: Counter,
     /// Effects that were settled, or found ambiguous at the start.
@@ -118,6 +125,7 @@ impl Metrics {
             connections: Counter::default(),
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
+            tls_handshake_failures: Counter::default(),
             answers_late: Counter::default(),
             effects: EffectCounters::default(),
         }

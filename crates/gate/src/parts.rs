@@ -106,3 +106,44 @@ pub(crate) fn check_doors(doors: &[DoorMount]) -> Result<(), GateError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use admit_contracts::pixel_control::{PixelControl, Settings};
+
+    use super::*;
+
+    fn mounts(doors: &[(&str, &str)]) -> Vec<DoorMount> {
+        let mount = |(name, path): &(&str, &str)| DoorMount {
+            door: Door::new(name),
+            path: (*path).to_owned(),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            contract: Arc::new(PixelControl::new(Settings::default())),
+            outward: Outward::default(),
+        };
+        doors.iter().map(mount).collect()
+    }
+
+    #[test]
+    fn doors_with_names_and_paths_of_their_own_fit() {
+        assert_eq!(check_doors(&mounts(&[("a", "/a"), ("b", "/v1/b")])), Ok(()));
+    }
+
+    #[test]
+    fn a_path_that_could_never_match_is_refused() {
+        for path in ["", "a", "/a/", "/a b", "/a?b", "/{a}", "/ä"] {
+            let refused = check_doors(&mounts(&[("a", path)]));
+            assert!(matches!(refused, Err(GateError::Path { .. })), "{path}");
+        }
+    }
+
+    #[test]
+    fn nobody_takes_a_name_or_path_twice() {
+        let twice = check_doors(&mounts(&[("a", "/a"), ("a", "/b")]));
+        assert_eq!(twice, Err(GateError::DoorTwice(Door::new("a"))));
+        for doors in [[("a", "/a"), ("b", "/a")], [("a", "/a"), ("b", "/livez")]] {
+            let refused = check_doors(&mounts(&doors));
+            assert!(matches!(refused, Err(GateError::PathTaken { .. })), "{doors:?}");
+        }
+    }
+}

@@ -148,13 +148,12 @@ fn keep_late(
     attempt: u32,
     late: BoxFuture<'static, CallOutcome>,
 ) {
-    let (ledger, clock, stopping) =
-        (gate.ledger.clone(), gate.clock.clone(), gate.stopping.clone());
+    let (ledger, clock, drain) = (gate.ledger.clone(), gate.clock.clone(), gate.drain.clone());
     let contract = door.contract.clone();
     gate.tasks.spawn(async move {
         let outcome = tokio::select! {
             outcome = timeout(LATE_MAX, late) => outcome,
-            () = stopping.cancelled() => return,
+            () = drain.cancelled() => return,
         };
         let (Ok(outcome), Some(calling)) = (outcome, contract.calling()) else { return };
         let evidence = calling.evidence(&outcome);

@@ -7,19 +7,35 @@
 //! Invariant: `reply` is called only with what a durable commit returned. A fault of ours is never
 //! said as a verdict.
 
-use admit_contracts::Reply;
+use admit_contracts::{Reply, Split};
 use admit_core::{Digest, Entry, Fault, FaultKind, Recorded, Submission};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::gate::Gate;
+use crate::http::trace_field;
 use crate::parts::DoorMount;
 use crate::perform;
+
+/// Answers a request, which may carry many submissions: split (pure, the contract) → one batch →
+/// join (pure, the contract). A request that may not be looked at any further is counted only.
+pub async fn answer(gate: &Gate, door: &DoorMount, request: Submission) -> Reply {
+    match door.contract.split(request) {
+        Ok(Split { submissions, shape }) => {
+            let replies = admit(gate, door, submissions).await;
+            door.contract.join(&shape, replies)
+        }
+        Err(turned) => gate.refuse(door, turned.code, &turned.message, gate.ticket()),
+    }
+}
 
 /// Admits a batch: one reply for each submission, in order.
 pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) -> Vec<Reply> {
     let vet = |submission| door.contract.vet(&door.door, submission);
     let entries: Vec<Entry> = submissions.into_iter().map(vet).collect();
+    if entries.is_empty() {
+        return Vec::new();
+    }
     let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
     let mut recorded = gate.ledger.record(entries).await.into_iter();
     let verdicts: Vec<_> = seeds
@@ -110,6 +126,7 @@ fn unanswered() -> Fault {
 fn log(gate: &Gate, door: &DoorMount, fault: &Fault) {
     if gate.may_log_fault() {
         let cause = fault.source.as_deref().map(tracing::field::display);
-        tracing::error!(door = %door.door, code = fault.code().as_str(), cause, "{fault}");
+        let trace_id = trace_field();
+        tracing::error!(trace_id, door = %door.door, code = fault.code().as_str(), cause, "{fault}");
     }
 }

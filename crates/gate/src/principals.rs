@@ -304,6 +304,16 @@ impl Principals {
         self.known.first().filter(|_| self.open)
     }
 
+    /// The principal called `name`.
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Known> {
+        self.known.iter().find(|known| known.principal.as_str() == name)
+    }
+
+    /// Whether there is a principal called `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name(name).is_some()
+    }
+
     /// Whose key this is. Looks at every known key, whichever matches.
     pub(crate) fn by_key(&self, key: &[u8]) -> Option<&Known> {
         let presented = Digest::of(key);

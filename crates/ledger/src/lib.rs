@@ -4,8 +4,13 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod effects;
+pub mod gauges;
 pub mod port;
 pub mod sqlite;
 
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
-pub use port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+pub use gauges::Gauges;
+pub use port::{
+    Admissions, BoxFuture, Claims, Filter, Ledger, News, Reader, Retention, Status, Streams,
+    WholeLedger,
+};

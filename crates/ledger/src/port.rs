@@ -3,13 +3,25 @@
 //! Invariant: when a future returned by [`Admissions::record`] resolves with a verdict, the commit
 //! that holds it is durable. A fault never claims more than is known.
 
+mod claims;
+mod retention;
+mod streams;
+
 use std::future::Future;
 use std::pin::Pin;
 
-use admit_core::{EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
+use admit_core::{Age, EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
 use bytes::Bytes;
 
 use crate::effects::Effects;
+use crate::gauges::Gauges;
+
+pub use claims::{
+    Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, NotALease, Standing,
+    Wanted,
+};
+pub use retention::{Retention, SWEEP_EVERY, Swept, keep_swept};
+pub use streams::{News, Page, StreamEntry, Streams, read_or_wait};
 
 /// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -19,8 +31,8 @@ pub trait Admissions: Send + Sync {
     /// Records a batch. Each entry gets its own verdict, in order; one bad entry fails alone.
     ///
     /// The raw body, the key claim, the digest, the in-ledger side effects, the intended effect and
-    /// the receipt of an entry are in one commit. Batches that wait at the same time may share a commit; a lone one
-    /// does not wait for company.
+    /// the receipt of an entry are in one commit. Batches that wait at the same time may share a
+    /// commit; a lone one does not wait for company.
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>>;
 }
 
@@ -65,7 +77,17 @@ pub trait Ledger: Admissions + Reader + Effects {
     /// Resolves with the reason when the process must stop: what it believes about the disk can no
     /// longer be trusted, and only a start through recovery can tell what is there.
     fn must_stop(&self) -> BoxFuture<'_, Fault>;
+
+    /// What it counts about its commits, where it does.
+    fn gauges(&self) -> Option<&Gauges> {
+        None
+    }
 }
+
+/// A ledger with every port. Whoever needs less asks for less.
+pub trait WholeLedger: Ledger + Streams + News + Claims + Retention {}
+
+impl<L: Ledger + Streams + News + Claims + Retention> WholeLedger for L {}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,4 +117,18 @@ pub struct Status {
     pub oldest_at: Option<Millis>,
     /// Bytes on disk, of the ledger and its log.
     pub bytes: u64,
+    /// Bytes of that which are free inside the file, and are used before it grows again.
+    pub free_bytes: u64,
+    /// Keys that are known; `None` where they are not counted.
+    pub keys: Option<u64>,
+    /// When the oldest kept body was received.
+    pub oldest_body_at: Option<Millis>,
+    /// How long things are kept; `None` is for ever.
+    pub retain: Option<Age>,
+    /// Keys of events up to this wall time of their producer may be forgotten.
+    pub forgotten_to: Option<Millis>,
+    /// Bodies that retention has removed so far.
+    pub removed_bodies: u64,
+    /// Keys that retention has removed so far.
+    pub removed_keys: u64,
 }

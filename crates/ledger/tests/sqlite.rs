@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admit_core::Millis;
-use admit_ledger::Ledger;
-use admit_ledger::sqlite::{KeyIndexKind, Options, SqliteLedger};
-use admit_testkit::effects_suite;
-use admit_testkit::event::{entry, refused, revisable};
+use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
+use admit_ledger::port::Wanted;
+use admit_ledger::sqlite::{KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader};
+use admit_ledger::{Reader, Retention, Streams, WholeLedger};
+use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
+use admit_testkit::{claim_model, claim_suite, effects_suite, retention_suite, stream_suite};
 use tempfile::TempDir;
 
 /// A folder with a ledger in it.
@@ -27,8 +28,9 @@ impl Folder {
 }
 
 impl Home for Folder {
-    fn open(&self) -> Arc<dyn Ledger> {
-        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+    fn open_retaining(&self, retain: Option<Age>) -> Arc<dyn WholeLedger> {
+        let options = Options::new(&self.dir, Millis(1));
+        let options = Options { key_index: self.key_index, retain, ..options };
         Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
     }
 }
@@ -56,11 +58,138 @@ async fn the_ledger_keeps_the_contract_of_effects() {
     effects_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
+/// Streams and claims do not depend on how keys are kept.
+#[tokio::test]
+async fn streams_keep_their_contract() {
+    stream_suite::all(|| Box::new(Folder::new(KeyIndexKind::Plain))).await;
+    stream_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn claims_keep_their_contract() {
+    claim_suite::all(|| Box::new(Folder::new(KeyIndexKind::Plain))).await;
+    claim_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn claims_do_what_the_simplest_model_does() {
+    let seed = seed();
+    println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
+    claim_model::random(&Folder::new(TINY), seed, 600).await;
+}
+
+#[tokio::test]
+async fn retention_keeps_its_contract_with_the_plain_key_index() {
+    retention_suite::all(|| Box::new(Folder::new(KeyIndexKind::Plain))).await;
+}
+
+#[tokio::test]
+async fn retention_keeps_its_contract_with_the_merged_key_index() {
+    retention_suite::all(|| Box::new(Folder::new(KeyIndexKind::default()))).await;
+}
+
+#[tokio::test]
+async fn retention_keeps_its_contract_while_keys_are_merged() {
+    retention_suite::all(|| Box::new(Folder::new(TINY))).await;
+    // Large enough that keys are forgotten while their generation is half merged.
+    let half_merged = KeyIndexKind::Merged { generation_max: 50 };
+    retention_suite::all(|| Box::new(Folder::new(half_merged))).await;
+}
+
+#[tokio::test]
+async fn nothing_is_admitted_twice_while_keys_are_forgotten() {
+    let seed = seed();
+    println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
+    for key_index in [KeyIndexKind::Plain, TINY, KeyIndexKind::Merged { generation_max: 100 }] {
+        retention_suite::random(&Folder::new(key_index), seed, 400).await;
+    }
+}
+
+/// As with `record`: what could not be written did not happen, and the next one can be.
+#[tokio::test]
+async fn a_claim_that_could_not_be_written_holds_nothing() {
+    let folder = Folder::new(TINY);
+    let ledger = folder.open();
+    let door = Door::new("events/orders");
+    many(&*ledger, vec![Entry::Event(streamed(&door, "k", "a"))]).await;
+    let wanted = Wanted {
+        door: door.clone(),
+        consumer: "tests".to_owned(),
+        rows_max: 1,
+        bytes_max: 1_000,
+        lease: Age::from_secs(60),
+        now: Millis(0),
+    };
+    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    let trigger = "CREATE TRIGGER no BEFORE INSERT ON claim BEGIN SELECT RAISE(FAIL, 'no'); END";
+    beside.execute_batch(trigger).unwrap();
+    let (claimed, recorded) =
+        tokio::join!(ledger.claim(wanted.clone()), ledger.record(vec![entry("n", "a")]));
+    let fault = claimed.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::LedgerUnavailable);
+    assert_eq!(fault.message, "the ledger is unavailable, nothing was changed");
+    // They may have shared a commit or not; either way the answer is what the ledger holds.
+    let found = ledger.find(admit_testkit::event::key("n")).await.unwrap();
+    assert_eq!(recorded[0].is_ok(), found.is_some());
+    beside.execute_batch("DROP TRIGGER no").unwrap();
+    let claimed = ledger.claim(wanted).await.unwrap();
+    assert_eq!((claimed.len(), claimed[0].attempt), (1, 1));
+}
+
+#[tokio::test]
+async fn a_refusal_whose_body_is_gone_makes_room_for_another() {
+    let folder = Folder::new(TINY);
+    let quota = RefusalQuota { rows_max: 10, bytes_max: 10 };
+    let retain = Some(Age::from_secs(1));
+    let options = Options { refusal_quota: quota, retain, ..Options::new(&folder.dir, Millis(1)) };
+    let ledger = SqliteLedger::open(options).unwrap();
+    let keeps = async |body| many(&ledger, vec![refused(body)]).await[0].seq().is_some();
+    assert!(keeps("12345678").await);
+    assert!(!keeps("abcdefgh").await, "the quota is used up");
+    ledger.sweep(Millis(1_000_000)).await.unwrap();
+    assert!(keeps("ABCDEFGH").await);
+    assert!(!keeps("abcdefgh").await);
+}
+
+/// A ledger as the first version wrote it, with one event in a stream and its key not merged yet.
+#[tokio::test]
+async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
+    let folder = Folder::new(KeyIndexKind::default());
+    std::fs::create_dir_all(&folder.dir).unwrap();
+    let old = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    old.execute_batch(include_str!("../src/sqlite/migrations/0001_ledger.sql")).unwrap();
+    old.execute_batch(
+        "PRAGMA application_id = 0x41444d54; PRAGMA user_version = 1; PRAGMA journal_mode = wal;
+         INSERT INTO meta VALUES ('tag', 7), ('last_seq', 1), ('admissions', 1), ('sightings', 0);
+         INSERT INTO key_log VALUES (1, zeroblob(32));
+         INSERT INTO body VALUES (1, x'61');
+         INSERT INTO admission VALUES
+           (1, 1, 'events/orders', 'p', 'fresh', zeroblob(32), zeroblob(32), 5, 1, NULL, NULL,
+            NULL, '{}');",
+    )
+    .unwrap();
+    drop(old);
+    let beside = SqliteReader::open(&folder.dir).unwrap();
+    assert_eq!(beside.status().await.unwrap().keys, None, "not counted yet");
+    let door = Door::new("events/orders");
+    let before = beside.read(door.clone(), Seq(0), 10, 10).await.unwrap();
+    let ledger = folder.open();
+    let page = ledger.read(door, Seq(0), 10, 10).await.unwrap();
+    assert_eq!((page.entries.len(), &page), (1, &before), "before and after");
+    let status = ledger.status().await.unwrap();
+    assert_eq!((status.keys, status.oldest_body_at), (Some(1), Some(Millis(5))));
+}
+
+/// Where what is random in these tests comes from; each prints it, so that it can be run again.
+fn seed() -> u64 {
+    let given = std::env::var("ADMIT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or(20_261_115)
+}
+
 /// Random batches with repeats, conflicts, revisions, refusals and restarts, fed to both.
 #[tokio::test]
 async fn merged_and_plain_key_indexes_give_the_same_verdicts() {
-    let seed =
-        std::env::var("ADMIT_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_115);
+    let seed = seed();
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
     let mut rng = Rng::seeded(seed);
     let (plain, merged) = (Folder::new(KeyIndexKind::Plain), Folder::new(TINY));

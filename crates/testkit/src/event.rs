@@ -21,6 +21,7 @@ pub fn event(name: &str, content: &str) -> Event {
         digest: Digest::of(content.as_bytes()),
         principal: Principal::new("local"),
         received_at: Millis(1_000),
+        happened_at: None,
         body: Bytes::copy_from_slice(content.as_bytes()),
         attempt: Some(1),
         facts: Object::from_iter([("name", name.to_owned().into())]),
@@ -28,6 +29,17 @@ pub fn event(name: &str, content: &str) -> Event {
         projections: Vec::new(),
         effect: None,
     }
+}
+
+/// The same at the stream `door`.
+pub fn streamed(door: &Door, name: &str, content: &str) -> Event {
+    let key = Key::derive(door.as_str(), &[name.as_bytes()]);
+    Event { door: door.clone(), key, ..event(name, content) }
+}
+
+/// The same event, which happened then by its producer's clock and came when it happened.
+pub fn happened(name: &str, content: &str, at: Millis) -> Event {
+    Event { received_at: at, happened_at: Some(at), ..event(name, content) }
 }
 
 /// The key of events called `name`.

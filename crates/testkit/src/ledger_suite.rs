@@ -5,16 +5,21 @@
 
 use std::sync::Arc;
 
-use admit_core::{Code, EntityId, Entry, Fault, FaultKind, First, Recorded, Seq, Verdict};
-use admit_ledger::{Filter, Ledger};
+use admit_core::{Age, Code, EntityId, Entry, Fault, FaultKind, First, Recorded, Seq, Verdict};
+use admit_ledger::{Filter, Ledger, WholeLedger};
 use futures_util::future::join_all;
 
 use crate::event::{DOOR, Fails, TALLY, counted, entry, event, key, poisoned, refused, revisable};
 
 /// A place where a ledger lives. Opening it again finds what was there.
 pub trait Home {
-    /// Opens the ledger. The one opened before has been dropped.
-    fn open(&self) -> Arc<dyn Ledger>;
+    /// Opens the ledger, which keeps things for so long. The one opened before has been dropped.
+    fn open_retaining(&self, retain: Option<Age>) -> Arc<dyn WholeLedger>;
+
+    /// Opens the ledger, which keeps everything.
+    fn open(&self) -> Arc<dyn WholeLedger> {
+        self.open_retaining(None)
+    }
 }
 
 /// Runs the whole contract; `home` makes a new, empty home for each promise.
@@ -52,7 +57,7 @@ fn first_of(verdict: &Verdict) -> &First {
     }
 }
 
-fn seq_of(verdict: &Verdict) -> Seq {
+pub(crate) fn seq_of(verdict: &Verdict) -> Seq {
     verdict.seq().expect("it was kept")
 }
 

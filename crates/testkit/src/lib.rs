@@ -3,8 +3,12 @@
 //! A suite is a plain function over the port. Every adapter runs it, and so does every fake, so a
 //! test against a fake proves something about the real thing.
 
+pub mod claim_model;
+pub mod claim_suite;
 pub mod clock;
 pub mod effects_suite;
 pub mod event;
 pub mod ledger_suite;
+pub mod retention_suite;
 pub mod rng;
+pub mod stream_suite;

@@ -8,7 +8,7 @@ use super::{assert_none, assert_one};
 const REFERENCE: &str = "crates/admit/admit.toml";
 
 /// Variables that are read but are no config key.
-const OTHER_VARIABLES: &[&str] = &["ADMIT_CONFIG", "ADMIT_KEY"];
+const OTHER_VARIABLES: &[&str] = &["ADMIT_CONFIG", "ADMIT_COMMIT", "ADMIT_KEY"];
 
 /// Variables that steer test runs; the binary never sees them.
 const TEST_VARIABLES: &str = "ADMIT_TEST_";
@@ -92,6 +92,23 @@ fn broken_links(pages: &[File], exists: impl Fn(&Path) -> bool) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Pages of `docs` that no other page leads to.
+fn lost_pages(pages: &[File]) -> Vec<String> {
+    let leads_to = |target: &File| {
+        pages.iter().filter(|page| page.path != target.path).any(|page| {
+            links(&page.text).into_iter().any(|link| {
+                let (path, _) = link.split_once('#').unwrap_or((link, ""));
+                tidy_path(&page.folder().join(path)) == Path::new(&target.path)
+            })
+        })
+    };
+    pages
+        .iter()
+        .filter(|page| page.path.starts_with("docs/") && !leads_to(page))
+        .map(|page| format!("{}: no page leads here", page.path))
+        .collect()
 }
 
 /// The environment variables that the keys of the reference config answer to.
@@ -196,6 +213,20 @@ fn an_invariant_that_nothing_holds_is_found() {
 fn every_link_in_the_docs_leads_somewhere() {
     let pages: Vec<File> = repo::files_with("md").cloned().collect();
     assert_none(&broken_links(&pages, |path| repo::root().join(path).exists()));
+}
+
+#[test]
+fn every_page_of_the_docs_can_be_found() {
+    let pages: Vec<File> = repo::files_with("md").cloned().collect();
+    assert_none(&lost_pages(&pages));
+}
+
+#[test]
+fn a_page_that_nobody_links_is_found() {
+    let index = File::example("README.md", "[b](docs/b.md#x)");
+    let page = |path: &str| File::example(path, "# Page\n");
+    assert_none(&lost_pages(&[index.clone(), page("docs/b.md")]));
+    assert_one(&lost_pages(&[index, page("docs/b.md"), page("docs/c.md")]), "docs/c.md");
 }
 
 #[test]

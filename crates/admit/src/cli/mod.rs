@@ -3,25 +3,32 @@
 mod config;
 mod gate;
 mod intents;
+mod keys;
+mod ledger;
 mod quarantine;
 mod receipts;
+mod verify;
 
 pub(crate) use gate::KEY;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::{Shell, generate};
 
 use crate::bench;
 use crate::config::{CONFIG_FILE, Config, Flags, load, parse_listen};
-use crate::output::Failure;
+use crate::output::{Failure, print_bytes};
 use crate::serve;
+
+/// What `--version` says: the version, and the commit it was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("ADMIT_BUILD_COMMIT"), ")");
 
 /// The front door for events: every event is let in exactly once, nothing is said to be in before
 /// the disk says so, and every decision leaves a receipt.
 #[derive(Debug, Parser)]
-#[command(name = "admit", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "admit", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   admit serve                        a gate on 127.0.0.1:8080, data in ./admit-data
@@ -85,9 +92,35 @@ Examples:
 
 Compare ratios within one run only: disks and neighbours change from run to run.")]
     Bench(bench::Bench),
+    /// Check that the ledger agrees with itself and with the bodies it keeps
+    #[command(after_help = "\
+Examples:
+  admit verify
+  admit verify --data /var/lib/admit --json
+
+It only reads, also while the gate runs. Every disagreement is named; any makes the exit code 1.")]
+    Verify {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Look at the ledger as a whole
+    #[command(subcommand)]
+    Ledger(ledger::Command),
+    /// Draw or hash keys of principals
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Print or check configs
     #[command(subcommand)]
     Config(config::Command),
+    /// Print completions for a shell
+    #[command(after_help = "\
+Examples:
+  admit completions bash > /usr/share/bash-completion/completions/admit
+  source <(admit completions zsh)")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 /// Which gate's folder and config a command is about.
@@ -125,6 +158,16 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Intents(command) => intents::run(command, json),
         Command::Replay(command) => intents::replay(command, json),
         Command::Bench(command) => bench::run(&command, json),
+        Command::Verify { place } => verify::run(place, json),
+        Command::Ledger(command) => ledger::run(command, json),
+        Command::Keys(command) => keys::run(command, json),
         Command::Config(command) => config::run(command, json),
+        Command::Completions { shell } => completions(shell),
     }
+}
+
+fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    generate(shell, &mut Cli::command(), "admit", &mut script);
+    print_bytes(&script)
 }

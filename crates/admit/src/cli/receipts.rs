@@ -216,7 +216,12 @@ pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
 pub(super) fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
     let (config, _) = place.load(None)?;
     check_ledger(&config).map_err(Failure::usage)?;
-    let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(&config, &error))?;
+    open_at(&config)
+}
+
+/// The same, where the config says.
+pub(super) fn open_at(config: &Config) -> Result<(SqliteReader, Runtime), Failure> {
+    let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(config, &error))?;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .build()
@@ -224,7 +229,8 @@ pub(super) fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
     Ok((ledger, runtime))
 }
 
-fn cannot_open(config: &Config, error: &OpenError) -> Failure {
+/// Why the ledger of this config is not open.
+pub(super) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
     if let OpenError::Folder { source, .. } = error
         && source.kind() == io::ErrorKind::NotFound
     {
@@ -248,6 +254,7 @@ pub(super) fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Fail
     )))
 }
 
+/// Why a question to the ledger has no answer.
 pub(super) fn unreadable(fault: &Fault) -> Failure {
     let cause = fault.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::runtime(format!("{fault}{cause}"))

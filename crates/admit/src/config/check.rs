@@ -6,10 +6,13 @@ use std::path::Path;
 use admit_gate::Principals;
 use tracing_subscriber::EnvFilter;
 
-use super::{Config, ConfigError, PrincipalConfig};
+use super::{Config, ConfigError, EventsConfig, PrincipalConfig, load_tls};
 
-/// The doors this build has, by their config names.
-const DOORS: &[&str] = &["pixel-control", "intents"];
+/// The doors this gate has, by their names in the ledger.
+fn doors(config: &Config) -> Vec<String> {
+    let streams = config.doors.events.iter().map(EventsConfig::door);
+    ["pixel-control", "intents"].map(str::to_owned).into_iter().chain(streams).collect()
+}
 
 /// Checks that `config` makes a safe gate, and reads its keys. Relative key files start at `base`.
 ///
@@ -21,8 +24,11 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     door("pixel-control", &pixel.path, &pixel.api_key_header)?;
     door("intents", &intents.path, &intents.api_key_header)?;
     intents.check(base)?;
+    streams(config, base)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
-    let principals = principals(&config.principals, base)?;
+    load_tls(&config.tls, base)?;
+    let principals = principals(config, base)?;
+    vouched(config, &principals)?;
     reach(config, &principals)?;
     Ok(principals)
 }
@@ -67,15 +73,42 @@ fn door(name: &str, path: &str, header: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn principals(configs: &[PrincipalConfig], base: &Path) -> Result<Principals, ConfigError> {
-    let configs: Vec<_> = configs.iter().map(PrincipalConfig::for_gate).collect();
+/// Checks every stream, also those that are not enabled.
+fn streams(config: &Config, base: &Path) -> Result<(), ConfigError> {
+    let streams = &config.doors.events;
+    for (place, stream) in streams.iter().enumerate() {
+        stream.contract(base, config.limits.json_depth_max)?;
+        door("events", &stream.path(), &stream.api_key_header)?;
+        if streams[..place].iter().any(|earlier| earlier.name == stream.name) {
+            return rule(format!("doors.events {:?} is configured twice", stream.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whom a signature stands for must be somebody.
+fn vouched(config: &Config, principals: &Principals) -> Result<(), ConfigError> {
+    let named = |stream: &&EventsConfig| !stream.webhook_principal.is_empty();
+    match config.doors.events.iter().filter(named).find(|s| !principals.has(&s.webhook_principal)) {
+        None => Ok(()),
+        Some(stream) => rule(format!(
+            "doors.events {:?}: webhook_principal {:?} is not one of the principals",
+            stream.name, stream.webhook_principal
+        )),
+    }
+}
+
+fn principals(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
+    let configs: Vec<_> = config.principals.iter().map(PrincipalConfig::for_gate).collect();
     let principals = Principals::load(&configs, base).map_err(|error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         ConfigError::Rule(format!("{error}{cause}"))
     })?;
-    if let Some((name, door)) = principals.doors_named().find(|(_, door)| !DOORS.contains(door)) {
-        let known = DOORS.join(", ");
-        rule(format!("principal {name}: there is no door {door:?}; this build has: {known}"))?;
+    let doors = doors(config);
+    let is_unknown = |door: &str| !doors.iter().any(|known| known == door);
+    if let Some((name, door)) = principals.doors_named().find(|(_, door)| is_unknown(door)) {
+        let known = doors.join(", ");
+        rule(format!("principal {name}: there is no door {door:?}; this gate has: {known}"))?;
     }
     Ok(principals)
 }

@@ -5,9 +5,11 @@
 
 mod check;
 mod env;
+mod events;
 mod intents;
 mod load;
 mod principal;
+mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -18,9 +20,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use check::{check, ledger as check_ledger};
 pub(crate) use env::CONFIG_FILE;
+pub(crate) use events::EventsConfig;
 pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
+pub(crate) use tls::{TlsConfig, load as load_tls};
 
 /// The commented reference config, which is also what the gate does without one.
 pub(crate) const REFERENCE: &str = include_str!("../../admit.toml");
@@ -36,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// Durable truth.
     pub(crate) ledger: LedgerConfig,
+    /// TLS on the listener.
+    pub(crate) tls: TlsConfig,
     /// How much, how deep, how long, how many at once.
     pub(crate) limits: Limits,
     /// What the gate says about itself on standard error.
@@ -75,7 +81,7 @@ pub(crate) enum LogFormat {
 }
 
 /// `[doors]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DoorsConfig {
     /// `[doors.pixel-control]`
@@ -83,6 +89,18 @@ pub(crate) struct DoorsConfig {
     pub(crate) pixel_control: PixelControlConfig,
     /// `[doors.intents]`
     pub(crate) intents: IntentsConfig,
+    /// `[[doors.events]]`, once per stream. None listed: the stream `default`.
+    pub(crate) events: Vec<EventsConfig>,
+}
+
+impl Default for DoorsConfig {
+    fn default() -> Self {
+        Self {
+            pixel_control: PixelControlConfig::default(),
+            intents: IntentsConfig::default(),
+            events: vec![EventsConfig::default()],
+        }
+    }
 }
 
 /// `[doors.pixel-control]`
@@ -105,6 +123,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             data: PathBuf::from("./admit-data"),
             ledger: LedgerConfig::default(),
+            tls: TlsConfig::default(),
             limits: Limits::default(),
             log: LogConfig::default(),
             doors: DoorsConfig::default(),

@@ -36,10 +36,18 @@ impl PrincipalConfig {
 
 /// The keys of one principal, as configured. Neither its debug form nor its serialised form shows
 /// a literal key, and a mistake in the config is reported without repeating what stands there.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Keys(Vec<String>);
 
 impl Keys {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     fn hidden(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|key| match key {
             key if key.starts_with("file:") => key.clone(),
@@ -67,7 +75,7 @@ impl<'de> Deserialize<'de> for Keys {
     }
 }
 
-const A_LIST: &str = "keys is a list of strings, such as keys = [\"file:arena-1.key\"]";
+const A_LIST: &str = "this is a list of texts, such as [\"file:arena-1.key\"]";
 
 /// Serde's own visitors repeat the value that does not fit; for keys that must not happen.
 struct KeysVisitor;

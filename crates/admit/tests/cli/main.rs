@@ -2,6 +2,7 @@
 
 mod config;
 mod help;
+mod operations;
 mod receipts;
 mod serve;
 mod world;

@@ -5,6 +5,7 @@
 //! gateway is the effect of the admission. Whoever pastes again gets the first envelope, for ever.
 
 mod act;
+mod describe;
 mod due;
 mod ids;
 mod normalise;
@@ -19,8 +20,9 @@ use admit_core::json::Object;
 use admit_core::{Code, Door, Entry, Evidence, Recorded, Submission};
 use jiff::tz::TimeZone;
 
-use crate::{Admission, Call, CallOutcome, Calling, Conclusion, Contract, Reply};
+use crate::{Admission, Call, CallOutcome, Calling, Conclusion, Contract, Description, Reply};
 
+pub use describe::envelope;
 pub use paths::Paths;
 
 /// The name of the door this contract is made for.
@@ -97,6 +99,10 @@ impl Contract for Intents {
 
     fn calling(&self) -> Option<&dyn Calling> {
         Some(self)
+    }
+
+    fn describe(&self) -> Description {
+        describe::description()
     }
 }
 

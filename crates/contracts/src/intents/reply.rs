@@ -133,7 +133,12 @@ fn word(code: Code) -> &'static str {
         Code::SchemaVersionUnsupported => "unsupported_schema_version",
         // Whether it is stored or not, a retry finds out; the word is the same.
         Code::LedgerUnavailable | Code::OutcomeUnknown => "storage_unavailable",
-        Code::UnsupportedMediaType
+        Code::OutsideHorizon
+        | Code::IdempotencyKeyMissing
+        | Code::IdempotencyKeyReused
+        | Code::IdempotencyKeyInUse
+        | Code::LeaseLost
+        | Code::UnsupportedMediaType
         | Code::BodyTooLarge
         | Code::Unauthorized
         | Code::Forbidden

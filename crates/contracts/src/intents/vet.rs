@@ -43,6 +43,7 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
             digest,
             principal,
             received_at,
+            happened_at: None,
             body,
             attempt: None,
             facts,

@@ -5,6 +5,7 @@
 //! error that says whether to try again. An event is named by who sent it and its idempotency key;
 //! what it did to the server it came from is kept as one document per server.
 
+mod describe;
 mod php;
 pub mod read;
 pub mod receipt;
@@ -18,10 +19,10 @@ mod vet;
 mod violations;
 mod words;
 
-use admit_core::{Code, Door, Entry, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Horizon, Recorded, Submission};
 use serde::{Deserialize, Serialize};
 
-use crate::{Contract, Reply};
+use crate::{Contract, Description, Reply};
 
 /// How much of the published schema an event must keep to be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,19 +57,26 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct PixelControl {
     settings: Settings,
+    horizon: Horizon,
 }
 
 impl PixelControl {
     /// The contract with these settings. The first one compiles the schemas.
     pub fn new(settings: Settings) -> Self {
         rules::Rules::get();
-        Self { settings }
+        Self { settings, horizon: Horizon::default() }
+    }
+
+    /// Before a ledger that forgets: what is outside `horizon` is rejected.
+    #[must_use]
+    pub fn within(self, horizon: Horizon) -> Self {
+        Self { horizon, ..self }
     }
 }
 
 impl Contract for PixelControl {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
-        vet::vet(&self.settings, door, submission)
+        vet::vet(&self.settings, &self.horizon, door, submission)
     }
 
     fn reply(&self, recorded: &Recorded) -> Reply {
@@ -77,5 +85,9 @@ impl Contract for PixelControl {
 
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply {
         reply::refuse(code, message, retry_after_seconds)
+    }
+
+    fn describe(&self) -> Description {
+        describe::description()
     }
 }

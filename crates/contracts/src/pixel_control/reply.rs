@@ -39,10 +39,14 @@ const DEFECT_RETRY_SECONDS: u32 = 5;
 pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
     let own = code.as_str();
     match code {
-        Code::InvalidJson | Code::InvalidEnvelope | Code::SchemaVersionUnsupported => {
-            rejected(code, message)
-        }
-        Code::UnsupportedMediaType
+        Code::InvalidJson
+        | Code::InvalidEnvelope
+        | Code::SchemaVersionUnsupported
+        | Code::OutsideHorizon => rejected(code, message),
+        Code::IdempotencyKeyMissing
+        | Code::IdempotencyKeyReused
+        | Code::LeaseLost
+        | Code::UnsupportedMediaType
         | Code::BodyTooLarge
         | Code::Unauthorized
         | Code::Forbidden
@@ -50,9 +54,11 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         | Code::MethodNotAllowed
         | Code::InvalidRequest
         | Code::NotReplayable => error(code.http_status(), own, message, None),
-        Code::RequestTimeout | Code::InWork | Code::RateLimited | Code::InternalError => {
-            error(code.http_status(), own, message, Some(retry_after_seconds))
-        }
+        Code::IdempotencyKeyInUse
+        | Code::RequestTimeout
+        | Code::InWork
+        | Code::RateLimited
+        | Code::InternalError => error(code.http_status(), own, message, Some(retry_after_seconds)),
         Code::Overloaded | Code::Draining | Code::LedgerUnavailable | Code::OutcomeUnknown => {
             error(503, INGESTION_UNAVAILABLE, message, Some(retry_after_seconds))
         }
@@ -129,6 +135,11 @@ mod tests {
         invalid_json 200 {"ack":{"status":"rejected","code":"invalid_json","message":"why","retryable":false,"retry_after_seconds":0}} []
         invalid_envelope 200 {"ack":{"status":"rejected","code":"invalid_envelope","message":"why","retryable":false,"retry_after_seconds":0}} []
         schema_version_unsupported 200 {"ack":{"status":"rejected","code":"schema_version_unsupported","message":"why","retryable":false,"retry_after_seconds":0}} []
+        outside_horizon 200 {"ack":{"status":"rejected","code":"outside_horizon","message":"why","retryable":false,"retry_after_seconds":0}} []
+        idempotency_key_missing 400 {"error":{"code":"idempotency_key_missing","message":"why","retryable":false,"retry_after_seconds":0}} []
+        idempotency_key_reused 422 {"error":{"code":"idempotency_key_reused","message":"why","retryable":false,"retry_after_seconds":0}} []
+        idempotency_key_in_use 409 {"error":{"code":"idempotency_key_in_use","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        lease_lost 409 {"error":{"code":"lease_lost","message":"why","retryable":false,"retry_after_seconds":0}} []
         unsupported_media_type 415 {"error":{"code":"unsupported_media_type","message":"why","retryable":false,"retry_after_seconds":0}} []
         body_too_large 413 {"error":{"code":"body_too_large","message":"why","retryable":false,"retry_after_seconds":0}} []
         unauthorized 401 {"error":{"code":"unauthorized","message":"why","retryable":false,"retry_after_seconds":0}} []

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use admit_core::json::{self, Form, Limits, Object, Value};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Key, OnOtherContent, Principal, Refused, Submission,
+    Code, Digest, Door, Entry, Event, Horizon, Key, Millis, OnOtherContent, Principal, Refused,
+    Submission,
 };
 
 use super::rules::Rules;
@@ -34,23 +35,30 @@ struct Rejection {
 struct Vetted {
     key: Key,
     digest: Digest,
+    happened_at: Option<Millis>,
     attempt: Option<u32>,
     facts: Object<'static>,
     change: Change,
 }
 
 /// See [`Contract::vet`](crate::Contract::vet).
-pub(super) fn vet(settings: &Settings, door: &Door, submission: Submission) -> Entry {
-    let vetted = read(settings, door, &submission);
+pub(super) fn vet(
+    settings: &Settings,
+    horizon: &Horizon,
+    door: &Door,
+    submission: Submission,
+) -> Entry {
+    let vetted = read(settings, horizon, door, &submission);
     let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
     match vetted {
-        Ok(Vetted { key, digest, attempt, facts, change }) => Entry::Event(Event {
+        Ok(Vetted { key, digest, happened_at, attempt, facts, change }) => Entry::Event(Event {
             door,
             key,
             digest,
             principal,
             received_at,
+            happened_at,
             body,
             attempt,
             facts,
@@ -71,7 +79,12 @@ pub(super) fn vet(settings: &Settings, door: &Door, submission: Submission) -> E
     }
 }
 
-fn read(settings: &Settings, door: &Door, submission: &Submission) -> Result<Vetted, Rejection> {
+fn read(
+    settings: &Settings,
+    horizon: &Horizon,
+    door: &Door,
+    submission: &Submission,
+) -> Result<Vetted, Rejection> {
     // The gate has bounded the body before it got here.
     let limits = Limits { depth_max: settings.json_depth_max, bytes_max: usize::MAX };
     let value = json::parse(&submission.body, &limits).map_err(|error| Rejection {
@@ -115,15 +128,29 @@ fn read(settings: &Settings, door: &Door, submission: &Submission) -> Result<Vet
         return Err(rejection);
     }
 
+    let happened_at = happened_at(envelope.source_time);
+    if horizon.is_outside(happened_at, submission.received_at) {
+        let message =
+            format!("source_time {} is longer ago than this gate remembers", envelope.source_time);
+        return Err(reject(Code::OutsideHorizon, message));
+    }
+
     let dedupe_key = dedupe_key(scope, envelope.idempotency_key);
     let login = told::login(Some(envelope.metadata), Some(envelope.payload));
     Ok(Vetted {
         key: Key::derive(door.as_str(), &[dedupe_key.as_bytes()]),
         digest: Digest::of(&canonical),
+        happened_at,
         attempt: request.attempt(),
         facts: facts(&envelope, &dedupe_key, login, warnings),
         change: Change::of(scope, login, &envelope, submission.received_at),
     })
+}
+
+/// The plugin's wall time. Zero is what a server without a clock says: no time at all.
+fn happened_at(source_time: u64) -> Option<Millis> {
+    let seconds = i64::try_from(source_time).ok().filter(|seconds| *seconds > 0)?;
+    Some(Millis(seconds.saturating_mul(1_000)))
 }
 
 /// `sha256(dedupe_scope + ":" + idempotency_key)`

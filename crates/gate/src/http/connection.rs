@@ -9,18 +9,21 @@ use std::sync::Arc;
 
 use admit_core::Code;
 use futures_util::FutureExt as _;
-use http::{HeaderValue, Request, Version, header};
+use http::{HeaderValue, Method, Request, Version, header};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::answer::{self, Answer};
 use super::listen::{Server, Slot};
+use super::trace::{TraceId, X_TRACE_ID};
 use super::watch::{Traffic, Watched};
-use super::{door, routes};
+use super::wire::{self, Wire};
+use super::{door, routes, trace_field};
 use crate::parts::DoorMount;
 
 /// Runs the HTTP library's own tasks in the supervised set.
@@ -47,10 +50,29 @@ pub(super) struct Visit {
 
 /// Carries a connection from its first byte to its last.
 pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    let agreed = tokio::select! {
+        agreed = wire::agree(stream, server.gate.tls.as_ref(), &server.limits) => Some(agreed),
+        // Whoever has not even said hello when the gate closes is not waited for.
+        () = server.closing.cancelled() => None,
+        () = server.cutting.cancelled() => None,
+    };
+    match agreed {
+        Some(Ok(stream)) => speak(&server, stream, peer, slot.is_turned_away).await,
+        Some(Err(error)) => {
+            server.gate.metrics().tls_handshake_failures.add_one();
+            tracing::debug!(%peer, %error, "connection ended before it began");
+        }
+        None => {}
+    }
+    server.gate.metrics().connections_ended.add_one();
+    drop(slot);
+}
+
+/// Speaks HTTP on a connection until it ends.
+async fn speak(server: &Arc<Server>, stream: Wire, peer: SocketAddr, is_turned_away: bool) {
     let traffic = Arc::new(Traffic::default());
     let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
-    let is_turned_away = slot.is_turned_away;
-    let visit = Arc::new(Visit { server: Arc::clone(&server), peer, traffic, is_turned_away });
+    let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, is_turned_away });
     let service = service_fn(move |request| respond(Arc::clone(&visit), request));
     let mut served = pin!(server.http.serve_connection_with_upgrades(TokioIo::new(io), service));
     // Tokens of its own, so that connections do not all queue at one lock.
@@ -70,28 +92,60 @@ pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended early");
     }
-    server.gate.metrics().connections_ended.add_one();
-    drop(slot);
 }
 
 /// Answers one request, whatever happens while doing so.
 async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     let _running = visit.traffic.begin();
+    let (trace, is_asked_for) = TraceId::of(request.headers());
+    let mut answer = trace.scope(answered(&visit, request)).await;
+    if is_asked_for || answer.status().is_server_error() {
+        // A contract that names a trace in its own answer means that one.
+        answer.headers_mut().entry(X_TRACE_ID).or_insert_with(|| trace.header());
+    }
+    Ok(answer)
+}
+
+async fn answered(visit: &Visit, request: Request<Incoming>) -> Answer {
+    let begun = Instant::now();
     let gate = &visit.server.gate;
+    let method = request.method().clone();
     let is_http1 = request.version() < Version::HTTP_2;
-    let door = gate.door_at(request.uri().path());
+    // What can be read back is read where it is sent.
+    let is_read = matches!(method, Method::GET | Method::HEAD);
+    let path = request.uri().path();
+    let door = gate.door_at(path).filter(|_| !is_read || !routes::is_stream_route(path));
+    // A door's path is known without a copy; elsewhere nobody is in such a hurry.
+    let elsewhere = door.is_none().then(|| request.uri().path().to_owned());
     let handled = AssertUnwindSafe(async {
         match door {
-            Some(door) => door::knock(&visit, door, request).await,
-            None => routes::answer(&visit, request).await,
+            Some(door) => door::knock(visit, door, request).await,
+            None => routes::answer(visit, request).await,
         }
     });
     let handled = handled.catch_unwind().await;
-    let mut answer = handled.unwrap_or_else(|_| panicked(&visit, door.map(AsRef::as_ref)));
+    let mut answer = handled.unwrap_or_else(|_| panicked(visit, door.map(AsRef::as_ref)));
     if is_http1 && (visit.is_turned_away || gate.is_draining()) {
         close_after(&mut answer);
     }
-    Ok(answer)
+    let path = elsewhere.as_deref().or(door.map(|door| door.path.as_str())).unwrap_or_default();
+    note(visit, &method, path, &answer, begun);
+    answer
+}
+
+/// The access log: every request for whoever debugs, failures of ours for everybody, though not
+/// more than one a moment, so that an outage is not also a flood.
+fn note(visit: &Visit, method: &Method, path: &str, answer: &Answer, begun: Instant) {
+    let (peer, status) = (visit.peer, answer.status().as_u16());
+    let micros = || u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                trace_id = trace_field(), %peer, %method, path, status, micros = micros(), "answered"
+            )
+        };
+    }
+    if status >= 500 && visit.server.gate.may_log_fault() { line!(info) } else { line!(debug) }
 }
 
 /// Tells the peer that this is the last answer on its connection.
@@ -104,7 +158,11 @@ fn panicked(visit: &Visit, door: Option<&DoorMount>) -> Answer {
     const MESSAGE: &str = "a defect of this gate; the event may be kept, a retry finds out";
     let gate = &visit.server.gate;
     gate.metrics().panics.add_one();
-    tracing::error!(door = door.map(|door| door.door.as_str()), "a request panicked");
+    tracing::error!(
+        trace_id = trace_field(),
+        door = door.map(|door| door.door.as_str()),
+        "a request panicked"
+    );
     let seed = gate.ticket();
     let in_its_words = door.and_then(|door| {
         catch_unwind(AssertUnwindSafe(|| gate.refuse(door, Code::InternalError, MESSAGE, seed)))

@@ -15,6 +15,7 @@ use super::answer::{self, Answer};
 use super::body::{self, BodyError};
 use super::connection::{Visit, close_after};
 use super::finish::Finishing;
+use super::trace;
 use crate::auth::{self, Denied};
 use crate::parts::DoorMount;
 use crate::pipeline;
@@ -64,7 +65,8 @@ pub(super) async fn knock(
     let reply = gate.refuse(door, refusal.code, refusal.message, gate.ticket());
     let mut answer = answer::from_reply(reply);
     if refusal.code == Code::MethodNotAllowed {
-        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        let allowed = if door.door.is_stream() { "GET, HEAD, POST" } else { "POST" };
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     }
     if refusal.code == Code::Unauthorized {
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -106,15 +108,16 @@ async fn submit(
     };
     let work = {
         let (gate, door) = (Arc::clone(gate), Arc::clone(door));
-        Finishing::new(visit.server.tasks.clone(), async move {
-            let reply = pipeline::admit(&gate, &door, vec![submission]).await.pop();
+        let work = async move {
+            let reply = pipeline::answer(&gate, &door, submission).await;
             drop(inside);
             reply
-        })
+        };
+        // It may be finished by another task than the one it was begun in.
+        Finishing::new(visit.server.tasks.clone(), trace::kept(work))
     };
     match timeout_at(begun + gate.limits.answer_max() + door.outward.patience(), work).await {
-        Ok(Some(reply)) => Ok(reply),
-        Ok(None) => Err(refusal(Code::InternalError, "the event got no reply")),
+        Ok(reply) => Ok(reply),
         Err(_) => {
             gate.metrics().answers_late.add_one();
             let seed = pipeline::body_seed(&body);
@@ -136,13 +139,13 @@ fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Kno
     if visit.is_turned_away {
         return Err(refusal(Code::Overloaded, "the gate has as many connections as it takes"));
     }
-    let known = auth::identify(&gate.principals, visit.peer, head, &door.api_key_header)?;
+    let known = identify(visit, door, head)?;
     auth::permit(known, Role::Produce, &door.door)?;
     if !gate.rates.allow(known.place, gate.clock.now()) {
         return Err(refusal(Code::RateLimited, "this key is used more often than it may"));
     }
-    if !is_json(&head.headers) {
-        let message = "the content type must be application/json";
+    if !is_taken(door, &head.headers) || (gate.principals.is_open() && is_form(&head.headers)) {
+        let message = "the content type must be application/json, or another that this door takes";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
     if !is_plain(&head.headers) {
@@ -152,18 +155,35 @@ fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Kno
     Ok(known)
 }
 
-/// Whether the body says that it is JSON: `application/json`, or anything that ends in `+json`.
-fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
-    let value = value.as_bytes();
+/// Who is knocking: by a key, or without one where the contract proves it from the request itself.
+fn identify<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Known, Denied> {
+    let principals = &visit.server.gate.principals;
+    match auth::identify(principals, visit.peer, head, &door.api_key_header) {
+        Err(denied) if denied == auth::NO_KEY => {
+            let vouched = door.contract.vouched().and_then(|name| principals.by_name(name));
+            vouched.ok_or(denied)
+        }
+        identified => identified,
+    }
+}
+
+/// Whether the contract takes bodies of this type. One that cannot be read is none.
+fn is_taken(door: &DoorMount, headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE);
+    let content_type = value.map(|value| value.to_str().unwrap_or_default());
+    door.contract.accepts(content_type)
+}
+
+/// Whether a page could have a browser send this without asking us first: a body of a type that
+/// forms have, and no header that forms cannot set.
+fn is_form(headers: &HeaderMap) -> bool {
+    const FORMS: [&[u8]; 3] =
+        [b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"];
+    let value = headers.get(header::CONTENT_TYPE).map_or(FORMS[0], HeaderValue::as_bytes);
     let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
     let media_type = value[..end].trim_ascii();
-    let suffix = b"+json";
-    media_type.eq_ignore_ascii_case(b"application/json")
-        || media_type
-            .len()
-            .checked_sub(suffix.len())
-            .is_some_and(|start| start > 0 && media_type[start..].eq_ignore_ascii_case(suffix))
+    let could = FORMS.iter().any(|form| media_type.eq_ignore_ascii_case(form));
+    could && !headers.keys().any(|name| name.as_str().starts_with("ce-"))
 }
 
 /// Whether the body is sent as it is. What is kept must be what was sent.
@@ -182,18 +202,35 @@ fn nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
     Ok(nonce)
 }
 
-/// The headers that the contract reads.
+/// The headers that the contract reads, repeated ones as often as they are there. A byte that is
+/// not text becomes a sign that no contract takes for anything else.
 fn wanted(door: &DoorMount, headers: &HeaderMap) -> Vec<(String, String)> {
-    let value = |name: &&str| {
-        let value = headers.get(*name)?.to_str().ok()?;
-        Some(((*name).to_owned(), value.to_owned()))
+    let names = door.contract.headers();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let is_wanted = |name: &str| {
+        names.iter().any(|wanted| match wanted.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => *wanted == name,
+        })
     };
-    door.contract.headers().iter().filter_map(value).collect()
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers
+        .iter()
+        .filter(|(name, _)| is_wanted(name.as_str()))
+        .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use admit_contracts::pixel_control::{PixelControl, Settings};
+    use admit_core::Door;
+    use http::HeaderName;
+
     use super::*;
+    use crate::gateway::Outward;
 
     fn typed(content_type: &'static str) -> HeaderMap {
         [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect()
@@ -201,6 +238,14 @@ mod tests {
 
     #[test]
     fn json_is_json_in_all_its_spellings_and_nothing_a_form_can_send() {
+        let door = DoorMount {
+            door: Door::new("test"),
+            path: "/door".to_owned(),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            contract: Arc::new(PixelControl::new(Settings::default())),
+            outward: Outward::default(),
+        };
+        let is_json = |headers: &HeaderMap| is_taken(&door, headers);
         for json in [
             "application/json",
             "Application/JSON; charset=utf-8",
@@ -215,5 +260,19 @@ mod tests {
             assert!(!is_json(&typed(other)), "{other}");
         }
         assert!(!is_json(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_a_page_can_send_unasked_is_known_for_that() {
+        for form in ["text/plain;charset=UTF-8", "Multipart/Form-Data; boundary=x", "text/plain"] {
+            assert!(is_form(&typed(form)), "{form}");
+        }
+        assert!(is_form(&HeaderMap::new()), "no type at all needs no leave either");
+        for safe in ["application/json", "text/xml", "application/octet-stream"] {
+            assert!(!is_form(&typed(safe)), "{safe}");
+        }
+        let mut cloud = typed("text/plain");
+        cloud.insert("ce-id", HeaderValue::from_static("1"));
+        assert!(!is_form(&cloud), "a header of its own is asked about first");
     }
 }

@@ -1,8 +1,8 @@
-//! The gate over HTTP: HTTP/1.1 and HTTP/2 without TLS on one port.
+//! The gate over HTTP: HTTP/1.1 and HTTP/2 on one port, in the clear or through TLS.
 //!
 //! `listen` accepts and shuts down, `connection` carries one peer, `watch` guards its bytes, `door`
-//! takes submissions in, `routes` is the table of everything else, `read` and `operate`
-//! answer it.
+//! takes submissions in, `routes` is the table of everything else, `read` and `operate` answer it,
+//! `openapi` describes all of it. `wire` is plain or TLS, `trace` names a request in the logs.
 
 mod answer;
 mod body;
@@ -10,10 +10,14 @@ mod connection;
 mod door;
 mod finish;
 mod listen;
+mod openapi;
 mod operate;
 mod read;
 mod routes;
+mod trace;
 mod watch;
+mod wire;
 
 pub use listen::{Drained, ServeError, serve};
 pub(crate) use routes::is_own_route;
+pub(crate) use trace::field as trace_field;

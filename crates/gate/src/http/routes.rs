@@ -10,15 +10,15 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use http::{Method, Request};
 use http_body_util::Either;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
 use super::connection::Visit;
-use super::operate;
-use super::read::{Peer, Routed, health, intents, pixel, receipts};
-use crate::gate::Gate;
+use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, streams};
+use super::{openapi, operate};
+use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// What the gate answers itself. Doors are matched before, by their configured paths.
 pub(super) fn router(gate: Arc<Gate>) -> Router {
@@ -26,16 +26,22 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/", get(health::doors))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
-        .route("/healthz", get(health::readyz))
+        .route("/healthz", get(health::healthz))
+        .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::document))
         .route("/v1/receipts/{id}", get(receipts::one))
         .route("/v1/admissions", get(receipts::admissions))
         .route("/v1/quarantine", get(receipts::quarantine))
-        .route("/v1/intents/{id}", get(intents::one))
-        .route("/v1/intents/{id}/replay", post(operate::replay))
+        .route("/v1/intents/{receipt_id}", get(intents::one))
+        .route("/v1/intents/{receipt_id}/replay", post(operate::replay))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
         .route("/v1/pixel/servers/{scope}/{login}", get(pixel::server))
+        .route("/v1/events", get(streams::read_default).post(streams::unknown))
+        .route("/v1/events/{stream}", get(streams::read).post(streams::unknown))
+        .route("/v1/events/{stream}/claim", post(streams::claim))
+        .route("/v1/events/{stream}/{receipt_id}", post(streams::change))
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .with_state(gate)
@@ -53,20 +59,34 @@ pub(crate) fn is_own_route(path: &str) -> bool {
     PATHS.contains(&path) || TREES.iter().any(is_in) || is_intent
 }
 
+/// Whether a path is one of a stream; its doors are there too.
+pub(super) fn is_stream_route(path: &str) -> bool {
+    path.strip_prefix(DEFAULT_STREAM_PATH)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Answers a request that is at no door.
 pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer {
     let gate = &visit.server.gate;
+    // Nobody here reads bodies. A producer at a wrong path is sending one all the same, and should
+    // find out that the path is wrong.
+    if !request.body().is_end_stream() {
+        visit.traffic.linger();
+    }
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
     if visit.is_turned_away && !is_health {
         let message = "the gate has as many connections as it takes";
         return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
     }
     let is_acting = request.method() == Method::POST;
+    // Whoever waits for news says how long, within a limit of its own.
+    let may_wait = is_stream_route(request.uri().path());
+    let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let routed = visit.server.router.clone().oneshot(request);
     let acts = if is_acting { gate.call_max() } else { Duration::ZERO };
-    match timeout(gate.limits.answer_max() + acts, routed).await {
+    match timeout(gate.limits.answer_max() + wait_max + acts, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},
         Err(_) => {

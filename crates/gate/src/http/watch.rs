@@ -16,15 +16,15 @@ use std::time::Duration;
 use admit_core::Code;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer;
+use super::wire::Wire;
 use crate::limits::Limits;
 
 /// How long, and for how much, a closing connection still listens to a peer that is sending.
-const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What the request side of a connection tells the byte side.
 #[derive(Debug, Default)]
@@ -70,9 +70,9 @@ enum Wait {
     Nothing,
 }
 
-/// A TCP stream under watch.
+/// A connection under watch.
 pub(super) struct Watched {
-    stream: TcpStream,
+    stream: Wire,
     traffic: Arc<Traffic>,
     limits: Arc<Limits>,
     seen: u64,
@@ -86,7 +86,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, traffic: Arc<Traffic>, limits: Arc<Limits>) -> Self {
+    pub(super) fn new(stream: Wire, traffic: Arc<Traffic>, limits: Arc<Limits>) -> Self {
         let since = Instant::now();
         Self {
             stream,
@@ -157,12 +157,14 @@ impl Watched {
     }
 
     /// Answers a head that never ended. The peer may be gone, so this is tried once.
-    fn answer_slow_head(&self) {
+    fn answer_slow_head(&mut self, cx: &mut Context<'_>) {
         let hint = self.limits.retry_after_seconds_min;
         let reply = answer::general(Code::RequestTimeout, "the head did not arrive in time", hint);
-        let status = "408 Request Timeout";
-        if let Err(error) = self.stream.try_write(&whole_answer(status, &reply.body)) {
-            tracing::debug!(%error, "a slow peer could not be answered");
+        let answer = whole_answer("408 Request Timeout", &reply.body);
+        let written = Pin::new(&mut self.stream).poll_write(cx, &answer);
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if !matches!((written, flushed), (Poll::Ready(Ok(_)), Poll::Ready(Ok(())))) {
+            tracing::debug!("a slow peer could not be answered");
         }
     }
 
@@ -204,7 +206,7 @@ impl AsyncRead for Watched {
             return Poll::Pending;
         }
         if this.wait == Wait::Head {
-            this.answer_slow_head();
+            this.answer_slow_head(cx);
         }
         // An end of input, which closes the connection.
         Poll::Ready(Ok(()))
@@ -304,7 +306,8 @@ fn rewrite(buf: &[u8]) -> Option<Bytes> {
     Some(whole.into())
 }
 
-fn whole_answer(status: &str, body: &[u8]) -> Vec<u8> {
+/// An answer of the last resort, complete with its head.
+pub(super) fn whole_answer(status: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let mut whole = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n\

@@ -66,6 +66,11 @@ impl Client {
         self.stream.write_all(bytes).await.is_ok()
     }
 
+    /// Says that nothing more will be sent, and goes on listening.
+    pub(crate) async fn finish_sending(&mut self) {
+        self.stream.shutdown().await.expect("the gate is there");
+    }
+
     /// A request of its own, and its answer.
     pub(crate) async fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
         self.send(request).await;

@@ -193,3 +193,16 @@ async fn an_event_whose_producer_hung_up_is_kept_and_counted() {
     until(|| world.counted("fresh") == 1).await;
     assert_eq!(world.ask(post("a")).await.json()["verdict"], "duplicate");
 }
+
+#[tokio::test]
+async fn a_producer_that_has_said_all_it_wanted_still_gets_its_answer() {
+    let world = World::open().await;
+    world.ledger.hold();
+    let mut client = world.client().await;
+    client.send(post("a")).await;
+    client.finish_sending().await;
+    world.ledger.holds(1).await;
+    world.ledger.release();
+    assert_eq!(client.answer().await.json()["verdict"], "fresh");
+    client.closed().await;
+}

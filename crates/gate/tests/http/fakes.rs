@@ -46,6 +46,7 @@ impl Contract for Words {
             digest: Digest::of(&body),
             principal,
             received_at,
+            happened_at: None,
             body,
             attempt,
             facts: Object::from_iter([("name", name.to_owned().into())]),

@@ -133,6 +133,19 @@ async fn a_peer_that_sends_far_too_much_gets_to_read_why() {
 }
 
 #[tokio::test]
+async fn a_producer_at_a_wrong_path_gets_to_read_so() {
+    let world = World::open().await;
+    for _ in 0..20 {
+        let mut client = world.client().await;
+        let body = vec![b'x'; 4 * 1024 * 1024];
+        client.send(head_of(body.len()).replace("/door", "/dor")).await;
+        assert!(client.send_what_it_takes(&body).await, "all of it is taken off the peer's hands");
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.general().as_str()), (404, "not_found"));
+    }
+}
+
+#[tokio::test]
 async fn a_peer_that_asks_first_is_told_before_it_sends() {
     let world = World::limited(|limits| limits.body_bytes_max = 1000).await;
     let mut client = world.client().await;
@@ -158,6 +171,17 @@ async fn a_head_that_is_too_large_or_no_head_at_all_is_answered_with_a_body() {
         assert_eq!((answer.status, answer.general().as_str()), (status, "invalid_request"));
         client.closed().await;
     }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_its_answers_is_cut_off() {
+    let world = World::limited(|limits| limits.write_ms_max = 50).await;
+    let mut client = world.client().await;
+    for event in 0..100 {
+        assert_eq!(client.ask(post(&event.to_string())).await.status, 200);
+    }
+    client.send(get("/v1/admissions").repeat(500)).await;
+    until(|| world.gate.metrics().connections_open() == 0).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The gate over real sockets, with a contract and a ledger that do as they are told.
 
+mod abuse;
 mod auth;
 mod client;
 mod door;
@@ -7,5 +8,7 @@ mod drain;
 mod fakes;
 mod http2;
 mod limits;
+mod operations;
 mod read;
+mod tls;
 mod world;

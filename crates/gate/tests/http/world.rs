@@ -43,6 +43,15 @@ impl World {
 
     /// A gate for the principals in `configs`, each a JSON object.
     pub(crate) async fn with(limits: Limits, configs: &[&str]) -> Self {
+        Self::with_change(limits, configs, |gate| gate).await
+    }
+
+    /// The same, with something changed before the gate is shared.
+    pub(crate) async fn with_change(
+        limits: Limits,
+        configs: &[&str],
+        change: impl FnOnce(Gate) -> Gate,
+    ) -> Self {
         let configs: Vec<PrincipalConfig> =
             configs.iter().map(|config| serde_json::from_str(config).expect("a config")).collect();
         let ledger = Arc::new(MemoryLedger::default());
@@ -58,7 +67,7 @@ impl World {
             limits,
             clock: Arc::<ManualClock>::clone(&clock),
         });
-        let gate = Arc::new(gate.expect("parts that fit"));
+        let gate = Arc::new(change(gate.expect("parts that fit")));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();

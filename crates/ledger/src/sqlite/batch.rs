@@ -40,6 +40,8 @@ pub(super) struct Position {
     pub(super) last_seq: Seq,
     pub(super) admissions: u64,
     pub(super) sightings: u64,
+    /// Keys ever claimed.
+    pub(super) keys: u64,
 }
 
 impl Position {
@@ -126,11 +128,13 @@ impl<'c> Batch<'c> {
     /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
     pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
         self.documents.write(self.conn)?;
+        self.position.keys += self.claims.len() as u64;
         keys.claim(self.conn, std::mem::take(&mut self.claims))?;
         let mut put = self.conn.prepare_cached(queries::META_PUT)?;
         put.execute(("last_seq", self.position.last_seq.0))?;
         put.execute(("admissions", self.position.admissions))?;
         put.execute(("sightings", self.position.sightings))?;
+        put.execute(("keys", self.position.keys))?;
         Ok(self.position)
     }
 
@@ -277,6 +281,7 @@ impl<'c> Batch<'c> {
             refused.code.as_str(),
             &refused.message,
             facts_text(&refused.facts),
+            None::<i64>,
         ))?;
         self.statements.body.execute((seq.0, &refused.body[..]))?;
         Ok(Verdict::Refused { seq: Some(seq) })
@@ -305,6 +310,7 @@ impl<'c> Batch<'c> {
             None::<&str>,
             None::<&str>,
             facts,
+            event.happened_at.map(|at| at.0),
         ))?;
         self.statements.body.execute((seq.0, &event.body[..]))?;
         Ok(seq)

@@ -16,7 +16,7 @@ use crate::port::{BoxFuture, Filter, Reader, Status};
 /// A ledger that is only read. It creates nothing and changes nothing.
 pub struct SqliteReader {
     path: PathBuf,
-    readers: Readers,
+    pub(super) readers: Readers,
     tag: u32,
 }
 

@@ -20,11 +20,18 @@ use super::fault::{Severity, severity};
 use super::health::Health;
 use super::{open, queries};
 
-/// The log may have so many pages (16 MiB) before copying starts.
-const COPY_FROM_PAGES: i32 = 4096;
+/// The size of a page, SQLite's own default.
+const PAGE_BYTES: u64 = 4096;
 
-/// So few pages (8 MiB) the writer copies itself; more would hold up commits too long.
-const LEFT_FOR_WRITER_PAGES: i64 = 2048;
+/// The log may have so many pages (8 MiB) before copying starts. Small steps: a large one keeps the
+/// disk busy for so long that commits have to wait for it.
+const COPY_FROM_PAGES: i32 = 2048;
+
+/// So few pages (1 MiB) the writer copies itself; more would hold up commits too long.
+const LEFT_FOR_WRITER_PAGES: i64 = 256;
+
+/// Rounds of copying before the thread gives up catching up with a busy writer for now.
+const ROUNDS_MAX: usize = 8;
 
 /// Past this (1 GiB) the writer copies whatever it costs, at every commit.
 const LOG_PAGES_MAX: i32 = 262_144;
@@ -63,6 +70,11 @@ impl Log {
         }))
     }
 
+    /// How many bytes of pages the log held after the last commit.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0) * PAGE_BYTES
+    }
+
     /// After a commit: wakes the thread, or finishes what it left.
     pub(super) fn after_commit(&self, conn: &Connection, health: &Health) {
         let pages = self.pages.load(Ordering::Relaxed);
@@ -89,9 +101,13 @@ fn copy_when_woken(path: &Path, woken: &Receiver<()>, caught_up: &AtomicBool, he
                 .inspect_err(|error| tracing::warn!(%error, "no connection to shorten the log"))
                 .ok();
         }
-        let left = conn.as_ref().and_then(|conn| copy(conn, health));
-        if left.is_some_and(|left| left <= LEFT_FOR_WRITER_PAGES) {
-            caught_up.store(true, Ordering::Release);
+        // Each round is shorter than the one before, because less was written during it.
+        for _ in 0..ROUNDS_MAX {
+            let left = conn.as_ref().and_then(|conn| copy(conn, health));
+            if left.is_none_or(|left| left <= LEFT_FOR_WRITER_PAGES) {
+                caught_up.store(left.is_some(), Ordering::Release);
+                break;
+            }
         }
     }
 }

@@ -38,6 +38,9 @@ pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "the ledger is locked by another program, nothing was stored"
         }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "the ledger's file is damaged, nothing was stored"
+        }
         _ => "the ledger is unavailable, nothing was stored",
     };
     Fault::caused_by(FaultKind::LedgerUnavailable, message, error)

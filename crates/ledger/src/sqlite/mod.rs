@@ -7,37 +7,49 @@
 mod batch;
 mod beside;
 mod checkpoint;
+mod claims;
 mod documents;
 mod effects;
 mod fault;
+mod group;
 mod health;
 mod keys;
 mod lock;
+mod news;
 mod open;
 mod queries;
 mod reader;
+mod retention;
+mod streams;
+mod sweep;
 mod task;
+pub mod verify;
 mod writer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use admit_core::effect::{Effect, Passage, Step};
-use admit_core::{EntityId, Entry, Fault, FaultKind, Key, Millis, Receipt, Recorded, Seq};
+use admit_core::{
+    Age, EntityId, Entry, Fault, FaultKind, Horizon, Key, Millis, Receipt, Recorded, Seq,
+};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
 use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
+use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
 use batch::Position;
 use checkpoint::Log;
 use health::Health;
 use keys::KeyIndex;
 use lock::FolderLock;
+use news::News;
 use reader::Readers;
+use retention::Sweeper;
 use task::Work;
 use writer::{Job, Writer};
 
@@ -63,6 +75,8 @@ pub struct Options {
     pub commit_events_max: usize,
     /// So many calls may wait for the writer; one more is answered `overloaded`.
     pub waiting_max: usize,
+    /// How long things are kept; `None` is for ever. See [`Retention`](crate::Retention).
+    pub retain: Option<Age>,
 }
 
 impl Options {
@@ -76,6 +90,7 @@ impl Options {
             refusal_quota: RefusalQuota::default(),
             commit_events_max: 1024,
             waiting_max: 16_384,
+            retain: None,
         }
     }
 }
@@ -88,6 +103,10 @@ pub struct SqliteLedger {
     tag: u32,
     epoch: u64,
     health: Arc<Health>,
+    gauges: Arc<Gauges>,
+    news: Arc<News>,
+    horizon: Horizon,
+    sweeper: tokio::sync::Mutex<Sweeper>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _lock: FolderLock,
 }
@@ -97,7 +116,7 @@ impl SqliteLedger {
     /// was ever acknowledged is safely on disk and the doors may open.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { path: options.dir.clone(), source };
-        std::fs::create_dir_all(&options.dir).map_err(folder)?;
+        create_private(&options.dir).map_err(folder)?;
         let lock = FolderLock::take(&options.dir)?;
         let path = options.dir.join(open::FILE);
         let mut conn = open::recover(&path)?;
@@ -113,7 +132,10 @@ impl SqliteLedger {
                 OpenError::NotDurable { path: path.clone(), reason: error.to_string() }
             }
         })?;
-        let health = Arc::new(Health::new());
+        let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
+        let sweeper = tokio::sync::Mutex::new(Sweeper::load(&conn).map_err(fail)?);
+        let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
+        let gauges = Arc::new(Gauges::default());
         let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
         let writer = Writer {
@@ -127,6 +149,9 @@ impl SqliteLedger {
             commit_events_max: options.commit_events_max,
             log,
             health: health.clone(),
+            gauges: gauges.clone(),
+            last_company: 0,
+            news: news.clone(),
         };
         let (jobs, waiting) = sync_channel(options.waiting_max);
         let writer = thread::Builder::new()
@@ -140,6 +165,10 @@ impl SqliteLedger {
             tag,
             epoch,
             health,
+            gauges,
+            news,
+            horizon,
+            sweeper,
             threads: Mutex::new(vec![writer, checkpointer]),
             _lock: lock,
         })
@@ -159,20 +188,6 @@ impl Drop for SqliteLedger {
     }
 }
 
-impl Admissions for SqliteLedger {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        let events = batch.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(Job::Record { batch, reply });
-        Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
-                Err(fault) => vec![Err(fault); events],
-            }
-        })
-    }
-}
-
 impl SqliteLedger {
     /// Hands a job to the writer, or says why nothing of it will happen.
     fn hand_in(&self, job: Job) -> Result<(), Fault> {
@@ -189,7 +204,9 @@ impl SqliteLedger {
                 FaultKind::LedgerUnavailable,
                 "the ledger has stopped, nothing was stored",
             ),
-        })
+        })?;
+        self.gauges.call_handed_in();
+        Ok(())
     }
 
     /// Has the writer do a piece of work in its next commit.
@@ -204,6 +221,20 @@ impl SqliteLedger {
 fn stopped() -> Fault {
     let message = "the ledger stopped before it answered, send the same event again";
     Fault::new(FaultKind::OutcomeUnknown, message)
+}
+
+impl Admissions for SqliteLedger {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+        let events = batch.len();
+        let (reply, answer) = oneshot::channel();
+        let sent = self.hand_in(Job::Record { batch, reply });
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
+                Err(fault) => vec![Err(fault); events],
+            }
+        })
+    }
 }
 
 impl Effects for SqliteLedger {
@@ -287,6 +318,20 @@ impl Ledger for SqliteLedger {
     fn must_stop(&self) -> BoxFuture<'_, Fault> {
         Box::pin(self.health.until_must_stop())
     }
+
+    fn gauges(&self) -> Option<&Gauges> {
+        Some(&self.gauges)
+    }
+}
+
+/// Creates the data folder for this user only: raw bodies are nobody else's business. A folder that
+/// is there keeps the rights it has.
+fn create_private(dir: &Path) -> std::io::Result<()> {
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
+    folder.create(dir)
 }
 
 /// The number that names this ledger, drawn once.
@@ -313,5 +358,6 @@ fn position(conn: &Connection) -> rusqlite::Result<Position> {
         last_seq: Seq(value("last_seq")?),
         admissions: value("admissions")?,
         sightings: value("sightings")?,
+        keys: value("keys")?,
     })
 }

@@ -17,8 +17,11 @@ const APPLICATION_ID: i32 = 0x4144_4d54;
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
 /// Migrations in order; `user_version` says how many are in.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_ledger.sql"), include_str!("migrations/0003_effects.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_ledger.sql"),
+    include_str!("migrations/0002_streams.sql"),
+    include_str!("migrations/0003_effects.sql"),
+];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +73,12 @@ pub enum OpenError {
         path: PathBuf,
         /// What failed.
         reason: String,
+    },
+    /// Another program holds an old state of the file, or writes to it.
+    #[error("another program holds the ledger {} so that its log cannot be brought into the file\n  no door was opened; close that program (an open sqlite3 shell, a backup), then start again", path.display())]
+    HeldByOthers {
+        /// The file.
+        path: PathBuf,
     },
     /// Anything else SQLite says.
     #[error("the ledger {} cannot be opened: {source}", path.display())]
@@ -173,18 +182,22 @@ fn migrate(conn: &mut Connection) -> rusqlite::Result<()> {
 /// After a failed sync the page cache may claim more than the disk holds; copying the log into the
 /// file and syncing that file is what turns "may be there" into "is there".
 fn checkpoint_all(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let busy = conn.query_row(queries::CHECKPOINT_TRUNCATE, [], |row| row.get::<_, i64>(0));
+    let copy = |query| conn.query_row(query, [], |row| row.get::<_, i64>(0));
+    // Emptying the log needs it to oneself. A reader of the newest state, such as an open sqlite3
+    // shell, keeps it from being emptied but not from being copied and synced.
+    let busy = copy(queries::CHECKPOINT_TRUNCATE).and_then(|busy| match busy {
+        0 => Ok(0),
+        _ => copy(queries::CHECKPOINT_FULL),
+    });
     match busy {
         Ok(0) => Ok(()),
-        Ok(_) => Err(OpenError::NotDurable {
-            path: path.to_owned(),
-            reason: "another program is reading an old state of it".to_owned(),
-        }),
-        Err(source) => match OpenError::from_sqlite(path, source) {
-            OpenError::Sqlite { path, source } => {
-                Err(OpenError::NotDurable { path, reason: source.to_string() })
+        Ok(_) => Err(OpenError::HeldByOthers { path: path.to_owned() }),
+        Err(source) => {
+            let error = OpenError::from_sqlite(path, source);
+            if let OpenError::Sqlite { path, source } = error {
+                return Err(OpenError::NotDurable { path, reason: source.to_string() });
             }
-            other => Err(other),
-        },
+            Err(error)
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admit_core::{
-    Code, Digest, Door, EntityId, Fault, FaultKind, Key, Millis, Principal, Receipt, ReceiptId, Seq,
+    Age, Code, Digest, Door, EntityId, Fault, FaultKind, Key, Millis, Principal, Receipt,
+    ReceiptId, Seq,
 };
 use bytes::Bytes;
 use rusqlite::types::Type;
@@ -187,13 +188,26 @@ pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status>
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |meta| meta.len())
     };
+    let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
+    let free_bytes = pragma("freelist_count")? * pragma("page_size")?;
     conn.prepare_cached(queries::STATUS)?.query_row([], |row| {
+        let count = |at| Ok::<_, rusqlite::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
+        let at = |at| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Millis));
+        let keys: Option<u64> = row.get(5)?;
+        let removed_keys = count(11)?;
         Ok(Status {
-            admissions: row.get::<_, Option<u64>>(0)?.unwrap_or(0),
-            sightings: row.get::<_, Option<u64>>(1)?.unwrap_or(0),
-            last_seq: Seq(row.get::<_, Option<u64>>(2)?.unwrap_or(0)),
-            oldest_at: row.get::<_, Option<i64>>(3)?.map(Millis),
+            admissions: count(0)?.saturating_sub(count(8)?),
+            sightings: count(1)?.saturating_sub(count(9)?),
+            last_seq: Seq(count(2)?),
+            oldest_at: at(3)?,
             bytes: size("") + size("-wal"),
+            free_bytes,
+            keys: keys.map(|keys| keys.saturating_sub(removed_keys)),
+            oldest_body_at: at(4)?,
+            retain: row.get::<_, Option<u64>>(6)?.map(Age::from_millis),
+            forgotten_to: at(7)?,
+            removed_bodies: count(10)?,
+            removed_keys,
         })
     })
 }

@@ -1,15 +1,21 @@
-//! Work other than recording that is written in the same group commits: the steps of effects.
+//! Work other than recording that is written in the same group commits: claims, retention, the
+//! steps of effects.
 //!
 //! What holds for recording holds here: rolled back means nothing changed, and an answer waits for
-//! the commit. A task reads and writes inside the transaction only.
+//! the commit. A task reads and writes inside the transaction only; what it would tell the world is
+//! told after the commit.
 
 use admit_core::{Fault, FaultKind};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::keys::KeyIndex;
+use super::news::News;
+
 /// The open transaction.
 pub(super) struct Tx<'t> {
     pub(super) conn: &'t Connection,
+    pub(super) keys: &'t mut KeyIndex,
 }
 
 /// One piece of work with an answer.
@@ -18,12 +24,15 @@ pub(super) trait Work: Send + 'static {
 
     /// Does it. After an error the transaction is rolled back.
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer>;
+
+    /// Tells whoever waits for news of it; the commit is durable.
+    fn tell(&self, _: &Self::Answer, _: &News) {}
 }
 
 /// A piece of work as the writer sees it, whatever its answer is.
 pub(super) trait Task: Send {
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()>;
-    fn committed(self: Box<Self>);
+    fn committed(self: Box<Self>, news: &News);
     fn failed(self: Box<Self>, fault: &Fault);
 }
 
@@ -49,8 +58,9 @@ impl<W: Work> Task for Waiting<W> {
         Ok(())
     }
 
-    fn committed(self: Box<Self>) {
+    fn committed(self: Box<Self>, news: &News) {
         let answer = self.answer.expect("it was written before it was committed");
+        self.work.tell(&answer, news);
         // Whoever asked may have gone away; the commit stands all the same.
         self.reply.send(Ok(answer)).unwrap_or_default();
     }

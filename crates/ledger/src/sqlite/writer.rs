@@ -1,7 +1,6 @@
 //! The writer: one thread, one connection, group commit.
 //!
-//! Whatever waits when the thread looks is one transaction; a lone event does not wait. An answer
-//! goes out only after the commit that holds it has returned, and never claims more than is known:
+//! Whatever waits is one transaction (see `group`); a lone event does not wait. An answer goes out only after the commit that holds it has returned, and never claims more than is known:
 //!
 //! ```text
 //! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
@@ -14,7 +13,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use admit_core::{Entry, Fault, FaultKind, Recorded, Verdict};
 use rusqlite::{Connection, OptionalExtension};
@@ -23,10 +22,13 @@ use tokio::sync::oneshot;
 use super::batch::{Batch, BatchError, Position, RefusalQuota};
 use super::checkpoint::Log;
 use super::fault::{self, Severity};
+use super::group::Group;
 use super::health::Health;
 use super::keys::KeyIndex;
+use super::news::{News, Noted};
 use super::task::{Task, Tx};
 use super::{open, queries};
+use crate::gauges::Gauges;
 
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +52,7 @@ impl Job {
         }
     }
 
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         match self {
             Self::Record { batch, .. } => batch.len(),
             Self::Task(_) => TASK_WEIGHT,
@@ -70,6 +72,24 @@ pub(super) struct Writer {
     pub(super) commit_events_max: usize,
     pub(super) log: Log,
     pub(super) health: Arc<Health>,
+    pub(super) gauges: Arc<Gauges>,
+    pub(super) news: Arc<News>,
+    /// How many calls shared the last commit.
+    pub(super) last_company: usize,
+}
+
+/// Why a group is not written.
+enum Unwritten {
+    /// The event at `index` cannot be recorded; without it the others can.
+    Poisoned { index: usize, fault: Fault },
+    /// None of it can.
+    All(BatchError),
+}
+
+impl<E: Into<BatchError>> From<E> for Unwritten {
+    fn from(error: E) -> Self {
+        Self::All(error.into())
+    }
 }
 
 /// What to do after a group was answered.
@@ -82,17 +102,11 @@ impl Writer {
     /// Serves jobs until nobody can send any more, or until the ledger must stop.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         while let Some(first) = self.wait(jobs) {
-            let mut group = vec![first];
-            let mut weight = group[0].weight();
-            while weight < self.commit_events_max {
-                let Ok(job) = jobs.try_recv() else { break };
-                weight += job.weight();
-                group.push(job);
-            }
-            if let After::Stop = self.serve(group) {
+            if let After::Stop = self.serve(Some(first), jobs) {
                 break;
             }
             self.log.after_commit(&self.conn, &self.health);
+            self.gauges.log_is(self.log.bytes());
         }
         self.health.stopped();
         for job in jobs.try_iter() {
@@ -110,7 +124,7 @@ impl Writer {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    if let After::Stop = self.serve(Vec::new()) {
+                    if let After::Stop = self.serve(None, jobs) {
                         return None;
                     }
                 }
@@ -118,14 +132,15 @@ impl Writer {
         }
     }
 
-    /// One group: one transaction, then the answers. An empty group probes the disk.
-    fn serve(&mut self, mut group: Vec<Job>) -> After {
-        let entries: Vec<&Entry> = group.iter().flat_map(Job::entries).collect();
-        let written = self.write(&entries);
-        let (mut outcomes, position) = match written.and_then(|written| {
-            self.write_tasks(&mut group)?;
-            Ok(written)
-        }) {
+    /// One group: one transaction, then the answers. Without a first call it probes the disk.
+    fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
+        let begun = Instant::now();
+        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
+        let written = self.write(&mut group);
+        let group = group.into_jobs();
+        self.last_company = group.len();
+        self.gauges.calls_taken(group.len());
+        let (mut outcomes, position) = match written {
             Ok(written) => written,
             Err(error) => return self.failed_before_commit(group, error),
         };
@@ -143,35 +158,55 @@ impl Writer {
         self.keys.committed();
         self.position = position;
         self.health.wrote();
+        if !group.is_empty() {
+            self.gauges.committed(outcomes.len(), begun.elapsed());
+        }
+        let mut noted = Noted::default();
         for job in group {
             match job {
-                Job::Record { batch, reply } => answer(batch, reply, &mut outcomes, self.tag),
-                Job::Task(task) => task.committed(),
+                Job::Record { batch, reply } => {
+                    answer(batch, reply, &mut outcomes, self.tag, &mut noted);
+                }
+                Job::Task(task) => task.committed(&self.news),
             }
         }
+        noted.tell(&self.news);
         After::GoOn
     }
 
-    /// Lets the tasks of a group write, after its events.
-    fn write_tasks(&mut self, group: &mut [Job]) -> Result<(), BatchError> {
-        for job in group {
-            if let Job::Task(task) = job {
-                task.write(&mut Tx { conn: &self.conn })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes all entries into an open transaction, leaving out any that cannot be recorded.
+    /// Writes a group into an open transaction, leaving out events that cannot be recorded.
     fn write(
         &mut self,
-        entries: &[&Entry],
+        group: &mut Group<'_>,
     ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
-        'again: loop {
-            let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
-            let mut outcomes = VecDeque::with_capacity(entries.len());
-            for (index, entry) in entries.iter().enumerate() {
+        loop {
+            match self.write_without(&poisoned, group) {
+                Err(Unwritten::Poisoned { index, fault }) => {
+                    tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
+                    self.keys.rolled_back();
+                    roll_back(&self.conn)?;
+                    poisoned.push((index, fault));
+                    group.rewind();
+                }
+                Err(Unwritten::All(error)) => return Err(error),
+                Ok(written) => return Ok(written),
+            }
+        }
+    }
+
+    fn write_without(
+        &mut self,
+        poisoned: &[(usize, Fault)],
+        group: &mut Group<'_>,
+    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), Unwritten> {
+        let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
+        let mut outcomes = VecDeque::with_capacity(self.last_company);
+        let mut tasks = false;
+        while let Some(job) = group.next() {
+            tasks |= matches!(job, Job::Task(_));
+            for entry in job.entries() {
+                let index = outcomes.len();
                 if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
                     outcomes.push_back(Err(fault.clone()));
                     continue;
@@ -179,31 +214,28 @@ impl Writer {
                 match batch.record(&self.keys, entry) {
                     Ok(verdict) => outcomes.push_back(Ok(verdict)),
                     Err(BatchError::Poisoned(fault)) => {
-                        tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
-                        drop(batch);
-                        roll_back(&self.conn)?;
-                        poisoned.push((index, fault));
-                        continue 'again;
+                        return Err(Unwritten::Poisoned { index, fault });
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
-            let position = batch.finish(&mut self.keys)?;
-            return Ok((outcomes, position));
         }
+        let position = batch.finish(&mut self.keys)?;
+        if tasks {
+            group.write_tasks(&mut Tx { conn: &self.conn, keys: &mut self.keys })?;
+        }
+        Ok((outcomes, position))
     }
 
     /// Nothing was committed: say so and go on, unless a promise is broken.
     fn failed_before_commit(&mut self, group: Vec<Job>, error: BatchError) -> After {
-        self.keys.rolled_back();
-        if let Err(error) = roll_back(&self.conn) {
-            tracing::error!(%error, "the ledger could not roll back");
-        }
+        self.start_afresh();
         let (severity, fault) = match error {
             BatchError::Sqlite(error) => (fault::severity(&error), fault::unavailable(error)),
             BatchError::Poisoned(fault) => (Severity::Passing, fault),
             BatchError::Broken(error) => {
-                let message = "a promise of the ledger is broken, the gate stops";
+                let message =
+                    "a key was claimed twice, the gate stops; keep a copy of the data folder";
                 (Severity::Broken, Fault::caused_by(FaultKind::OutcomeUnknown, message, error))
             }
         };
@@ -217,16 +249,17 @@ impl Writer {
         severity: Severity,
         error: rusqlite::Error,
     ) -> After {
-        self.keys.rolled_back();
-        if let Err(error) = roll_back(&self.conn).and_then(|()| self.reconnect()) {
-            tracing::error!(%error, "the ledger could not open a new connection");
-        }
+        self.start_afresh();
         self.give_up(group, severity, &fault::unknown(error))
     }
 
     fn give_up(&self, group: Vec<Job>, severity: Severity, fault: &Fault) -> After {
-        let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(%fault, source, ?severity, events = group.len(), "the ledger could not commit");
+        self.gauges.commit_failed();
+        // An outage is told when it begins and when it ends; every probe in between would drown it.
+        if self.health.is_healthy() {
+            let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(%fault, source, ?severity, calls = group.len(), "the ledger could not commit");
+        }
         for job in group {
             answer_all(job, fault);
         }
@@ -252,10 +285,17 @@ impl Writer {
         position != self.position && matches!(look(), Ok(Some(seq)) if seq == position.last_seq.0)
     }
 
-    /// A new connection after a failed commit: whatever the old one has cached is not believed.
-    fn reconnect(&mut self) -> rusqlite::Result<()> {
-        self.conn = open::writing(&self.path)?;
-        self.log.watch(&mut self.conn)
+    /// After a failure: forgets what was not committed and takes a new connection. What the old one
+    /// has cached is not believed, and one opened while the disk was read-only would stay so.
+    fn start_afresh(&mut self) {
+        self.keys.rolled_back();
+        let afresh = roll_back(&self.conn).and_then(|()| {
+            self.conn = open::writing(&self.path)?;
+            self.log.watch(&mut self.conn)
+        });
+        if let Err(error) = afresh {
+            tracing::debug!(%error, "the ledger could not open a new connection");
+        }
     }
 }
 
@@ -266,18 +306,21 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch("ROLLBACK")
 }
 
-/// Hands the next outcomes to the job they belong to.
+/// Hands the next outcomes to the call they belong to.
 fn answer(
     batch: Vec<Entry>,
     reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
     outcomes: &mut VecDeque<Result<Verdict, Fault>>,
     ledger: u32,
+    noted: &mut Noted,
 ) {
     let recorded = batch
         .into_iter()
         .map(|entry| {
             let verdict = outcomes.pop_front().expect("every entry has an outcome")?;
-            Ok(Recorded { entry, verdict, ledger })
+            let recorded = Recorded { entry, verdict, ledger };
+            noted.note(&recorded);
+            Ok(recorded)
         })
         .collect();
     // Whoever asked may have gone away; the commit stands all the same.

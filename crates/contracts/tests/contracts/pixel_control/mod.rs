@@ -2,6 +2,7 @@
 
 mod categories;
 mod fields;
+mod horizon;
 mod identity;
 mod order;
 mod replies;

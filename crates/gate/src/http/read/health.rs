@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use admit_core::json::{Object, Value};
 use axum::extract::State;
+use http::Uri;
 
 use super::Routed;
 use crate::gate::{Gate, add_retry_after};
@@ -16,6 +17,40 @@ pub(in crate::http) async fn livez() -> Routed {
 
 /// `GET /readyz`: events can be sent here, or why not.
 pub(in crate::http) async fn readyz(State(gate): State<Arc<Gate>>) -> Routed {
+    let (is_ready, said) = readiness(&gate);
+    routed(&gate, is_ready, &said)
+}
+
+/// `GET /healthz`: readiness with what it was judged by; `?verbose` adds how busy the gate is.
+pub(in crate::http) async fn healthz(State(gate): State<Arc<Gate>>, uri: Uri) -> Routed {
+    let (is_ready, mut said) = readiness(&gate);
+    let ledger = if gate.ledger.is_healthy() { "ok" } else { "failing" };
+    let doors = if gate.is_draining() { "draining" } else { "ok" };
+    said.push(
+        "checks",
+        Object::from_iter([("ledger", Value::from(ledger)), ("doors", doors.into())]),
+    );
+    if is_verbose(&uri) {
+        let mut load = Object::from_iter([
+            ("events_in_flight", Value::from(gate.events_in_flight() as u64)),
+            ("connections", gate.metrics().connections_open().into()),
+        ]);
+        if let Some(gauges) = gate.ledger.gauges() {
+            load.push("ledger_queue_depth", gauges.waiting());
+            load.push("ledger_log_bytes", gauges.log_bytes());
+            load.push("ledger_commit_failures", gauges.commit_failures());
+        }
+        said.push("load", load);
+    }
+    routed(&gate, is_ready, &said)
+}
+
+fn is_verbose(uri: &Uri) -> bool {
+    let mut words = uri.query().unwrap_or_default().split('&');
+    words.any(|word| matches!(word, "verbose" | "verbose=" | "verbose=1" | "verbose=true"))
+}
+
+fn readiness(gate: &Gate) -> (bool, Object<'static>) {
     let mut reasons = Vec::new();
     if gate.is_draining() {
         reasons.push("the gate is shutting down");
@@ -24,10 +59,14 @@ pub(in crate::http) async fn readyz(State(gate): State<Arc<Gate>>) -> Routed {
         reasons.push("the last write to the ledger failed");
     }
     let is_ready = reasons.is_empty();
-    let mut routed = Routed::object(
-        if is_ready { 200 } else { 503 },
-        &Object::from_iter([("ready", Value::from(is_ready)), ("reasons", Value::from(reasons))]),
-    );
+    (
+        is_ready,
+        Object::from_iter([("ready", Value::from(is_ready)), ("reasons", Value::from(reasons))]),
+    )
+}
+
+fn routed(gate: &Gate, is_ready: bool, said: &Object<'_>) -> Routed {
+    let mut routed = Routed::object(if is_ready { 200 } else { 503 }, said);
     if !is_ready {
         add_retry_after(&mut routed.0, gate.limits.retry_after_seconds_min);
     }

@@ -1,10 +1,13 @@
-//! What can be read: health, receipts, read models. Everything here is JSON.
+//! What can be read: health, receipts, read models, metrics. Everything but metrics is JSON.
 
 pub(super) mod health;
 pub(super) mod intents;
+pub(super) mod metrics;
 pub(super) mod pixel;
 mod query;
 pub(super) mod receipts;
+pub(super) mod streams;
+mod watching;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
-use super::answer;
+use super::{answer, trace_field};
 use crate::auth::{self, Denied};
 use crate::gate::Gate;
 use crate::principals::Known;
@@ -48,7 +51,9 @@ impl Routed {
     pub(super) fn fault(gate: &Gate, fault: &Fault) -> Self {
         if gate.may_log_fault() {
             let cause = fault.source.as_deref().map(tracing::field::display);
-            tracing::error!(code = fault.code().as_str(), cause, "reading failed: {fault}");
+            let trace_id = trace_field();
+            let code = fault.code().as_str();
+            tracing::error!(trace_id, code, cause, "reading failed: {fault}");
         }
         Self(answer::refuse(gate, fault.code(), fault.message))
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use admit_contracts::pixel_control::{read, server as model};
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Door, Fault, FaultKind};
-use axum::extract::{Path, State};
+use axum::extract::State;
 
-use super::query::{Asked, DocumentsQuery, invalid, rows};
+use super::query::{Asked, DocumentsQuery, Named, invalid, rows};
 use super::{Reader, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
@@ -28,7 +28,7 @@ pub(in crate::http) async fn servers(
 pub(in crate::http) async fn servers_of(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
-    Path(scope): Path<String>,
+    Named(scope): Named<String>,
     Asked(query): Asked<DocumentsQuery>,
 ) -> Routed {
     list(&gate, &reader, model::scope_prefix(&scope), query).await
@@ -38,7 +38,7 @@ pub(in crate::http) async fn servers_of(
 pub(in crate::http) async fn server(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
-    Path((scope, login)): Path<(String, String)>,
+    Named((scope, login)): Named<(String, String)>,
 ) -> Routed {
     one(&gate, &reader, &scope, &login).await
 }
@@ -47,7 +47,7 @@ pub(in crate::http) async fn server(
 pub(in crate::http) async fn server_without_login(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
-    Path(scope): Path<String>,
+    Named(scope): Named<String>,
 ) -> Routed {
     one(&gate, &reader, &scope, "").await
 }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use admit_core::{Code, ReceiptId, Seq};
-use axum::extract::{FromRequestParts, Query};
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use bytes::Bytes;
 use http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::Routed;
 use crate::gate::Gate;
@@ -43,6 +46,17 @@ pub(in crate::http) struct DocumentsQuery {
     /// The `next` of the page before.
     pub(super) after: Option<String>,
     pub(super) limit: Option<usize>,
+}
+
+/// The query of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::http) struct StreamQuery {
+    /// A receipt id, or a place in the ledger; left out, the stream is read from its start.
+    pub(super) after: Option<String>,
+    pub(super) limit: Option<usize>,
+    /// How long to wait for something when there is nothing, in milliseconds.
+    pub(super) wait_ms: Option<u64>,
 }
 
 /// The place after which to list.
@@ -82,6 +96,42 @@ impl<Q: DeserializeOwned> FromRequestParts<Arc<Gate>> for Asked<Q> {
             Err(error) => {
                 let message = format!("the query cannot be read: {}", error.body_text());
                 Err(invalid(gate, &message))
+            }
+        }
+    }
+}
+
+/// The names in a path, or a typed refusal when they are not text.
+pub(in crate::http) struct Named<T>(pub(in crate::http) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Gate>> for Named<T> {
+    type Rejection = Routed;
+
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        match Path::<T>::from_request_parts(head, gate).await {
+            Ok(Path(names)) => Ok(Self(names)),
+            Err(_) => Err(invalid(gate, "the path cannot be read: it is not UTF-8")),
+        }
+    }
+}
+
+/// The body of a request, whole, or a typed refusal.
+pub(in crate::http) struct Sent(pub(in crate::http) Bytes);
+
+impl FromRequest<Arc<Gate>> for Sent {
+    type Rejection = Routed;
+
+    async fn from_request(request: Request, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        let reading = to_bytes(request.into_body(), gate.limits.body_bytes_max);
+        match timeout(gate.limits.body_read_max(), reading).await {
+            Ok(Ok(body)) => Ok(Self(body)),
+            Ok(Err(_)) => {
+                let message = "the body is larger than this gate takes, or broke off";
+                Err(Routed(answer::refuse(gate, Code::BodyTooLarge, message)))
+            }
+            Err(_) => {
+                let message = "the body did not arrive in time";
+                Err(Routed(answer::refuse(gate, Code::RequestTimeout, message)))
             }
         }
     }

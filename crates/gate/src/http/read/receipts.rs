@@ -5,9 +5,9 @@ use std::sync::Arc;
 use admit_core::json::{Object, Value};
 use admit_core::{Code, ReceiptId};
 use admit_ledger::Filter;
-use axum::extract::{Path, State};
+use axum::extract::State;
 
-use super::query::{Asked, ReceiptsQuery, after, invalid, rows, verdicts};
+use super::query::{Asked, Named, ReceiptsQuery, after, invalid, rows, verdicts};
 use super::{Reader, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
@@ -22,7 +22,7 @@ const QUARANTINED: [&str; 2] = ["conflict", "refused"];
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Routed {
     let Ok(id) = id.parse::<ReceiptId>() else {
         return invalid(&gate, "a receipt id looks like rcp-5e1f09ab-42");

@@ -12,12 +12,12 @@
 //! is durable and for ever after. Merging a slice twice (a crash before the watermark moved)
 //! changes nothing. At start everything after the watermark is read back from `key_log`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 use admit_core::{Key, Seq};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::{ClaimError, Finder, insert_unique};
 use crate::sqlite::queries;
@@ -52,6 +52,8 @@ pub(in crate::sqlite) struct Merged {
 #[derive(Debug)]
 struct Sealed {
     keys: HashMap<Key, Seq>,
+    /// Keys that were forgotten since the generation was sealed and must not be merged.
+    forgotten: HashSet<Key>,
     last: Seq,
     order: Order,
 }
@@ -62,12 +64,20 @@ enum Order {
     Sorted { claims: Vec<(Key, Seq)>, next: usize },
 }
 
+/// A sealed generation whose sorting is done.
+struct Sorted<'s> {
+    claims: &'s [(Key, Seq)],
+    next: usize,
+    forgotten: &'s HashSet<Key>,
+}
+
 /// What the open transaction would change here, applied when it is durable.
 #[derive(Debug, Default)]
 struct Staged {
     claims: Vec<(Key, Seq)>,
     merged: usize,
     trimmed_all: bool,
+    forgotten: Vec<(Key, Seq)>,
 }
 
 impl Merged {
@@ -75,10 +85,8 @@ impl Merged {
         let watermark = conn
             .prepare_cached(queries::META_GET)?
             .query_row([WATERMARK], |row| row.get::<_, u64>(0))
-            .or_else(|error| match error {
-                rusqlite::Error::QueryReturnedNoRows => Ok(0),
-                other => Err(other),
-            })?;
+            .optional()?
+            .unwrap_or(0);
         let mut recent = HashMap::with_capacity(generation_max);
         let mut rows = conn.prepare_cached(queries::KEY_LOG_READ)?;
         let mut rows = rows.query([watermark])?;
@@ -127,12 +135,14 @@ impl Merged {
     fn merge_slice(&mut self, conn: &Connection, slice: usize) -> Result<usize, ClaimError> {
         let Some(sealed) = &mut self.sealed else { return Ok(0) };
         let last = sealed.last;
-        let Some((claims, next)) = sealed.sorted() else { return Ok(0) };
+        let Some(Sorted { claims, next, forgotten }) = sealed.sorted() else { return Ok(0) };
         let end = (next + slice).min(claims.len());
         let mut claim = conn.prepare_cached(queries::KEY_CLAIM)?;
         let mut find = Finder::new(conn)?;
         for (key, seq) in &claims[next..end] {
-            insert_unique(&mut claim, &mut find, key, *seq)?;
+            if forgotten.is_empty() || !forgotten.contains(key) {
+                insert_unique(&mut claim, &mut find, key, *seq)?;
+            }
         }
         if end == claims.len() {
             conn.prepare_cached(queries::META_PUT)?.execute((WATERMARK, last.0))?;
@@ -140,8 +150,36 @@ impl Merged {
         Ok(end - next)
     }
 
+    /// Forgets a key inside the open transaction, wherever it is by now; `false` when it is gone.
+    pub(super) fn forget(
+        &mut self,
+        conn: &Connection,
+        key: &Key,
+        seq: Seq,
+    ) -> rusqlite::Result<bool> {
+        conn.prepare_cached(queries::KEY_LOG_FORGET)?.execute([seq.0])?;
+        let in_memory = self.recent(key) == Some(seq);
+        if in_memory {
+            self.staged.forgotten.push((*key, seq));
+        }
+        // What is recent is not in the index; what is sealed may be.
+        if self.recent.get(key) == Some(&seq) {
+            return Ok(true);
+        }
+        let row = (key.as_bytes(), seq.0);
+        let in_index = conn.prepare_cached(queries::KEY_FORGET)?.execute(row)? == 1;
+        Ok(in_memory || in_index)
+    }
+
     pub(super) fn committed(&mut self) {
         let staged = std::mem::take(&mut self.staged);
+        for (key, seq) in &staged.forgotten {
+            if self.recent.get(key) == Some(seq) {
+                self.recent.remove(key);
+            } else if let Some(sealed) = &mut self.sealed {
+                sealed.forget(key, *seq);
+            }
+        }
         self.recent.extend(staged.claims);
         if staged.trimmed_all {
             self.trimming = false;
@@ -166,14 +204,15 @@ impl Merged {
         let next = HashMap::with_capacity(self.generation_max);
         let keys = std::mem::replace(&mut self.recent, next);
         let last = keys.values().copied().max().unwrap_or(self.watermark);
-        self.sealed =
-            Some(Sealed { order: Order::Sorting(sort_aside(claims_of(&keys))), keys, last });
+        let (order, forgotten) = (Order::Sorting(sort_aside(claims_of(&keys))), HashSet::new());
+        self.sealed = Some(Sealed { keys, forgotten, last, order });
     }
 }
 
 impl Sealed {
-    /// The claims in key order and how far they are merged, once the sorting is done.
-    fn sorted(&mut self) -> Option<(&[(Key, Seq)], usize)> {
+    /// The claims in key order, how far they are merged and which to leave out, once the sorting is
+    /// done.
+    fn sorted(&mut self) -> Option<Sorted<'_>> {
         if let Order::Sorting(sorted) = &self.order {
             let claims = match sorted.try_recv() {
                 Ok(claims) => claims,
@@ -189,7 +228,16 @@ impl Sealed {
         }
         match &self.order {
             Order::Sorting(_) => None,
-            Order::Sorted { claims, next } => Some((claims, *next)),
+            Order::Sorted { claims, next } => {
+                Some(Sorted { claims, next: *next, forgotten: &self.forgotten })
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &Key, seq: Seq) {
+        if self.keys.get(key) == Some(&seq) {
+            self.keys.remove(key);
+            self.forgotten.insert(*key);
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) enum ClaimError {
 #[derive(Debug)]
 pub(super) enum KeyIndex {
     Plain(Plain),
-    Merged(Merged),
+    Merged(Box<Merged>),
 }
 
 impl KeyIndex {
@@ -66,7 +66,7 @@ impl KeyIndex {
         match kind {
             KeyIndexKind::Plain => Plain::load(conn).map(Self::Plain),
             KeyIndexKind::Merged { generation_max } => {
-                Ok(Self::Merged(Merged::load(conn, generation_max)?))
+                Ok(Self::Merged(Box::new(Merged::load(conn, generation_max)?)))
             }
         }
     }
@@ -92,6 +92,20 @@ impl KeyIndex {
         match self {
             Self::Plain(plain) => plain.claim(conn, &claims),
             Self::Merged(merged) => merged.claim(conn, claims),
+        }
+    }
+
+    /// Forgets the claim of `key` by `seq` inside the open transaction, after the batch's own claims
+    /// were written. It counts once [`Self::committed`] is called; `false` when there is none.
+    pub(super) fn forget(
+        &mut self,
+        conn: &Connection,
+        key: &Key,
+        seq: Seq,
+    ) -> rusqlite::Result<bool> {
+        match self {
+            Self::Plain(plain) => plain.forget(conn, key, seq),
+            Self::Merged(merged) => merged.forget(conn, key, seq),
         }
     }
 

@@ -32,4 +32,9 @@ impl Plain {
         }
         Ok(())
     }
+
+    pub(super) fn forget(&self, conn: &Connection, key: &Key, seq: Seq) -> rusqlite::Result<bool> {
+        let row = (key.as_bytes(), seq.0);
+        Ok(conn.prepare_cached(queries::KEY_FORGET)?.execute(row)? == 1)
+    }
 }

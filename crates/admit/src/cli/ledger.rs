@@ -1,0 +1,101 @@
+//! `admit ledger`: how large the ledger is, how much is in it and how far back it goes.
+
+use admit_core::Millis;
+use admit_ledger::{Reader as _, Status};
+use clap::Subcommand;
+use serde_json::json;
+
+use super::Place;
+use super::receipts::{open, unreadable};
+use crate::output::{Failure, print, print_json};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Print how the ledger is doing, also while the gate runs
+    #[command(after_help = "\
+Examples:
+  admit ledger status
+  admit ledger status --data /var/lib/admit --json")]
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
+    let Command::Status { place } = command;
+    let (ledger, runtime) = open(place)?;
+    let status = runtime.block_on(ledger.status()).map_err(|fault| unreadable(&fault))?;
+    let tag = format!("{:08x}", ledger.tag());
+    if json { print_json(&for_programs(&tag, &status)) } else { print(&for_people(&tag, &status)) }
+}
+
+fn time(at: Option<Millis>) -> Option<String> {
+    at.map(Millis::to_rfc3339_millis)
+}
+
+fn for_programs(tag: &str, status: &Status) -> serde_json::Value {
+    json!({
+        "tag": tag,
+        "bytes": status.bytes,
+        "admissions": status.admissions,
+        "sightings": status.sightings,
+        "last_seq": status.last_seq.0,
+        "oldest_at": time(status.oldest_at),
+        "free_bytes": status.free_bytes,
+        "keys": status.keys,
+        "oldest_body_at": time(status.oldest_body_at),
+        "retain": status.retain.map_or_else(|| "forever".to_owned(), |age| age.to_string()),
+        "horizon": time(status.forgotten_to),
+        "removed_bodies": status.removed_bodies,
+        "removed_keys": status.removed_keys,
+    })
+}
+
+fn for_people(tag: &str, status: &Status) -> String {
+    let never = || "none yet".to_owned();
+    let mut lines = vec![
+        ("tag", tag.to_owned()),
+        ("size", size(status.bytes)),
+        ("admissions", status.admissions.to_string()),
+        ("copies seen", status.sightings.to_string()),
+        ("last place", status.last_seq.0.to_string()),
+        ("oldest", time(status.oldest_at).unwrap_or_else(never)),
+        ("kept", status.retain.map_or_else(|| "for ever".to_owned(), |age| format!("for {age}"))),
+    ];
+    if let Some(keys) = status.keys {
+        lines.push(("keys", keys.to_string()));
+    }
+    if let Some(horizon) = time(status.forgotten_to) {
+        lines.push(("horizon", format!("{horizon}; what happened before may be forgotten")));
+    }
+    if status.removed_bodies > 0 || status.removed_keys > 0 {
+        let (bodies, keys) = (status.removed_bodies, status.removed_keys);
+        lines.push(("removed", format!("{bodies} bodies, {keys} keys")));
+    }
+    lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect()
+}
+
+/// Bytes as people read them, with the exact number beside.
+fn size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => {
+            let tenths = u128::from(bytes) * 10 / u128::from(unit);
+            format!("{}.{} {name} ({bytes} bytes)", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short_and_exact() {
+        assert_eq!(size(0), "0 bytes");
+        assert_eq!(size(1536), "1.5 KiB (1536 bytes)");
+        assert_eq!(size(3 << 30), "3.0 GiB (3221225472 bytes)");
+    }
+}

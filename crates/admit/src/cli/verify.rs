@@ -1,0 +1,265 @@
+//! `admit verify`: recomputes what the ledger claims from the raw bodies, and says what disagrees.
+//!
+//! The ledger checks itself (structure, keys, references, counters); the contracts recompute key,
+//! digest and facts of each body; the side effects of all bodies together must add up to the
+//! documents that are kept. It only reads, beside a running gate too.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+
+use admit_contracts::Contract;
+use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
+use admit_core::projection::Document;
+use admit_core::{Door, Entry, Event, Principal, ReceiptId, Seq, Submission, json};
+use admit_ledger::Reader as _;
+use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use bytes::Bytes;
+use serde_json::json;
+
+use super::Place;
+use super::receipts::{cannot_open, open_at, unreadable};
+use crate::config::check_ledger;
+use crate::output::{Failure, print, print_json, printable, progress};
+
+/// Admissions between two lines of progress.
+const PROGRESS_EVERY: u64 = 100_000;
+
+/// The deepest nesting that the contract ever takes; what is kept was taken under some limit.
+const DEPTH_MAX: usize = 512;
+
+pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
+    let (config, _) = place.load(None)?;
+    check_ledger(&config).map_err(Failure::usage)?;
+    let (reader, runtime) = open_at(&config)?;
+    let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
+    let forgets = has_forgotten(&status);
+    let ledger =
+        Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
+    let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
+    let checked = verify(&ledger, forgets, &mut report).map_err(Failure::runtime)?;
+    report.end(&ledger, &checked)
+}
+
+/// Whether retention has removed something, so that what is missing proves nothing.
+fn has_forgotten(status: &admit_ledger::Status) -> bool {
+    status.removed_bodies > 0 || status.removed_keys > 0
+}
+
+/// How much was looked at.
+#[derive(Debug, Default)]
+struct Checked {
+    admissions: u64,
+    recomputed: u64,
+    sightings: u64,
+    keys: u64,
+    documents: u64,
+}
+
+fn verify(ledger: &Verifier, forgets: bool, report: &mut Report) -> Result<Checked, VerifyError> {
+    let is_watched = std::io::stderr().is_terminal();
+    let mut found = |disagreement| report.note(disagreement);
+    let mut checked = Checked::default();
+    if is_watched {
+        progress("checking the structure of the file");
+    }
+    ledger.structure(&mut found)?;
+    let mut contracts = Contracts::new();
+    let last = ledger.last().0;
+    let mut seen = 0;
+    checked.admissions = ledger.admissions(&mut found, &mut |kept, found| {
+        seen += 1;
+        if is_watched && seen % PROGRESS_EVERY == 0 {
+            progress(&format!("{seen} admissions checked, at place {} of {last}", kept.seq.0));
+        }
+        contracts.check(kept, found);
+    })?;
+    checked.recomputed = contracts.recomputed;
+    checked.sightings = ledger.sightings(&mut found)?;
+    checked.keys = ledger.keys(&mut found)?;
+    ledger.counters(checked.admissions, checked.sightings, &mut found);
+    if !forgets {
+        checked.documents = contracts.documents(ledger, &mut found)?;
+    }
+    Ok(checked)
+}
+
+/// A document, and the place that changed it last.
+type Folded = (Box<dyn Document>, Seq);
+
+/// The contracts of this build, and what the bodies seen so far add up to.
+struct Contracts {
+    pixel: PixelControl,
+    recomputed: u64,
+    folded: BTreeMap<(&'static str, String), Folded>,
+    /// A body that could not be recomputed is missing from the documents.
+    is_whole: bool,
+}
+
+impl Contracts {
+    fn new() -> Self {
+        // Whatever was admitted under a narrower setting is admitted under these.
+        let settings = Settings { schema: SchemaMode::Envelope, json_depth_max: DEPTH_MAX };
+        let pixel = PixelControl::new(settings);
+        Self { pixel, recomputed: 0, folded: BTreeMap::new(), is_whole: true }
+    }
+
+    /// The contract of a door whose events are named by their bodies alone. What a header said is
+    /// not kept, so events that are named by one cannot be named again.
+    fn of(&self, door: &str) -> Option<&dyn Contract> {
+        (door == "pixel-control").then_some(&self.pixel as &dyn Contract)
+    }
+
+    fn check(&mut self, kept: &Kept<'_>, found: &mut Found<'_>) {
+        let (Some(contract), Some(body)) = (self.of(kept.door), kept.body) else {
+            return;
+        };
+        if kept.verdict == "refused" {
+            return;
+        }
+        let submission = Submission {
+            principal: Principal::new(kept.principal),
+            received_at: kept.received_at,
+            body: Bytes::copy_from_slice(body),
+            headers: Vec::new(),
+            // For ids that a contract makes up; nothing of the key or the digest.
+            nonce: [0; 16],
+        };
+        let vetted = contract.vet(&Door::new(kept.door), submission);
+        self.recomputed += 1;
+        let event = match vetted {
+            Entry::Event(event) => event,
+            Entry::Refused(refused) => {
+                self.is_whole = false;
+                let message = format!("the contract refuses its body: {}", refused.message);
+                found(Disagreement::at(kept.seq, "body", message));
+                return;
+            }
+        };
+        compare(kept, &event, found);
+        if matches!(kept.verdict, "fresh" | "revision") {
+            self.fold(kept.seq, &event, found);
+        }
+    }
+
+    /// Applies the event's side effects, as the commit that admitted it did.
+    fn fold(&mut self, seq: Seq, event: &Event, found: &mut Found<'_>) {
+        for projection in &event.projections {
+            let id = projection.entity();
+            let name = (id.projection, id.entity);
+            let applied = match self.folded.get_mut(&name) {
+                Some((document, last)) => {
+                    *last = seq;
+                    projection.apply(document.as_mut())
+                }
+                None => projection.load(None).and_then(|mut document| {
+                    projection.apply(document.as_mut())?;
+                    self.folded.insert(name, (document, seq));
+                    Ok(())
+                }),
+            };
+            if let Err(error) = applied {
+                self.is_whole = false;
+                found(Disagreement::at(seq, "document", error.to_string()));
+            }
+        }
+    }
+
+    /// Compares what the bodies add up to with what is kept. Returns how many could be compared:
+    /// one that a running gate has changed meanwhile cannot.
+    fn documents(&mut self, ledger: &Verifier, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+        let mut compared = 0;
+        let folded = std::mem::take(&mut self.folded);
+        let mut left: BTreeMap<(String, String), Folded> = folded
+            .into_iter()
+            .map(|((projection, entity), folded)| ((projection.to_owned(), entity), folded))
+            .collect();
+        let is_whole = self.is_whole;
+        ledger.documents(&mut |kept| {
+            let folded = left.remove(&(kept.projection.clone(), kept.entity.clone()));
+            if kept.seq > ledger.last() || !is_whole {
+                return;
+            }
+            compared += 1;
+            let name = format!("{} of {:?}", kept.projection, kept.entity);
+            let message = match folded {
+                None => format!("{name} is kept, but no event tells of it"),
+                Some((_, last)) if last != kept.seq => {
+                    format!("{name} was changed by place {last}, not here", last = last.0)
+                }
+                Some((document, _)) if document.to_text() != kept.text => {
+                    format!("{name} is not what its events add up to")
+                }
+                Some(_) => return,
+            };
+            found(Disagreement::at(kept.seq, "document", message));
+        })?;
+        for ((projection, entity), (_, last)) in left {
+            let message = format!("{projection} of {entity:?} is missing");
+            found(Disagreement::at(last, "document", message));
+        }
+        Ok(compared)
+    }
+}
+
+fn compare(kept: &Kept<'_>, event: &Event, found: &mut Found<'_>) {
+    let mut differ = |check, differs: bool| {
+        if differs {
+            let message = "the body gives another one than is kept";
+            found(Disagreement::at(kept.seq, check, message));
+        }
+    };
+    let mut facts = Vec::new();
+    json::write_object(&event.facts, &mut facts);
+    differ("key", kept.key != Some(event.key));
+    differ("digest", kept.digest != event.digest);
+    differ("attempt", kept.attempt != event.attempt);
+    differ("facts", kept.facts.as_bytes() != facts);
+}
+
+/// What was found, as it is said.
+struct Report {
+    tag: u32,
+    as_json: bool,
+    found: Vec<serde_json::Value>,
+    count: u64,
+}
+
+impl Report {
+    fn note(&mut self, disagreement: Disagreement) {
+        self.count += 1;
+        let Disagreement { at, check, message } = disagreement;
+        let id = at.map(|seq| ReceiptId { ledger: self.tag, seq }.to_string());
+        if self.as_json {
+            self.found.push(json!({ "receipt": id, "check": check, "message": message }));
+        } else {
+            let id = id.unwrap_or_else(|| "ledger".to_owned());
+            // A reader that went away still gets the exit code.
+            print(&format!("{id}: {check}: {}\n", printable(&message))).unwrap_or_default();
+        }
+    }
+
+    fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
+        let Checked { admissions, recomputed, sightings, keys, documents } = checked;
+        if self.as_json {
+            print_json(&json!({
+                "agrees": self.count == 0,
+                "last_seq": ledger.last().0,
+                "checked": {
+                    "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
+                    "keys": keys, "documents": documents,
+                },
+                "disagreements": self.found,
+            }))?;
+        } else {
+            print(&format!(
+                "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
+                 copies, {keys} keys and {documents} documents checked\n"
+            ))?;
+        }
+        match self.count {
+            0 if self.as_json => Ok(()),
+            0 => print("everything agrees\n"),
+            count => Err(Failure::runtime(format!("{count} disagreements found"))),
+        }
+    }
+}

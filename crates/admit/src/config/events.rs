@@ -1,0 +1,274 @@
+//! `[[doors.events]]`: the streams, and the contracts they make.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use admit_contracts::events::{
+    Accept, Canonical, Events, Field, Identity, Secret, Settings, Webhooks, is_stream_name,
+};
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use super::principal::Keys;
+
+/// Where streams are, each under its own name.
+const PATH: &str = "/v1/events";
+
+/// The stream that is also there without a name.
+const DEFAULT: &str = "default";
+
+/// One stream. Text that is empty is not set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct EventsConfig {
+    /// Whether the stream is there.
+    pub(crate) enabled: bool,
+    /// Its name, which is part of its path and of what its keys are made of.
+    pub(crate) name: String,
+    /// Where events are posted, if not at `/v1/events/NAME`.
+    pub(crate) path: String,
+    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    pub(crate) api_key_header: String,
+    /// What names a plain event.
+    pub(crate) identity: IdentityWord,
+    /// The fields that do, for `identity = "fields"`.
+    pub(crate) fields: Vec<String>,
+    /// What a digest is taken over.
+    pub(crate) canonical: Canonical,
+    /// Which bodies are taken.
+    pub(crate) accept: Accept,
+    /// Where a plain event names its schema version.
+    pub(crate) version_field: String,
+    /// Where a plain event says when it happened.
+    pub(crate) time_field: String,
+    /// Who may sign.
+    pub(crate) webhook_secrets: Keys,
+    /// How far the timestamp of a signature may be from our clock, in seconds.
+    pub(crate) webhook_tolerance_seconds: u32,
+    /// The principal of a signed request without a key.
+    pub(crate) webhook_principal: String,
+    /// Most events of one request.
+    pub(crate) events_per_request_max: usize,
+    /// Largest event of a request, in bytes.
+    pub(crate) event_bytes_max: usize,
+    /// JSON Schema files by version.
+    pub(crate) schemas: BTreeMap<String, PathBuf>,
+}
+
+/// `identity`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum IdentityWord {
+    /// The `Idempotency-Key` header.
+    IdempotencyKey,
+    /// Some fields.
+    Fields,
+    /// The whole body.
+    Body,
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        let settings = Settings::named(DEFAULT);
+        Self {
+            enabled: true,
+            name: settings.name,
+            path: String::new(),
+            api_key_header: "X-API-Key".to_owned(),
+            identity: IdentityWord::IdempotencyKey,
+            fields: Vec::new(),
+            canonical: settings.canonical,
+            accept: settings.accept,
+            version_field: String::new(),
+            time_field: String::new(),
+            webhook_secrets: Keys::default(),
+            webhook_tolerance_seconds: 300,
+            webhook_principal: String::new(),
+            events_per_request_max: settings.events_per_request_max,
+            event_bytes_max: settings.event_bytes_max,
+            schemas: BTreeMap::new(),
+        }
+    }
+}
+
+impl EventsConfig {
+    /// The stream's door, as it stands in the ledger and in a principal's `doors`.
+    pub(crate) fn door(&self) -> String {
+        format!("events/{}", self.name)
+    }
+
+    /// Where events are posted.
+    pub(crate) fn path(&self) -> String {
+        match (self.path.as_str(), self.name.as_str()) {
+            ("", DEFAULT) => PATH.to_owned(),
+            ("", name) => format!("{PATH}/{name}"),
+            (path, _) => path.to_owned(),
+        }
+    }
+
+    /// The contract. Relative files start at `base`.
+    pub(crate) fn contract(
+        &self,
+        base: &Path,
+        json_depth_max: usize,
+    ) -> Result<Events, ConfigError> {
+        self.settings(base, json_depth_max)
+            .and_then(|settings| Events::new(settings).map_err(|error| error.to_string()))
+            .map_err(|message| {
+                ConfigError::Rule(format!("doors.events {:?}: {message}", self.name))
+            })
+    }
+
+    fn settings(&self, base: &Path, json_depth_max: usize) -> Result<Settings, String> {
+        if !is_stream_name(&self.name) {
+            return Err("a name has 1 to 64 characters of A-Z a-z 0-9 . _ -".to_owned());
+        }
+        if self.path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        {
+            return Err(format!("path: what is under {PATH} is named after its stream"));
+        }
+        if self.events_per_request_max == 0 || self.event_bytes_max == 0 {
+            return Err("events_per_request_max and event_bytes_max must be greater than 0".into());
+        }
+        let schemas = self.schemas.iter().map(|(version, path)| {
+            let path = base.join(path);
+            let text = fs::read_to_string(&path).map_err(|error| {
+                format!("the schema {} cannot be read: {error}", path.display())
+            })?;
+            Ok((version.clone(), text))
+        });
+        Ok(Settings {
+            identity: self.identity()?,
+            canonical: self.canonical,
+            accept: self.accept,
+            schemas: schemas.collect::<Result<_, String>>()?,
+            version_field: field("version_field", &self.version_field)?,
+            time_field: field("time_field", &self.time_field)?,
+            webhooks: self.webhooks(base)?,
+            json_depth_max,
+            events_per_request_max: self.events_per_request_max,
+            event_bytes_max: self.event_bytes_max,
+            ..Settings::named(&self.name)
+        })
+    }
+
+    fn identity(&self) -> Result<Identity, String> {
+        match (self.identity, self.fields.as_slice()) {
+            (IdentityWord::IdempotencyKey, []) => Ok(Identity::IdempotencyKey),
+            (IdentityWord::Body, []) => Ok(Identity::Body),
+            (IdentityWord::Fields, []) => Err("identity \"fields\" wants fields".to_owned()),
+            (IdentityWord::Fields, texts) => {
+                let field =
+                    |text: &String| Field::parse(text).ok_or_else(|| not_a_field("fields", text));
+                texts.iter().map(field).collect::<Result<_, _>>().map(Identity::Fields)
+            }
+            (IdentityWord::IdempotencyKey | IdentityWord::Body, _) => {
+                Err("fields want identity = \"fields\"".to_owned())
+            }
+        }
+    }
+
+    fn webhooks(&self, base: &Path) -> Result<Option<Webhooks>, String> {
+        let principal =
+            (!self.webhook_principal.is_empty()).then(|| self.webhook_principal.clone());
+        if self.webhook_secrets.is_empty() {
+            return match principal {
+                None => Ok(None),
+                Some(_) => Err("webhook_principal wants webhook_secrets".to_owned()),
+            };
+        }
+        let secret = |spec: &str| {
+            let text = match spec.strip_prefix("file:") {
+                None => spec.to_owned(),
+                Some(path) => {
+                    let path = base.join(path);
+                    fs::read_to_string(&path).map_err(|error| {
+                        format!("the secret file {} cannot be read: {error}", path.display())
+                    })?
+                }
+            };
+            Secret::parse(&text).map_err(|error| error.to_string())
+        };
+        let secrets = self.webhook_secrets.iter().map(secret).collect::<Result<_, String>>()?;
+        let tolerance_seconds = self.webhook_tolerance_seconds;
+        Ok(Some(Webhooks { secrets, tolerance_seconds, principal }))
+    }
+}
+
+fn field(name: &str, text: &str) -> Result<Option<Field>, String> {
+    match text {
+        "" => Ok(None),
+        text => Field::parse(text).map(Some).ok_or_else(|| not_a_field(name, text)),
+    }
+}
+
+fn not_a_field(name: &str, text: &str) -> String {
+    format!("{name}: {text:?} is neither a pointer such as /order/id nor a path such as order.id")
+}
+
+#[cfg(test)]
+mod tests {
+    use admit_contracts::Contract as _;
+
+    use super::*;
+
+    fn made(text: &str) -> Result<Events, String> {
+        let config: EventsConfig = toml::from_str(text).unwrap();
+        config.contract(Path::new("nowhere"), 128).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_stream_is_where_its_name_says() {
+        let named = |text: &str| toml::from_str::<EventsConfig>(text).unwrap();
+        assert_eq!(named("").path(), "/v1/events");
+        assert_eq!(named("name = \"orders\"").path(), "/v1/events/orders");
+        assert_eq!(named("name = \"orders\"\npath = \"/hooks\"").path(), "/hooks");
+        assert_eq!(named("name = \"orders\"").door(), "events/orders");
+    }
+
+    #[test]
+    fn a_stream_that_cannot_work_is_refused_with_its_name() {
+        for (text, said) in [
+            ("name = \"a/b\"", "a name has"),
+            ("name = \"a\"\nidentity = \"fields\"", "wants fields"),
+            ("fields = [\"id\"]", "want identity"),
+            ("identity = \"fields\"\nfields = [\"a..b\"]", "neither a pointer"),
+            ("time_field = \".\"", "time_field"),
+            ("path = \"/v1/events/other\"", "named after its stream"),
+            ("webhook_secrets = [\"hush\"]", "whsec_"),
+            ("webhook_secrets = [\"file:lost\"]", "lost cannot be read"),
+            ("webhook_principal = \"shop\"", "wants webhook_secrets"),
+            ("schemas = { 1 = \"lost.json\" }", "lost.json cannot be read"),
+            ("event_bytes_max = 0", "greater than 0"),
+        ] {
+            let error = made(text).unwrap_err();
+            assert!(error.contains(said) && error.contains("doors.events"), "{text}: {error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_example_in_the_readme_is_a_real_one() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let file = root.join("docs/examples/orders.toml");
+        super::super::check_file(&file).unwrap();
+        let example = fs::read_to_string(file).unwrap();
+        assert!(example.lines().count() <= 10, "ten lines of config make a stream");
+        let readme = fs::read_to_string(root.join("README.md")).unwrap();
+        assert!(readme.contains(&example), "the README shows the example as it is");
+    }
+
+    #[test]
+    fn a_signed_stream_vouches_for_its_sender() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let events =
+            made(&format!("webhook_secrets = [\"{secret}\"]\nwebhook_principal = \"shop\"\n"));
+        assert_eq!(events.unwrap().vouched(), Some("shop"));
+        let config: EventsConfig =
+            toml::from_str(&format!("webhook_secrets = [\"{secret}\"]")).unwrap();
+        for shown in [format!("{config:?}"), toml::to_string(&config).unwrap()] {
+            assert!(!shown.contains("MfKQ"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Turns one submission into an event with a key, or into a refusal with a reason.
+
+use admit_core::json::{self, Limits, Object, Value};
+use admit_core::{
+    Code, Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Refused, Submission,
+};
+
+use super::cloud::{Cloud, Data, Wrong};
+use super::identity::{Field, IDEMPOTENCY_KEY, NoKey, key_in};
+use super::media::{self, Mode};
+use super::schemas::Unfit;
+use super::settings::Identity;
+use super::{Events, KEY_CHARS_MAX, webhooks};
+
+/// Integers above this are milliseconds, below it seconds: in seconds it is the year 5138, in
+/// milliseconds it is 1973.
+const SECONDS_MAX: i64 = 100_000_000_000;
+
+/// Why a submission is refused, and what could still be read of it.
+struct Refusal {
+    code: Code,
+    message: String,
+    facts: Object<'static>,
+}
+
+impl Refusal {
+    fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), facts: Object::new() }
+    }
+}
+
+impl From<Wrong> for Refusal {
+    fn from((code, message): Wrong) -> Self {
+        Self::new(code, message)
+    }
+}
+
+/// What an event is made of, beside what the submission already holds.
+struct Vetted {
+    key: Key,
+    digest: Digest,
+    happened_at: Option<Millis>,
+    facts: Object<'static>,
+}
+
+/// See [`Contract::vet`](crate::Contract::vet).
+pub(super) fn vet(events: &Events, door: &Door, submission: Submission) -> Entry {
+    let vetted = read(events, door, &submission);
+    let Submission { principal, received_at, body, .. } = submission;
+    let door = door.clone();
+    match vetted {
+        Ok(Vetted { key, digest, happened_at, facts }) => Entry::Event(Event {
+            door,
+            key,
+            digest,
+            principal,
+            received_at,
+            happened_at,
+            body,
+            attempt: None,
+            facts,
+            on_other_content: OnOtherContent::Conflict,
+            projections: Vec::new(),
+            effect: None,
+        }),
+        Err(Refusal { code, message, facts }) => Entry::Refused(Refused {
+            door,
+            principal,
+            received_at,
+            body,
+            attempt: None,
+            code,
+            message,
+            facts,
+        }),
+    }
+}
+
+fn read(events: &Events, door: &Door, submission: &Submission) -> Result<Vetted, Refusal> {
+    let settings = &events.settings;
+    let most = settings.event_bytes_max;
+    if submission.body.len() > most {
+        let message = format!("the event is larger than {most} bytes");
+        return Err(Refusal::new(Code::BodyTooLarge, message));
+    }
+    let vetted = match Mode::of(submission) {
+        Mode::Structured => {
+            let value = parse(events, submission)?;
+            cloud(events, door, submission, &Cloud::structured(&value)?, "structured")
+        }
+        Mode::Binary { is_json } => {
+            let has_json = is_json && !submission.body.is_empty();
+            let value = has_json.then(|| parse(events, submission)).transpose()?;
+            let event = Cloud::binary(submission, value.as_ref())?;
+            cloud(events, door, submission, &event, "binary")
+        }
+        // A line has no content type, so it says itself what it is.
+        Mode::Line(_) => {
+            let value = parse(events, submission)?;
+            if value.get("specversion").is_some() {
+                cloud(events, door, submission, &Cloud::structured(&value)?, "structured")
+            } else {
+                plain(events, door, submission, Some(&value))
+            }
+        }
+        Mode::Plain { is_json: true } => {
+            plain(events, door, submission, Some(&parse(events, submission)?))
+        }
+        Mode::Plain { is_json: false } => plain(events, door, submission, None),
+        Mode::Lines => Err(Refusal::new(Code::InvalidJson, "the body holds no line")),
+        Mode::Batch => {
+            parse(events, submission)?;
+            Err(Refusal::new(Code::InvalidEnvelope, "a batch is a json array of cloudevents"))
+        }
+    }?;
+    if events.horizon.is_outside(vetted.happened_at, submission.received_at) {
+        let at = vetted.happened_at.unwrap_or_default();
+        let message = format!("the event is of {at}, longer ago than this gate remembers");
+        return Err(Refusal { facts: vetted.facts, ..Refusal::new(Code::OutsideHorizon, message) });
+    }
+    Ok(vetted)
+}
+
+fn parse<'a>(events: &Events, submission: &'a Submission) -> Result<Value<'a>, Refusal> {
+    // The size has been looked at before.
+    let limits = Limits { depth_max: events.settings.json_depth_max, bytes_max: usize::MAX };
+    json::parse(&submission.body, &limits)
+        .map_err(|error| Refusal::new(Code::InvalidJson, format!("the body is not json: {error}")))
+}
+
+fn digest(events: &Events, value: &Value<'_>) -> Result<Digest, Refusal> {
+    match json::canonical(value, events.settings.canonical.form()) {
+        Ok(canonical) => Ok(Digest::of(&canonical)),
+        Err(error) => {
+            let message = format!("the body has no canonical form: {error}");
+            Err(Refusal::new(Code::InvalidJson, message))
+        }
+    }
+}
+
+/// A CloudEvent is who its `source` and `id` say it is.
+fn cloud(
+    events: &Events,
+    door: &Door,
+    submission: &Submission,
+    event: &Cloud<'_>,
+    mode: &'static str,
+) -> Result<Vetted, Refusal> {
+    let [source, id, kind] =
+        ["source", "id", "type"].map(|name| event.get(name).unwrap_or_default());
+    let mut facts = Object::from_iter([("mode", Value::from(mode))]);
+    if mode == "binary" {
+        facts.push("attributes", event.attributes());
+        if let Some(content_type) = event.get("datacontenttype") {
+            facts.push("content_type", content_type.to_owned());
+        }
+    } else {
+        for (name, value) in [("source", source), ("id", id), ("type", kind)] {
+            facts.push(name, value.to_owned());
+        }
+    }
+    let null = Value::Null;
+    if !events.schemas.is_empty() {
+        let data = if let Data::Json(data) = &event.data { data.as_ref() } else { &null };
+        let version = event.get("dataschema").map(str::to_owned).or_else(|| version(events, data));
+        check_schema(events, version.as_deref(), data, &facts)?;
+    }
+    let scope = submission.principal.as_str().as_bytes();
+    let own: [&[u8]; 4] = [scope, b"cloudevent", source.as_bytes(), id.as_bytes()];
+    Ok(Vetted {
+        key: Key::derive(door.as_str(), &own),
+        digest: digest(events, &event.content())?,
+        happened_at: event.time(),
+        facts,
+    })
+}
+
+/// An event of the sender's own making. `value` is its body where that is JSON.
+fn plain(
+    events: &Events,
+    door: &Door,
+    submission: &Submission,
+    value: Option<&Value<'_>>,
+) -> Result<Vetted, Refusal> {
+    let settings = &events.settings;
+    let mut facts = Object::new();
+    let digest = match value {
+        Some(value) => digest(events, value)?,
+        None => Digest::of(&submission.body),
+    };
+    let own = match &settings.identity {
+        Identity::Body => {
+            // The same bytes as JSON and as something else are not the same content.
+            let form: &[u8] = if value.is_some() { b"body" } else { b"bytes" };
+            vec![form.to_vec(), digest.as_bytes().to_vec()]
+        }
+        Identity::Fields(fields) => field_values(events, fields, value)?,
+        Identity::IdempotencyKey => {
+            let (name, fact) = match settings.webhooks {
+                Some(_) => (webhooks::ID, "webhook_id"),
+                None => (IDEMPOTENCY_KEY, "idempotency_key"),
+            };
+            let key = header_key(submission, name)?;
+            facts.push(fact, key.clone());
+            let mut own = vec![fact.as_bytes().to_vec(), key.into_bytes()];
+            if let Mode::Line(number) = Mode::of(submission) {
+                own.push(number.to_string().into_bytes());
+                facts.push("line", number);
+            }
+            own
+        }
+    };
+    let content_type = submission.header(media::CONTENT_TYPE);
+    if let Some(other) = content_type.filter(|kind| media::essence(kind) != "application/json") {
+        facts.push("content_type", other.to_owned());
+    }
+    if let Some(value) = value.filter(|_| !events.schemas.is_empty()) {
+        check_schema(events, version(events, value).as_deref(), value, &facts)?;
+    }
+    let happened_at = happened_at(settings.time_field.as_ref(), value)?;
+    let scope = submission.principal.as_str().as_bytes();
+    let own: Vec<&[u8]> = std::iter::once(scope).chain(own.iter().map(Vec::as_slice)).collect();
+    Ok(Vetted { key: Key::derive(door.as_str(), &own), digest, happened_at, facts })
+}
+
+fn header_key(submission: &Submission, name: &str) -> Result<String, Refusal> {
+    key_in(submission, name).map_err(|why| match why {
+        NoKey::Missing => {
+            Refusal::new(Code::IdempotencyKeyMissing, format!("the header {name} is missing"))
+        }
+        NoKey::Repeated => {
+            Refusal::new(Code::InvalidRequest, format!("the header {name} is there twice"))
+        }
+        NoKey::Invalid => Refusal::new(
+            Code::InvalidRequest,
+            format!("the header {name} must be 1 to {KEY_CHARS_MAX} visible ascii characters"),
+        ),
+    })
+}
+
+fn field_values(
+    events: &Events,
+    fields: &[Field],
+    value: Option<&Value<'_>>,
+) -> Result<Vec<Vec<u8>>, Refusal> {
+    let Some(body) = value else {
+        let message = "this stream names events by their fields, so they must be json";
+        return Err(Refusal::new(Code::UnsupportedMediaType, message));
+    };
+    let mut own = vec![b"fields".to_vec()];
+    for field in fields {
+        let Some(value) = field.of(body) else {
+            let message = format!("the field {field}, which names the event, is missing");
+            return Err(Refusal::new(Code::IdempotencyKeyMissing, message));
+        };
+        let canonical = json::canonical(value, events.settings.canonical.form());
+        own.push(canonical.map_err(|error| {
+            let message = format!("the field {field} has no canonical form: {error}");
+            Refusal::new(Code::InvalidJson, message)
+        })?);
+    }
+    Ok(own)
+}
+
+/// The version that a body names: text, or a number as it is written.
+fn version(events: &Events, value: &Value<'_>) -> Option<String> {
+    let said = events.settings.version_field.as_ref()?.of(value)?;
+    let number = if let Value::Int(digits) = said { Some(digits.as_ref()) } else { None };
+    said.as_str().or(number).map(str::to_owned)
+}
+
+fn check_schema(
+    events: &Events,
+    version: Option<&str>,
+    value: &Value<'_>,
+    facts: &Object<'static>,
+) -> Result<(), Refusal> {
+    let unfit = match events.schemas.check(version, value) {
+        Ok(()) => return Ok(()),
+        Err(unfit) => unfit,
+    };
+    let mut facts = facts.clone();
+    let (code, message) = match unfit {
+        Unfit::UnknownVersion(version) => (
+            Code::SchemaVersionUnsupported,
+            format!("schema version {version:?} is not known here"),
+        ),
+        Unfit::NoVersion => {
+            (Code::SchemaVersionUnsupported, "the event names no schema version".to_owned())
+        }
+        Unfit::Violations(told) => {
+            let first = told.first().cloned().unwrap_or_default();
+            facts.push("violations", told);
+            (Code::InvalidEnvelope, format!("the event breaks its schema: {first}"))
+        }
+    };
+    Err(Refusal { code, message, facts })
+}
+
+/// When a plain event happened, by the field that says so; an event that does not say it is
+/// refused, because the stream's horizon hangs on it.
+fn happened_at(
+    field: Option<&Field>,
+    value: Option<&Value<'_>>,
+) -> Result<Option<Millis>, Refusal> {
+    let Some(field) = field else { return Ok(None) };
+    let said = value.and_then(|value| field.of(value));
+    let at = said.and_then(|said| match said {
+        Value::String(text) => Millis::parse_rfc3339(text),
+        Value::Int(_) => said.as_i64().map(|at| match at {
+            0..SECONDS_MAX => Millis(at * 1_000),
+            _ => Millis(at),
+        }),
+        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Array(_) | Value::Object(_) => None,
+    });
+    if at.is_none() {
+        let message = format!("the field {field} must be an RFC 3339 time or a unix time");
+        return Err(Refusal::new(Code::InvalidEnvelope, message));
+    }
+    Ok(at)
+}

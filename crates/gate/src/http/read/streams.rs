@@ -1,0 +1,316 @@
+//! The way out of a stream: read on from a place, watch, or claim and settle.
+//!
+//! A consumer needs the role `read`. Reading moves nothing: whoever reads keeps its own place.
+//! Claiming shares a stream among consumers, each event under a lease in one pair of hands.
+
+use std::sync::Arc;
+
+use admit_contracts::events::{problem, view};
+use admit_core::json::{Object, Value};
+use admit_core::{Age, Code, Door, ReceiptId, Seq};
+use admit_ledger::port::{
+    Change, Claimed, DONE, Lease, LeaseAnswer, LeaseChange, Page, StreamEntry, Wanted, read_or_wait,
+};
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderMap, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{Duration, timeout};
+
+use super::query::{Asked, Named, Sent, StreamQuery, after, invalid, rows};
+use super::watching::watch;
+use super::{Reader, Routed};
+use crate::gate::Gate;
+use crate::http::answer;
+use crate::way_out::WayOut;
+
+/// Most bytes of bodies on one page, unless the first event alone is larger.
+pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+const LEASE_SECONDS_DEFAULT: u64 = 60;
+const LEASE_SECONDS_MAX: u64 = 3_600;
+const CONSUMER_CHARS_MAX: usize = 128;
+
+/// A stream somebody may read.
+pub(super) struct Stream {
+    pub(super) gate: Arc<Gate>,
+    pub(super) way_out: Arc<dyn WayOut>,
+    pub(super) door: Door,
+}
+
+/// `GET /v1/events`
+pub(in crate::http) async fn read_default(
+    state: State<Arc<Gate>>,
+    reader: Reader,
+    query: Asked<StreamQuery>,
+    headers: HeaderMap,
+) -> Response {
+    read(state, reader, Named("default".to_owned()), query, headers).await
+}
+
+/// `GET /v1/events/{stream}`: a page after a place, at once or when there is something; or every
+/// event as it comes, for whoever accepts `text/event-stream`.
+pub(in crate::http) async fn read(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Named(stream): Named<String>,
+    Asked(query): Asked<StreamQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let stream = match open(&gate, &reader, &stream) {
+        Ok(stream) => stream,
+        Err(refused) => return refused.into_response(),
+    };
+    let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let is_watching = text(header::ACCEPT).is_some_and(|kinds| kinds.contains("text/event-stream"));
+    // A watcher that comes back repeats its first request, and says here how far it got.
+    let last = text(header::HeaderName::from_static("last-event-id")).filter(|_| is_watching);
+    let asked = after(last.or(query.after.as_deref()), gate.ledger.tag())
+        .and_then(|after| Ok((after, rows(query.limit)?, wait(&gate, query.wait_ms)?)));
+    let (after, rows_max, wait) = match asked {
+        Ok(asked) => asked,
+        Err(message) => return invalid(&gate, &message).into_response(),
+    };
+    if is_watching {
+        return watch(stream, after, rows_max);
+    }
+    page(&stream, after, rows_max, wait).await.into_response()
+}
+
+fn wait(gate: &Gate, wait_ms: Option<u64>) -> Result<Duration, String> {
+    match wait_ms.unwrap_or(0) {
+        wait if wait <= gate.limits.wait_ms_max => Ok(Duration::from_millis(wait)),
+        _ => Err(format!("wait_ms must be 0 to {}", gate.limits.wait_ms_max)),
+    }
+}
+
+/// The stream, if there is one that this reader may see.
+fn open(gate: &Arc<Gate>, reader: &Reader, name: &str) -> Result<Stream, Routed> {
+    let wanted = format!("events/{name}");
+    let mount = gate.doors.iter().find(|mount| mount.door.as_str() == wanted);
+    let (Some(mount), Some(way_out)) = (mount, &gate.way_out) else {
+        return Err(Routed::not_found(gate, "there is no such stream"));
+    };
+    let door = mount.door.clone();
+    if !reader.may_see(&door) {
+        let message = "this key may not read this door";
+        return Err(Routed(answer::refuse(gate, Code::Forbidden, message)));
+    }
+    Ok(Stream { gate: Arc::clone(gate), way_out: Arc::clone(way_out), door })
+}
+
+async fn page(stream: &Stream, after: Seq, rows_max: usize, wait: Duration) -> Routed {
+    let Stream { gate, way_out, door } = stream;
+    let now = way_out.read(door.clone(), after, rows_max, PAGE_BYTES_MAX).await;
+    let read = match now {
+        Ok(page) if page.entries.is_empty() && !wait.is_zero() => {
+            let news = read_or_wait(way_out.as_ref(), door, after, rows_max, PAGE_BYTES_MAX);
+            tokio::select! {
+                read = timeout(wait, news) => read.unwrap_or(Ok(page)),
+                () = gate.drain.cancelled() => Ok(page),
+            }
+        }
+        read => read,
+    };
+    match read {
+        Err(fault) => Routed::fault(gate, &fault),
+        Ok(Page { entries, next, more }) => {
+            let ledger = gate.ledger.tag();
+            let events: Value<'_> = entries.iter().map(|entry| seen(ledger, entry)).collect();
+            let next = next.0.max(after.0);
+            let page = [("events", events), ("next_after", next.into()), ("more", more.into())];
+            Routed::object(200, &Object::from_iter(page))
+        }
+    }
+}
+
+/// An event as its consumers see it.
+pub(super) fn seen(ledger: u32, entry: &StreamEntry) -> Object<'static> {
+    let id = ReceiptId { ledger, seq: entry.seq };
+    let mut seen = Object::from_iter([
+        ("receipt_id", Value::from(id.to_string())),
+        ("seq", entry.seq.0.into()),
+        ("key", entry.key.to_string().into()),
+        ("received_at", entry.received_at.to_rfc3339_millis().into()),
+        ("principal", entry.principal.to_string().into()),
+    ]);
+    let content = view::content(&entry.facts, entry.body.as_deref());
+    seen.extend(content);
+    seen
+}
+
+/// What a consumer says when it claims.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimBody {
+    consumer: String,
+    #[serde(default)]
+    max: Option<usize>,
+    #[serde(default)]
+    lease_seconds: Option<u64>,
+}
+
+/// `POST /v1/events/{stream}/claim`
+pub(in crate::http) async fn claim(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Named(stream): Named<String>,
+    headers: HeaderMap,
+    Sent(body): Sent,
+) -> Routed {
+    let stream = match open(&gate, &reader, &stream) {
+        Ok(stream) => stream,
+        Err(refused) => return refused,
+    };
+    let asked: ClaimBody = match said(&gate, &headers, &body) {
+        Ok(asked) => asked,
+        Err(refused) => return refused,
+    };
+    let length = asked.consumer.chars().count();
+    if !(1..=CONSUMER_CHARS_MAX).contains(&length) || asked.consumer.contains(char::is_control) {
+        let message = format!("consumer must be 1 to {CONSUMER_CHARS_MAX} characters");
+        return invalid(&gate, &message);
+    }
+    let (rows_max, lease) = match (rows(asked.max.or(Some(1))), lease(asked.lease_seconds)) {
+        (Ok(rows_max), Ok(lease)) => (rows_max, lease),
+        (Err(_), _) => return invalid(&gate, "max must be 1 to 1000"),
+        (_, Err(message)) => return invalid(&gate, &message),
+    };
+    let now = gate.clock.now();
+    let wanted = Wanted {
+        door: stream.door,
+        consumer: asked.consumer,
+        rows_max,
+        bytes_max: PAGE_BYTES_MAX,
+        lease,
+        now,
+    };
+    match stream.way_out.claim(wanted).await {
+        Err(fault) => Routed::fault(&gate, &fault),
+        Ok(claimed) => {
+            let ledger = gate.ledger.tag();
+            let events: Value<'_> = claimed.iter().map(|claimed| held(ledger, claimed)).collect();
+            Routed::object(200, &Object::from_iter([("events", events)]))
+        }
+    }
+}
+
+fn held(ledger: u32, claimed: &Claimed) -> Object<'static> {
+    let mut held = seen(ledger, &claimed.entry);
+    held.push("lease", claimed.lease.to_string());
+    held.push("lease_expires_at", claimed.expires_at.to_rfc3339_millis());
+    held.push("attempt", claimed.attempt);
+    held
+}
+
+fn lease(seconds: Option<u64>) -> Result<Age, String> {
+    match seconds.unwrap_or(LEASE_SECONDS_DEFAULT) {
+        seconds @ 1..=LEASE_SECONDS_MAX => Ok(Age::from_secs(seconds)),
+        _ => Err(format!("lease_seconds must be 1 to {LEASE_SECONDS_MAX}")),
+    }
+}
+
+/// What a consumer says became of an event.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    status: ChangeWord,
+    lease: String,
+    #[serde(default)]
+    lease_seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ChangeWord {
+    Done,
+    Failed,
+    Released,
+    Extended,
+}
+
+impl ChangeWord {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => DONE,
+            Self::Failed => "failed",
+            Self::Released => "released",
+            Self::Extended => "extended",
+        }
+    }
+}
+
+/// `POST /v1/events/{stream}/{receipt_id}`
+pub(in crate::http) async fn change(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Named((stream, id)): Named<(String, String)>,
+    headers: HeaderMap,
+    Sent(body): Sent,
+) -> Routed {
+    let stream = match open(&gate, &reader, &stream) {
+        Ok(stream) => stream,
+        Err(refused) => return refused,
+    };
+    let asked: ChangeBody = match said(&gate, &headers, &body) {
+        Ok(asked) => asked,
+        Err(refused) => return refused,
+    };
+    let Some(id) = id.parse::<ReceiptId>().ok().filter(|id| id.ledger == gate.ledger.tag()) else {
+        return Routed::not_found(&gate, "there is no such event in this stream");
+    };
+    let (held, longer) = match (asked.lease.parse::<Lease>(), lease(asked.lease_seconds)) {
+        (Ok(held), Ok(longer)) => (held, longer),
+        (Err(error), _) => return invalid(&gate, &error.to_string()),
+        (_, Err(message)) => return invalid(&gate, &message),
+    };
+    let now = gate.clock.now();
+    let change = match asked.status {
+        word @ (ChangeWord::Done | ChangeWord::Failed) => {
+            Change::Finish { status: word.as_str().to_owned() }
+        }
+        ChangeWord::Released => Change::Release { again_at: now },
+        ChangeWord::Extended => Change::Extend { until: longer.after(now) },
+    };
+    let changes = vec![LeaseChange { seq: id.seq, lease: held, change }];
+    let answers = match stream.way_out.change(stream.door, changes, now).await {
+        Ok(answers) => answers,
+        Err(fault) => return Routed::fault(&gate, &fault),
+    };
+    match answers.first() {
+        Some(answer @ (LeaseAnswer::Done | LeaseAnswer::AlreadyDone)) => {
+            let mut said = Object::from_iter([
+                ("receipt_id", Value::from(id.to_string())),
+                ("status", asked.status.as_str().into()),
+            ]);
+            said.push("finished_before", *answer == LeaseAnswer::AlreadyDone);
+            Routed::object(200, &said)
+        }
+        Some(LeaseAnswer::StaleLease) => {
+            let message = "the lease no longer holds this event";
+            Routed(answer::refuse(&gate, Code::LeaseLost, message))
+        }
+        Some(LeaseAnswer::UnknownPlace) | None => {
+            Routed::not_found(&gate, "there is no such event in this stream")
+        }
+    }
+}
+
+/// The JSON that a consumer sent.
+fn said<T: DeserializeOwned>(gate: &Gate, headers: &HeaderMap, body: &[u8]) -> Result<T, Routed> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    if !admit_contracts::is_json(kind.trim()) {
+        let message = "the content type must be application/json";
+        return Err(Routed(answer::refuse(gate, Code::UnsupportedMediaType, message)));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(gate, &format!("the body cannot be read: {error}")))
+}
+
+/// `POST` to a stream that is not there, in the words that producers of streams know.
+pub(in crate::http) async fn unknown(State(gate): State<Arc<Gate>>) -> Routed {
+    gate.metrics().refusals.of(Code::NotFound).add_one();
+    Routed(problem(Code::NotFound, "there is no such stream", 0))
+}

@@ -1,0 +1,282 @@
+//! Claims on streams: who holds which place, decided by the one writer.
+//!
+//! Invariant: places are first handed out in ledger order, so everything up to the head was handed
+//! out, and a place up to the head is finished exactly when it has no row in `claim`. That is why
+//! what is done leaves nothing behind and a claim takes as long as its answer is.
+
+use admit_core::{Door, Fault, Millis, Seq};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::news::News;
+use super::task::{Tx, Work};
+use super::{SqliteLedger, queries, streams};
+use crate::port::{
+    BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
+    Wanted,
+};
+
+impl Claims for SqliteLedger {
+    fn claim(&self, wanted: Wanted) -> BoxFuture<'_, Result<Vec<Claimed>, Fault>> {
+        Box::pin(async move {
+            // A consumer that asks again and again must not cost a commit each time.
+            let (door, now) = (wanted.door.clone(), wanted.now);
+            let some = wanted.rows_max > 0
+                && self.readers.read(move |conn, _| has_some(conn, &door, now)).await?;
+            if !some {
+                return Ok(Vec::new());
+            }
+            let expires_at = wanted.lease.after(wanted.now);
+            let taken = self.write(Claim(wanted)).await?;
+            // The bodies are read apart: the writer has better things to do.
+            self.readers.read(move |conn, _| claimed(conn, taken, expires_at)).await
+        })
+    }
+
+    fn change(
+        &self,
+        door: Door,
+        changes: Vec<LeaseChange>,
+        now: Millis,
+    ) -> BoxFuture<'_, Result<Vec<LeaseAnswer>, Fault>> {
+        Box::pin(self.write(ChangeLeases { door, changes, now }))
+    }
+
+    fn standing(&self, door: Door, now: Millis) -> BoxFuture<'_, Result<Standing, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| standing(conn, &door, now)))
+    }
+
+    fn finished(
+        &self,
+        door: Door,
+        after: Seq,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Finished>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| finished(conn, &door, after, rows_max)))
+    }
+}
+
+/// One call of `claim`.
+struct Claim(Wanted);
+
+/// A place as it is handed out.
+struct Taken {
+    seq: Seq,
+    lease: Lease,
+    attempt: u32,
+}
+
+impl Work for Claim {
+    type Answer = Vec<Taken>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<Taken>> {
+        let Self(wanted) = self;
+        let door = wanted.door.as_str();
+        let head = head(tx.conn, door)?;
+        let mut found = Found { wanted, bytes: 0, full: false, places: Vec::new() };
+        found.take(&mut tx.conn.prepare_cached(queries::CLAIM_FREE)?, wanted.now.0)?;
+        let new = i64::try_from(head.0).unwrap_or(i64::MAX);
+        found.take(&mut tx.conn.prepare_cached(queries::CLAIM_NEW)?, new)?;
+        let mut places = found.places;
+        places.sort_unstable();
+
+        let leases = leases(places.len())?;
+        let expires_at = wanted.lease.after(wanted.now).0;
+        let mut put = tx.conn.prepare_cached(queries::CLAIM_PUT)?;
+        let mut taken = Vec::with_capacity(places.len());
+        for ((seq, before), lease) in places.into_iter().zip(leases) {
+            let attempt = before.saturating_add(1);
+            let row = params![door, seq.0, lease.as_bytes(), wanted.consumer, attempt, expires_at];
+            put.execute(row)?;
+            taken.push(Taken { seq, lease, attempt });
+        }
+        if let Some(last) = taken.last().filter(|last| last.seq > head) {
+            tx.conn.prepare_cached(queries::CLAIM_HEAD_PUT)?.execute((door, last.seq.0))?;
+        }
+        Ok(taken)
+    }
+}
+
+/// Places to hand out, within the limits of the call.
+struct Found<'w> {
+    wanted: &'w Wanted,
+    bytes: u64,
+    full: bool,
+    /// With how often each was handed out before.
+    places: Vec<(Seq, u32)>,
+}
+
+impl Found<'_> {
+    /// Takes what `statement` finds from `from` on, until a limit is reached.
+    fn take(&mut self, statement: &mut CachedStatement<'_>, from: i64) -> rusqlite::Result<()> {
+        let left = self.wanted.rows_max - self.places.len();
+        if self.full || left == 0 {
+            return Ok(());
+        }
+        let limit = i64::try_from(left).unwrap_or(i64::MAX);
+        let mut rows = statement.query((self.wanted.door.as_str(), from, limit))?;
+        while let Some(row) = rows.next()? {
+            self.bytes = self.bytes.saturating_add(row.get::<_, u64>(2)?);
+            if self.bytes > self.wanted.bytes_max as u64 && !self.places.is_empty() {
+                self.full = true;
+                break;
+            }
+            self.places.push((Seq(row.get(0)?), row.get(1)?));
+        }
+        Ok(())
+    }
+}
+
+/// So many leases nobody can guess.
+fn leases(count: usize) -> rusqlite::Result<impl Iterator<Item = Lease>> {
+    let mut bits = vec![[0; 16]; count];
+    getrandom::fill(bits.as_flattened_mut()).map_err(|error| {
+        rusqlite::Error::ToSqlConversionFailure(format!("no randomness: {error}").into())
+    })?;
+    Ok(bits.into_iter().map(Lease::from_bytes))
+}
+
+/// One call of `change`.
+struct ChangeLeases {
+    door: Door,
+    changes: Vec<LeaseChange>,
+    now: Millis,
+}
+
+impl Work for ChangeLeases {
+    type Answer = Vec<LeaseAnswer>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<LeaseAnswer>> {
+        let head = head(tx.conn, self.door.as_str())?;
+        let mut get = tx.conn.prepare_cached(queries::CLAIM_GET)?;
+        let mut answers = Vec::with_capacity(self.changes.len());
+        for change in &self.changes {
+            let row = get
+                .query_row((self.door.as_str(), change.seq.0), |row| {
+                    Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get(1)?, Millis(row.get(2)?)))
+                })
+                .optional()?;
+            let answer = match row {
+                Some((Some(held), consumer, expires_at))
+                    if Lease::from_bytes(held) == change.lease && self.now < expires_at =>
+                {
+                    self.apply(tx.conn, change, consumer)?;
+                    LeaseAnswer::Done
+                }
+                Some(_) => LeaseAnswer::StaleLease,
+                None if !has(tx.conn, &self.door, change.seq)? => LeaseAnswer::UnknownPlace,
+                None if change.seq > head => LeaseAnswer::StaleLease,
+                None => LeaseAnswer::AlreadyDone,
+            };
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    fn tell(&self, answers: &Vec<LeaseAnswer>, news: &News) {
+        let released = |(change, answer): &(&LeaseChange, &LeaseAnswer)| {
+            **answer == LeaseAnswer::Done && matches!(change.change, Change::Release { .. })
+        };
+        if let Some((change, _)) = self.changes.iter().zip(answers).find(released) {
+            news.tell(&self.door, change.seq);
+        }
+    }
+}
+
+impl ChangeLeases {
+    /// Changes what the lease holds.
+    fn apply(
+        &self,
+        conn: &Connection,
+        change: &LeaseChange,
+        consumer: String,
+    ) -> rusqlite::Result<()> {
+        let (door, seq) = (self.door.as_str(), change.seq.0);
+        match &change.change {
+            Change::Finish { status } => {
+                conn.prepare_cached(queries::CLAIM_REMOVE)?.execute((door, seq))?;
+                if status != DONE {
+                    let row = (door, seq, status, consumer, self.now.0);
+                    conn.prepare_cached(queries::CLAIM_FINISHED_PUT)?.execute(row)?;
+                }
+            }
+            Change::Extend { until } => {
+                let row = (door, seq, Some(change.lease.as_bytes()), until.0);
+                conn.prepare_cached(queries::CLAIM_UNTIL)?.execute(row)?;
+            }
+            Change::Release { again_at } => {
+                let row = (door, seq, None::<&[u8; 16]>, again_at.0);
+                conn.prepare_cached(queries::CLAIM_UNTIL)?.execute(row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn head(conn: &Connection, door: &str) -> rusqlite::Result<Seq> {
+    let head =
+        conn.prepare_cached(queries::CLAIM_HEAD)?.query_row([door], |row| row.get(0)).optional()?;
+    Ok(Seq(head.unwrap_or(0)))
+}
+
+/// Whether `seq` is a place of the stream at `door`.
+fn has(conn: &Connection, door: &Door, seq: Seq) -> rusqlite::Result<bool> {
+    conn.prepare_cached(queries::STREAM_HAS)?.exists((door.as_str(), seq.0))
+}
+
+fn newest(conn: &Connection, door: &Door) -> rusqlite::Result<Seq> {
+    let newest = conn
+        .prepare_cached(queries::STREAM_NEWEST)?
+        .query_row([door.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(Seq(newest.unwrap_or(0)))
+}
+
+/// Whether there is anything to claim.
+fn has_some(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<bool> {
+    if newest(conn, door)? > head(conn, door.as_str())? {
+        return Ok(true);
+    }
+    conn.prepare_cached(queries::CLAIM_FREE)?.exists((door.as_str(), now.0, 1))
+}
+
+fn claimed(
+    conn: &Connection,
+    taken: Vec<Taken>,
+    expires_at: Millis,
+) -> rusqlite::Result<Vec<Claimed>> {
+    let mut claimed = Vec::with_capacity(taken.len());
+    for Taken { seq, lease, attempt } in taken {
+        // Retention may have been quicker; then the claim is gone with the entry.
+        if let Some(entry) = streams::entry_at(conn, seq)? {
+            claimed.push(Claimed { entry, lease, expires_at, attempt });
+        }
+    }
+    Ok(claimed)
+}
+
+fn standing(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<Standing> {
+    let (head, newest) = (head(conn, door.as_str())?, newest(conn, door)?);
+    conn.prepare_cached(queries::CLAIM_STANDING)?.query_row((door.as_str(), now.0), |row| {
+        let free_at = row.get::<_, Option<i64>>(2)?.map(Millis);
+        Ok(Standing { head, newest, held: row.get(0)?, free: row.get(1)?, free_at })
+    })
+}
+
+fn finished(
+    conn: &Connection,
+    door: &Door,
+    after: Seq,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<Finished>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached(queries::CLAIM_FINISHED_LIST)?
+        .query_map((door.as_str(), after.0, rows_max), |row| {
+            Ok(Finished {
+                seq: Seq(row.get(0)?),
+                status: row.get(1)?,
+                consumer: row.get(2)?,
+                finished_at: Millis(row.get(3)?),
+            })
+        })?
+        .collect()
+}

@@ -1,0 +1,2 @@
+-- An admission goes with its facts.
+DELETE FROM admission WHERE seq = ?1 RETURNING door;

@@ -1,0 +1,2 @@
+-- A body goes.
+DELETE FROM body WHERE seq = ?1;

@@ -1,0 +1,2 @@
+-- The place itself is gone.
+DELETE FROM claim_finished WHERE door = ?1 AND seq = ?2;

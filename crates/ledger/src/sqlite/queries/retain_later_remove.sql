@@ -1,0 +1,2 @@
+-- Looked at.
+DELETE FROM retain_later WHERE due_at = ?1 AND seq = ?2;

@@ -1,0 +1,239 @@
+//! The contract of claims: one pair of hands at a time, done once, nothing lost.
+
+use std::collections::HashSet;
+
+use admit_core::{Age, Door, Millis, Seq};
+use admit_ledger::WholeLedger;
+use admit_ledger::port::{
+    Change, Claimed, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing, Wanted,
+};
+use futures_util::future::join_all;
+
+use crate::ledger_suite::Home;
+use crate::stream_suite::{orders, put};
+
+/// Runs the whole contract; `home` makes a new, empty home for each promise.
+pub async fn all(home: impl Fn() -> Box<dyn Home>) {
+    entries_are_handed_out_in_ledger_order_and_done_stays_done(&*home()).await;
+    an_expired_lease_is_taken_over_and_cannot_finish(&*home()).await;
+    a_lease_can_be_extended_and_given_back(&*home()).await;
+    racing_consumers_never_hold_one_entry_at_once(&*home()).await;
+    a_claim_ends_at_its_limits(&*home()).await;
+    what_is_not_held_cannot_be_finished(&*home()).await;
+    a_word_other_than_done_is_kept(&*home()).await;
+    what_is_given_back_is_news(&*home()).await;
+}
+
+/// Nobody's lease.
+const NOBODYS: Lease = Lease::from_bytes([0; 16]);
+
+/// The length of every lease here.
+pub(crate) const LEASE: Age = Age::from_secs(30);
+
+pub(crate) fn wanted(door: &Door, rows_max: usize, now: i64) -> Wanted {
+    Wanted {
+        door: door.clone(),
+        consumer: "tests".to_owned(),
+        rows_max,
+        bytes_max: usize::MAX,
+        lease: LEASE,
+        now: Millis(now),
+    }
+}
+
+async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<Claimed> {
+    ledger.claim(wanted(&orders(), rows_max, now)).await.expect("the ledger answers")
+}
+
+async fn finish(ledger: &dyn WholeLedger, claimed: &Claimed, now: i64) -> LeaseAnswer {
+    let (seq, lease) = (claimed.entry.seq, claimed.lease);
+    ledger.finish(orders(), seq, lease, DONE, Millis(now)).await.expect("the ledger answers")
+}
+
+async fn change(
+    ledger: &dyn WholeLedger,
+    claimed: &Claimed,
+    change: Change,
+    now: i64,
+) -> LeaseAnswer {
+    let change = LeaseChange { seq: claimed.entry.seq, lease: claimed.lease, change };
+    ledger.change(orders(), vec![change], Millis(now)).await.expect("the ledger answers")[0]
+}
+
+async fn standing(ledger: &dyn WholeLedger, now: i64) -> Standing {
+    ledger.standing(orders(), Millis(now)).await.expect("readable")
+}
+
+pub(crate) fn places(claimed: &[Claimed]) -> Vec<Seq> {
+    claimed.iter().map(|claimed| claimed.entry.seq).collect()
+}
+
+async fn entries_are_handed_out_in_ledger_order_and_done_stays_done(home: &dyn Home) {
+    let ledger = home.open();
+    assert_eq!(claim(&*ledger, 10, 0).await, [], "an empty stream has nothing to claim");
+    let seqs = put(&*ledger, &orders(), 0, 10).await;
+    put(&*ledger, &Door::new("events/others"), 0, 10).await;
+
+    let first = claim(&*ledger, 4, 0).await;
+    assert_eq!(places(&first), seqs[..4]);
+    assert_eq!(first[3].entry.body.as_deref(), Some(&b"body 3"[..]));
+    assert_eq!(&first[3].entry.facts[..], br#"{"name":"n3"}"#);
+    assert!(first.iter().all(|claimed| claimed.attempt == 1));
+    assert_eq!(first[0].expires_at, Millis(30_000));
+    let second = claim(&*ledger, 4, 1).await;
+    assert_eq!(places(&second), seqs[4..8], "what is held is not handed out");
+
+    // Out of order, and only in part.
+    assert_eq!(finish(&*ledger, &second[1], 2).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseAnswer::AlreadyDone);
+    drop(ledger);
+
+    let ledger = home.open();
+    assert_eq!(finish(&*ledger, &first[0], 3).await, LeaseAnswer::AlreadyDone);
+    assert_eq!(finish(&*ledger, &first[1], 3).await, LeaseAnswer::Done, "leases live on too");
+    assert_eq!(places(&claim(&*ledger, 10, 4).await), seqs[8..]);
+    let now = standing(&*ledger, 4).await;
+    let (head, free_at) = (seqs[9], Some(Millis(30_000)));
+    assert_eq!(now, Standing { head, newest: seqs[9], held: 7, free: 0, free_at });
+    assert_eq!(claim(&*ledger, 10, 4).await, []);
+}
+
+async fn an_expired_lease_is_taken_over_and_cannot_finish(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 6).await;
+    let first = claim(&*ledger, 3, 0).await;
+    assert_eq!(finish(&*ledger, &first[1], 29_999).await, LeaseAnswer::Done, "in the last moment");
+    assert_eq!(finish(&*ledger, &first[2], 30_000).await, LeaseAnswer::StaleLease, "too late");
+    assert_eq!(standing(&*ledger, 30_000).await.free, 2);
+
+    let second = claim(&*ledger, 4, 30_000).await;
+    assert_eq!(places(&second), [seqs[0], seqs[2], seqs[3], seqs[4]], "what is free comes first");
+    let attempts: Vec<u32> = second.iter().map(|claimed| claimed.attempt).collect();
+    assert_eq!(attempts, [2, 2, 1, 1]);
+    assert_eq!(finish(&*ledger, &first[0], 1).await, LeaseAnswer::StaleLease, "whatever the clock");
+    let extend = Change::Extend { until: Millis(90_000) };
+    assert_eq!(change(&*ledger, &first[0], extend, 1).await, LeaseAnswer::StaleLease);
+    assert_eq!(finish(&*ledger, &second[0], 30_001).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &first[0], 30_001).await, LeaseAnswer::AlreadyDone);
+}
+
+async fn a_lease_can_be_extended_and_given_back(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 4).await;
+    let held = claim(&*ledger, 3, 0).await;
+    let extend = Change::Extend { until: Millis(60_000) };
+    assert_eq!(change(&*ledger, &held[0], extend, 10).await, LeaseAnswer::Done);
+    let release = Change::Release { again_at: Millis(10) };
+    assert_eq!(change(&*ledger, &held[1], release.clone(), 10).await, LeaseAnswer::Done);
+    assert_eq!(change(&*ledger, &held[1], release, 10).await, LeaseAnswer::StaleLease);
+    assert_eq!(finish(&*ledger, &held[1], 10).await, LeaseAnswer::StaleLease);
+    let later = Change::Release { again_at: Millis(40_000) };
+    assert_eq!(change(&*ledger, &held[2], later, 10).await, LeaseAnswer::Done);
+
+    let again = claim(&*ledger, 10, 11).await;
+    assert_eq!(places(&again), [seqs[1], seqs[3]], "given back at once, not before its time");
+    for claimed in &again {
+        assert_eq!(finish(&*ledger, claimed, 12).await, LeaseAnswer::Done);
+    }
+    assert_eq!(claim(&*ledger, 10, 39_999).await.len(), 0);
+    assert_eq!(places(&claim(&*ledger, 10, 40_000).await), [seqs[2]]);
+    assert_eq!(finish(&*ledger, &held[0], 59_999).await, LeaseAnswer::Done, "it was extended");
+}
+
+async fn racing_consumers_never_hold_one_entry_at_once(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 200).await;
+    let consume = async |_| {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = claim(&*ledger, 7, 0).await;
+            if claimed.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed);
+        }
+    };
+    let all: Vec<Claimed> = join_all((0..16).map(consume)).await.into_iter().flatten().collect();
+    let mut held = places(&all);
+    held.sort_unstable();
+    assert_eq!(held, seqs, "each once, none left");
+    let leases: HashSet<[u8; 16]> = all.iter().map(|claimed| *claimed.lease.as_bytes()).collect();
+    assert_eq!(leases.len(), seqs.len(), "no two leases are the same");
+    let answers = join_all(all.iter().map(|claimed| finish(&*ledger, claimed, 1))).await;
+    assert!(answers.iter().all(|answer| *answer == LeaseAnswer::Done));
+    assert_eq!(claim(&*ledger, 10, 1_000_000).await, [], "all of it is done");
+}
+
+async fn a_claim_ends_at_its_limits(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 9).await;
+    let by_bytes = async |bytes_max| {
+        let wanted = Wanted { bytes_max, ..wanted(&orders(), 100, 0) };
+        places(&ledger.claim(wanted).await.expect("the ledger answers"))
+    };
+    assert_eq!(claim(&*ledger, 0, 0).await, []);
+    assert_eq!(by_bytes(0).await, seqs[..1], "one is always handed out");
+    assert_eq!(by_bytes("body 1body 2".len()).await, seqs[1..3]);
+    assert_eq!(by_bytes("body 3body 4x".len()).await, seqs[3..5]);
+    assert_eq!(claim(&*ledger, 3, 0).await.len(), 3);
+}
+
+async fn what_is_not_held_cannot_be_finished(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 2).await;
+    let others = put(&*ledger, &Door::new("events/others"), 0, 1).await;
+    let held = claim(&*ledger, 1, 0).await;
+    let ask = async |door: Door, seq, lease| {
+        ledger.finish(door, seq, lease, DONE, Millis(1)).await.expect("the ledger answers")
+    };
+    assert_eq!(ask(orders(), seqs[0], NOBODYS).await, LeaseAnswer::StaleLease);
+    assert_eq!(ask(orders(), seqs[1], held[0].lease).await, LeaseAnswer::StaleLease, "not claimed");
+    assert_eq!(ask(orders(), others[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
+    assert_eq!(ask(orders(), Seq(999), held[0].lease).await, LeaseAnswer::UnknownPlace);
+    assert_eq!(ask(Door::new("test"), seqs[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
+    let other_door = Door::new("events/others");
+    assert_eq!(ask(other_door, seqs[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
+    let changes = [(seqs[0], held[0].lease), (seqs[0], held[0].lease), (Seq(999), NOBODYS)];
+    let change = |(seq, lease)| {
+        let change = Change::Finish { status: DONE.to_owned() };
+        LeaseChange { seq, lease, change }
+    };
+    let answers = ledger.change(orders(), changes.map(change).into(), Millis(1)).await;
+    let expected = [LeaseAnswer::Done, LeaseAnswer::AlreadyDone, LeaseAnswer::UnknownPlace];
+    assert_eq!(answers.expect("the ledger answers"), expected, "one answer each, in order");
+}
+
+async fn a_word_other_than_done_is_kept(home: &dyn Home) {
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 4).await;
+    let held = claim(&*ledger, 4, 0).await;
+    for (at, status) in [(3, "failed"), (0, DONE), (1, "skipped")] {
+        let answer = ledger.finish(orders(), seqs[at], held[at].lease, status, Millis(5)).await;
+        assert_eq!(answer.expect("the ledger answers"), LeaseAnswer::Done, "{status}");
+    }
+    drop(ledger);
+    let ledger = home.open();
+    let finished = |at: usize, status: &str| Finished {
+        seq: seqs[at],
+        status: status.to_owned(),
+        consumer: "tests".to_owned(),
+        finished_at: Millis(5),
+    };
+    let all = ledger.finished(orders(), Seq(0), 10).await.expect("readable");
+    assert_eq!(all, [finished(1, "skipped"), finished(3, "failed")]);
+    let rest = ledger.finished(orders(), seqs[1], 10).await.expect("readable");
+    assert_eq!(rest, [finished(3, "failed")]);
+    assert_eq!(places(&claim(&*ledger, 10, 90_000).await), [seqs[2]], "finished is finished");
+}
+
+async fn what_is_given_back_is_news(home: &dyn Home) {
+    let ledger = home.open();
+    put(&*ledger, &orders(), 0, 1).await;
+    let held = claim(&*ledger, 1, 0).await;
+    let mut news = ledger.news(&orders());
+    let release = Change::Release { again_at: Millis(0) };
+    assert_eq!(change(&*ledger, &held[0], release, 0).await, LeaseAnswer::Done);
+    news.changed().await.expect("open");
+    assert_eq!(claim(&*ledger, 1, 0).await.len(), 1);
+}

@@ -1,0 +1,101 @@
+//! A mixed load from a program nobody here wrote: memory stays bounded, and every event that was
+//! called accepted is found afterwards.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::gate::Gate;
+use crate::support::ledger;
+use crate::support::machine::{Need, has, skip, text};
+use crate::support::until;
+
+/// What the gate may hold at most, at any moment of the load and after it. A debug build with its
+/// key index of the recent past takes about a third of it.
+const RESIDENT_BYTES_MAX: u64 = 384 * 1024 * 1024;
+
+const CONNECTIONS: u32 = 64;
+
+/// The gate's memory now, in bytes; none when the machine does not say.
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn seconds() -> u64 {
+    let asked = std::env::var("ADMIT_TEST_LOAD_SECONDS").ok();
+    asked.map_or(20, |text| text.parse().expect("ADMIT_TEST_LOAD_SECONDS is a number"))
+}
+
+/// The keys that the load saw accepted for the first time, as its threads noted them.
+fn accepted(folder: &Path) -> BTreeSet<String> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
+    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
+    if !has("wrk") {
+        skip(Need::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let notes = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let before = resident_bytes(gate.pid()).expect("this machine says how much memory is used");
+    let mut wrk = Command::new("wrk")
+        .args([
+            "-t2",
+            &format!("-c{CONNECTIONS}"),
+            &format!("-d{}s", seconds()),
+            "--timeout",
+            "10s",
+        ])
+        .args(["-s", concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/mixed_load.lua")])
+        .args([&format!("http://{}/", gate.address()), "--", text(notes.path())])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut most = before;
+    let patience = Duration::from_secs(seconds() + 30);
+    until("the load ends", patience, || {
+        most = most.max(resident_bytes(gate.pid()).unwrap_or(0));
+        wrk.try_wait().unwrap()
+    });
+    let said = wrk.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let after = resident_bytes(gate.pid()).expect("the gate is still there");
+    assert!(said.contains("unexpected answers: 0\n"), "{said}");
+    assert!(!said.contains("Socket errors"), "{said}");
+    assert!(
+        most.max(after) <= RESIDENT_BYTES_MAX,
+        "{before} bytes before, {most} at most, {after} after:\n{said}"
+    );
+
+    // A thread that is stopped in the middle of a request did not note its last answers.
+    let accepted = accepted(notes.path());
+    eprintln!("{} accepted; resident: {before}, at most {most}, {after} after", accepted.len());
+    assert!(accepted.len() > 200, "{} events are no load:\n{said}", accepted.len());
+    let conn = ledger::open(folder.path());
+    let kept: BTreeSet<String> = conn
+        .prepare("SELECT idempotency_key FROM pixel_receipts WHERE status = 'processed'")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<rusqlite::Result<_>>()
+        .unwrap();
+    let lost: Vec<&String> = accepted.difference(&kept).take(5).collect();
+    assert!(lost.is_empty(), "accepted and not kept: {lost:?}");
+    let twice: i64 = conn
+        .query_row("SELECT count(*) - count(DISTINCT key) FROM key_log", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(twice, 0, "a key was claimed twice");
+    drop(conn);
+    gate.stop();
+    ledger::assert_intact(folder.path());
+}

@@ -1,0 +1,224 @@
+//! What an operator and their programs see: metrics, the API's own description, verification.
+
+use std::process::{Command, Output};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::support::events::{heartbeat, match_begin};
+use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::http::DOOR;
+use crate::support::machine::{command, text};
+use crate::support::{SOON, python, until};
+
+fn page(gate: &Gate) -> String {
+    let answer = gate.client().send("GET", "/metrics", &[], b"").expect("the gate answers");
+    assert_eq!(answer.status, 200);
+    String::from_utf8(answer.body).expect("text")
+}
+
+/// The value of a series on the page.
+fn value(page: &str, series: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let value = line.unwrap_or_else(|| panic!("{series} is not on the page:\n{page}"));
+    value.parse().expect("a number")
+}
+
+#[test]
+fn metrics_tell_of_commits_and_of_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    for n in 1..=20 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    client.say(&match_begin(1, "a")).duplicate();
+    // The commit is counted before its answers leave.
+    let page = page(&gate);
+    let admissions = |verdict: &str| {
+        let labels = format!("door=\"pixel-control\",verdict=\"{verdict}\"");
+        value(&page, &format!("admit_admissions_total{{{labels}}}"))
+    };
+    assert_eq!((admissions("fresh"), admissions("duplicate")), (20.0, 1.0));
+    assert_eq!(value(&page, "admit_ledger_commit_events_sum"), 21.0);
+    let commits = value(&page, "admit_ledger_commit_duration_seconds_count");
+    assert!((1.0..=21.0).contains(&commits), "{commits}");
+    let seconds = value(&page, "admit_ledger_commit_duration_seconds_sum");
+    assert!(seconds > 0.0 && seconds < 60.0, "{seconds}");
+    assert!(value(&page, "admit_ledger_size_bytes") > 0.0);
+    assert!(value(&page, "admit_ledger_log_bytes") > 0.0);
+    assert_eq!(value(&page, "admit_ledger_healthy"), 1.0);
+    assert_eq!(value(&page, "admit_ledger_queue_depth"), 0.0);
+    assert!(page.contains("admit_build_info{version="), "{page}");
+    gate.stop();
+}
+
+#[test]
+fn a_request_is_found_in_the_log_by_its_trace_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::on(folder.path())
+        .variable("ADMIT_LOG__LEVEL", "info,admit_gate=debug")
+        .variable("ADMIT_LOG__FORMAT", "json");
+    let gate = launch.start();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let body = match_begin(1, "a").body();
+    let headers = [("traceparent", &*parent)];
+    let answer = gate.client().send("POST", DOOR, &headers, body.as_bytes()).unwrap();
+    assert_eq!(answer.header("x-trace-id"), Some(trace));
+    let lines = until("the access log has it", SOON, || {
+        let log = gate.stderr();
+        let found: Vec<String> =
+            log.lines().filter(|line| line.contains(trace)).map(str::to_owned).collect();
+        (!found.is_empty()).then_some(found)
+    });
+    let line: Value = serde_json::from_str(&lines[0]).expect("a line is one JSON object");
+    assert_eq!((&line["trace_id"], &line["status"]), (&trace.into(), &200.into()), "{line}");
+    assert_eq!((&line["method"], &line["path"]), (&"POST".into(), &DOOR.into()), "{line}");
+    gate.stop();
+}
+
+/// `admit` with these words, to its end.
+fn admit(words: &[&str]) -> Output {
+    let mut command = command(BINARY);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ADMIT_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(words).output().unwrap()
+}
+
+fn verified(folder: &std::path::Path) -> (Option<i32>, Value) {
+    let output = admit(&["verify", "--json", "--data", text(folder)]);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    (output.status.code(), report)
+}
+
+#[test]
+fn a_good_ledger_verifies_while_the_gate_runs_and_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    for n in 1..=50 {
+        client.say(&match_begin(n, if n % 2 == 0 { "a" } else { "b" })).processed();
+    }
+    client.say(&heartbeat(51, "a")).processed();
+    client.say(&match_begin(1, "b").attempt(2)).duplicate();
+    client.say(&match_begin(2, "a").set("/envelope/source_time", 5)).duplicate();
+    client.say_bytes(b"not json").rejected();
+    client.say_bytes(b"not json").rejected();
+    for _ in 0..2 {
+        let (code, report) = verified(folder.path());
+        assert_eq!((code, &report["agrees"]), (Some(0), &true.into()), "{report}");
+        assert_eq!(report["checked"]["admissions"], 53, "{report}");
+        assert_eq!(report["checked"]["recomputed"], 52, "{report}");
+        assert_eq!(report["checked"]["keys"], 51, "{report}");
+        assert_eq!(report["checked"]["documents"], 2, "{report}");
+    }
+    gate.stop();
+    assert_eq!(verified(folder.path()).0, Some(0));
+    let people = admit(&["verify", "--data", text(folder.path())]);
+    assert!(String::from_utf8_lossy(&people.stdout).ends_with("everything agrees\n"));
+}
+
+#[test]
+fn whatever_is_changed_in_a_ledger_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    for n in 1..=5 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    client.say(&match_begin(1, "a").attempt(2)).duplicate();
+    client.say_bytes(b"not json").rejected();
+    gate.stop();
+    let file = folder.path().join("ledger.db");
+    let whole = {
+        let conn = Connection::open(&file).unwrap();
+        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        drop(conn);
+        std::fs::read(&file).unwrap()
+    };
+    assert_eq!(verified(folder.path()).0, Some(0), "it is good before it is harmed");
+    for (harm, check) in [
+        ("UPDATE admission SET digest = zeroblob(32) WHERE seq = 2", "digest"),
+        ("UPDATE admission SET key = zeroblob(32) WHERE seq = 2", "key"),
+        ("UPDATE admission SET facts = '{}' WHERE seq = 3", "facts"),
+        ("UPDATE body SET bytes = CAST('{}' AS BLOB) WHERE seq = 3", "body"),
+        ("UPDATE body SET bytes = CAST('x' AS BLOB) WHERE seq = 7", "digest"),
+        ("DELETE FROM body WHERE seq = 4", "body"),
+        ("DELETE FROM key_log WHERE seq = 4", "key_index"),
+        ("UPDATE key_log SET key = zeroblob(32) WHERE seq = 4", "key_index"),
+        ("INSERT INTO key_index VALUES (zeroblob(32), 3)", "key_index"),
+        ("UPDATE sighting SET admission = 99", "sighting"),
+        ("UPDATE meta SET value = value + 1 WHERE name = 'admissions'", "counter"),
+        ("DELETE FROM admission WHERE seq = 5", "counter"),
+        ("UPDATE document SET text = '{}'", "document"),
+        ("DELETE FROM document", "document"),
+        ("UPDATE admission SET verdict = 'maybe' WHERE seq = 1", "verdict"),
+    ] {
+        for suffix in ["-wal", "-shm"] {
+            std::fs::remove_file(folder.path().join(format!("ledger.db{suffix}")))
+                .unwrap_or_default();
+        }
+        std::fs::write(&file, &whole).unwrap();
+        let conn = Connection::open(&file).unwrap();
+        assert!(conn.execute(harm, []).unwrap() > 0, "{harm}");
+        drop(conn);
+        let (code, report) = verified(folder.path());
+        assert_eq!((code, &report["agrees"]), (Some(1), &false.into()), "{harm}: {report}");
+        let named = report["disagreements"].as_array().unwrap();
+        assert!(named.iter().any(|found| found["check"] == check), "{harm}: {report}");
+    }
+}
+
+#[test]
+fn the_openapi_document_is_one_to_a_validator() {
+    let Some(validator) = python::program("openapi-spec-validator") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(&folder.path().join("data"));
+    let answer = gate.client().send("GET", "/openapi.json", &[], b"").unwrap();
+    let document = answer.json();
+    for path in [DOOR, "/v1/events", "/v1/events/{stream}", "/v1/events/{stream}/claim"] {
+        assert!(document["paths"][path]["post"].is_object(), "{path} is not described");
+    }
+    let file = folder.path().join("openapi.json");
+    std::fs::write(&file, &answer.body).unwrap();
+    let output = Command::new(validator).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    gate.stop();
+}
+
+/// Not among the checks: what must be refused or taken. This door answers 200 to what breaks its
+/// contract, because its producers read the body only.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+    response_headers_conformance,response_schema_conformance,unsupported_method,\
+    allow_header_conformance,ignored_auth";
+
+#[test]
+fn strangers_requests_made_from_the_document_get_documented_answers_only() {
+    let Some(schemathesis) = python::program("schemathesis") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // Who waits for news of an empty stream waits as long as it may.
+    let launch = Launch::on(&folder.path().join("data"));
+    let gate = launch.variable("ADMIT_LIMITS__WAIT_MS_MAX", "20").start();
+    for n in 1..=3 {
+        gate.client().say(&match_begin(n, "a")).processed();
+    }
+    let url = format!("http://{}/openapi.json", gate.address());
+    let output = Command::new(schemathesis)
+        .current_dir(folder.path())
+        .args(["run", &url, "--checks", CHECKS, "--max-examples", "30", "--seed", "1"])
+        .args(["--phases", "examples,coverage,fuzzing", "--generation-database", "none"])
+        .args(["--no-color", "--suppress-health-check", "all", "--warnings", "off"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("No issues found") && !said.contains("Tested: 0"), "{said}");
+    gate.client().say(&match_begin(4, "a")).processed();
+    gate.stop();
+    let (code, report) = verified(&folder.path().join("data"));
+    assert_eq!(code, Some(0), "whatever came of it, the ledger agrees with itself: {report}");
+}
