@@ -12,6 +12,11 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+/// Events are allocated on one thread and freed on another, over and over, which is what the
+/// system's allocator does worst (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Before anything speaks TLS: two providers may be linked in, and this one is meant.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {

@@ -1,5 +1,6 @@
 //! `admit serve`: the one place where parts are put together, and how a gate ends.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,6 +11,7 @@ use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Fault};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
+use admit_ledger::port::keep_swept;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_ledger::{Ledger, Retention as _};
 use tokio::net::{TcpListener, TcpSocket};
@@ -37,7 +39,8 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
-    let options = Options::new(&config.data, SystemClock.now());
+    let retain = config.ledger.retain().map_err(Failure::usage)?;
+    let options = Options { retain, ..Options::new(&config.data, SystemClock.now()) };
     let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
     let mut gate = assemble(config, base, principals, ledger.clone())?.built_from(COMMIT);
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
@@ -55,7 +58,10 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         let listener =
             socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         welcome::say(config, address_of(&listener)?, json)?;
-        until_stopped(listener, gate, &*ledger, stop).await
+        tokio::select! {
+            ended = until_stopped(listener, gate, &*ledger, stop) => ended,
+            never = sweep(&ledger) => match never {},
+        }
     })?;
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
@@ -91,7 +97,7 @@ fn assemble(
             door: Door::new("pixel-control"),
             path: pixel.path.clone(),
             api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
-            contract: Arc::new(PixelControl::new(settings)),
+            contract: Arc::new(PixelControl::new(settings).within(ledger.horizon())),
             outward: Outward::default(),
         });
     }
@@ -124,6 +130,12 @@ fn assemble(
     let way_out = Arc::clone(&ledger);
     let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
     Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out))
+}
+
+/// Removes what is too old, as long as the gate runs.
+async fn sweep(ledger: &SqliteLedger) -> Infallible {
+    keep_swept(ledger, &SystemClock).await;
+    std::future::pending().await
 }
 
 /// How a gate ended.

@@ -23,6 +23,8 @@ pub(super) struct Load {
     /// All connections together, per second; `None` is as fast as answers come back.
     pub(super) rate: Option<f64>,
     pub(super) samples: Samples,
+    /// Events in a request, one on a line; a single one goes as plain JSON.
+    pub(super) per_request: usize,
 }
 
 /// Runs the load from one thread and reports what was answered. Every answer must be 200.
@@ -35,22 +37,25 @@ pub(super) fn run(address: SocketAddr, path: &str, load: &Load) -> Result<Figure
 }
 
 async fn run_all(address: SocketAddr, path: &str, load: &Load) -> Result<Figure, String> {
+    let media = if load.per_request == 1 { "json" } else { "x-ndjson" };
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: "
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/{media}\r\ncontent-length: "
     );
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for index in 0..load.connections {
         let pace = load.rate.map(|rate| Pace::new(started, rate, load.connections, index));
         let connection = Connection::open(address, head.clone()).await?;
-        tasks.spawn(connection.knock(load.samples.clone(), started + load.seconds, pace));
+        let (samples, until) = (load.samples.clone(), started + load.seconds);
+        tasks.spawn(connection.knock(samples, load.per_request, until, pace));
     }
     let mut all = histogram();
     while let Some(done) = tasks.join_next().await {
         let latencies = done.map_err(|error| error.to_string())??;
         all.add(latencies).map_err(|error| error.to_string())?;
     }
-    Ok(Figure::timed(started.elapsed(), all))
+    let events = all.len() * load.per_request as u64;
+    Ok(Figure::stepped(events, started.elapsed(), all))
 }
 
 /// Microseconds up to a minute, three digits.
@@ -92,19 +97,24 @@ impl Connection {
     async fn knock(
         mut self,
         samples: Samples,
+        per_request: usize,
         until: Instant,
         mut pace: Option<Pace>,
     ) -> Result<Histogram<u64>, String> {
         let mut latencies = histogram();
         while Instant::now() < until {
-            let Some(number) = samples.next() else { break };
+            let body = match per_request {
+                1 => samples.next().map(sample::body),
+                many => sample::lines(&samples, many),
+            };
+            let Some(body) = body else { break };
             let mut sent_at = Instant::now();
             if let Some(pace) = &mut pace {
                 sleep_until(pace.next).await;
                 sent_at = pace.next;
                 pace.next += pace.every;
             }
-            self.exchange(&sample::body(number)).await?;
+            self.exchange(&body).await?;
             let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
             latencies.record(micros.max(1)).map_err(|error| error.to_string())?;
         }

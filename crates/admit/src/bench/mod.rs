@@ -26,6 +26,10 @@ use sample::Samples;
 /// Connections that knock at the same time.
 const CONNECTIONS: usize = 64;
 
+/// Events in a request of the line `batch`, and connections that send such requests.
+const BATCH: usize = 64;
+const BATCH_CONNECTIONS: usize = 8;
+
 /// Events known before duplicates are measured.
 const KNOWN_FOR_DUPLICATES: u64 = 20_000;
 
@@ -76,7 +80,8 @@ fn measure_all(
     if wanted("sync") {
         report.add("sync", sync::measure(dir)?);
     }
-    let load = |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples };
+    let load =
+        |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples, per_request: 1 };
     if wanted("ceiling") {
         let ceiling = BenchGate::ceiling()?;
         let all = load(Samples::fresh(0), None);
@@ -118,8 +123,9 @@ fn measure_gate(
         report.add("mixed", knock(samples, None)?);
     }
     if wanted("batch") {
-        let seconds = load(Samples::fresh(0), None).seconds;
-        report.add("batch", gate.measure_batches(seconds, Samples::fresh(5 << 40))?);
+        let one = load(Samples::fresh(5 << 40), None);
+        let load = Load { connections: BATCH_CONNECTIONS, per_request: BATCH, ..one };
+        report.add("batch", client::run(gate.address(), gate::BATCH_PATH, &load)?);
     }
     Ok(())
 }
@@ -127,8 +133,8 @@ fn measure_gate(
 /// Sends what duplicates will repeat.
 fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
     let samples = Samples::fresh(3 << 40).at_most(events);
-    let load =
-        Load { connections: CONNECTIONS, seconds: Duration::from_secs(120), rate: None, samples };
+    let seconds = Duration::from_secs(120);
+    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
     client::run(gate.address(), gate::PIXEL_PATH, &load)
 }
 

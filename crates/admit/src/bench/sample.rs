@@ -1,4 +1,4 @@
-//! The events the bench sends: a heartbeat as a real plugin sends it, about 900 bytes.
+//! The events the bench sends: a player that connects, as a real plugin tells it, about 700 bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,21 +62,30 @@ impl Samples {
 /// The body of event number `number`.
 pub(super) fn body(number: u64) -> String {
     let sequence = 1_739_980_000_001 + number;
-    let context = r#"{"server":{"login":"bench","title_id":"SMStormElite@nadeolabs","name":"bench","game_mode":"Elite","current_map":{"uid":"k7xbzkTlv0wYRdkdXl2Jr2lq8Ud","name":"Stadium","file":"stadium.Map.Gbx","environment":"Storm"}},"players":{"active":6,"total":8,"spectators":2}}"#;
     format!(
         concat!(
-            r#"{{"envelope":{{"event_name":"pixel_control.connectivity.plugin_heartbeat","#,
+            r#"{{"envelope":{{"event_name":"pixel_control.player.playermanagercallback_playerconnect","#,
             r#""schema_version":"2026-02-19.1","#,
-            r#""event_id":"pc-evt-connectivity-plugin_heartbeat-{sequence}","#,
-            r#""event_category":"connectivity","source_callback":"plugin_heartbeat","#,
+            r#""event_id":"pc-evt-player-playermanagercallback_playerconnect-{sequence}","#,
+            r#""event_category":"player","source_callback":"PlayerManagerCallback.PlayerConnect","#,
             r#""source_sequence":{sequence},"source_time":1739980000,"#,
             r#""idempotency_key":"pc-idem-{number:040x}","#,
-            r#""payload":{{"type":"plugin_heartbeat","queue_depth":0,"context":{context},"timestamp":1739980000}},"#,
-            r#""metadata":{{"plugin_version":"1.0.0","schema_version":"2026-02-19.1","mode_family":"multi-mode","signal_kind":"connectivity","context":{context}}}}},"#,
+            r#""payload":{{"arguments_count":1,"arguments":[{{"type":"string","value":"player_login"}}]}},"#,
+            r#""metadata":{{"plugin_version":"1.0.0","schema_version":"2026-02-19.1","#,
+            r#""mode_family":"multi-mode","signal_kind":"callback"}}}},"#,
             r#""transport":{{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}}}"#,
         ),
         sequence = sequence,
         number = number,
-        context = context,
     )
+}
+
+/// `count` events, one on a line, or `None` when there are no more.
+pub(super) fn lines(samples: &Samples, count: usize) -> Option<String> {
+    let mut lines = String::with_capacity(count * 800);
+    for _ in 0..count {
+        lines.push_str(&body(samples.next()?));
+        lines.push('\n');
+    }
+    Some(lines)
 }

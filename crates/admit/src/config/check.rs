@@ -33,11 +33,17 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     Ok(principals)
 }
 
-/// Checks that this build has the ledger. Its URL may hold a password, so only the scheme is shown.
+/// Checks that this build has the ledger, and how long it keeps things. Its URL may hold a password, so only the scheme is shown.
 pub(crate) fn ledger(config: &Config) -> Result<(), ConfigError> {
     let url = config.ledger.url.as_str();
     if url == "sqlite:" {
-        return Ok(());
+        return match config.ledger.retain() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let retain = &config.ledger.retain;
+                rule(format!("ledger.retain {retain:?}: use \"forever\" or an age; {error}"))
+            }
+        };
     }
     let shown = match url.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://…"),

@@ -15,6 +15,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use admit_contracts::pixel_control::SchemaMode;
+use admit_core::Age;
+use admit_core::horizon::NotAnAge;
 use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -58,6 +60,17 @@ pub(crate) struct Config {
 pub(crate) struct LedgerConfig {
     /// `sqlite:` keeps the ledger in `ledger.db` in the data folder.
     pub(crate) url: String,
+    /// `forever`, or an age such as `90d`. Then older bodies are removed, and of events that carry
+    /// the producer's own time also their keys and facts; an event older than that which comes
+    /// again is answered `outside_horizon`.
+    pub(crate) retain: String,
+}
+
+impl LedgerConfig {
+    /// How long things are kept; `None` is for ever.
+    pub(crate) fn retain(&self) -> Result<Option<Age>, NotAnAge> {
+        if self.retain == "forever" { Ok(None) } else { self.retain.parse().map(Some) }
+    }
 }
 
 /// `[log]`
@@ -134,7 +147,7 @@ impl Default for Config {
 
 impl Default for LedgerConfig {
     fn default() -> Self {
-        Self { url: "sqlite:".to_owned() }
+        Self { url: "sqlite:".to_owned(), retain: "forever".to_owned() }
     }
 }
 
