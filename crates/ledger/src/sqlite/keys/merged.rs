@@ -12,13 +12,14 @@
 //! is durable and for ever after. Merging a slice twice (a crash before the watermark moved)
 //! changes nothing. At start everything after the watermark is read back from `key_log`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 use admit_core::{Key, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
+use super::claims::Claims;
 use super::{ClaimError, Finder, insert_unique};
 use crate::sqlite::queries;
 
@@ -39,7 +40,7 @@ const SLICE_MIN: usize = 16;
 #[derive(Debug)]
 pub(in crate::sqlite) struct Merged {
     generation_max: usize,
-    recent: HashMap<Key, Seq>,
+    recent: Claims,
     sealed: Option<Sealed>,
     /// Rows of `key_log` up to here are merged and can be forgotten.
     watermark: Seq,
@@ -51,7 +52,7 @@ pub(in crate::sqlite) struct Merged {
 /// A generation on its way into the unique index.
 #[derive(Debug)]
 struct Sealed {
-    keys: HashMap<Key, Seq>,
+    keys: Claims,
     /// Keys that were forgotten since the generation was sealed and must not be merged.
     forgotten: HashSet<Key>,
     last: Seq,
@@ -87,7 +88,7 @@ impl Merged {
             .query_row([WATERMARK], |row| row.get::<_, u64>(0))
             .optional()?
             .unwrap_or(0);
-        let mut recent = HashMap::with_capacity(generation_max);
+        let mut recent = Claims::default();
         let mut rows = conn.prepare_cached(queries::KEY_LOG_READ)?;
         let mut rows = rows.query([watermark])?;
         while let Some(row) = rows.next()? {
@@ -106,7 +107,7 @@ impl Merged {
     /// Who claimed `key`, among claims that are not merged yet.
     pub(super) fn recent(&self, key: &Key) -> Option<Seq> {
         let sealed = || self.sealed.as_ref().and_then(|sealed| sealed.keys.get(key));
-        self.recent.get(key).or_else(sealed).copied()
+        self.recent.get(key).or_else(sealed)
     }
 
     pub(super) fn claim(
@@ -163,7 +164,7 @@ impl Merged {
             self.staged.forgotten.push((*key, seq));
         }
         // What is recent is not in the index; what is sealed may be.
-        if self.recent.get(key) == Some(&seq) {
+        if self.recent.get(key) == Some(seq) {
             return Ok(true);
         }
         let row = (key.as_bytes(), seq.0);
@@ -174,13 +175,15 @@ impl Merged {
     pub(super) fn committed(&mut self) {
         let staged = std::mem::take(&mut self.staged);
         for (key, seq) in &staged.forgotten {
-            if self.recent.get(key) == Some(seq) {
+            if self.recent.get(key) == Some(*seq) {
                 self.recent.remove(key);
             } else if let Some(sealed) = &mut self.sealed {
                 sealed.forget(key, *seq);
             }
         }
-        self.recent.extend(staged.claims);
+        for (key, seq) in staged.claims {
+            self.recent.insert(key, seq);
+        }
         if staged.trimmed_all {
             self.trimming = false;
         }
@@ -198,13 +201,12 @@ impl Merged {
         self.staged = Staged::default();
     }
 
-    /// Closes the generation. The next map is sized at once: growing a large one under load would
-    /// hold up the commits of that moment.
+    /// Closes the generation.
     fn seal(&mut self) {
-        let next = HashMap::with_capacity(self.generation_max);
-        let keys = std::mem::replace(&mut self.recent, next);
-        let last = keys.values().copied().max().unwrap_or(self.watermark);
-        let (order, forgotten) = (Order::Sorting(sort_aside(claims_of(&keys))), HashSet::new());
+        let keys = std::mem::take(&mut self.recent);
+        let claims: Vec<(Key, Seq)> = keys.iter().collect();
+        let last = claims.iter().map(|(_, seq)| *seq).max().unwrap_or(self.watermark);
+        let (order, forgotten) = (Order::Sorting(sort_aside(claims)), HashSet::new());
         self.sealed = Some(Sealed { keys, forgotten, last, order });
     }
 }
@@ -219,7 +221,7 @@ impl Sealed {
                 Err(TryRecvError::Empty) => return None,
                 // There was no thread to be had. Late is better than never.
                 Err(TryRecvError::Disconnected) => {
-                    let mut claims = claims_of(&self.keys);
+                    let mut claims: Vec<(Key, Seq)> = self.keys.iter().collect();
                     claims.sort_unstable();
                     claims
                 }
@@ -235,7 +237,7 @@ impl Sealed {
     }
 
     fn forget(&mut self, key: &Key, seq: Seq) {
-        if self.keys.get(key) == Some(&seq) {
+        if self.keys.get(key) == Some(seq) {
             self.keys.remove(key);
             self.forgotten.insert(*key);
         }
@@ -251,10 +253,6 @@ impl Sealed {
             }
         }
     }
-}
-
-fn claims_of(keys: &HashMap<Key, Seq>) -> Vec<(Key, Seq)> {
-    keys.iter().map(|(key, seq)| (*key, *seq)).collect()
 }
 
 /// Sorts away from the writer's thread: a million claims take a tenth of a second.

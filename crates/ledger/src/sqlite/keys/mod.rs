@@ -5,6 +5,7 @@
 //! index later in sorted slices: what the gate uses, because random inserts into a large B-tree
 //! dirty a page per event. A differential test holds the two to the same verdicts.
 
+mod claims;
 mod merged;
 mod plain;
 
@@ -30,7 +31,6 @@ pub enum KeyIndexKind {
 
 impl Default for KeyIndexKind {
     fn default() -> Self {
-        // Just under the size at which the map would double.
         Self::Merged { generation_max: 900_000 }
     }
 }
