@@ -275,34 +275,34 @@ fn a_damaged_ledger_is_not_opened_and_not_touched() {
 }
 
 #[test]
-fn damage_that_shows_only_later_stops_the_gate_and_nothing_known_becomes_new() {
+fn whichever_page_is_damaged_the_start_is_refused_or_nothing_known_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let file = folder.path().join("ledger.db");
-    let mut bytes = fs::read(&file).unwrap();
-    // The newest pages: a start may not need them, the newest events do.
-    let start = bytes.len() / 4096 * 9 / 10 * 4096;
-    bytes[start..].fill(0xa5);
-    fs::write(&file, &bytes).unwrap();
-    let gate = match Launch::on(folder.path()).try_start() {
-        Ok(gate) => gate,
-        Err(ended) => {
-            assert!(ended.stderr.contains("damaged"), "found at once: {}", ended.stderr);
-            return;
+    let whole = fs::read(&file).unwrap();
+    let pages = whole.len() / 4096;
+    let mut refused = 0;
+    // The first page is the header, which another test damages. Pages that hold nothing may pass.
+    for page in (1..pages).step_by((pages / 24).max(1)) {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..(page + 1) * 4096].fill(0xff);
+        fs::write(&file, &bytes).unwrap();
+        match Launch::on(folder.path()).try_start() {
+            Err(ended) => {
+                assert_eq!(ended.status.code(), Some(1), "page {page}: {}", ended.stderr);
+                assert!(ended.stderr.contains("damaged"), "page {page}: {}", ended.stderr);
+                refused += 1;
+            }
+            Ok(gate) => {
+                let mut client = gate.client();
+                for n in 1..=EVENTS {
+                    client.say(&match_begin(n, "a").attempt(2)).duplicate();
+                }
+                gate.stop();
+            }
         }
-    };
-    let mut client = gate.client();
-    let stopped = (1..=EVENTS).any(|n| match client.post(&match_begin(n, "a").attempt(2)) {
-        Ok(said) => {
-            assert!(!said.is_processed(), "{n} was known");
-            false
-        }
-        Err(_) => true,
-    });
-    assert!(stopped, "a gate on a damaged ledger must not go on");
-    let ended = gate.ended();
-    assert_eq!(ended.status.code(), Some(74), "{}", ended.stderr);
-    assert!(ended.stderr.contains("malformed"), "it says why: {}", ended.stderr);
+    }
+    assert!(refused > 8, "only {refused} damaged pages were noticed");
 }
 
 #[test]

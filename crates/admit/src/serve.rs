@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_contracts::pixel_control::{PixelControl, Settings};
-use admit_core::{Clock as _, Door, Fault};
+use admit_core::{Clock as _, Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::port::keep_swept;
@@ -259,9 +259,15 @@ fn not_recovered(fault: &Fault) -> Failure {
 
 fn ledger_stopped(fault: &Fault) -> Failure {
     let cause = fault.source.as_ref().map_or_else(|| fault.to_string(), |cause| cause.to_string());
-    Failure::ledger_stopped(format!(
-        "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
-         restart: check the disk, then start the gate again\n  if the file is damaged, starting \
-         again does not help: keep a copy of the data folder and restore a backup"
+    if fault.kind == FaultKind::OutcomeUnknown {
+        return Failure::ledger_stopped(format!(
+            "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
+             restart: check the disk, then start the gate again"
+        ));
+    }
+    Failure::runtime(format!(
+        "the ledger has stopped the gate: {fault}: {cause}\n  starting again does not help: keep a \
+         copy of the data folder, then restore a backup or rescue what is readable with sqlite3's \
+         .recover"
     ))
 }

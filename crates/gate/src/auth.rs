@@ -111,13 +111,14 @@ fn check_local(peer: SocketAddr, head: &Parts) -> Result<(), Denied> {
     Ok(())
 }
 
-/// What the request says it is addressed to. HTTP/2 says it in the URI.
+/// What the request says it is addressed to. HTTP/2 says it in the URI, and where an HTTP/1 request
+/// line names a host too, that one counts and not the header.
 fn host(head: &Parts) -> Option<&str> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().ok(),
-        (Some(_), Some(_)) => None,
-        (None, _) => head.uri.authority().map(http::uri::Authority::as_str),
+    match (head.uri.authority(), hosts.next(), hosts.next()) {
+        (_, Some(_), Some(_)) => None,
+        (Some(authority), _, _) => Some(authority.as_str()),
+        (None, host, _) => host?.to_str().ok(),
     }
 }
 

@@ -12,7 +12,7 @@ use admit_ledger::gauges::{Gauges, Histogram};
 use crate::gate::Gate;
 use crate::metrics::{ByCode, DoorCounters};
 
-/// The media type of [`write`]'s text.
+/// The media type of [`write()`]'s text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the gate and its ledger count, for whoever may see the doors that `sees` says.

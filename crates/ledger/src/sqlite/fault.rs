@@ -57,5 +57,9 @@ pub(super) fn unknown(error: rusqlite::Error) -> Fault {
 
 /// A failed question; nothing was to be stored.
 pub(super) fn unreadable(error: rusqlite::Error) -> Fault {
-    Fault::caused_by(FaultKind::LedgerUnavailable, "the ledger cannot be read just now", error)
+    let message = match severity(&error) {
+        Severity::Broken => "the ledger's file is damaged",
+        Severity::Passing | Severity::SyncFailed => "the ledger cannot be read just now",
+    };
+    Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
 }

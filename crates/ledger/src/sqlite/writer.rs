@@ -236,7 +236,7 @@ impl Writer {
             BatchError::Broken(error) => {
                 let message =
                     "a key was claimed twice, the gate stops; keep a copy of the data folder";
-                (Severity::Broken, Fault::caused_by(FaultKind::OutcomeUnknown, message, error))
+                (Severity::Broken, Fault::caused_by(FaultKind::Internal, message, error))
             }
         };
         self.give_up(group, severity, &fault)
