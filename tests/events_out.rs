@@ -175,15 +175,31 @@ fn claimed_events_are_in_one_pair_of_hands() {
     assert_eq!((done.status, done.json()["status"].clone()), (200, json!("done")));
     let again = settle(&gate, held, "done");
     assert_eq!((again.status, again.json()["finished_before"].clone()), (200, json!(true)));
-    assert_eq!(settle(&gate, event, "extended").status, 200);
+    assert_eq!(again.json()["status"], "done");
+    for other in ["failed", "released", "extended"] {
+        let answer = settle(&gate, held, other);
+        refused(&answer, 409, "lease_lost");
+        let detail = answer.json().to_string();
+        assert!(detail.contains("finished before as done"), "{detail}");
+    }
+    let extended = settle(&gate, event, "extended");
+    assert_eq!(extended.status, 200);
+    let until = extended.json()["lease_expires_at"].as_str().expect("a time").to_owned();
+    assert!(until.as_str() > event["lease_expires_at"].as_str().unwrap(), "{until}");
     assert_eq!(settle(&gate, event, "released").status, 200);
     refused(&settle(&gate, event, "done"), 409, "lease_lost");
     let back = claim(&gate, &json!({ "consumer": "c", "max": 9 }));
     assert_eq!(numbers(&back), [1]);
     assert_eq!(back["events"][0]["attempt"], 2);
     assert_eq!(settle(&gate, &back["events"][0], "failed").status, 200);
+    let again = settle(&gate, &back["events"][0], "failed").json();
+    assert_eq!((&again["status"], &again["finished_before"]), (&json!("failed"), &json!(true)));
     let mut stranger = back["events"][0].clone();
     stranger["lease"] = json!("0".repeat(32));
+    let answer = settle(&gate, &stranger, "done");
+    refused(&answer, 409, "lease_lost");
+    let detail = answer.json().to_string();
+    assert!(detail.contains("finished before as failed"), "{detail}");
     stranger["receipt_id"] = json!("rcp-00000000-1");
     refused(&settle(&gate, &stranger, "done"), 404, "not_found");
     for body in ["{}", "{\"consumer\":\"\"}", "{\"consumer\":\"a\",\"max\":0}", "nonsense"] {
@@ -199,8 +215,8 @@ fn a_consumer_needs_the_role_read_and_sees_only_its_doors() {
     let gate = configured(
         folder.path(),
         "[[doors.events]]\n[[doors.events]]\nname = \"other\"\n\
-         [[principals]]\nname = \"sender\"\nkeys = [\"s\"]\n\
-         [[principals]]\nname = \"reader\"\nkeys = [\"r\"]\nrole = \"read\"\n\
+         [[principals]]\nname = \"sender\"\nkeys = [\"sender-key-long-enough\"]\n\
+         [[principals]]\nname = \"reader\"\nkeys = [\"reader-key-long-enough\"]\nrole = \"read\"\n\
          doors = [\"events/default\"]\n",
     );
     let bearer = |key: &'static str| ("Authorization", format!("Bearer {key}"));
@@ -208,11 +224,11 @@ fn a_consumer_needs_the_role_read_and_sees_only_its_doors() {
         let (name, value) = bearer(key);
         gate.client().send("GET", path, &[(name, &value)], b"").expect("an answer").status
     };
-    assert_eq!(get("r", DOOR), 200);
-    assert_eq!(get("r", "/v1/events/other"), 403);
-    assert_eq!(get("s", DOOR), 403);
+    assert_eq!(get("reader-key-long-enough", DOOR), 200);
+    assert_eq!(get("reader-key-long-enough", "/v1/events/other"), 403);
+    assert_eq!(get("sender-key-long-enough", DOOR), 403);
     assert_eq!(get("x", DOOR), 401);
-    let (name, value) = bearer("r");
+    let (name, value) = bearer("reader-key-long-enough");
     let answer = post(&gate, DOOR, &[(name, &value), ("Idempotency-Key", "k")], "{}");
     assert_eq!(answer.status, 403);
 }

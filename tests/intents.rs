@@ -383,17 +383,17 @@ fn a_ledger_that_cannot_be_written_to_is_said_and_nothing_is_called() {
 #[test]
 fn only_an_operator_may_replay_and_only_with_a_key() {
     let folder = tempfile::tempdir().unwrap();
-    let principals =
-        r#"[{ name = "paste", keys = ["pk"] }, { name = "ops", keys = ["ok"], role = "operate" }]"#;
+    let principals = r#"[{ name = "paste", keys = ["paste-key-long-enough"] },
+            { name = "ops", keys = ["ops-key-long-enough"], role = "operate" }]"#;
     let gate = planning(folder.path()).variable("ADMIT_PRINCIPALS", principals).start();
     assert_eq!(paste(&mut gate.client(), &task("t")).status, 401);
-    let mut paster = gate.client().with("Authorization", "Bearer pk");
+    let mut paster = gate.client().with("Authorization", "Bearer paste-key-long-enough");
     let (status, _, receipt) = gist(&paste(&mut paster, &task("t")));
     assert_eq!(status, 200);
     let path = format!("{INTENTS}/{receipt}/replay");
     assert_eq!(paster.send("POST", &path, &[], b"{}").unwrap().status, 403);
     assert_eq!(gate.client().send("POST", &path, &[], b"{}").unwrap().status, 401);
-    let mut operator = gate.client().with("Authorization", "Bearer ok");
+    let mut operator = gate.client().with("Authorization", "Bearer ops-key-long-enough");
     let answer = operator.send("POST", &path, &[], b"{}").unwrap();
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (409, &json!("not_replayable")));
     gate.stop();

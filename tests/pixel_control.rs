@@ -280,15 +280,15 @@ fn read_models_follow_the_sequence_and_not_the_arrival() {
 const TWO_ARENAS: &str = r#"
 [[principals]]
 name = "arena-1"
-keys = ["one"]
+keys = ["one-key-long-enough"]
 
 [[principals]]
 name = "arena-2"
-keys = ["two"]
+keys = ["two-key-long-enough"]
 
 [[principals]]
 name = "auditor"
-keys = ["three"]
+keys = ["three-key-long-enough"]
 role = "read"
 "#;
 
@@ -304,9 +304,9 @@ fn gate_with(config: &str) -> (tempfile::TempDir, Gate) {
 #[test]
 fn two_scopes_and_two_logins_never_become_one() {
     let (_folder, gate) = gate_with(TWO_ARENAS);
-    let mut one = gate.client().with("X-Pixel-Control-Api-Key", "one");
-    let mut two = gate.client().with("Authorization", "Bearer two");
-    let mut auditor = gate.client().with("Authorization", "Bearer three");
+    let mut one = gate.client().with("X-Pixel-Control-Api-Key", "one-key-long-enough");
+    let mut two = gate.client().with("Authorization", "Bearer two-key-long-enough");
+    let mut auditor = gate.client().with("Authorization", "Bearer three-key-long-enough");
     let first = one.say(&match_begin(1, "same")).processed();
     let second = two.say(&match_begin(1, "same")).processed();
     assert_ne!(first.dedupe_key, second.dedupe_key, "the same key in another scope is another");
@@ -341,7 +341,7 @@ fn who_has_no_key_or_the_wrong_one_is_told_so_in_the_contracts_words() {
         let reason = client.say(&match_begin(1, "a")).error(401);
         assert_eq!((reason.code.as_str(), reason.retryable), ("unauthorized", false));
     }
-    let mut auditor = gate.client().with("Authorization", "Bearer three");
+    let mut auditor = gate.client().with("Authorization", "Bearer three-key-long-enough");
     assert_eq!(auditor.say(&match_begin(1, "a")).error(403).code, "forbidden");
     assert!(ledger::receipts(gate.data()).is_empty(), "strangers leave nothing behind");
 }

@@ -127,6 +127,13 @@ impl Horizon {
             || self.age.is_some_and(|age| age.after(at) < received_at)
     }
 
+    /// What happened before this time is outside at `now`; `None` while everything is inside.
+    pub fn reaches_to(&self, now: Millis) -> Option<Millis> {
+        let by_age = self.age.map(|age| Millis(now.0.saturating_sub_unsigned(age.0)));
+        let forgotten = self.forgotten_to().map(|to| Millis(to.0.saturating_add(1)));
+        by_age.max(forgotten)
+    }
+
     /// After this time the body of something received at `received_at` may go.
     pub fn body_due(&self, received_at: Millis) -> Option<Millis> {
         self.age.map(|age| age.after(received_at))

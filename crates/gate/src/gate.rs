@@ -66,7 +66,8 @@ impl Gate {
     pub fn new(parts: Parts) -> Result<Self, GateError> {
         let Parts { ledger, doors, principals, limits, clock } = parts;
         limits.check()?;
-        check_doors(&doors)?;
+        let places: Vec<_> = doors.iter().map(|mount| (&mount.door, mount.path.as_str())).collect();
+        check_doors(&places)?;
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
             room: Room::new(limits.events_in_flight_max, limits.body_bytes_in_flight_max),

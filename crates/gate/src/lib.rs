@@ -32,7 +32,7 @@ pub use clock::SystemClock;
 pub use gate::Gate;
 pub use http::{Drained, ServeError, serve};
 pub use limits::Limits;
-pub use parts::{DoorMount, GateError, Parts};
+pub use parts::{DoorMount, GateError, Parts, check_doors};
 pub use principals::Principals;
 pub use tls::{Tls, TlsFiles};
 pub use way_out::WayOut;

@@ -82,25 +82,27 @@ pub enum GateError {
     Limits(#[from] LimitsError),
 }
 
-/// Checks that every door has a name and a path of its own.
-pub(crate) fn check_doors(doors: &[DoorMount]) -> Result<(), GateError> {
-    for (place, mount) in doors.iter().enumerate() {
-        let DoorMount { door, path, .. } = mount;
+/// Checks that every door, given with its path, has a name and a path of its own.
+///
+/// # Errors
+/// When two doors would be one, or nobody could ever reach one.
+pub fn check_doors(doors: &[(&Door, &str)]) -> Result<(), GateError> {
+    for (place, &(door, path)) in doors.iter().enumerate() {
         let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#{}".contains(&byte));
         if !plain || !path.starts_with('/') || path.ends_with('/') {
-            return Err(GateError::Path { door: door.clone(), path: path.clone() });
+            return Err(GateError::Path { door: door.clone(), path: path.to_owned() });
         }
         let taken =
-            |by: String| GateError::PathTaken { door: door.clone(), path: path.clone(), by };
+            |by: String| GateError::PathTaken { door: door.clone(), path: path.to_owned(), by };
         if is_own_route(path) {
             return Err(taken("the gate itself".to_owned()));
         }
-        for earlier in &doors[..place] {
-            if earlier.door == *door {
+        for &(earlier, earlier_path) in &doors[..place] {
+            if earlier == door {
                 return Err(GateError::DoorTwice(door.clone()));
             }
-            if earlier.path == *path {
-                return Err(taken(format!("door {}", earlier.door)));
+            if earlier_path == path {
+                return Err(taken(format!("door {earlier}")));
             }
         }
     }
@@ -109,40 +111,33 @@ pub(crate) fn check_doors(doors: &[DoorMount]) -> Result<(), GateError> {
 
 #[cfg(test)]
 mod tests {
-    use admit_contracts::pixel_control::{PixelControl, Settings};
-
     use super::*;
 
-    fn mounts(doors: &[(&str, &str)]) -> Vec<DoorMount> {
-        let mount = |(name, path): &(&str, &str)| DoorMount {
-            door: Door::new(name),
-            path: (*path).to_owned(),
-            api_key_header: HeaderName::from_static("x-api-key"),
-            contract: Arc::new(PixelControl::new(Settings::default())),
-            outward: Outward::default(),
-        };
-        doors.iter().map(mount).collect()
+    fn check(doors: &[(&str, &str)]) -> Result<(), GateError> {
+        let doors: Vec<_> = doors.iter().map(|(name, path)| (Door::new(name), *path)).collect();
+        let doors: Vec<_> = doors.iter().map(|(door, path)| (door, *path)).collect();
+        check_doors(&doors)
     }
 
     #[test]
     fn doors_with_names_and_paths_of_their_own_fit() {
-        assert_eq!(check_doors(&mounts(&[("a", "/a"), ("b", "/v1/b")])), Ok(()));
+        assert_eq!(check(&[("a", "/a"), ("b", "/v1/b")]), Ok(()));
     }
 
     #[test]
     fn a_path_that_could_never_match_is_refused() {
         for path in ["", "a", "/a/", "/a b", "/a?b", "/{a}", "/ä"] {
-            let refused = check_doors(&mounts(&[("a", path)]));
+            let refused = check(&[("a", path)]);
             assert!(matches!(refused, Err(GateError::Path { .. })), "{path}");
         }
     }
 
     #[test]
     fn nobody_takes_a_name_or_path_twice() {
-        let twice = check_doors(&mounts(&[("a", "/a"), ("a", "/b")]));
+        let twice = check(&[("a", "/a"), ("a", "/b")]);
         assert_eq!(twice, Err(GateError::DoorTwice(Door::new("a"))));
         for doors in [[("a", "/a"), ("b", "/a")], [("a", "/a"), ("b", "/livez")]] {
-            let refused = check_doors(&mounts(&doors));
+            let refused = check(&doors);
             assert!(matches!(refused, Err(GateError::PathTaken { .. })), "{doors:?}");
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     histogram
 }
 
-/// When a connection may send next, whatever the answers do; lateness counts as latency.
+/// When a connection may send next, whatever the answers do.
 struct Pace {
     next: Instant,
     every: Duration,
@@ -77,6 +77,19 @@ impl Pace {
         let every = Duration::from_secs_f64(connections as f64 / rate.max(1.0));
         let offset = every.mul_f64(index as f64 / connections as f64);
         Self { next: started + offset, every }
+    }
+
+    /// Waits for the next turn and returns when it began. A turn that the answer before it has
+    /// swallowed began when it was due, so that lateness counts as latency; a timer that is coarse
+    /// does not count.
+    async fn wait(&mut self) -> Instant {
+        let due = self.next;
+        self.next += self.every;
+        if Instant::now() > due {
+            return due;
+        }
+        sleep_until(due).await;
+        Instant::now()
     }
 }
 
@@ -108,12 +121,10 @@ impl Connection {
                 many => sample::lines(&samples, many),
             };
             let Some(body) = body else { break };
-            let mut sent_at = Instant::now();
-            if let Some(pace) = &mut pace {
-                sleep_until(pace.next).await;
-                sent_at = pace.next;
-                pace.next += pace.every;
-            }
+            let sent_at = match &mut pace {
+                None => Instant::now(),
+                Some(pace) => pace.wait().await,
+            };
             self.exchange(&body).await?;
             let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
             latencies.record(micros.max(1)).map_err(|error| error.to_string())?;

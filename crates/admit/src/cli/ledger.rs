@@ -1,6 +1,7 @@
 //! `admit ledger`: how large the ledger is, how much is in it and how far back it goes.
 
-use admit_core::Millis;
+use admit_core::{Clock as _, Horizon, Millis};
+use admit_gate::SystemClock;
 use admit_ledger::{Reader as _, Status};
 use clap::Subcommand;
 use serde_json::json;
@@ -27,14 +28,20 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     let status = runtime.block_on(ledger.status()).map_err(|fault| unreadable(&fault))?;
     let tag = format!("{:08x}", ledger.tag());
-    if json { print_json(&for_programs(&tag, &status)) } else { print(&for_people(&tag, &status)) }
+    // What the contracts refuse by, also while nothing is old enough to be removed.
+    let horizon = Horizon::new(status.retain, status.forgotten_to).reaches_to(SystemClock.now());
+    if json {
+        print_json(&for_programs(&tag, &status, horizon))
+    } else {
+        print(&for_people(&tag, &status, horizon))
+    }
 }
 
 fn time(at: Option<Millis>) -> Option<String> {
     at.map(Millis::to_rfc3339_millis)
 }
 
-fn for_programs(tag: &str, status: &Status) -> serde_json::Value {
+fn for_programs(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_json::Value {
     json!({
         "tag": tag,
         "bytes": status.bytes,
@@ -46,13 +53,14 @@ fn for_programs(tag: &str, status: &Status) -> serde_json::Value {
         "keys": status.keys,
         "oldest_body_at": time(status.oldest_body_at),
         "retain": status.retain.map_or_else(|| "forever".to_owned(), |age| age.to_string()),
-        "horizon": time(status.forgotten_to),
+        "horizon": time(horizon),
+        "forgotten_to": time(status.forgotten_to),
         "removed_bodies": status.removed_bodies,
         "removed_keys": status.removed_keys,
     })
 }
 
-fn for_people(tag: &str, status: &Status) -> String {
+fn for_people(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
     let never = || "none yet".to_owned();
     let mut lines = vec![
         ("tag", tag.to_owned()),
@@ -66,8 +74,11 @@ fn for_people(tag: &str, status: &Status) -> String {
     if let Some(keys) = status.keys {
         lines.push(("keys", keys.to_string()));
     }
-    if let Some(horizon) = time(status.forgotten_to) {
-        lines.push(("horizon", format!("{horizon}; what happened before may be forgotten")));
+    if let Some(horizon) = time(horizon) {
+        lines.push(("horizon", format!("{horizon}; events that happened before are refused")));
+    }
+    if let Some(to) = time(status.forgotten_to) {
+        lines.push(("forgotten", format!("keys of events up to {to}")));
     }
     if status.removed_bodies > 0 || status.removed_keys > 0 {
         let (bodies, keys) = (status.removed_bodies, status.removed_keys);

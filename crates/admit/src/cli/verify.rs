@@ -1,14 +1,16 @@
 //! `admit verify`: recomputes what the ledger claims from the raw bodies, and says what disagrees.
 //!
-//! The ledger checks itself (structure, keys, references, counters); the contracts recompute key,
-//! digest and facts of each body; the side effects of all bodies together must add up to the
-//! documents that are kept. It only reads, beside a running gate too.
+//! The ledger checks itself (structure, keys, references, counters); the contracts recompute what
+//! each body says; the side effects of all bodies together must add up to the documents that are
+//! kept. What could not be recomputed is counted and said. It only reads, beside a running gate too.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::path::Path;
 
-use admit_contracts::Contract;
+use admit_contracts::events::{Events, recompute};
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
+use admit_contracts::{Contract as _, intents};
 use admit_core::projection::Document;
 use admit_core::{Door, Entry, Event, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::Reader as _;
@@ -18,7 +20,7 @@ use serde_json::json;
 
 use super::Place;
 use super::receipts::{cannot_open, open_at, unreadable};
-use crate::config::check_ledger;
+use crate::config::{Config, EventsConfig, check_ledger};
 use crate::output::{Failure, print, print_json, printable, progress};
 
 /// Admissions between two lines of progress.
@@ -28,7 +30,7 @@ const PROGRESS_EVERY: u64 = 100_000;
 const DEPTH_MAX: usize = 512;
 
 pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, _) = place.load(None)?;
+    let (config, base) = place.load(None)?;
     check_ledger(&config).map_err(Failure::usage)?;
     let (reader, runtime) = open_at(&config)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
@@ -36,7 +38,8 @@ pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     let ledger =
         Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
-    let checked = verify(&ledger, forgets, &mut report).map_err(Failure::runtime)?;
+    let contracts = Contracts::new(streams(&config, &base));
+    let checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
     report.end(&ledger, &checked)
 }
 
@@ -45,17 +48,41 @@ fn has_forgotten(status: &admit_ledger::Status) -> bool {
     status.removed_bodies > 0 || status.removed_keys > 0
 }
 
+/// The streams that the config names, by their doors. One that cannot be made is as good as not
+/// named: to verify a ledger nobody needs the schemas or the secrets of a gate.
+fn streams(config: &Config, base: &Path) -> BTreeMap<String, Events> {
+    let made = |stream: &EventsConfig| {
+        let contract = stream.contract(base, config.limits.json_depth_max).ok()?;
+        Some((stream.door(), contract))
+    };
+    config.doors.events.iter().filter_map(made).collect()
+}
+
+/// Why something of an event was not recomputed.
+mod left_out {
+    pub(super) const NO_BODY: &str = "without a body any more";
+    pub(super) const NO_CONTRACT: &str = "of a door that this build does not know";
+    pub(super) const NO_KEY: &str =
+        "with their digest only, because the config does not say what names them";
+}
+
 /// How much was looked at.
 #[derive(Debug, Default)]
 struct Checked {
     admissions: u64,
     recomputed: u64,
+    left_out: BTreeMap<&'static str, u64>,
     sightings: u64,
     keys: u64,
     documents: u64,
 }
 
-fn verify(ledger: &Verifier, forgets: bool, report: &mut Report) -> Result<Checked, VerifyError> {
+fn verify(
+    ledger: &Verifier,
+    forgets: bool,
+    mut contracts: Contracts,
+    report: &mut Report,
+) -> Result<Checked, VerifyError> {
     let is_watched = std::io::stderr().is_terminal();
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
@@ -63,7 +90,6 @@ fn verify(ledger: &Verifier, forgets: bool, report: &mut Report) -> Result<Check
         progress("checking the structure of the file");
     }
     ledger.structure(&mut found)?;
-    let mut contracts = Contracts::new();
     let last = ledger.last().0;
     let mut seen = 0;
     checked.admissions = ledger.admissions(&mut found, &mut |kept, found| {
@@ -74,6 +100,7 @@ fn verify(ledger: &Verifier, forgets: bool, report: &mut Report) -> Result<Check
         contracts.check(kept, found);
     })?;
     checked.recomputed = contracts.recomputed;
+    checked.left_out = std::mem::take(&mut contracts.left_out);
     checked.sightings = ledger.sightings(&mut found)?;
     checked.keys = ledger.keys(&mut found)?;
     ledger.counters(checked.admissions, checked.sightings, &mut found);
@@ -89,33 +116,72 @@ type Folded = (Box<dyn Document>, Seq);
 /// The contracts of this build, and what the bodies seen so far add up to.
 struct Contracts {
     pixel: PixelControl,
+    streams: BTreeMap<String, Events>,
     recomputed: u64,
+    left_out: BTreeMap<&'static str, u64>,
     folded: BTreeMap<(&'static str, String), Folded>,
     /// A body that could not be recomputed is missing from the documents.
     is_whole: bool,
 }
 
 impl Contracts {
-    fn new() -> Self {
+    fn new(streams: BTreeMap<String, Events>) -> Self {
         // Whatever was admitted under a narrower setting is admitted under these.
         let settings = Settings { schema: SchemaMode::Envelope, json_depth_max: DEPTH_MAX };
-        let pixel = PixelControl::new(settings);
-        Self { pixel, recomputed: 0, folded: BTreeMap::new(), is_whole: true }
+        Self {
+            pixel: PixelControl::new(settings),
+            streams,
+            recomputed: 0,
+            left_out: BTreeMap::new(),
+            folded: BTreeMap::new(),
+            is_whole: true,
+        }
     }
 
-    /// The contract of a door whose events are named by their bodies alone. What a header said is
-    /// not kept, so events that are named by one cannot be named again.
-    fn of(&self, door: &str) -> Option<&dyn Contract> {
-        (door == "pixel-control").then_some(&self.pixel as &dyn Contract)
+    fn leave_out(&mut self, why: &'static str) {
+        *self.left_out.entry(why).or_default() += 1;
     }
 
+    /// Recomputes what the body says. Of a refusal that is its digest, and the ledger has done it.
     fn check(&mut self, kept: &Kept<'_>, found: &mut Found<'_>) {
-        let (Some(contract), Some(body)) = (self.of(kept.door), kept.body) else {
-            return;
-        };
+        let Some(body) = kept.body else { return self.leave_out(left_out::NO_BODY) };
         if kept.verdict == "refused" {
+            self.recomputed += 1;
             return;
         }
+        match kept.door {
+            "pixel-control" => self.pixel(kept, body, found),
+            intents::DOOR => self.intent(kept, body, found),
+            door if door.starts_with("events/") => self.event(kept, body, found),
+            _ => self.leave_out(left_out::NO_CONTRACT),
+        }
+    }
+
+    fn intent(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+        self.recomputed += 1;
+        let (key, digest) = intents::recompute(kept.door, body).unzip();
+        differ(kept, "key", kept.key != key, found);
+        differ(kept, "digest", Some(kept.digest) != digest, found);
+    }
+
+    /// An event of a stream. What a header said is among its facts.
+    fn event(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+        let &Kept { door, principal, key, digest, .. } = kept;
+        let facts = kept.facts.as_bytes();
+        let event = recompute::Kept { door, principal, facts, body, key, digest };
+        let identity = self.streams.get(door).map(Events::identity);
+        let agreement = recompute::agreement(&event, identity);
+        differ(kept, "digest", !agreement.digest, found);
+        match agreement.key {
+            Some(agrees) => {
+                self.recomputed += 1;
+                differ(kept, "key", !agrees, found);
+            }
+            None => self.leave_out(left_out::NO_KEY),
+        }
+    }
+
+    fn pixel(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
         let submission = Submission {
             principal: Principal::new(kept.principal),
             received_at: kept.received_at,
@@ -124,7 +190,7 @@ impl Contracts {
             // For ids that a contract makes up; nothing of the key or the digest.
             nonce: [0; 16],
         };
-        let vetted = contract.vet(&Door::new(kept.door), submission);
+        let vetted = self.pixel.vet(&Door::new(kept.door), submission);
         self.recomputed += 1;
         let event = match vetted {
             Entry::Event(event) => event,
@@ -202,18 +268,19 @@ impl Contracts {
 }
 
 fn compare(kept: &Kept<'_>, event: &Event, found: &mut Found<'_>) {
-    let mut differ = |check, differs: bool| {
-        if differs {
-            let message = "the body gives another one than is kept";
-            found(Disagreement::at(kept.seq, check, message));
-        }
-    };
     let mut facts = Vec::new();
     json::write_object(&event.facts, &mut facts);
-    differ("key", kept.key != Some(event.key));
-    differ("digest", kept.digest != event.digest);
-    differ("attempt", kept.attempt != event.attempt);
-    differ("facts", kept.facts.as_bytes() != facts);
+    differ(kept, "key", kept.key != Some(event.key), found);
+    differ(kept, "digest", kept.digest != event.digest, found);
+    differ(kept, "attempt", kept.attempt != event.attempt, found);
+    differ(kept, "facts", kept.facts.as_bytes() != facts, found);
+}
+
+fn differ(kept: &Kept<'_>, check: &'static str, differs: bool, found: &mut Found<'_>) {
+    if differs {
+        let message = "the body gives another one than is kept";
+        found(Disagreement::at(kept.seq, check, message));
+    }
 }
 
 /// What was found, as it is said.
@@ -239,7 +306,8 @@ impl Report {
     }
 
     fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
-        let Checked { admissions, recomputed, sightings, keys, documents } = checked;
+        let Checked { admissions, recomputed, left_out, sightings, keys, documents } = checked;
+        let open: u64 = left_out.values().sum();
         if self.as_json {
             print_json(&json!({
                 "agrees": self.count == 0,
@@ -248,6 +316,8 @@ impl Report {
                     "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
                     "keys": keys, "documents": documents,
                 },
+                "not_recomputed": open,
+                "not_recomputed_why": left_out,
                 "disagreements": self.found,
             }))?;
         } else {
@@ -255,9 +325,15 @@ impl Report {
                 "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
                  copies, {keys} keys and {documents} documents checked\n"
             ))?;
+            for (why, count) in left_out {
+                print(&format!("not recomputed: {count} {why}\n"))?;
+            }
         }
         match self.count {
             0 if self.as_json => Ok(()),
+            0 if open > 0 => {
+                print(&format!("everything agrees, except that {open} were not recomputed\n"))
+            }
             0 => print("everything agrees\n"),
             count => Err(Failure::runtime(format!("{count} disagreements found"))),
         }

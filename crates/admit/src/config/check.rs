@@ -1,12 +1,17 @@
 //! Rules that no single value can break: what makes a config a safe gate.
 
 use std::error::Error;
+use std::fs;
 use std::path::Path;
 
-use admit_gate::Principals;
+use admit_core::Door;
+use admit_gate::{Principals, check_doors};
 use tracing_subscriber::EnvFilter;
 
 use super::{Config, ConfigError, EventsConfig, PrincipalConfig, load_tls};
+
+/// The shortest key, in characters.
+const KEY_CHARS_MIN: usize = 16;
 
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
@@ -25,6 +30,7 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     door("intents", &intents.path, &intents.api_key_header)?;
     intents.check(base)?;
     streams(config, base)?;
+    places(config)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
     load_tls(&config.tls, base)?;
     let principals = principals(config, base)?;
@@ -56,11 +62,23 @@ fn rule(message: String) -> Result<(), ConfigError> {
     Err(ConfigError::Rule(message))
 }
 
+/// Checks that every directive is a level, or a target with one. The filter itself would take any
+/// other word for a target, and then say nothing at all.
 fn log_level(level: &str) -> Result<(), ConfigError> {
+    const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+    let is_level = |word: &str| LEVELS.iter().any(|known| known.eq_ignore_ascii_case(word));
+    let is_directive = |directive: &str| match directive.rsplit_once('=') {
+        Some((target, word)) => {
+            !target.is_empty() && (is_level(word) || word.eq_ignore_ascii_case("off"))
+        }
+        None => is_level(directive),
+    };
+    let is_known = level.split(',').all(is_directive);
     match EnvFilter::builder().parse(level) {
-        Ok(_) => Ok(()),
-        Err(_) => rule(format!(
-            "log.level {level:?} is not a level; use error, warn, info, debug or trace"
+        Ok(_) if is_known => Ok(()),
+        Ok(_) | Err(_) => rule(format!(
+            "log.level {level:?} is not a level; use error, warn, info, debug or trace, or \
+             directives such as info,admit_gate=debug"
         )),
     }
 }
@@ -92,6 +110,23 @@ fn streams(config: &Config, base: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Checks that the doors which are there fit beside each other and beside the gate's own routes.
+fn places(config: &Config) -> Result<(), ConfigError> {
+    let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    let mut doors = Vec::new();
+    if pixel.enabled {
+        doors.push((Door::new("pixel-control"), pixel.path.clone()));
+    }
+    if intents.enabled {
+        doors.push((Door::new("intents"), intents.path.clone()));
+    }
+    for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
+        doors.push((Door::new(&stream.door()), stream.path()));
+    }
+    let doors: Vec<_> = doors.iter().map(|(door, path)| (door, path.as_str())).collect();
+    check_doors(&doors).map_err(|error| ConfigError::Rule(error.to_string()))
+}
+
 /// Whom a signature stands for must be somebody.
 fn vouched(config: &Config, principals: &Principals) -> Result<(), ConfigError> {
     let named = |stream: &&EventsConfig| !stream.webhook_principal.is_empty();
@@ -116,7 +151,29 @@ fn principals(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
         let known = doors.join(", ");
         rule(format!("principal {name}: there is no door {door:?}; this gate has: {known}"))?;
     }
+    config.principals.iter().try_for_each(|principal| long_keys(principal, base))?;
     Ok(principals)
+}
+
+/// Checks that no key can be found by trying. Of a hash nobody can tell how long its key is.
+fn long_keys(principal: &PrincipalConfig, base: &Path) -> Result<(), ConfigError> {
+    let is_short = |spec: &str| {
+        let key = match spec.strip_prefix("file:") {
+            // It has just been read, so this is not where a lost file is noticed.
+            Some(path) => fs::read_to_string(base.join(path)).unwrap_or_default(),
+            None => spec.to_owned(),
+        };
+        let key = key.trim();
+        !key.starts_with("sha256:") && key.len() < KEY_CHARS_MIN
+    };
+    if principal.keys.iter().any(is_short) {
+        return rule(format!(
+            "principal {}: a key has fewer than {KEY_CHARS_MIN} characters, so it could be guessed; \
+             make one with `admit keys new`",
+            principal.name
+        ));
+    }
+    Ok(())
 }
 
 /// Without principals everybody who can connect is let in, so only this machine may connect.

@@ -302,7 +302,49 @@ mod tests {
         let lost = "[[principals]]\nname = \"a\"\nkeys = [\"file:lost.key\"]\n";
         insta::assert_snapshot!(complaint(lost), @"DIR/my.toml: principal a: the key file DIR/lost.key cannot be read: No such file or directory (os error 2)");
         insta::assert_snapshot!(complaint("[doors.pixel-control]\npath = \"events\"\n"), @r#"DIR/my.toml: doors.pixel-control.path "events" must start with / and have no query, space or end slash"#);
-        insta::assert_snapshot!(complaint("[log]\nlevel = \"a=loud\"\n"), @r#"DIR/my.toml: log.level "a=loud" is not a level; use error, warn, info, debug or trace"#);
+        insta::assert_snapshot!(complaint("[log]\nlevel = \"a=loud\"\n"), @r#"DIR/my.toml: log.level "a=loud" is not a level; use error, warn, info, debug or trace, or directives such as info,admit_gate=debug"#);
+        for level in ["inof", "bogus", "", "=info", "info,bogus", "info,admit_gate", "1"] {
+            let error = complaint(&format!("[log]\nlevel = \"{level}\"\n"));
+            assert!(
+                error.contains("is not a level; use error, warn, info, debug or trace"),
+                "{error}"
+            );
+        }
+        for level in ["INFO", "trace", "info,admit_gate=debug", "warn,admit_gate::http=off"] {
+            let mut config = Config::default();
+            level.clone_into(&mut config.log.level);
+            check(&config, Path::new("")).unwrap();
+        }
+    }
+
+    #[test]
+    fn doors_that_the_gate_could_not_serve_are_refused() {
+        insta::assert_snapshot!(complaint("[doors.pixel-control]\npath = \"/livez\"\n"), @r#"DIR/my.toml: door pixel-control: the path "/livez" is taken by the gate itself"#);
+        let same = "[[doors.events]]\nname = \"a\"\npath = \"/in\"\n\
+                    [[doors.events]]\nname = \"b\"\npath = \"/in\"\n";
+        insta::assert_snapshot!(complaint(same), @r#"DIR/my.toml: door events/b: the path "/in" is taken by door events/a"#);
+        let mut apart: Config = toml::from_str(same).unwrap();
+        apart.doors.events[1].enabled = false;
+        check(&apart, Path::new("")).unwrap();
+    }
+
+    #[test]
+    fn a_key_that_can_be_guessed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("short.key"), "fifteen-letters\n").unwrap();
+        let load = |key: &str| {
+            let text = format!("[[principals]]\nname = \"a\"\nkeys = [\"{key}\"]\n");
+            let path = folder.path().join("my.toml");
+            std::fs::write(&path, text).unwrap();
+            check_file(&path).map(drop).map_err(|error| error.to_string())
+        };
+        for short in ["k", "fifteen-letters", "file:short.key"] {
+            let error = load(short).unwrap_err();
+            assert!(error.contains("principal a: a key has fewer than 16 characters"), "{error}");
+            assert!(!error.contains("fifteen"), "{error}");
+        }
+        load("sixteen-letters!").unwrap();
+        load(&format!("sha256:{}", "ab".repeat(32))).unwrap();
         insta::assert_snapshot!(complaint("[limits]\nanswer_ms_max = 10\n"), @"DIR/my.toml: limits.body_read_ms_max must be less than limits.answer_ms_max");
     }
 

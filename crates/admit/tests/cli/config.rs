@@ -43,7 +43,7 @@ fn file_environment_and_flags_win_in_that_order() {
 #[test]
 fn keys_are_shown_by_no_command() {
     let world = World::new();
-    world.write("my.toml", "[[principals]]\nname = \"arena\"\nkeys = [\"hush-hush\"]\n");
+    world.write("my.toml", "[[principals]]\nname = \"arena\"\nkeys = [\"hush-hush-hush-hush\"]\n");
     for arguments in [
         &["config", "show", "--effective", "--config", "my.toml"][..],
         &["config", "show", "--effective", "--json", "--config", "my.toml"],

@@ -78,6 +78,20 @@ fn the_ledgers_state_is_shown_beside_the_gate() {
     assert!(status["bytes"].as_u64().unwrap() > 0 && status["oldest_at"].is_string(), "{status}");
     let people = world.run(&["ledger", "status"]).out;
     assert!(people.contains("admissions    1\n") && people.contains("for ever"), "{people}");
+    assert!(status["horizon"].is_null() && !people.contains("horizon"), "{people}");
+}
+
+#[test]
+fn the_horizon_is_shown_before_anything_is_removed() {
+    let world = World::new();
+    world.write("admit.toml", "[ledger]\nretain = \"90d\"\n");
+    let _gate = world.serve(&["--config", "admit.toml"]);
+    let status = world.run(&["ledger", "status", "--json", "--config", "admit.toml"]).json();
+    assert_eq!((&status["retain"], &status["removed_keys"]), (&"90d".into(), &0.into()));
+    let horizon = status["horizon"].as_str().expect("a time").to_owned();
+    assert!(status["forgotten_to"].is_null() && horizon.ends_with('Z'), "{status}");
+    let people = world.run(&["ledger", "status", "--config", "admit.toml"]).out;
+    assert!(people.contains("horizon ") && people.contains("happened before are refused"));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_port_that_is_taken_is_named() {
 #[test]
 fn an_address_of_another_machine_is_named() {
     let world = World::new();
-    world.write("my.toml", "[[principals]]\nname = \"a\"\nkeys = [\"k\"]\n");
+    world.write("my.toml", "[[principals]]\nname = \"a\"\nkeys = [\"a-key-long-enough\"]\n");
     // 192.0.2.0/24 is for documentation; no machine has it.
     let said = world.run(&["serve", "--config", "my.toml", "--listen", "192.0.2.1:8080"]);
     assert_eq!(said.code, Some(1));
@@ -130,20 +130,21 @@ fn logs_are_lines_of_json_when_a_machine_reads_them() {
 #[test]
 fn only_a_key_opens_a_gate_with_principals_and_no_key_reaches_the_log() {
     let world = World::new();
-    world.write("arena.key", "hush-file\n");
+    world.write("arena.key", "hush-hush-hush-file\n");
     world.write(
         "my.toml",
         "[log]\nlevel = \"trace\"\n\
-         [[principals]]\nname = \"arena\"\nkeys = [\"hush-literal\", \"file:arena.key\"]\n",
+         [[principals]]\nname = \"arena\"\nkeys = [\"hush-hush-literal\", \"file:arena.key\"]\n",
     );
     let mut gate = world.serve(&["--config", "my.toml"]);
     let (status, _) = gate.post("/plugin/events", "", SAMPLE);
     assert_eq!(status, 401);
     let (status, _) = gate.post("/plugin/events", "Authorization: Bearer hush-no\r\n", SAMPLE);
     assert_eq!(status, 401);
-    for header in
-        ["Authorization: Bearer hush-literal\r\n", "X-Pixel-Control-Api-Key: hush-file\r\n"]
-    {
+    for header in [
+        "Authorization: Bearer hush-hush-literal\r\n",
+        "X-Pixel-Control-Api-Key: hush-hush-hush-file\r\n",
+    ] {
         let (status, _) = gate.post("/plugin/events", header, SAMPLE);
         assert_eq!(status, 200, "{header}");
     }

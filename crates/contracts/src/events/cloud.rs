@@ -115,6 +115,25 @@ impl<'a> Cloud<'a> {
         Self { attributes, data }.checked()
     }
 
+    /// An event of binary mode as it is kept: its attributes by name, and `value` where its body is
+    /// JSON.
+    pub(super) fn kept(
+        attributes: &'a Object<'a>,
+        body: &'a [u8],
+        value: Option<&'a Value<'a>>,
+    ) -> Option<Self> {
+        let text = |(name, value): (&'a str, &'a Value<'a>)| {
+            Some((Cow::Borrowed(name), Cow::Borrowed(value.as_str()?)))
+        };
+        let attributes = attributes.iter().map(text).collect::<Option<_>>()?;
+        let data = match value {
+            Some(value) => Data::Json(Cow::Borrowed(value)),
+            None if body.is_empty() => Data::None,
+            None => Data::Bytes(Cow::Borrowed(body)),
+        };
+        Self { attributes, data }.checked().ok()
+    }
+
     fn checked(mut self) -> Result<Self, Wrong> {
         self.attributes.sort_unstable();
         match self.get("specversion") {

@@ -12,6 +12,7 @@ mod cloud;
 mod describe;
 mod identity;
 mod media;
+pub mod recompute;
 mod reply;
 mod schemas;
 mod settings;
@@ -59,6 +60,11 @@ impl Events {
     pub fn new(settings: Settings) -> Result<Self, SchemaError> {
         let schemas = schemas::Schemas::compile(&settings.schemas)?;
         Ok(Self { settings, schemas, horizon: Horizon::default() })
+    }
+
+    /// What names its plain events.
+    pub fn identity(&self) -> &Identity {
+        &self.settings.identity
     }
 
     /// Before a ledger that forgets: what is outside `horizon` is refused.

@@ -24,6 +24,7 @@ use crate::{Admission, Call, CallOutcome, Calling, Conclusion, Contract, Descrip
 
 pub use describe::envelope;
 pub use paths::Paths;
+pub use vet::recompute;
 
 /// The name of the door this contract is made for.
 pub const DOOR: &str = "intents";

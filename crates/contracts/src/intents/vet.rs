@@ -4,7 +4,7 @@
 //! gets the same answer. Only what is no packet at all is refused here.
 
 use admit_core::hash::sha256_hex;
-use admit_core::json::{self, Form, Limits, Object, Value};
+use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
 use admit_core::{
     Code, Digest, Door, Entry, Event, Intent, Key, OnOtherContent, Refused, Submission,
 };
@@ -127,7 +127,21 @@ fn read(intents: &Intents, door: &Door, submission: &Submission) -> Result<Vette
             None
         }
     };
-    Ok(Vetted { key: Key::derive(door.as_str(), &[hex.as_bytes()]), digest, facts, effect })
+    Ok(Vetted { key: key(door.as_str(), &hex), digest, facts, effect })
+}
+
+/// An intent is named by its digest.
+fn key(door: &str, hex: &str) -> Key {
+    Key::derive(door, &[hex.as_bytes()])
+}
+
+/// Key and digest of a body that was admitted, whatever the rules say about it today. `None` if it
+/// cannot have been.
+pub fn recompute(door: &str, body: &[u8]) -> Option<(Key, Digest)> {
+    let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
+    let value = json::parse(body, &limits).ok()?;
+    let digest = Digest::of(&json::canonical(&value, Form::Utf8).ok()?);
+    Some((key(door, &digest.to_string()), digest))
 }
 
 /// What an intent is called by, given or made up.

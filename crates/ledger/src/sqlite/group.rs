@@ -16,9 +16,9 @@ use super::writer::Job;
 /// A commit of at least so many calls had company.
 const COMPANY_MIN: usize = 8;
 
-/// How long one look for company waits, and how many there are: 0.4 ms, about one sync.
+/// How long one look for company waits, and how many there are: 0.2 ms, half a sync.
 const COMPANY_WAIT: Duration = Duration::from_micros(50);
-const COMPANY_LOOKS: u32 = 8;
+const COMPANY_LOOKS: u32 = 4;
 
 /// A commit in the making.
 pub(super) struct Group<'q> {
@@ -40,7 +40,7 @@ impl<'q> Group<'q> {
         weight_max: usize,
         last_company: usize,
     ) -> Self {
-        let company = if last_company < COMPANY_MIN { 0 } else { last_company / 4 * 3 };
+        let company = if last_company < COMPANY_MIN { 0 } else { last_company / 2 };
         let weight = first.as_ref().map_or(0, Job::weight);
         let jobs = first.into_iter().collect();
         Self { jobs, queue, next: 0, weight, weight_max, company, looks: COMPANY_LOOKS }

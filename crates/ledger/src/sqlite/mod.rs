@@ -4,6 +4,7 @@
 //! ([`checkpoint`]), a few read connections answer questions ([`reader`]). Readable by anyone with
 //! `sqlite3` while the gate runs; written by one process only ([`lock`]).
 
+mod answers;
 mod batch;
 mod beside;
 mod checkpoint;
@@ -31,17 +32,14 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use admit_core::effect::{Effect, Passage, Step};
-use admit_core::{
-    Age, EntityId, Entry, Fault, FaultKind, Horizon, Key, Millis, Receipt, Recorded, Seq,
-};
-use bytes::Bytes;
+use admit_core::effect::{Effect, Step};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded, Seq};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
-use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
+use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
-use crate::port::{Admissions, BoxFuture, Filter, Ledger, Reader, Status};
+use crate::port::{Admissions, BoxFuture, Ledger};
 use batch::Position;
 use checkpoint::Log;
 use health::Health;
@@ -97,10 +95,8 @@ impl Options {
 
 /// The embedded ledger. Dropping it finishes what was handed in and releases the folder.
 pub struct SqliteLedger {
-    path: PathBuf,
     jobs: Option<SyncSender<Job>>,
     readers: Readers,
-    tag: u32,
     epoch: u64,
     health: Arc<Health>,
     gauges: Arc<Gauges>,
@@ -160,9 +156,7 @@ impl SqliteLedger {
             .map_err(folder)?;
         Ok(Self {
             readers: Readers::new(&path, tag),
-            path,
             jobs: Some(jobs),
-            tag,
             epoch,
             health,
             gauges,
@@ -250,63 +244,6 @@ impl Effects for SqliteLedger {
 
     fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
         Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
-    }
-}
-
-impl EffectReader for SqliteLedger {
-    fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| effects::get(conn, seq)))
-    }
-
-    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| effects::history(conn, seq)))
-    }
-
-    fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| effects::list(conn, &filter)))
-    }
-}
-
-impl Reader for SqliteLedger {
-    fn tag(&self) -> u32 {
-        self.tag
-    }
-
-    fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
-        Box::pin(self.readers.read(move |conn, tag| reader::receipt(conn, tag, seq)))
-    }
-
-    fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
-        Box::pin(self.readers.read(move |conn, tag| reader::find(conn, tag, &key)))
-    }
-
-    fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| reader::body(conn, seq)))
-    }
-
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
-        Box::pin(self.readers.read(move |conn, tag| reader::list(conn, tag, &filter)))
-    }
-
-    fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| reader::document(conn, &id)))
-    }
-
-    fn documents(
-        &self,
-        projection: &'static str,
-        prefix: String,
-        after: Option<String>,
-        rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| {
-            reader::documents(conn, projection, &prefix, after.as_deref(), rows_max)
-        }))
-    }
-
-    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
-        let path = self.path.clone();
-        Box::pin(self.readers.read(move |conn, _| reader::status(conn, &path)))
     }
 }
 

@@ -45,6 +45,14 @@ impl Readers {
         }
     }
 
+    pub(super) fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Runs `read` on a connection, away from the async threads, for at most [`READ_MAX`].
     pub(super) async fn read<T: Send + 'static>(
         &self,

@@ -71,10 +71,11 @@ pub(super) fn schemas() -> Value {
             "lease": { "type": "string" },
             "lease_seconds": lease_seconds(),
         })),
-        "Changed": closed(&json!({
+        "Changed": sent(&["receipt_id", "status", "finished_before"], &json!({
             "receipt_id": receipt_id(),
             "status": { "type": "string" },
             "finished_before": { "type": "boolean" },
+            "lease_expires_at": time(),
         })),
     })
 }

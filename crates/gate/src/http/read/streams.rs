@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use admit_contracts::events::{problem, view};
 use admit_core::json::{Object, Value};
-use admit_core::{Age, Code, Door, ReceiptId, Seq};
+use admit_core::{Age, Code, Door, Millis, ReceiptId, Seq};
 use admit_ledger::port::{
     Change, Claimed, DONE, Lease, LeaseAnswer, LeaseChange, Page, StreamEntry, Wanted, read_or_wait,
 };
@@ -273,20 +273,15 @@ pub(in crate::http) async fn change(
         ChangeWord::Released => Change::Release { again_at: now },
         ChangeWord::Extended => Change::Extend { until: longer.after(now) },
     };
+    let until = if let Change::Extend { until } = &change { Some(*until) } else { None };
     let changes = vec![LeaseChange { seq: id.seq, lease: held, change }];
-    let answers = match stream.way_out.change(stream.door, changes, now).await {
+    let answers = match stream.way_out.change(stream.door.clone(), changes, now).await {
         Ok(answers) => answers,
         Err(fault) => return Routed::fault(&gate, &fault),
     };
     match answers.first() {
-        Some(answer @ (LeaseAnswer::Done | LeaseAnswer::AlreadyDone)) => {
-            let mut said = Object::from_iter([
-                ("receipt_id", Value::from(id.to_string())),
-                ("status", asked.status.as_str().into()),
-            ]);
-            said.push("finished_before", *answer == LeaseAnswer::AlreadyDone);
-            Routed::object(200, &said)
-        }
+        Some(LeaseAnswer::Done) => changed(id, asked.status.as_str(), false, until),
+        Some(LeaseAnswer::AlreadyDone) => finished(&stream, id, asked.status).await,
         Some(LeaseAnswer::StaleLease) => {
             let message = "the lease no longer holds this event";
             Routed(answer::refuse(&gate, Code::LeaseLost, message))
@@ -295,6 +290,36 @@ pub(in crate::http) async fn change(
             Routed::not_found(&gate, "there is no such event in this stream")
         }
     }
+}
+
+fn changed(id: ReceiptId, status: &str, finished_before: bool, until: Option<Millis>) -> Routed {
+    let mut said = Object::from_iter([
+        ("receipt_id", Value::from(id.to_string())),
+        ("status", status.to_owned().into()),
+        ("finished_before", finished_before.into()),
+    ]);
+    if let Some(until) = until {
+        said.push("lease_expires_at", until.to_rfc3339_millis());
+    }
+    Routed::object(200, &said)
+}
+
+/// The answer about an event that was finished before. Its lease went with its claim, so nobody can
+/// tell who asks; only whoever says again what is kept may take it for their own answer that was
+/// lost.
+async fn finished(stream: &Stream, id: ReceiptId, asked: ChangeWord) -> Routed {
+    let Stream { gate, way_out, door } = stream;
+    let before = Seq(id.seq.0.saturating_sub(1));
+    let kept = match way_out.finished(door.clone(), before, 1).await {
+        Ok(kept) => kept.into_iter().find(|kept| kept.seq == id.seq),
+        Err(fault) => return Routed::fault(gate, &fault),
+    };
+    let status = kept.map_or_else(|| DONE.to_owned(), |kept| kept.status);
+    if status == asked.as_str() {
+        return changed(id, &status, true, None);
+    }
+    let message = format!("the event was finished before as {status}");
+    Routed(answer::refuse(gate, Code::LeaseLost, &message))
 }
 
 /// The JSON that a consumer sent.

@@ -26,9 +26,9 @@ use crate::sqlite::queries;
 /// The name of the watermark among the single values.
 const WATERMARK: &str = "key_watermark";
 
-/// Sealed claims merged per fresh claim: at two, a generation is merged in half the time the next
-/// one takes to fill, so memory never holds more than two.
-const MERGE_PER_CLAIM: usize = 2;
+/// Sealed claims merged for every four fresh ones: a little faster than they come, so that merging
+/// is spread evenly and still ends before the next generation is full.
+const MERGE_PER_FOUR: usize = 5;
 
 /// Merged `key_log` rows forgotten per fresh claim.
 const TRIM_PER_CLAIM: usize = 4;
@@ -119,7 +119,7 @@ impl Merged {
         for (key, seq) in &claims {
             append.execute((seq.0, key.as_bytes()))?;
         }
-        let slice = (claims.len() * MERGE_PER_CLAIM).max(SLICE_MIN);
+        let slice = (claims.len() * MERGE_PER_FOUR / 4).max(SLICE_MIN);
         let trim = (claims.len() * TRIM_PER_CLAIM).max(SLICE_MIN);
         self.staged = Staged { claims, ..Staged::default() };
         self.staged.merged = self.merge_slice(conn, slice)?;

@@ -1,0 +1,91 @@
+//! The questions of the ports, answered alike by a ledger that writes and by one that only reads.
+
+use admit_core::effect::{Effect, Passage};
+use admit_core::{EntityId, Fault, Key, Receipt, Seq};
+use bytes::Bytes;
+
+use super::reader::{self, Readers};
+use super::{SqliteLedger, SqliteReader, effects};
+use crate::effects::{EffectFilter, EffectReader};
+use crate::port::{BoxFuture, Filter, Reader, Status};
+
+/// Has read connections to answer with.
+trait Answers: Send + Sync {
+    fn readers(&self) -> &Readers;
+}
+
+impl Answers for SqliteLedger {
+    fn readers(&self) -> &Readers {
+        &self.readers
+    }
+}
+
+impl Answers for SqliteReader {
+    fn readers(&self) -> &Readers {
+        &self.readers
+    }
+}
+
+impl<T: Answers> Reader for T {
+    fn tag(&self) -> u32 {
+        self.readers().tag()
+    }
+
+    fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers().read(move |conn, tag| reader::receipt(conn, tag, seq)))
+    }
+
+    fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers().read(move |conn, tag| reader::find(conn, tag, &key)))
+    }
+
+    fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| reader::body(conn, seq)))
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+        Box::pin(self.readers().read(move |conn, tag| reader::list(conn, tag, &filter)))
+    }
+
+    fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| reader::document(conn, &id)))
+    }
+
+    fn documents(
+        &self,
+        projection: &'static str,
+        prefix: String,
+        after: Option<String>,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| {
+            reader::documents(conn, projection, &prefix, after.as_deref(), rows_max)
+        }))
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
+        let path = self.readers().path().to_owned();
+        Box::pin(self.readers().read(move |conn, _| reader::status(conn, &path)))
+    }
+}
+
+/// Not for every `T`: ledgers without effects have their own blanket answer.
+macro_rules! answer_about_effects {
+    ($($ledger:ty),+) => {$(
+        impl EffectReader for $ledger {
+            fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
+                Box::pin(self.readers().read(move |conn, _| effects::get(conn, seq)))
+            }
+
+            fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+                Box::pin(self.readers().read(move |conn, _| effects::history(conn, seq)))
+            }
+
+            fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+                Box::pin(self.readers().read(move |conn, _| effects::list(conn, &filter)))
+            }
+        }
+    )+};
+}
+
+answer_about_effects!(SqliteLedger, SqliteReader);
