@@ -66,16 +66,15 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
     setup::install_what_is_missing()?;
     let in_ci = std::env::var_os("CI").is_some();
     if steps::cargo_has("nextest") {
-        let profile = if in_ci { "ci" } else { "default" };
-        Step::cargo("tests", &["nextest", "run", "--workspace", "--all-features"])
-            .and(&["--profile", profile])
-            .and(filter.as_slice())
-            .run()?;
         // A filter names test functions; nextest knows no doc tests.
         if filter.is_none() {
             Step::cargo("doc tests", &["test", "--doc", "--workspace", "--all-features"]).run()?;
         }
-        return Ok(());
+        let profile = if in_ci { "ci" } else { "default" };
+        return Step::cargo("tests", &["nextest", "run", "--workspace", "--all-features"])
+            .and(&["--profile", profile])
+            .and(filter.as_slice())
+            .run();
     }
     let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
     Step::cargo("tests and doc tests", &["test", "--workspace", "--all-features"])

@@ -23,12 +23,12 @@ use super::{open, queries};
 /// The size of a page, SQLite's own default.
 const PAGE_BYTES: u64 = 4096;
 
-/// The log may have so many pages (8 MiB) before copying starts. Small steps: a large one keeps the
+/// The log may have so many pages (4 MiB) before copying starts. Small steps: a large one keeps the
 /// disk busy for so long that commits have to wait for it.
-const COPY_FROM_PAGES: i32 = 2048;
+const COPY_FROM_PAGES: i32 = 1024;
 
-/// So few pages (1 MiB) the writer copies itself; more would hold up commits too long.
-const LEFT_FOR_WRITER_PAGES: i64 = 256;
+/// So few pages (half a MiB) the writer copies itself; more would hold up commits too long.
+const LEFT_FOR_WRITER_PAGES: i64 = 128;
 
 /// Rounds of copying before the thread gives up catching up with a busy writer for now.
 const ROUNDS_MAX: usize = 8;

@@ -108,8 +108,7 @@ pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path)?;
     // Checkpoints happen away from the commit path (see checkpoint.rs).
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // 192 MiB: enough for the upper levels of the key index and a good part of its leaves.
-    conn.pragma_update(None, "cache_size", -196_608)?;
+    conn.pragma_update(None, "cache_size", -65_536)?;
     Ok(conn)
 }
 
