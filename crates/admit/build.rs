@@ -10,7 +10,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=ADMIT_COMMIT");
     let given = std::env::var("ADMIT_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(from_git).unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=ADMIT_BUILD_COMMIT={commit}");
+    println!("cargo::rustc-env=BUILT_FROM_COMMIT={commit}");
 }
 
 fn from_git() -> Option<String> {

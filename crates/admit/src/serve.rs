@@ -26,7 +26,7 @@ use crate::{logs, welcome};
 const BACKLOG: u32 = 1024;
 
 /// The commit this binary was built from.
-const COMMIT: &str = env!("ADMIT_BUILD_COMMIT");
+const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 
 /// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
 /// of their events is unknown.

@@ -23,7 +23,7 @@ use crate::output::{Failure, print_bytes};
 use crate::serve;
 
 /// What `--version` says: the version, and the commit it was built from.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("ADMIT_BUILD_COMMIT"), ")");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_FROM_COMMIT"), ")");
 
 /// The front door for events: every event is let in exactly once, nothing is said to be in before
 /// the disk says so, and every decision leaves a receipt.
