@@ -23,12 +23,16 @@ use super::{open, queries};
 /// The size of a page, SQLite's own default.
 const PAGE_BYTES: u64 = 4096;
 
-/// The log may have so many pages (4 MiB) before copying starts. Small steps: a large one keeps the
-/// disk busy for so long that commits have to wait for it.
+/// So many pages (4 MiB) are copied at a time, more when commits come faster than that. Small steps:
+/// a large one keeps the disk busy for so long that commits have to wait for it.
 const COPY_FROM_PAGES: i32 = 1024;
 
+/// From here on (32 MiB) the log is brought to start over. Not sooner, because the last pages are the
+/// writer's to copy and hold up its commits.
+const START_OVER_FROM_PAGES: i32 = 8192;
+
 /// So few pages (half a MiB) the writer copies itself; more would hold up commits too long.
-const LEFT_FOR_WRITER_PAGES: i64 = 128;
+const LEFT_FOR_WRITER_PAGES: i32 = 128;
 
 /// Rounds of copying before the thread gives up catching up with a busy writer for now.
 const ROUNDS_MAX: usize = 8;
@@ -39,9 +43,20 @@ const LOG_PAGES_MAX: i32 = 262_144;
 /// The writer's hand on the log.
 pub(super) struct Log {
     wake: SyncSender<()>,
-    caught_up: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    /// The log's length after the commit before.
+    before: i32,
+}
+
+/// What the writer and the copying thread tell each other.
+#[derive(Default)]
+struct Shared {
     /// The log's length after the last commit, as SQLite reports it.
-    pages: Arc<AtomicI32>,
+    pages: AtomicI32,
+    /// How much of it is copied.
+    copied: AtomicI32,
+    /// So little is left that the writer may copy it.
+    caught_up: AtomicBool,
 }
 
 impl Log {
@@ -51,49 +66,57 @@ impl Log {
         health: &Arc<Health>,
     ) -> Result<(Self, JoinHandle<()>), std::io::Error> {
         let (wake, woken) = sync_channel(1);
-        let caught_up = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared::default());
         let thread = {
-            let (path, health, caught_up) = (path.to_owned(), health.clone(), caught_up.clone());
+            let (path, health, shared) = (path.to_owned(), health.clone(), shared.clone());
             thread::Builder::new()
                 .name("ledger-checkpoint".to_owned())
-                .spawn(move || copy_when_woken(&path, &woken, &caught_up, &health))?
+                .spawn(move || copy_when_woken(&path, &woken, &shared, &health))?
         };
-        Ok((Self { wake, caught_up, pages: Arc::default() }, thread))
+        Ok((Self { wake, shared, before: 0 }, thread))
     }
 
     /// Has SQLite report the log's length at every commit of this connection.
     pub(super) fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
-        let pages = self.pages.clone();
+        let shared = self.shared.clone();
         conn.wal_hook(Some(move |_: &mut Wal, now: i32| {
-            pages.store(now, Ordering::Relaxed);
+            shared.pages.store(now, Ordering::Relaxed);
             Ok(())
         }))
     }
 
     /// How many bytes of pages the log held after the last commit.
     pub(super) fn bytes(&self) -> u64 {
-        u64::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0) * PAGE_BYTES
+        u64::try_from(self.shared.pages.load(Ordering::Relaxed)).unwrap_or(0) * PAGE_BYTES
     }
 
     /// After a commit: wakes the thread, or finishes what it left.
-    pub(super) fn after_commit(&self, conn: &Connection, health: &Health) {
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages < COPY_FROM_PAGES {
-            return;
+    pub(super) fn after_commit(&mut self, conn: &Connection, health: &Health) {
+        let pages = self.shared.pages.load(Ordering::Relaxed);
+        if pages < self.before {
+            // It has started over. The thread may still say how much of the old one it has copied,
+            // which does no more than delay its next step.
+            self.shared.copied.store(0, Ordering::Relaxed);
         }
-        if self.caught_up.swap(false, Ordering::Acquire) || pages > LOG_PAGES_MAX {
-            copy(conn, health);
-        } else {
+        self.before = pages;
+        let long = pages >= START_OVER_FROM_PAGES;
+        // What was left of a log that has started over is no longer worth knowing.
+        let caught_up = self.shared.caught_up.swap(false, Ordering::Acquire);
+        if long && caught_up || pages > LOG_PAGES_MAX {
+            if let Some(copied) = copy(conn, health) {
+                self.shared.copied.store(copied, Ordering::Relaxed);
+            }
+        } else if long || pages - self.shared.copied.load(Ordering::Relaxed) >= COPY_FROM_PAGES {
             // Full means it is awake already.
             self.wake.try_send(()).unwrap_or_default();
         }
     }
 }
 
-fn copy_when_woken(path: &Path, woken: &Receiver<()>, caught_up: &AtomicBool, health: &Health) {
+fn copy_when_woken(path: &Path, woken: &Receiver<()>, shared: &Shared, health: &Health) {
     let mut conn = None;
     while woken.recv().is_ok() {
-        if caught_up.load(Ordering::Acquire) {
+        if shared.caught_up.load(Ordering::Acquire) {
             continue;
         }
         if conn.is_none() {
@@ -101,24 +124,30 @@ fn copy_when_woken(path: &Path, woken: &Receiver<()>, caught_up: &AtomicBool, he
                 .inspect_err(|error| tracing::warn!(%error, "no connection to shorten the log"))
                 .ok();
         }
+        let Some(conn) = &conn else { continue };
         // Each round is shorter than the one before, because less was written during it.
         for _ in 0..ROUNDS_MAX {
-            let left = conn.as_ref().and_then(|conn| copy(conn, health));
-            if left.is_none_or(|left| left <= LEFT_FOR_WRITER_PAGES) {
-                caught_up.store(left.is_some(), Ordering::Release);
+            let Some(copied) = copy(conn, health) else { break };
+            shared.copied.store(copied, Ordering::Relaxed);
+            let pages = shared.pages.load(Ordering::Relaxed);
+            if pages < START_OVER_FROM_PAGES {
+                break;
+            }
+            if pages - copied <= LEFT_FOR_WRITER_PAGES {
+                shared.caught_up.store(true, Ordering::Release);
                 break;
             }
         }
     }
 }
 
-/// Copies what it can; returns how many pages are left, or `None` when it failed.
-fn copy(conn: &Connection, health: &Health) -> Option<i64> {
-    let result = conn.prepare_cached(queries::CHECKPOINT_PASSIVE).and_then(|mut copy| {
-        copy.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
-    });
+/// Copies what it can; returns how much of the log is copied by now, or `None` when it failed.
+fn copy(conn: &Connection, health: &Health) -> Option<i32> {
+    let result = conn
+        .prepare_cached(queries::CHECKPOINT_PASSIVE)
+        .and_then(|mut copy| copy.query_row([], |row| row.get(2)));
     match result {
-        Ok(left) => Some(left),
+        Ok(copied) => Some(copied),
         Err(error) => {
             tracing::warn!(%error, "the log could not be copied into the ledger's file");
             if severity(&error) != Severity::Passing {

@@ -46,11 +46,13 @@ queries! {
     KEY_FIND "key_find";
     KEY_FORGET "key_forget";
     KEY_HOLDS "key_holds";
+    KEY_INDEX_READ "key_index_read";
     KEY_IN_LOG "key_in_log";
     KEY_LOG_APPEND "key_log_append";
     KEY_LOG_FORGET "key_log_forget";
     KEY_LOG_READ "key_log_read";
     KEY_LOG_TRIM "key_log_trim";
+    KEY_LOG_TRIM_TO "key_log_trim_to";
     LIST "list";
     LIST_QUARANTINE "list_quarantine";
     META_ADD "meta_add";

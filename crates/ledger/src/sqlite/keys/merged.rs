@@ -10,16 +10,19 @@
 //!
 //! Invariants: a key is found in `recent`, in `sealed` or in `key_index` from the moment its commit
 //! is durable and for ever after. Merging a slice twice (a crash before the watermark moved)
-//! changes nothing. At start everything after the watermark is read back from `key_log`.
+//! changes nothing. At start everything after the watermark is read back from `key_log`. What is
+//! merged is in the filter first, so that most look-ups of fresh keys end there.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 use admit_core::{Key, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::claims::Claims;
+use super::claims::{Claims, SortedClaims};
+use super::filter::Filter;
 use super::{ClaimError, Finder, insert_unique};
 use crate::sqlite::queries;
 
@@ -47,29 +50,24 @@ pub(in crate::sqlite) struct Merged {
     /// `true` while such rows are left.
     trimming: bool,
     staged: Staged,
+    filter: Filter,
 }
 
 /// A generation on its way into the unique index.
 #[derive(Debug)]
 struct Sealed {
-    keys: Claims,
+    claims: Order,
+    /// How many are merged.
+    next: usize,
     /// Keys that were forgotten since the generation was sealed and must not be merged.
     forgotten: HashSet<Key>,
     last: Seq,
-    order: Order,
 }
 
 #[derive(Debug)]
 enum Order {
-    Sorting(Receiver<Vec<(Key, Seq)>>),
-    Sorted { claims: Vec<(Key, Seq)>, next: usize },
-}
-
-/// A sealed generation whose sorting is done.
-struct Sorted<'s> {
-    claims: &'s [(Key, Seq)],
-    next: usize,
-    forgotten: &'s HashSet<Key>,
+    Sorting { claims: Arc<Claims>, sorted: Receiver<SortedClaims> },
+    Sorted(SortedClaims),
 }
 
 /// What the open transaction would change here, applied when it is durable.
@@ -82,7 +80,11 @@ struct Staged {
 }
 
 impl Merged {
-    pub(super) fn load(conn: &Connection, generation_max: usize) -> rusqlite::Result<Self> {
+    pub(super) fn load(
+        conn: &Connection,
+        filter: Filter,
+        generation_max: usize,
+    ) -> rusqlite::Result<Self> {
         let watermark = conn
             .prepare_cached(queries::META_GET)?
             .query_row([WATERMARK], |row| row.get::<_, u64>(0))
@@ -101,13 +103,19 @@ impl Merged {
             watermark: Seq(watermark),
             trimming: true,
             staged: Staged::default(),
+            filter,
         })
     }
 
     /// Who claimed `key`, among claims that are not merged yet.
     pub(super) fn recent(&self, key: &Key) -> Option<Seq> {
-        let sealed = || self.sealed.as_ref().and_then(|sealed| sealed.keys.get(key));
+        let sealed = || self.sealed.as_ref().and_then(|sealed| sealed.get(key));
         self.recent.get(key).or_else(sealed)
+    }
+
+    /// `true` when `key` is certainly not among the merged ones.
+    pub(super) fn excludes(&self, key: &Key) -> bool {
+        self.filter.excludes(key)
     }
 
     pub(super) fn claim(
@@ -124,24 +132,37 @@ impl Merged {
         self.staged = Staged { claims, ..Staged::default() };
         self.staged.merged = self.merge_slice(conn, slice)?;
         if self.staged.merged == 0 && self.trimming {
-            let forgotten =
-                conn.prepare_cached(queries::KEY_LOG_TRIM)?.execute((self.watermark.0, trim))?;
-            self.staged.trimmed_all = forgotten < trim;
+            self.staged.trimmed_all = self.trim_slice(conn, trim)?;
         }
         Ok(())
+    }
+
+    /// Forgets a slice of the rows that are merged; `true` when it was the last.
+    fn trim_slice(&self, conn: &Connection, slice: usize) -> rusqlite::Result<bool> {
+        let more = conn
+            .prepare_cached(queries::KEY_LOG_TRIM_TO)?
+            .query_row((self.watermark.0, slice), |row| row.get::<_, u64>(0))
+            .optional()?;
+        let end = more.unwrap_or(self.watermark.0 + 1);
+        conn.prepare_cached(queries::KEY_LOG_TRIM)?.execute([end])?;
+        Ok(more.is_none())
     }
 
     /// Merges the next slice of the sealed generation, and moves the watermark with the last one.
     /// Returns how many claims it took.
     fn merge_slice(&mut self, conn: &Connection, slice: usize) -> Result<usize, ClaimError> {
         let Some(sealed) = &mut self.sealed else { return Ok(0) };
-        let last = sealed.last;
-        let Some(Sorted { claims, next, forgotten }) = sealed.sorted() else { return Ok(0) };
+        sealed.take_in_order();
+        let Sealed { claims: Order::Sorted(claims), next, forgotten, last } = sealed else {
+            return Ok(0);
+        };
+        let (claims, next) = (claims.as_slice(), *next);
         let end = (next + slice).min(claims.len());
         let mut claim = conn.prepare_cached(queries::KEY_CLAIM)?;
         let mut find = Finder::new(conn)?;
         for (key, seq) in &claims[next..end] {
             if forgotten.is_empty() || !forgotten.contains(key) {
+                self.filter.add(key);
                 insert_unique(&mut claim, &mut find, key, *seq)?;
             }
         }
@@ -173,6 +194,7 @@ impl Merged {
     }
 
     pub(super) fn committed(&mut self) {
+        self.filter.take_in_earlier();
         let staged = std::mem::take(&mut self.staged);
         for (key, seq) in &staged.forgotten {
             if self.recent.get(key) == Some(*seq) {
@@ -191,6 +213,7 @@ impl Merged {
         if finished && let Some(sealed) = self.sealed.take() {
             self.watermark = sealed.last;
             self.trimming = true;
+            drop_aside(sealed);
         }
         if self.sealed.is_none() && self.recent.len() >= self.generation_max {
             self.seal();
@@ -203,68 +226,68 @@ impl Merged {
 
     /// Closes the generation.
     fn seal(&mut self) {
-        let keys = std::mem::take(&mut self.recent);
-        let claims: Vec<(Key, Seq)> = keys.iter().collect();
-        let last = claims.iter().map(|(_, seq)| *seq).max().unwrap_or(self.watermark);
-        let (order, forgotten) = (Order::Sorting(sort_aside(claims)), HashSet::new());
-        self.sealed = Some(Sealed { keys, forgotten, last, order });
+        let claims = Arc::new(std::mem::take(&mut self.recent));
+        let last = claims.last().max(self.watermark);
+        let sorted = sort_aside(claims.clone());
+        let claims = Order::Sorting { claims, sorted };
+        self.sealed = Some(Sealed { claims, next: 0, forgotten: HashSet::new(), last });
     }
 }
 
 impl Sealed {
-    /// The claims in key order, how far they are merged and which to leave out, once the sorting is
-    /// done.
-    fn sorted(&mut self) -> Option<Sorted<'_>> {
-        if let Order::Sorting(sorted) = &self.order {
-            let claims = match sorted.try_recv() {
-                Ok(claims) => claims,
-                Err(TryRecvError::Empty) => return None,
-                // There was no thread to be had. Late is better than never.
-                Err(TryRecvError::Disconnected) => {
-                    let mut claims: Vec<(Key, Seq)> = self.keys.iter().collect();
-                    claims.sort_unstable();
-                    claims
-                }
-            };
-            self.order = Order::Sorted { claims, next: 0 };
-        }
-        match &self.order {
-            Order::Sorting(_) => None,
-            Order::Sorted { claims, next } => {
-                Some(Sorted { claims, next: *next, forgotten: &self.forgotten })
-            }
-        }
+    fn get(&self, key: &Key) -> Option<Seq> {
+        let found = match &self.claims {
+            Order::Sorting { claims, .. } => claims.get(key),
+            Order::Sorted(claims) => claims.get(key),
+        };
+        found.filter(|_| self.forgotten.is_empty() || !self.forgotten.contains(key))
+    }
+
+    /// Takes in the claims in the order of their keys, once the sorting is done.
+    fn take_in_order(&mut self) {
+        let Order::Sorting { claims, sorted } = &self.claims else { return };
+        let sorted = match sorted.try_recv() {
+            Ok(sorted) => sorted,
+            Err(TryRecvError::Empty) => return,
+            // There was no thread to be had. Late is better than never.
+            Err(TryRecvError::Disconnected) => claims.sorted(),
+        };
+        drop_aside(std::mem::replace(&mut self.claims, Order::Sorted(sorted)));
     }
 
     fn forget(&mut self, key: &Key, seq: Seq) {
-        if self.keys.get(key) == Some(seq) {
-            self.keys.remove(key);
+        if self.get(key) == Some(seq) {
             self.forgotten.insert(*key);
         }
     }
 
     /// Counts merged claims in; `true` when they were the last ones.
     fn advance(&mut self, merged: usize) -> bool {
-        match &mut self.order {
-            Order::Sorting(_) => false,
-            Order::Sorted { claims, next } => {
-                *next += merged;
-                *next == claims.len()
-            }
+        self.next += merged;
+        match &self.claims {
+            Order::Sorting { .. } => false,
+            Order::Sorted(claims) => self.next == claims.as_slice().len(),
         }
     }
 }
 
 /// Sorts away from the writer's thread: a million claims take a tenth of a second.
-fn sort_aside(mut claims: Vec<(Key, Seq)>) -> Receiver<Vec<(Key, Seq)>> {
+fn sort_aside(claims: Arc<Claims>) -> Receiver<SortedClaims> {
     let (done, sorted) = sync_channel(1);
     let sort = move || {
-        claims.sort_unstable();
         // The writer may be gone by now; then nobody needs the order.
-        done.send(claims).unwrap_or_default();
+        done.send(claims.sorted()).unwrap_or_default();
     };
     if let Err(error) = thread::Builder::new().name("ledger-sort".to_owned()).spawn(sort) {
         tracing::warn!(%error, "no thread to sort keys on, sorting them in line");
     }
     sorted
+}
+
+/// Gives memory back away from the writer's thread: a generation of it would hold up a commit.
+fn drop_aside<T: Send + 'static>(memory: T) {
+    let gone = thread::Builder::new().name("ledger-free".to_owned()).spawn(move || drop(memory));
+    if let Err(error) = gone {
+        tracing::debug!(%error, "no thread to free memory on, freed in line");
+    }
 }

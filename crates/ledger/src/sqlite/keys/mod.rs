@@ -6,8 +6,14 @@
 //! dirty a page per event. A differential test holds the two to the same verdicts.
 
 mod claims;
+mod filter;
 mod merged;
 mod plain;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::path::Path;
 
 use admit_core::{Key, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
@@ -24,14 +30,14 @@ pub enum KeyIndexKind {
     /// Claims are merged into the unique index in sorted slices.
     Merged {
         /// How many claims are collected before they are merged. More means fewer page writes per
-        /// claim and more memory: about 130 bytes each at the worst moment.
+        /// claim, more memory (about 110 bytes each at the worst moment) and a longer start.
         generation_max: usize,
     },
 }
 
 impl Default for KeyIndexKind {
     fn default() -> Self {
-        Self::Merged { generation_max: 900_000 }
+        Self::Merged { generation_max: 1_800_000 }
     }
 }
 
@@ -61,12 +67,18 @@ pub(super) enum KeyIndex {
 }
 
 impl KeyIndex {
-    /// Reads back what is not merged yet.
-    pub(super) fn load(conn: &Connection, kind: KeyIndexKind) -> Result<Self, ClaimError> {
+    /// Reads back what is not merged yet. `path` is the file of `conn`, for whatever is read later
+    /// and aside.
+    pub(super) fn load(
+        conn: &Connection,
+        path: &Path,
+        kind: KeyIndexKind,
+    ) -> Result<Self, ClaimError> {
         match kind {
             KeyIndexKind::Plain => Plain::load(conn).map(Self::Plain),
             KeyIndexKind::Merged { generation_max } => {
-                Ok(Self::Merged(Box::new(Merged::load(conn, generation_max)?)))
+                let filter = walk::load(conn, path)?;
+                Ok(Self::Merged(Box::new(Merged::load(conn, filter, generation_max)?)))
             }
         }
     }
@@ -77,6 +89,7 @@ impl KeyIndex {
             Self::Plain(_) => index.find(key),
             Self::Merged(merged) => match merged.recent(key) {
                 Some(seq) => Ok(Some(seq)),
+                None if merged.excludes(key) => Ok(None),
                 None => index.find(key),
             },
         }

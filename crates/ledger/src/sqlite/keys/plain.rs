@@ -19,7 +19,7 @@ impl Plain {
             .collect::<rusqlite::Result<Vec<_>>>()?;
         let tx = conn.unchecked_transaction()?;
         Self.claim(conn, &claims)?;
-        conn.execute(queries::KEY_LOG_TRIM, (i64::MAX, i64::MAX))?;
+        conn.execute(queries::KEY_LOG_TRIM, [i64::MAX])?;
         tx.commit()?;
         Ok(Self)
     }

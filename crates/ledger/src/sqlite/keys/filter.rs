@@ -1,0 +1,209 @@
+//! Which keys are certainly not merged: a few bits in memory for each that is.
+//!
+//! Most events are fresh, and the index holds nothing for them; finding that out there means
+//! reading a page of a tree that is far larger than the cache. The filter answers instead. It may
+//! say "perhaps" for a key that was never merged or was forgotten since, which costs one look-up.
+//!
+//! Invariant: once it says anything at all, it says "perhaps" for every key in the index. Keys
+//! enter before the commit that merges them, and nothing ever leaves. Those of earlier starts are
+//! read from the index on a thread of its own (see `walk`); until they are all in, every answer is
+//! "perhaps".
+
+use admit_core::Key;
+
+use super::walk::Earlier;
+
+/// Bits for each key. With these about one fresh key in three hundred is looked up for nothing.
+const BITS_PER_KEY: usize = 12;
+
+/// A key sets one bit in each word of its block; a block is as large as a line of cache.
+type Block = [u64; 8];
+
+/// The size of a block in bits, and in bytes.
+const BLOCK_BITS: usize = 512;
+const BLOCK_BYTES: usize = BLOCK_BITS / 8;
+
+/// The smallest layer is for so many keys (1.5 MiB).
+const LAYER_KEYS_MIN: usize = 1 << 20;
+
+/// All layers together stay below this; then keys share bits and more look-ups are for nothing.
+/// Room for 178 million keys.
+const BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The filter in front of the unique index.
+#[derive(Debug)]
+pub(super) struct Filter {
+    layers: Vec<Layer>,
+    /// The keys of earlier starts, while they are being read.
+    earlier: Option<Earlier>,
+    bytes_max: usize,
+}
+
+impl Filter {
+    /// A filter for an index whose keys are all in `layer`.
+    pub(super) fn complete(layer: Layer) -> Self {
+        Self { layers: vec![layer], earlier: None, bytes_max: BYTES_MAX }
+    }
+
+    /// A filter for an index that is still being read.
+    pub(super) fn incomplete(earlier: Earlier) -> Self {
+        Self { layers: Vec::new(), earlier: Some(earlier), bytes_max: BYTES_MAX }
+    }
+
+    /// `true` when `key` is certainly not in the index.
+    pub(super) fn excludes(&self, key: &Key) -> bool {
+        self.earlier.is_none() && !self.layers.iter().any(|layer| layer.has(key))
+    }
+
+    /// Puts a key in, before it is merged.
+    pub(super) fn add(&mut self, key: &Key) {
+        if let Some(layer) = self.layers.iter_mut().find(|layer| layer.has_room()) {
+            return layer.add(key);
+        }
+        // Each new layer doubles the room, so that there are never many of them to ask.
+        let room: usize = self.layers.iter().map(|layer| layer.keys_max).sum();
+        let bytes: usize = self.layers.iter().map(Layer::bytes).sum();
+        let mut layer = Layer::within(room, self.bytes_max.saturating_sub(bytes));
+        match self.layers.iter_mut().max_by_key(|layer| layer.keys_max) {
+            Some(largest) if largest.keys_max > layer.keys_max => largest.add(key),
+            _ => {
+                layer.add(key);
+                self.layers.push(layer);
+            }
+        }
+    }
+
+    /// Takes in the keys of earlier starts, once they are all read.
+    pub(super) fn take_in_earlier(&mut self) {
+        if let Some(layer) = self.earlier.as_ref().and_then(Earlier::read) {
+            tracing::debug!("the filter of merged keys is complete");
+            self.layers.insert(0, layer);
+            self.earlier = None;
+        }
+    }
+}
+
+/// Bits for so many keys as were thought of when it was made.
+#[derive(Debug)]
+pub(super) struct Layer {
+    blocks: Vec<Block>,
+    keys: usize,
+    keys_max: usize,
+}
+
+impl Layer {
+    /// A layer with room for `keys` and a quarter more.
+    pub(super) fn for_keys(keys: usize) -> Self {
+        Self::within(keys.saturating_add(keys / 4), BYTES_MAX)
+    }
+
+    /// A layer with room for `keys`, or as many as go into `bytes_max`.
+    fn within(keys: usize, bytes_max: usize) -> Self {
+        let wanted = keys.max(LAYER_KEYS_MIN).saturating_mul(BITS_PER_KEY).div_ceil(BLOCK_BITS);
+        let count = wanted.min(bytes_max / BLOCK_BYTES).max(1);
+        let keys_max = count * BLOCK_BITS / BITS_PER_KEY;
+        // The memory comes zeroed from the system and is taken page by page as bits are set.
+        Self { blocks: vec![[0; 8]; count], keys: 0, keys_max }
+    }
+
+    fn bytes(&self) -> usize {
+        self.blocks.len() * BLOCK_BYTES
+    }
+
+    fn has_room(&self) -> bool {
+        self.keys < self.keys_max
+    }
+
+    pub(super) fn add(&mut self, key: &Key) {
+        let (at, bits) = self.place(key);
+        for (word, bit) in self.blocks[at].iter_mut().zip(bits) {
+            *word |= bit;
+        }
+        self.keys += 1;
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        let (at, bits) = self.place(key);
+        self.blocks[at].iter().zip(bits).all(|(word, bit)| word & bit != 0)
+    }
+
+    /// The block of a key and its bit in each word. Keys are hashes, so their bytes will do; and
+    /// blocks are in the order of keys, so that keys in order touch memory in order.
+    fn place(&self, key: &Key) -> (usize, Block) {
+        let [lead, bits, ..] = key.as_bytes().as_chunks::<8>().0 else {
+            unreachable!("a key has 32 bytes");
+        };
+        let blocks = self.blocks.len() as u128;
+        let at = (u128::from(u64::from_be_bytes(*lead)) * blocks) >> 64;
+        let bits = u64::from_be_bytes(*bits);
+        let bit_of = |word: usize| 1 << ((bits >> (6 * word)) & 63);
+        (
+            usize::try_from(at).expect("it is below the number of blocks"),
+            std::array::from_fn(bit_of),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use admit_testkit::rng::Rng;
+    use proptest::prelude::*;
+
+    fn random(rng: &mut Rng) -> Key {
+        let mut bytes = [0; 32];
+        for chunk in bytes.as_chunks_mut::<8>().0 {
+            *chunk = rng.next_u64().to_be_bytes();
+        }
+        Key::from_bytes(bytes)
+    }
+
+    fn with_bytes_max(bytes_max: usize) -> Filter {
+        Filter { layers: Vec::new(), earlier: None, bytes_max }
+    }
+
+    proptest! {
+        /// Whatever the keys and however little memory there is.
+        #[test]
+        fn a_key_that_was_put_in_is_never_excluded(
+            keys in prop::collection::vec(any::<[u8; 32]>(), 0..200),
+            bytes_max in 0_usize..4096,
+        ) {
+            let mut filter = with_bytes_max(bytes_max);
+            let keys: Vec<Key> = keys.into_iter().map(Key::from_bytes).collect();
+            for (index, key) in keys.iter().enumerate() {
+                filter.add(key);
+                prop_assert!(keys[..=index].iter().all(|key| !filter.excludes(key)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_filter_excludes_everything() {
+        assert!(with_bytes_max(BYTES_MAX).excludes(&Key::from_bytes([7; 32])));
+    }
+
+    #[test]
+    fn few_others_are_not_excluded_and_layers_are_few() {
+        let mut rng = Rng::seeded(1);
+        let mut filter = with_bytes_max(BYTES_MAX);
+        for _ in 0..(3 * LAYER_KEYS_MIN) {
+            filter.add(&random(&mut rng));
+        }
+        assert_eq!(filter.layers.len(), 3, "one for a million, one more, one for two");
+        let perhaps = (0..100_000).filter(|_| !filter.excludes(&random(&mut rng))).count();
+        assert!(perhaps < 1_000, "{perhaps} of 100000 would be looked up for nothing");
+    }
+
+    #[test]
+    fn the_bound_on_memory_holds_and_more_keys_still_go_in() {
+        let mut rng = Rng::seeded(2);
+        let mut filter = with_bytes_max(100_000);
+        let keys: Vec<Key> = (0..200_000).map(|_| random(&mut rng)).collect();
+        for key in &keys {
+            filter.add(key);
+        }
+        assert!(filter.layers.iter().map(Layer::bytes).sum::<usize>() <= 100_000);
+        assert!(keys.iter().all(|key| !filter.excludes(key)));
+    }
+}
