@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
 use crate::support::intents::admit;
-use crate::support::ledger::assert_intact;
+use crate::support::ledger::{Held, assert_intact};
 use crate::support::rounds::{
     ROUNDS, Round, SOURCES, file, growth, number, round, rounds, tell, told,
 };
+use crate::support::{SOON, until};
 
 /// All orders of four.
 fn orders() -> Vec<[usize; 4]> {
@@ -484,6 +485,50 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
     let data = data.to_str().unwrap();
     let (went_well, said) = admit(&["rounds", "unlinked", "--data", data]);
     assert!(went_well && said.contains("testmap_v130") && !said.contains("supply"), "{said}");
+    gate.stop();
+}
+
+#[test]
+fn a_ledger_that_cannot_be_written_to_is_said_and_the_retry_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let mut client = gate.client();
+    let held = Held::take(folder.path());
+    let answer = tell(&mut client, "stats_ready", &Round::reference().ready());
+    let said = answer.json();
+    assert_eq!((answer.status, &said["error"]["retryable"]), (503, &json!(true)), "{said}");
+    assert!(answer.header("retry-after").is_some());
+    drop(held);
+    until("the gate heals", SOON, || gate.is_ready().then_some(()));
+    let said = told(&mut client, "stats_ready", &Round::reference().ready());
+    assert_eq!(said["link_status"], "unlinked");
+    assert_eq!(number(folder.path(), "SELECT count(*) FROM lua_round_teams"), 1);
+    gate.stop();
+}
+
+#[test]
+fn each_role_may_do_its_part_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let principals = r#"[{ name = "server", keys = ["server-key-long-enough"], doors = ["rounds"] },
+        { name = "eyes", keys = ["eyes-key-long-enough"], role = "read" },
+        { name = "ops", keys = ["ops-key-long-enough"], role = "operate" }]"#;
+    let gate = Launch::on(folder.path()).variable("ADMIT_PRINCIPALS", principals).start();
+    let status = |key: &str, method: &str, path: &str| {
+        let mut client = gate.client().with("X-API-Key", key);
+        client.send(method, path, &[], b"{}").unwrap().status
+    };
+    let (post, list) = (format!("{ROUNDS}/stats_ready"), ROUNDS.to_owned());
+    let relink = format!("{ROUNDS}/relink");
+    for (key, posted, listed, relinked) in [
+        ("server-key-long-enough", 200, 403, 403),
+        ("eyes-key-long-enough", 403, 200, 403),
+        ("ops-key-long-enough", 403, 200, 200),
+        ("nobodys-key-long-enough", 401, 401, 401),
+    ] {
+        let found =
+            (status(key, "POST", &post), status(key, "GET", &list), status(key, "POST", &relink));
+        assert_eq!(found, (posted, listed, relinked), "{key}");
+    }
     gate.stop();
 }
 

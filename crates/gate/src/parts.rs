@@ -135,12 +135,31 @@ pub fn check_doors(doors: &[(&Door, &str)]) -> Result<(), GateError> {
 
 #[cfg(test)]
 mod tests {
+    use admit_contracts::rounds::{Rounds, Settings};
+
     use super::*;
 
     fn check(doors: &[(&str, &str)]) -> Result<(), GateError> {
         let doors: Vec<_> = doors.iter().map(|(name, path)| (Door::new(name), *path)).collect();
         let doors: Vec<_> = doors.iter().map(|(door, path)| (door, *path)).collect();
         check_doors(&doors)
+    }
+
+    #[test]
+    fn a_door_with_names_below_its_path_answers_there_and_nowhere_else() {
+        let rounds = Rounds::new(Settings::default()).unwrap();
+        let mount = DoorMount {
+            door: Door::new("rounds"),
+            path: "/v1/rounds".to_owned(),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            contract: Arc::new(rounds),
+            outward: Outward::default(),
+        };
+        assert!(mount.is_at("/v1/rounds/stats_ready"));
+        for other in ["/v1/rounds", "/v1/rounds/", "/v1/rounds/relink", "/v1/roundsstats_ready"] {
+            assert!(!mount.is_at(other), "{other}");
+        }
+        assert!(mount.paths().contains(&"/v1/rounds/proximity_file".to_owned()));
     }
 
     #[test]

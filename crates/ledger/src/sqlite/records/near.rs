@@ -51,7 +51,8 @@ impl Near {
             take(rows(conn, queries::RECORD_GROUPLESS, (door, from, to, around, most))?);
         }
         if let Some(hard_key) = &event.hard_key {
-            take(rows(conn, queries::RECORD_SAME_KEY, (door, hard_key, most))?);
+            let same = (door, hard_key, &range.group, most);
+            take(rows(conn, queries::RECORD_SAME_KEY, same)?);
         }
         take(one(conn, event.seq)?.into_iter().collect());
         let mut near = Self {
@@ -145,10 +146,8 @@ fn led(
         return Ok(range);
     }
     let most = i64::try_from(range.events_max).unwrap_or(i64::MAX);
-    let others = rows(conn, queries::RECORD_SAME_KEY, (door, hard_key, most))?;
-    let guide = others.iter().find(|(other, _)| {
-        !other.group.is_empty() && (range.group.is_empty() || other.group == range.group)
-    });
+    let others = rows(conn, queries::RECORD_SAME_KEY, (door, hard_key, &range.group, most))?;
+    let guide = others.iter().find(|(other, _)| !other.group.is_empty());
     if let Some((guide, _)) = guide {
         let as_if = SourceEvent {
             group: guide.group.clone(),
