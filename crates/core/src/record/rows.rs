@@ -59,14 +59,14 @@ pub enum Scalar {
 }
 
 impl Table {
-    /// The rows of an event, a value for each column. Those without a name are left out.
-    pub fn rows(&self, event: &SourceEvent, link: &Link) -> Vec<Vec<Scalar>> {
+    /// The rows of an event that tells `fields`, a value for each column. Those without a name are
+    /// left out.
+    pub fn rows(&self, event: &SourceEvent, fields: &Object<'_>, link: &Link) -> Vec<Vec<Scalar>> {
         if !self.sources.contains(&event.source.as_str()) || !event.is_parsed() {
             return Vec::new();
         }
-        let fields = event.fields.read();
         let row = |element: Option<&Value<'_>>| {
-            let cell = |(_, cell): &(_, Cell)| value(*cell, event, link, &fields, element);
+            let cell = |(_, cell): &(_, Cell)| value(*cell, event, link, fields, element);
             self.columns.iter().map(cell).collect::<Vec<Scalar>>()
         };
         let rows: Vec<Vec<Scalar>> = match self.list {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use admit_core::json::Object;
 use admit_core::record::{Link, LinkStatus, Policy, Scalar, SourceEvent, Table};
 use admit_core::{Millis, Seq};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -72,24 +73,27 @@ fn share(
     drift: &mut Drift,
 ) -> Result<(), RecordError> {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
+    let is_sharing = |event: &&SourceEvent| sharing.contains(&event.seq);
+    let all: Vec<&SourceEvent> = near.events.iter().filter(is_sharing).collect();
+    let told: BTreeMap<Seq, Object<'_>> =
+        all.iter().map(|event| (event.seq, event.fields.read())).collect();
     for table in policy.tables {
         let rank = |event: &SourceEvent| table.sources.iter().position(|s| *s == event.source);
-        let is_one = |event: &&SourceEvent| sharing.contains(&event.seq) && rank(event).is_some();
-        let mut events: Vec<&SourceEvent> = near.events.iter().filter(is_one).collect();
+        let mut events = all.clone();
+        events.retain(|event| rank(event).is_some());
         events.sort_by_key(|event| (std::cmp::Reverse(rank(event)), event.seq));
         for event in events.iter().filter(|event| known.contains_key(&event.seq)) {
             conn.prepare_cached(&format!("DELETE FROM {} WHERE event = ?1", table.name))?
                 .execute([event.seq.0])?;
         }
         for event in events {
-            let Some(link) = links.get(&event.seq).or_else(|| known.get(&event.seq)) else {
-                continue;
-            };
+            let link = links.get(&event.seq).or_else(|| known.get(&event.seq));
+            let (Some(link), Some(fields)) = (link, told.get(&event.seq)) else { continue };
             let why = drift.entry(event.seq).or_default();
             if link.status == LinkStatus::Ambiguous {
                 continue;
             }
-            if let Some(said) = guarded(conn, || put(conn, table, event, link, owner))? {
+            if let Some(said) = guarded(conn, || put(conn, table, (event, fields), link, owner))? {
                 // It is told by the event itself and by the diagnostics; a folder of such files
                 // would flood the log.
                 tracing::debug!(seq = event.seq.0, table = table.name, said, "rows are left out");
@@ -130,11 +134,11 @@ fn guarded(
 fn put(
     conn: &Connection,
     table: &Table,
-    event: &SourceEvent,
+    (event, fields): (&SourceEvent, &Object<'_>),
     link: &Link,
     owner: &str,
 ) -> rusqlite::Result<Option<String>> {
-    let rows = table.rows(event, link);
+    let rows = table.rows(event, fields, link);
     if rows.is_empty() {
         return Ok(None);
     }
