@@ -10,6 +10,7 @@ pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod python;
+pub(crate) mod rounds;
 pub(crate) mod said;
 pub(crate) mod strace;
 

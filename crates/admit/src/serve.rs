@@ -114,6 +114,18 @@ fn assemble(
             outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
         });
     }
+    let rounds = &config.doors.rounds;
+    if rounds.enabled {
+        let contract = rounds.contract(config.limits.json_depth_max).map_err(Failure::usage)?;
+        let header = rounds.api_key_header.parse();
+        doors.push(DoorMount {
+            door: Door::new("rounds"),
+            path: rounds.path.clone(),
+            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+            contract: Arc::new(contract),
+            outward: Outward::default(),
+        });
+    }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
         let header = stream.api_key_header.parse();
         let contract = stream.contract(base, config.limits.json_depth_max);
@@ -127,9 +139,9 @@ fn assemble(
         });
     }
     let limits = config.limits.clone();
-    let way_out = Arc::clone(&ledger);
+    let (way_out, records) = (Arc::clone(&ledger), Arc::clone(&ledger));
     let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
-    Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out))
+    Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out).with_records(records))
 }
 
 /// Removes what is too old, as long as the gate runs.

@@ -8,15 +8,26 @@ pub mod describe;
 pub mod events;
 pub mod intents;
 pub mod pixel_control;
+pub mod rounds;
 
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 
+use std::sync::Arc;
+
+use admit_core::record::Policy;
 use admit_core::{Code, Door, Entry, Recorded, Submission};
 
 pub use describe::Description;
 
 /// When to come back after a defect of ours that no other part could put a number on.
 const DEFECT_RETRY_SECONDS: u32 = 5;
+
+/// The "header" by which a contract that answers below its path learns where: the name that was
+/// asked for, one of [`Contract::below`]. No header on the wire can be called so.
+pub const BELOW: &str = ":below";
+
+/// The "header" that holds the query of the request as it came, without the question mark.
+pub const QUERY: &str = ":query";
 
 /// An answer, independent of the transport that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,8 +103,14 @@ pub trait Contract: Send + Sync {
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply;
 
     /// The headers `split` and `vet` read, in lower case; the door hands over no others. A name
-    /// that ends in `*` stands for all that begin like it.
+    /// that ends in `*` stands for all that begin like it; [`BELOW`] and [`QUERY`] may be among them.
     fn headers(&self) -> &[&str] {
+        &[]
+    }
+
+    /// The names below the door's path at which it answers, instead of at the path itself; none for
+    /// a door with one place. A contract that has some lists [`BELOW`] among its headers.
+    fn below(&self) -> &[&str] {
         &[]
     }
 
@@ -104,6 +121,11 @@ pub trait Contract: Send + Sync {
 
     /// The part of a contract whose events cause calls to a gateway.
     fn calling(&self) -> Option<&dyn Calling> {
+        None
+    }
+
+    /// The table that a contract's records are put together by, for one whose events tell of some.
+    fn record_policy(&self) -> Option<&Arc<Policy>> {
         None
     }
 

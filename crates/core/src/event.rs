@@ -9,6 +9,7 @@ use crate::decide::OnOtherContent;
 use crate::effect::Intent;
 use crate::hash::{Digest, Key};
 use crate::projection::Projection;
+use crate::record::RecordRule;
 use crate::time::Millis;
 use crate::{Code, json};
 
@@ -108,6 +109,9 @@ pub struct Event {
     pub on_other_content: OnOtherContent,
     /// The in-ledger side effects, applied in the record commit of a fresh admission only.
     pub projections: Vec<Arc<dyn Projection>>,
+    /// What the event tells of a record, resolved in the record commit of a fresh admission and of
+    /// every revision.
+    pub record: Option<Arc<dyn RecordRule>>,
     /// What is to be done outside the ledger, once, if this is a fresh admission.
     pub effect: Option<Intent>,
 }

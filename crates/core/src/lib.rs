@@ -14,6 +14,7 @@ pub mod horizon;
 pub mod json;
 pub mod projection;
 pub mod receipt;
+pub mod record;
 pub mod time;
 
 pub use code::{Code, Retry};

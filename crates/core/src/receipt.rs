@@ -9,7 +9,7 @@ use crate::decide::First;
 use crate::event::{Door, Entry, Principal};
 use crate::hash::{Digest, Key};
 use crate::time::Millis;
-use crate::{Code, hash};
+use crate::{Code, hash, json};
 
 /// A place in the ledger. Every verdict takes the next one, so places are the ledger's own order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,6 +122,8 @@ pub struct Recorded {
     pub verdict: Verdict,
     /// Names the ledger that holds it.
     pub ledger: u32,
+    /// How the record stands that the event tells of, where its door keeps records.
+    pub outcome: Option<json::Object<'static>>,
 }
 
 impl Recorded {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admit_contracts::Reply;
 use admit_core::effect::Effect;
 use admit_core::{Clock, Code, Fault};
-use admit_ledger::Ledger;
+use admit_ledger::{Ledger, Records};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,6 +46,7 @@ pub struct Gate {
     unfinished: Mutex<Vec<Effect>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) way_out: Option<Arc<dyn WayOut>>,
+    pub(crate) records: Option<Arc<dyn Records>>,
     /// Cancelled when draining begins: whatever only watches ends.
     pub(crate) drain: CancellationToken,
     commit: &'static str,
@@ -82,6 +83,7 @@ impl Gate {
             unfinished: Mutex::default(),
             tls: None,
             way_out: None,
+            records: None,
             drain: CancellationToken::new(),
             commit: "unknown",
             draining: AtomicBool::new(false),
@@ -118,6 +120,11 @@ impl Gate {
         Self { way_out: Some(way_out), ..self }
     }
 
+    /// The same gate with records that can be read and linked again.
+    pub fn with_records(self, records: Arc<dyn Records>) -> Self {
+        Self { records: Some(records), ..self }
+    }
+
     /// The same gate, built from `commit`, which it says to whoever may read its metrics.
     pub fn built_from(self, commit: &'static str) -> Self {
         Self { commit, ..self }
@@ -150,7 +157,7 @@ impl Gate {
     /// The door mounted at `path`.
     pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
         let path = if path == DEFAULT_STREAM_ALIAS { DEFAULT_STREAM_PATH } else { path };
-        self.doors.iter().find(|mount| mount.path == path)
+        self.doors.iter().find(|mount| mount.is_at(path))
     }
 
     /// A seed for the retry hint of something that has no key and no body: each gets the next, so

@@ -25,6 +25,7 @@ pub mod principals;
 mod rate;
 pub mod receipt;
 mod room;
+pub mod rounds;
 pub mod tls;
 mod way_out;
 

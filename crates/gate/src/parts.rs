@@ -32,7 +32,8 @@ pub struct Parts {
 pub struct DoorMount {
     /// The door's name, as it stands in the ledger and in a principal's `doors`.
     pub door: Door,
-    /// The path it answers at, such as `/plugin/events`; matched exactly.
+    /// The path it answers at, such as `/plugin/events`; matched exactly. A contract with names
+    /// below its path answers at those instead.
     pub path: String,
     /// The header that may carry the key instead of `Authorization: Bearer`.
     pub api_key_header: HeaderName,
@@ -40,6 +41,29 @@ pub struct DoorMount {
     pub contract: Arc<dyn Contract>,
     /// Where its effects go; nothing for contracts without effects.
     pub outward: Outward,
+}
+
+impl DoorMount {
+    /// The name below the door's path that `path` asks for, if it is one.
+    pub(crate) fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_prefix(self.path.as_str())?.strip_prefix('/')
+    }
+
+    /// Whether the door answers at `path`.
+    pub(crate) fn is_at(&self, path: &str) -> bool {
+        if self.path == path {
+            return self.contract.below().is_empty();
+        }
+        self.below(path).is_some_and(|name| self.contract.below().contains(&name))
+    }
+
+    /// Every path it answers at.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        match self.contract.below() {
+            [] => vec![self.path.clone()],
+            names => names.iter().map(|name| format!("{}/{name}", self.path)).collect(),
+        }
+    }
 }
 
 impl fmt::Debug for DoorMount {
@@ -111,12 +135,31 @@ pub fn check_doors(doors: &[(&Door, &str)]) -> Result<(), GateError> {
 
 #[cfg(test)]
 mod tests {
+    use admit_contracts::rounds::{Rounds, Settings};
+
     use super::*;
 
     fn check(doors: &[(&str, &str)]) -> Result<(), GateError> {
         let doors: Vec<_> = doors.iter().map(|(name, path)| (Door::new(name), *path)).collect();
         let doors: Vec<_> = doors.iter().map(|(door, path)| (door, *path)).collect();
         check_doors(&doors)
+    }
+
+    #[test]
+    fn a_door_with_names_below_its_path_answers_there_and_nowhere_else() {
+        let rounds = Rounds::new(Settings::default()).unwrap();
+        let mount = DoorMount {
+            door: Door::new("rounds"),
+            path: "/v1/rounds".to_owned(),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            contract: Arc::new(rounds),
+            outward: Outward::default(),
+        };
+        assert!(mount.is_at("/v1/rounds/stats_ready"));
+        for other in ["/v1/rounds", "/v1/rounds/", "/v1/rounds/relink", "/v1/roundsstats_ready"] {
+            assert!(!mount.is_at(other), "{other}");
+        }
+        assert!(mount.paths().contains(&"/v1/rounds/proximity_file".to_owned()));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! that holds it is durable. A fault never claims more than is known.
 
 mod claims;
+mod records;
 mod retention;
 mod streams;
 
@@ -19,6 +20,10 @@ use crate::gauges::Gauges;
 pub use claims::{
     Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, NotALease, Standing,
     Wanted,
+};
+pub use records::{
+    CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
+    RecordReader, Records, Relinked, SourceCounts, StepLine,
 };
 pub use retention::{Retention, SWEEP_EVERY, Swept, keep_swept};
 pub use streams::{News, Page, StreamEntry, Streams, read_or_wait};
@@ -85,9 +90,9 @@ pub trait Ledger: Admissions + Reader + Effects {
 }
 
 /// A ledger with every port. Whoever needs less asks for less.
-pub trait WholeLedger: Ledger + Streams + News + Claims + Retention {}
+pub trait WholeLedger: Ledger + Streams + News + Claims + Retention + Records {}
 
-impl<L: Ledger + Streams + News + Claims + Retention> WholeLedger for L {}
+impl<L: Ledger + Streams + News + Claims + Retention + Records> WholeLedger for L {}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,9 @@ use admit_ledger::{Reader, Retention, Streams, WholeLedger};
 use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
-use admit_testkit::{claim_model, claim_suite, effects_suite, retention_suite, stream_suite};
+use admit_testkit::{
+    claim_model, claim_suite, effects_suite, records_suite, retention_suite, stream_suite,
+};
 use tempfile::TempDir;
 
 /// A folder with a ledger in it.
@@ -56,6 +58,11 @@ async fn the_merged_key_index_keeps_the_contract_while_it_merges() {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_effects() {
     effects_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_records() {
+    records_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Streams and claims do not depend on how keys are kept.

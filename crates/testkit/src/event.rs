@@ -27,6 +27,7 @@ pub fn event(name: &str, content: &str) -> Event {
         facts: Object::from_iter([("name", name.to_owned().into())]),
         on_other_content: OnOtherContent::Conflict,
         projections: Vec::new(),
+        record: None,
         effect: None,
     }
 }

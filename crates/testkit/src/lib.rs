@@ -9,6 +9,7 @@ pub mod clock;
 pub mod effects_suite;
 pub mod event;
 pub mod ledger_suite;
+pub mod records_suite;
 pub mod retention_suite;
 pub mod rng;
 pub mod stream_suite;

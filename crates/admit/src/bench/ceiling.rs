@@ -54,8 +54,14 @@ pub(super) struct Nothing;
 
 impl Admissions for Nothing {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        let keep =
-            |entry| Ok(Recorded { entry, verdict: Verdict::Refused { seq: None }, ledger: 0 });
+        let keep = |entry| {
+            Ok(Recorded {
+                entry,
+                verdict: Verdict::Refused { seq: None },
+                ledger: 0,
+                outcome: None,
+            })
+        };
         Box::pin(async move { batch.into_iter().map(keep).collect() })
     }
 }

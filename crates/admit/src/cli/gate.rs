@@ -1,6 +1,6 @@
 //! Asking the running gate: commands that write go through it, over the address it listens on.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -13,46 +13,113 @@ pub(crate) const KEY: &str = "ADMIT_KEY";
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// Most of an answer that is read.
-const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// An answer of the gate.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
+    /// Whether the gate ends the connection with it.
+    closes: bool,
 }
 
 /// Posts a JSON body to the gate at `listen`.
 pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
-    let address = reachable(listen);
-    let cannot = |error: std::io::Error| {
-        Failure::runtime(format!(
-            "cannot ask the gate on {address}: {error}\n  is it running? name its address with \
-             --listen, or its config with --config"
-        ))
-    };
-    let mut stream = TcpStream::connect(address).map_err(cannot)?;
-    stream.set_read_timeout(Some(ANSWER_MAX)).map_err(cannot)?;
-    let key = match std::env::var(KEY) {
-        Ok(key) if key.chars().all(|c| c.is_ascii_graphic()) && !key.is_empty() => {
-            format!("authorization: Bearer {key}\r\n")
-        }
-        Ok(key) if !key.is_empty() => {
-            return Err(Failure::usage(format!("{KEY} holds no key that a header can carry")));
-        }
-        _ => String::new(),
-    };
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
-         content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).map_err(cannot)?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(cannot)?;
-    parse(&answer).ok_or_else(|| Failure::runtime(format!("{address} does not answer like a gate")))
+    let asking = Asking::of(listen)?;
+    asking.connection().post(path, body.as_bytes()).map_err(|error| asking.cannot(&error))
 }
 
-/// The status and the body of an answer that ends with its connection and says how long it is.
+/// A gate to ask.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    address: SocketAddr,
+    /// The header line that shows the key, if there is one.
+    key: String,
+}
+
+impl Asking {
+    /// The gate that listens at `listen`, asked with the key of the environment.
+    pub(super) fn of(listen: SocketAddr) -> Result<Self, Failure> {
+        let key = match std::env::var(KEY) {
+            Ok(key) if key.chars().all(|c| c.is_ascii_graphic()) && !key.is_empty() => {
+                format!("authorization: Bearer {key}\r\n")
+            }
+            Ok(key) if !key.is_empty() => {
+                return Err(Failure::usage(format!("{KEY} holds no key that a header can carry")));
+            }
+            _ => String::new(),
+        };
+        Ok(Self { address: reachable(listen), key })
+    }
+
+    /// A way to ask one question after the other.
+    pub(super) fn connection(&self) -> Connection {
+        Connection { asking: self.clone(), stream: None }
+    }
+
+    /// What to say when nobody answers.
+    pub(super) fn cannot(&self, error: &io::Error) -> Failure {
+        Failure::runtime(format!(
+            "cannot ask the gate on {}: {error}\n  is it running? name its address with --listen, \
+             or its config with --config",
+            self.address
+        ))
+    }
+}
+
+/// A connection that is opened when it is needed and kept as long as the gate keeps it.
+pub(super) struct Connection {
+    asking: Asking,
+    stream: Option<TcpStream>,
+}
+
+impl Connection {
+    /// Posts a JSON body and waits for the whole answer.
+    pub(super) fn post(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
+        let Asking { address, key } = &self.asking;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        let request = [head.as_bytes(), body].concat();
+        // A gate may close a connection that was idle; on a new one the same request is safe.
+        if let Some(stream) = self.stream.take()
+            && let Ok(answer) = self.exchange(stream, &request)
+        {
+            return Ok(answer);
+        }
+        let stream = TcpStream::connect(self.asking.address)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        stream.set_nodelay(true)?;
+        self.exchange(stream, &request)
+    }
+
+    fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> io::Result<Answer> {
+        // A gate that refuses a body answers before it has taken all of it.
+        let sent = stream.write_all(request);
+        let mut answer = Vec::with_capacity(1024);
+        let mut part = [0; 16 * 1024];
+        loop {
+            let read = stream.read(&mut part)?;
+            answer.extend_from_slice(&part[..read]);
+            if let Some(whole) = parse(&answer) {
+                if sent.is_ok() && !whole.closes {
+                    self.stream = Some(stream);
+                }
+                return Ok(whole);
+            }
+            if read == 0 || answer.len() > ANSWER_BYTES_MAX {
+                sent?;
+                let message = "it does not answer like a gate";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            }
+        }
+    }
+}
+
+/// The status and the body of a whole answer that says how long it is.
 fn parse(answer: &[u8]) -> Option<Answer> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
@@ -63,7 +130,8 @@ fn parse(answer: &[u8]) -> Option<Answer> {
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .and_then(|(_, value)| value.trim().parse().ok())?;
     let body = answer.get(end + 4..end + 4 + length)?;
-    Some(Answer { status, body: body.to_vec() })
+    let closes = head.lines().any(|line| line.eq_ignore_ascii_case("connection: close"));
+    Some(Answer { status, body: body.to_vec(), closes })
 }
 
 /// Nobody can connect to "all addresses".

@@ -2,11 +2,13 @@
 
 mod config;
 mod gate;
+mod import;
 mod intents;
 mod keys;
 mod ledger;
 mod quarantine;
 mod receipts;
+mod rounds;
 mod verify;
 
 pub(crate) use gate::KEY;
@@ -74,6 +76,12 @@ SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
     /// Look at what became of intents, also while the gate runs
     #[command(subcommand)]
     Intents(intents::Command),
+    /// Bring files into the running gate
+    #[command(subcommand)]
+    Import(import::Command),
+    /// Look at rounds, also while the gate runs; link again what is not linked
+    #[command(subcommand)]
+    Rounds(rounds::Command),
     /// Have the running gate make one more attempt at what an intent causes
     #[command(after_help = "\
 Examples:
@@ -156,6 +164,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Receipts(command) => receipts::run(command, json),
         Command::Quarantine(command) => quarantine::run(command, json),
         Command::Intents(command) => intents::run(command, json),
+        Command::Import(command) => import::run(command, json),
+        Command::Rounds(command) => rounds::run(command, json),
         Command::Replay(command) => intents::replay(command, json),
         Command::Bench(command) => bench::run(&command, json),
         Command::Verify { place } => verify::run(place, json),

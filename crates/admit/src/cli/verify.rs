@@ -10,7 +10,7 @@ use std::path::Path;
 
 use admit_contracts::events::{Events, recompute};
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
-use admit_contracts::{Contract as _, intents};
+use admit_contracts::{Contract as _, intents, rounds};
 use admit_core::projection::Document;
 use admit_core::{Door, Entry, Event, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::Reader as _;
@@ -152,6 +152,7 @@ impl Contracts {
         match kept.door {
             "pixel-control" => self.pixel(kept, body, found),
             intents::DOOR => self.intent(kept, body, found),
+            rounds::DOOR => self.round(kept, body, found),
             door if door.starts_with("events/") => self.event(kept, body, found),
             _ => self.leave_out(left_out::NO_CONTRACT),
         }
@@ -160,6 +161,19 @@ impl Contracts {
     fn intent(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
         self.recomputed += 1;
         let (key, digest) = intents::recompute(kept.door, body).unzip();
+        differ(kept, "key", kept.key != key, found);
+        differ(kept, "digest", Some(kept.digest) != digest, found);
+    }
+
+    /// What a source told of a round; where it was posted and how it was read are among its facts.
+    fn round(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+        self.recomputed += 1;
+        let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+        let facts = json::parse(kept.facts.as_bytes(), &limits);
+        let (key, digest) = match &facts {
+            Ok(json::Value::Object(facts)) => rounds::recompute(kept.door, facts, body).unzip(),
+            _ => (None, None),
+        };
         differ(kept, "key", kept.key != key, found);
         differ(kept, "digest", Some(kept.digest) != digest, found);
     }

@@ -16,7 +16,7 @@ const KEY_CHARS_MIN: usize = 16;
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
     let streams = config.doors.events.iter().map(EventsConfig::door);
-    ["pixel-control", "intents"].map(str::to_owned).into_iter().chain(streams).collect()
+    ["pixel-control", "intents", "rounds"].map(str::to_owned).into_iter().chain(streams).collect()
 }
 
 /// Checks that `config` makes a safe gate, and reads its keys. Relative key files start at `base`.
@@ -29,6 +29,9 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     door("pixel-control", &pixel.path, &pixel.api_key_header)?;
     door("intents", &intents.path, &intents.api_key_header)?;
     intents.check(base)?;
+    let rounds = &config.doors.rounds;
+    door("rounds", &rounds.path, &rounds.api_key_header)?;
+    rounds.check()?;
     streams(config, base)?;
     places(config)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
@@ -119,6 +122,9 @@ fn places(config: &Config) -> Result<(), ConfigError> {
     }
     if intents.enabled {
         doors.push((Door::new("intents"), intents.path.clone()));
+    }
+    if config.doors.rounds.enabled {
+        doors.push((Door::new("rounds"), config.doors.rounds.path.clone()));
     }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
         doors.push((Door::new(&stream.door()), stream.path()));

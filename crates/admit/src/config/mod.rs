@@ -9,6 +9,7 @@ mod events;
 mod intents;
 mod load;
 mod principal;
+mod rounds;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +27,7 @@ pub(crate) use events::EventsConfig;
 pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
+pub(crate) use rounds::RoundsConfig;
 pub(crate) use tls::{TlsConfig, load as load_tls};
 
 /// The commented reference config, which is also what the gate does without one.
@@ -102,6 +104,8 @@ pub(crate) struct DoorsConfig {
     pub(crate) pixel_control: PixelControlConfig,
     /// `[doors.intents]`
     pub(crate) intents: IntentsConfig,
+    /// `[doors.rounds]`
+    pub(crate) rounds: RoundsConfig,
     /// `[[doors.events]]`, once per stream. None listed: the stream `default`.
     pub(crate) events: Vec<EventsConfig>,
 }
@@ -111,6 +115,7 @@ impl Default for DoorsConfig {
         Self {
             pixel_control: PixelControlConfig::default(),
             intents: IntentsConfig::default(),
+            rounds: RoundsConfig::default(),
             events: vec![EventsConfig::default()],
         }
     }

@@ -23,6 +23,8 @@ fn the_help_says_what_it_is_and_how_to_start() {
       receipts     Look at what was decided, also while the gate runs
       quarantine   Look at what was kept but not applied: refusals and conflicts
       intents      Look at what became of intents, also while the gate runs
+      import       Bring files into the running gate
+      rounds       Look at rounds, also while the gate runs; link again what is not linked
       replay       Have the running gate make one more attempt at what an intent causes
       bench        Measure how fast this machine admits events durably
       verify       Check that the ledger agrees with itself and with the bodies it keeps

@@ -61,6 +61,7 @@ pub(super) fn vet(events: &Events, door: &Door, submission: Submission) -> Entry
             facts,
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
+            record: None,
             effect: None,
         }),
         Err(Refusal { code, message, facts }) => Entry::Refused(Refused {

@@ -49,6 +49,7 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
             facts,
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
+            record: None,
             effect,
         }),
         Err(Rejection { code, message, errors }) => {

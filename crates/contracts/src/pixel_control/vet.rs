@@ -64,6 +64,7 @@ pub(super) fn vet(
             facts,
             on_other_content: OnOtherContent::Conflict,
             projections: vec![Arc::new(change)],
+            record: None,
             effect: None,
         }),
         Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {

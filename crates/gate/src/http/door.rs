@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use admit_contracts::Reply;
+use admit_contracts::{BELOW, QUERY, Reply};
 use admit_core::{Code, Submission};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
@@ -103,7 +103,7 @@ async fn submit(
         principal: known.principal.clone(),
         received_at: gate.clock.now(),
         body: body.clone(),
-        headers: wanted(door, &head.headers),
+        headers: wanted(door, head),
         nonce: nonce(door)?,
     };
     let work = {
@@ -204,11 +204,15 @@ fn nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
 
 /// The headers that the contract reads, repeated ones as often as they are there. A byte that is
 /// not text becomes a sign that no contract takes for anything else.
-fn wanted(door: &DoorMount, headers: &HeaderMap) -> Vec<(String, String)> {
+fn wanted(door: &DoorMount, head: &Parts) -> Vec<(String, String)> {
     let names = door.contract.headers();
     if names.is_empty() {
         return Vec::new();
     }
+    let below = || door.below(head.uri.path());
+    let said =
+        [(BELOW, below().unwrap_or_default()), (QUERY, head.uri.query().unwrap_or_default())];
+    let said = said.into_iter().filter(|(name, value)| names.contains(name) && !value.is_empty());
     let is_wanted = |name: &str| {
         names.iter().any(|wanted| match wanted.strip_suffix('*') {
             Some(start) => name.starts_with(start),
@@ -216,10 +220,9 @@ fn wanted(door: &DoorMount, headers: &HeaderMap) -> Vec<(String, String)> {
         })
     };
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    headers
-        .iter()
-        .filter(|(name, _)| is_wanted(name.as_str()))
-        .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+    let sent = head.headers.iter().filter(|(name, _)| is_wanted(name.as_str()));
+    said.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .chain(sent.map(|(name, value)| (name.as_str().to_owned(), text(value))))
         .collect()
 }
 

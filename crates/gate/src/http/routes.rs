@@ -16,9 +16,13 @@ use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
 use super::connection::Visit;
-use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, streams};
+use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, rounds, streams};
 use super::{openapi, operate};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
+
+/// Where everything that is not linked is linked again, and how long that may take.
+const RELINK: &str = "/v1/rounds/relink";
+const RELINK_MAX: Duration = Duration::from_secs(100);
 
 /// What the gate answers itself. Doors are matched before, by their configured paths.
 pub(super) fn router(gate: Arc<Gate>) -> Router {
@@ -38,6 +42,10 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
         .route("/v1/pixel/servers/{scope}/{login}", get(pixel::server))
+        .route("/v1/rounds", get(rounds::list))
+        .route("/v1/rounds/diagnostics", get(rounds::diagnostics))
+        .route("/v1/rounds/relink", post(rounds::relink))
+        .route("/v1/rounds/{round_id}", get(rounds::one).post(rounds::unknown))
         .route("/v1/events", get(streams::read_default).post(streams::unknown))
         .route("/v1/events/{stream}", get(streams::read).post(streams::unknown))
         .route("/v1/events/{stream}/claim", post(streams::claim))
@@ -54,9 +62,9 @@ pub(crate) fn is_own_route(path: &str) -> bool {
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    // The door itself stands at the root of this tree.
-    let is_intent = path.starts_with("/v1/intents/");
-    PATHS.contains(&path) || TREES.iter().any(is_in) || is_intent
+    // The doors themselves stand at the roots of these trees.
+    let is_below_a_door = path.starts_with("/v1/intents/") || path.starts_with("/v1/rounds/");
+    PATHS.contains(&path) || TREES.iter().any(is_in) || is_below_a_door
 }
 
 /// Whether a path is one of a stream; its doors are there too.
@@ -84,8 +92,12 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
+    let acts = match is_acting {
+        true if request.uri().path() == RELINK => RELINK_MAX,
+        true => gate.call_max(),
+        false => Duration::ZERO,
+    };
     let routed = visit.server.router.clone().oneshot(request);
-    let acts = if is_acting { gate.call_max() } else { Duration::ZERO };
     match timeout(gate.limits.answer_max() + wait_max + acts, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},

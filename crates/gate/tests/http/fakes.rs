@@ -52,6 +52,7 @@ impl Contract for Words {
             facts: Object::from_iter([("name", name.to_owned().into())]),
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
+            record: None,
             effect: None,
         })
     }
@@ -166,7 +167,7 @@ impl MemoryLedger {
             }
         };
         receipts.push(Receipt { verdict: verdict.word(), ..receipt });
-        Recorded { entry, verdict, ledger: TAG }
+        Recorded { entry, verdict, ledger: TAG, outcome: None }
     }
 }
 

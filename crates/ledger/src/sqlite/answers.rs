@@ -5,9 +5,12 @@ use admit_core::{EntityId, Fault, Key, Receipt, Seq};
 use bytes::Bytes;
 
 use super::reader::{self, Readers};
-use super::{SqliteLedger, SqliteReader, effects};
+use super::{SqliteLedger, SqliteReader, effects, records};
 use crate::effects::{EffectFilter, EffectReader};
-use crate::port::{BoxFuture, Filter, Reader, Status};
+use crate::port::{
+    BoxFuture, CountsAsked, EventLine, Filter, Reader, RecordCounts, RecordDetail, RecordFilter,
+    RecordLine, RecordReader, Status,
+};
 
 /// Has read connections to answer with.
 trait Answers: Send + Sync {
@@ -66,6 +69,39 @@ impl<T: Answers> Reader for T {
     fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
         let path = self.readers().path().to_owned();
         Box::pin(self.readers().read(move |conn, _| reader::status(conn, &path)))
+    }
+}
+
+impl<T: Answers> RecordReader for T {
+    fn records(&self, filter: RecordFilter) -> BoxFuture<'_, Result<Vec<RecordLine>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| records::read::list(conn, &filter)))
+    }
+
+    fn record_of(
+        &self,
+        door: String,
+        record_id: String,
+    ) -> BoxFuture<'_, Result<Option<RecordDetail>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| records::read::one(conn, &door, &record_id)))
+    }
+
+    fn open_events(
+        &self,
+        door: String,
+        after: Seq,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<EventLine>, Fault>> {
+        Box::pin(
+            self.readers().read(move |conn, _| records::read::open(conn, &door, after, rows_max)),
+        )
+    }
+
+    fn record_counts(
+        &self,
+        door: String,
+        asked: CountsAsked,
+    ) -> BoxFuture<'_, Result<RecordCounts, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| records::read::counts(conn, &door, &asked)))
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::json;
+use admit_core::record::RecordRule;
 use admit_core::{
     Decision, Digest, Entry, Event, Fault, FaultKind, First, Key, Millis, Refused, Seq, Verdict,
     decide,
@@ -18,6 +19,7 @@ use super::documents::{ApplyError, Documents};
 use super::effects;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
+use super::records::{self, Arrival, RecordError};
 
 /// How much of refused submissions is kept, for each producer at each door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,13 @@ pub(super) struct Batch<'c> {
     documents: Documents,
 }
 
+/// What became of an entry, once its commit is durable.
+pub(super) struct Written {
+    pub(super) verdict: Verdict,
+    /// How the record stands that it tells of.
+    pub(super) outcome: Option<json::Object<'static>>,
+}
+
 /// Why a batch could not go on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BatchError {
@@ -118,10 +127,19 @@ impl<'c> Batch<'c> {
     }
 
     /// Records one entry. After an error the transaction must be rolled back.
-    pub(super) fn record(&mut self, keys: &KeyIndex, entry: &Entry) -> Result<Verdict, BatchError> {
+    pub(super) fn record(&mut self, keys: &KeyIndex, entry: &Entry) -> Result<Written, BatchError> {
         match entry {
-            Entry::Event(event) => self.event(keys, event),
-            Entry::Refused(refused) => Ok(self.refused(refused)?),
+            Entry::Event(event) => {
+                let (verdict, told_at) = self.event(keys, event)?;
+                let outcome = match &event.record {
+                    None => None,
+                    Some(rule) => self.tell(event, &**rule, &verdict, told_at)?,
+                };
+                Ok(Written { verdict, outcome })
+            }
+            Entry::Refused(refused) => {
+                Ok(Written { verdict: self.refused(refused)?, outcome: None })
+            }
         }
     }
 
@@ -138,7 +156,8 @@ impl<'c> Batch<'c> {
         Ok(self.position)
     }
 
-    fn event(&mut self, keys: &KeyIndex, event: &Event) -> Result<Verdict, BatchError> {
+    /// What an event means, and the place that holds what it says.
+    fn event(&mut self, keys: &KeyIndex, event: &Event) -> Result<(Verdict, Seq), BatchError> {
         let Some(first) = self.first(keys, &event.key)? else {
             return self.admit(event, None);
         };
@@ -146,17 +165,54 @@ impl<'c> Batch<'c> {
             Decision::Fresh => self.admit(event, None),
             Decision::Duplicate => {
                 let seq = self.sighting(first.seq, event, None)?;
-                Ok(Verdict::Duplicate { seq, first })
+                let told_at = first.seq;
+                Ok((Verdict::Duplicate { seq, first }, told_at))
             }
             // A version that was here before is a late copy, not newer content.
             Decision::Revision => match self.again(event)? {
                 Some(known) => {
                     let seq = self.sighting(known, event, None)?;
-                    Ok(Verdict::Duplicate { seq, first })
+                    Ok((Verdict::Duplicate { seq, first }, known))
                 }
                 None => self.admit(event, Some(first)),
             },
-            Decision::Conflict => Ok(self.conflict(event, first)?),
+            Decision::Conflict => {
+                let told_at = first.seq;
+                Ok((self.conflict(event, first)?, told_at))
+            }
+        }
+    }
+
+    /// Puts what an event tells together with what others told. A failure, even a panic, is the
+    /// event's own.
+    fn tell(
+        &self,
+        event: &Event,
+        rule: &dyn RecordRule,
+        verdict: &Verdict,
+        told_at: Seq,
+    ) -> Result<Option<json::Object<'static>>, BatchError> {
+        let at = event.received_at;
+        let arrive = |seq, first| {
+            let door = event.door.as_str();
+            records::arrive(self.conn, &Arrival { door, seq, first, rule, at }).map(Some)
+        };
+        let told = catch_unwind(AssertUnwindSafe(|| match verdict {
+            Verdict::Fresh { seq } => arrive(*seq, None),
+            Verdict::Revision { seq, first } => arrive(*seq, Some(first.seq)),
+            Verdict::Duplicate { .. } | Verdict::Conflict { .. } => {
+                records::seen(self.conn, rule, told_at, at)
+            }
+            Verdict::Refused { .. } => Ok(None),
+        }));
+        let message = "the record that this event tells of failed, nothing was stored";
+        match told {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(RecordError::Sqlite(error))) => Err(error.into()),
+            Ok(Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided))) => {
+                Err(BatchError::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
+            }
+            Err(_) => Err(BatchError::Poisoned(Fault::new(FaultKind::Internal, message))),
         }
     }
 
@@ -180,14 +236,14 @@ impl<'c> Batch<'c> {
     }
 
     /// A fresh admission, or a revision of `first`: kept and applied.
-    fn admit(&mut self, event: &Event, first: Option<First>) -> Result<Verdict, BatchError> {
+    fn admit(&mut self, event: &Event, first: Option<First>) -> Result<(Verdict, Seq), BatchError> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
         let of = first.as_ref().map(|first| first.seq);
         let seq = self.insert_event(event, verdict, of, &facts)?;
         self.project(event, seq)?;
         if let Some(first) = first {
-            return Ok(Verdict::Revision { seq, first });
+            return Ok((Verdict::Revision { seq, first }, seq));
         }
         if let Some(intent) = &event.effect {
             effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
@@ -195,7 +251,7 @@ impl<'c> Batch<'c> {
         self.claims.push((event.key, seq));
         let (digest, received_at) = (event.digest, event.received_at);
         self.fresh.insert(event.key, First { seq, digest, received_at, facts: facts.into() });
-        Ok(Verdict::Fresh { seq })
+        Ok((Verdict::Fresh { seq }, seq))
     }
 
     /// Applies the event's side effects. A failure, even a panic, is the event's own.

@@ -20,6 +20,7 @@ mod news;
 mod open;
 mod queries;
 mod reader;
+mod records;
 mod retention;
 mod streams;
 mod sweep;
@@ -33,13 +34,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use admit_core::effect::{Effect, Step};
+use admit_core::record::Policy;
 use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded, Seq};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
-use crate::port::{Admissions, BoxFuture, Ledger};
+use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use batch::Position;
 use checkpoint::Log;
 use health::Health;
@@ -245,6 +247,31 @@ impl Effects for SqliteLedger {
 
     fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
         Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
+    }
+}
+
+impl Records for SqliteLedger {
+    fn relink(
+        &self,
+        door: String,
+        policy: Arc<Policy>,
+        at: Millis,
+        is_dry: bool,
+    ) -> BoxFuture<'_, Result<Relinked, Fault>> {
+        Box::pin(async move {
+            let (mut all, mut after) = (Relinked::default(), Seq(0));
+            loop {
+                let (door, policy) = (door.clone(), Arc::clone(&policy));
+                let slice = records::Relink { door, policy, at, is_dry, after };
+                let (relinked, next) = self.write(slice).await?;
+                all.scanned += relinked.scanned;
+                all.updated += relinked.updated;
+                match next {
+                    Some(next) => after = next,
+                    None => return Ok(all),
+                }
+            }
+        })
     }
 }
 

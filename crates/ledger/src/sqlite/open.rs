@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
     include_str!("migrations/0003_effects.sql"),
+    include_str!("migrations/0006_records.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.
@@ -129,7 +130,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "full")?;
-    conn.set_prepared_statement_cache_capacity(64);
+    conn.set_prepared_statement_cache_capacity(128);
     Ok(conn)
 }
 

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use admit_core::{Entry, Fault, FaultKind, Recorded, Verdict};
+use admit_core::{Entry, Fault, FaultKind, Recorded};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
-use super::batch::{Batch, BatchError, Position, RefusalQuota};
+use super::batch::{Batch, BatchError, Position, RefusalQuota, Written};
 use super::checkpoint::Log;
 use super::fault::{self, Severity};
 use super::group::Group;
@@ -178,7 +178,7 @@ impl Writer {
     fn write(
         &mut self,
         group: &mut Group<'_>,
-    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), BatchError> {
+    ) -> Result<(VecDeque<Result<Written, Fault>>, Position), BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         loop {
             match self.write_without(&poisoned, group) {
@@ -199,7 +199,7 @@ impl Writer {
         &mut self,
         poisoned: &[(usize, Fault)],
         group: &mut Group<'_>,
-    ) -> Result<(VecDeque<Result<Verdict, Fault>>, Position), Unwritten> {
+    ) -> Result<(VecDeque<Result<Written, Fault>>, Position), Unwritten> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
         let mut outcomes = VecDeque::with_capacity(self.last_company);
         let mut tasks = false;
@@ -212,7 +212,7 @@ impl Writer {
                     continue;
                 }
                 match batch.record(&self.keys, entry) {
-                    Ok(verdict) => outcomes.push_back(Ok(verdict)),
+                    Ok(written) => outcomes.push_back(Ok(written)),
                     Err(BatchError::Poisoned(fault)) => {
                         return Err(Unwritten::Poisoned { index, fault });
                     }
@@ -310,15 +310,16 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
 fn answer(
     batch: Vec<Entry>,
     reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
-    outcomes: &mut VecDeque<Result<Verdict, Fault>>,
+    outcomes: &mut VecDeque<Result<Written, Fault>>,
     ledger: u32,
     noted: &mut Noted,
 ) {
     let recorded = batch
         .into_iter()
         .map(|entry| {
-            let verdict = outcomes.pop_front().expect("every entry has an outcome")?;
-            let recorded = Recorded { entry, verdict, ledger };
+            let Written { verdict, outcome } =
+                outcomes.pop_front().expect("every entry has an outcome")?;
+            let recorded = Recorded { entry, verdict, ledger, outcome };
             noted.note(&recorded);
             Ok(recorded)
         })

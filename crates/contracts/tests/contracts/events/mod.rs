@@ -65,7 +65,7 @@ pub(crate) fn code(events: &Events, headers: &[(&str, &str)], body: &str) -> Cod
 /// The reply to an event with this verdict.
 pub(crate) fn reply(events: &Events, event: &Event, verdict: Verdict) -> Reply {
     let entry = Entry::Event(event.clone());
-    events.reply(&Recorded { entry, verdict, ledger: 7 })
+    events.reply(&Recorded { entry, verdict, ledger: 7, outcome: None })
 }
 
 /// What the ledger knows of `event` when it was admitted at place 3.

@@ -29,8 +29,12 @@ fn an_event_older_than_the_horizon_is_rejected_for_good() {
     let entry = vet(&contract, &at(received - 3_601));
     let Entry::Refused(refused) = &entry else { panic!("accepted") };
     assert_eq!(refused.code, Code::OutsideHorizon);
-    let reply =
-        contract.reply(&Recorded { entry, verdict: Verdict::Refused { seq: None }, ledger: 1 });
+    let reply = contract.reply(&Recorded {
+        entry,
+        verdict: Verdict::Refused { seq: None },
+        ledger: 1,
+        outcome: None,
+    });
     assert_eq!(reply.status, 200);
     let said: Value = serde_json::from_slice(&reply.body).unwrap();
     assert_eq!(said["ack"]["status"], "rejected");

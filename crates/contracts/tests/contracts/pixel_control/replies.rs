@@ -12,6 +12,7 @@ fn reply(body: &str, verdict: Verdict) -> (u16, String) {
         entry: vet(body),
         verdict,
         ledger: 1,
+        outcome: None,
     });
     assert_eq!(reply.content_type, "application/json");
     (reply.status, String::from_utf8(reply.body).unwrap())

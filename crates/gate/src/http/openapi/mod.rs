@@ -3,6 +3,7 @@
 //! Built from the doors that are mounted, so that what is described is what is there; contracts
 //! describe their own wire. A test holds every route of `routes.rs` to this document.
 
+mod rounds;
 mod schemas;
 
 use std::sync::Arc;
@@ -78,6 +79,8 @@ enum Access {
     Consumers,
     /// Role `operate`, and what is asked for may fail elsewhere.
     Operators,
+    /// Role `operate`, on what is kept.
+    Menders,
 }
 
 const fn json(
@@ -200,6 +203,41 @@ const ROUTES: &[Route] = &[
         "PixelServer",
         Access::ReadersOfOne,
     ),
+    json(
+        "/v1/rounds",
+        "rounds",
+        "Rounds, the newest first",
+        &["map_name", "date", "round_state", "after_round", "limit"],
+        "Rounds",
+        Access::ReadersOfOne,
+    ),
+    json(
+        "/v1/rounds/diagnostics",
+        "rounds_diagnostics",
+        "How it goes with rounds: counts, what is not linked, each source, the last days",
+        &[],
+        "RoundsDiagnostics",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        ..json(
+            "/v1/rounds/relink",
+            "rounds_relink",
+            "Link again what is not linked",
+            &["dry_run"],
+            "Relinked",
+            Access::Menders,
+        )
+    },
+    json(
+        "/v1/rounds/{round_id}",
+        "round",
+        "One round: every field with who told it, its sources and its history",
+        &["round_id"],
+        "Round",
+        Access::ReadersOfOne,
+    ),
     Route {
         content_types: &[JSON, "text/event-stream"],
         ..json(
@@ -251,6 +289,9 @@ const ROUTES: &[Route] = &[
 /// Paths at which `post` without a door says that there is no such stream.
 const STREAM_PATHS: [&str; 2] = ["/v1/events", "/v1/events/{stream}"];
 
+/// Below which sources of rounds post; any other name is a round that can be read.
+const ROUND_PATH: &str = "/v1/rounds/{round_id}";
+
 /// `GET /openapi.json`
 pub(super) async fn document(State(gate): State<Arc<Gate>>) -> Routed {
     let body = match serde_json::to_vec(&describe(&gate)) {
@@ -277,8 +318,11 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
     for path in STREAM_PATHS {
         paths[path]["post"] = send(path, stream, is_open);
     }
+    paths[ROUND_PATH]["post"] = no_source();
     for mount in doors {
-        paths[&mount.path]["post"] = knock(mount, is_open);
+        for path in mount.paths() {
+            paths[&path]["post"] = knock(mount, &path, is_open);
+        }
     }
     json!({
         "openapi": "3.1.0",
@@ -322,6 +366,10 @@ fn read(route: &Route, is_open: bool) -> Value {
         Access::Ready => (ALWAYS.to_vec(), json!({ "anyOf": [schema, error] })),
         Access::Readers => ([ALWAYS, WITH_KEY].concat(), error),
         Access::ReadersOfOne => ([ALWAYS, WITH_KEY, &[Code::NotFound]].concat(), error),
+        Access::Menders => {
+            let codes = [Code::NotFound, Code::UnsupportedMediaType, Code::BodyTooLarge];
+            ([ALWAYS, WITH_KEY, &codes].concat(), error)
+        }
         Access::Consumers => ([ALWAYS, WITH_KEY, SENT].concat(), error),
         Access::Operators => {
             let when = "the gateway refused it or did not answer".to_owned();
@@ -348,13 +396,25 @@ fn read(route: &Route, is_open: bool) -> Value {
     operation
 }
 
+/// `POST` where a source of rounds would be, if there was one of that name.
+fn no_source() -> Value {
+    let codes = [ALWAYS, &[Code::NotFound]].concat();
+    let error = schemas::reference("schemas", "Error");
+    json!({
+        "operationId": "no_such_source",
+        "summary": "Tell of a round as a source that does not exist",
+        "parameters": [schemas::reference("parameters", "round_id")],
+        "responses": responses(&Description::refusals(&codes, Code::http_status, JSON, &error)),
+    })
+}
+
 /// `POST` at a path of streams where this gate may have none.
 fn send(path: &str, stream: Option<&Arc<DoorMount>>, is_open: bool) -> Value {
     let codes = [ALWAYS, &[Code::NotFound]].concat();
     let problem = "application/problem+json";
     let any = json!({ "type": "object" });
     let mut operation = match stream {
-        Some(mount) => knock(mount, is_open),
+        Some(mount) => knock(mount, path, is_open),
         None => json!({
             "summary": "Send events to a stream, of which this gate has none",
             "responses": responses(&Description::refusals(&codes, Code::http_status, problem, &any)),
@@ -372,7 +432,7 @@ fn send(path: &str, stream: Option<&Arc<DoorMount>>, is_open: bool) -> Value {
     operation
 }
 
-fn knock(mount: &DoorMount, is_open: bool) -> Value {
+fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
     let described = mount.contract.describe();
     let content: Map<String, Value> = described
         .request
@@ -383,11 +443,15 @@ fn knock(mount: &DoorMount, is_open: bool) -> Value {
     // The content type is described with the body, and a family of headers has no one name.
     let read = mount.contract.headers().iter();
     let headers: Vec<Value> = read
-        .filter(|name| **name != "content-type" && !name.ends_with('*'))
+        .filter(|name| **name != "content-type" && !name.ends_with('*') && !name.starts_with(':'))
         .map(|name| json!({ "name": name, "in": "header", "schema": { "type": "string" } }))
         .collect();
+    let name = match mount.below(path) {
+        Some(name) => format!("{}_{name}", mount.door),
+        None => mount.door.to_string(),
+    };
     json!({
-        "operationId": format!("knock_{}", mount.door.as_str().replace(['-', '/', '.'], "_")),
+        "operationId": format!("knock_{}", name.replace(['-', '/', '.'], "_")),
         "summary": described.summary,
         "tags": [mount.door.as_str()],
         "parameters": headers,

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::rounds;
+
 /// A reference to a component.
 pub(super) fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
@@ -13,7 +15,7 @@ fn schema(name: &str) -> Value {
 
 /// The shapes of the gate's own answers.
 pub(super) fn schemas() -> Value {
-    json!({
+    let schemas = json!({
         "Error": closed(&json!({
             "error": closed(&json!({
                 "code": { "type": "string", "pattern": "^[a-z0-9_]+$" },
@@ -77,7 +79,8 @@ pub(super) fn schemas() -> Value {
             "finished_before": { "type": "boolean" },
             "lease_expires_at": time(),
         })),
-    })
+    });
+    with(&schemas, &rounds::schemas())
 }
 
 fn intent() -> Value {
@@ -163,7 +166,7 @@ fn receipt() -> Value {
     }))
 }
 
-fn receipt_id() -> Value {
+pub(super) fn receipt_id() -> Value {
     json!({ "type": "string", "pattern": "^rcp-[0-9a-f]{8}-[0-9]+$" })
 }
 
@@ -207,19 +210,19 @@ fn page(name: &str, item: &str) -> Value {
     closed(&json!({ name: list(&schema(item)), "next": nullable("string") }))
 }
 
-fn time() -> Value {
+pub(super) fn time() -> Value {
     json!({ "type": "string", "format": "date-time" })
 }
 
-fn list(item: &Value) -> Value {
+pub(super) fn list(item: &Value) -> Value {
     json!({ "type": "array", "items": item })
 }
 
-fn nullable(kind: &str) -> Value {
+pub(super) fn nullable(kind: &str) -> Value {
     json!({ "type": [kind, "null"] })
 }
 
-fn with(members: &Value, more: &Value) -> Value {
+pub(super) fn with(members: &Value, more: &Value) -> Value {
     let mut all = members.clone();
     for (name, value) in more.as_object().into_iter().flatten() {
         all[name] = value.clone();
@@ -228,14 +231,14 @@ fn with(members: &Value, more: &Value) -> Value {
 }
 
 /// An object with exactly these members.
-fn closed(members: &Value) -> Value {
+pub(super) fn closed(members: &Value) -> Value {
     let mut object = open(members);
     object["additionalProperties"] = json!(false);
     object
 }
 
 /// An object with at least these members.
-fn open(members: &Value) -> Value {
+pub(super) fn open(members: &Value) -> Value {
     let names: Vec<&String> = members.as_object().into_iter().flatten().map(|(n, _)| n).collect();
     json!({ "type": "object", "required": names, "properties": members })
 }
@@ -259,7 +262,7 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             "schema": { "type": "array", "minItems": 1, "items": { "enum": words } },
         })
     };
-    json!({
+    let parameters = json!({
         "door": query("door", "only what came in at this door", text()),
         "principal": query("principal", "only what this principal sent", text()),
         "verdict": verdicts("verdict", &["fresh", "revision", "conflict", "refused"]),
@@ -303,7 +306,8 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             "the server's login",
             json!({ "type": "string", "minLength": 1 }),
         ),
-    })
+    });
+    with(&parameters, &rounds::parameters())
 }
 
 /// What answers carry beside their body.

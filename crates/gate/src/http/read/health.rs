@@ -75,11 +75,15 @@ fn routed(gate: &Gate, is_ready: bool, said: &Object<'_>) -> Routed {
 
 /// `GET /`: the doors of this gate.
 pub(in crate::http) async fn doors(State(gate): State<Arc<Gate>>) -> Routed {
-    let doors = gate.doors.iter().map(|mount| {
+    let places = gate.doors.iter().flat_map(|mount| {
+        let door = mount.door.as_str();
+        mount.paths().into_iter().map(move |path| (door, path))
+    });
+    let doors = places.map(|(door, path)| {
         let door = Object::from_iter([
-            ("door", mount.door.as_str().into()),
+            ("door", door.into()),
             ("method", "POST".into()),
-            ("path", Value::from(mount.path.as_str())),
+            ("path", Value::from(path)),
         ]);
         Value::from(door)
     });

@@ -6,6 +6,7 @@ pub(super) mod metrics;
 pub(super) mod pixel;
 mod query;
 pub(super) mod receipts;
+pub(super) mod rounds;
 pub(super) mod streams;
 mod watching;
 

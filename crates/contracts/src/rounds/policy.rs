@@ -1,0 +1,259 @@
+//! The one table of this contract: sources, hard keys, domains, replay rules.
+//!
+//! Whatever the merge and the linker know about rounds stands here, and nowhere else.
+
+use admit_core::record::{Domain, Number, Policy, Replay, Source};
+
+use super::tables::TABLES;
+
+/// The stats file, or the message that names it. A round exists once one is known.
+pub const FILENAME_TRIGGER: &str = "filename_trigger";
+/// The message that the script on the server posts when a round is over.
+pub const STATS_READY: &str = "stats_ready";
+/// The file that the same script leaves behind.
+pub const GAMETIME_FALLBACK: &str = "gametime_fallback";
+/// Spawns and deaths of each player, by the same script.
+pub const LUA_SPAWN_STATS: &str = "lua_spawn_stats";
+/// What the proximity tracker wrote.
+pub const PROXIMITY_FILE: &str = "proximity_file";
+
+/// The names under which sources post.
+pub const SOURCES: [&str; 5] =
+    [FILENAME_TRIGGER, STATS_READY, GAMETIME_FALLBACK, LUA_SPAWN_STATS, PROXIMITY_FILE];
+
+/// The hard key of each source, for people; `told.rs` puts it together.
+pub const HARD_KEYS: [(&str, &str); 5] = [
+    (FILENAME_TRIGGER, "round_date|round_time|map_name|round_number"),
+    (STATS_READY, "match_id|round_number"),
+    (GAMETIME_FALLBACK, "match_id|round_number"),
+    (LUA_SPAWN_STATS, "match_id|round_number, each player_guid a row"),
+    (PROXIMITY_FILE, "map_name|round_number|round_start_unix, else the file name"),
+];
+
+/// The longest a round lasts, and the hour by which clocks are turned back.
+const SPAN_SECONDS: i64 = 3600;
+/// Ends under one hard key that are further apart are two rounds in the hour that comes twice.
+const TOLERANCE_SECONDS: i64 = 60;
+/// A map cannot be played so often in the hours around a round.
+const EVENTS_MAX: usize = 4096;
+
+/// The family of the two messages of the script: they share `lua_round_teams`.
+const LUA: &str = "lua";
+
+/// What a replay of the script's messages fills where it was missing and never replaces.
+const LUA_KEEPS: &[&str] = &["round_start_unix", "map_name"];
+
+/// The sources. Where two contradict each other about when a round was, the first stands.
+const SOURCE_TABLE: &[Source] = &[
+    Source {
+        name: STATS_READY,
+        family: LUA,
+        opens: false,
+        is_led: false,
+        replay: Replay::Overwrite { keeps: LUA_KEEPS },
+        number: Number::Trusted,
+        stamp: Some("captured_at"),
+    },
+    Source {
+        name: GAMETIME_FALLBACK,
+        family: LUA,
+        opens: false,
+        is_led: false,
+        replay: Replay::Overwrite { keeps: LUA_KEEPS },
+        number: Number::Trusted,
+        stamp: Some("captured_at"),
+    },
+    Source {
+        name: LUA_SPAWN_STATS,
+        family: LUA,
+        opens: false,
+        is_led: true,
+        replay: Replay::Overwrite { keeps: &["map_name", "round_end_unix"] },
+        number: Number::Trusted,
+        stamp: None,
+    },
+    Source {
+        name: FILENAME_TRIGGER,
+        family: FILENAME_TRIGGER,
+        opens: true,
+        is_led: false,
+        replay: Replay::Skip,
+        number: Number::Trusted,
+        stamp: None,
+    },
+    Source {
+        name: PROXIMITY_FILE,
+        family: PROXIMITY_FILE,
+        opens: false,
+        is_led: false,
+        replay: Replay::Overwrite { keeps: &[] },
+        // The tracker writes 1 for the second half too, in the header and in the name of the file.
+        number: Number::Corrected(&[(GAMETIME_FALLBACK, "gametime"), (STATS_READY, "lua")]),
+        stamp: None,
+    },
+];
+
+/// Who is believed about what.
+const DOMAIN_TABLE: &[Domain] = &[
+    Domain {
+        name: "identity",
+        fields: &["map_name", "round_number", "round_date", "round_time", "filename"],
+        authority: &[FILENAME_TRIGGER],
+        is_exclusive: false,
+        is_total: false,
+        row_key: None,
+    },
+    Domain {
+        name: "timing",
+        fields: &[
+            "round_start_unix",
+            "round_end_unix",
+            "actual_duration_seconds",
+            "total_pause_seconds",
+            "pause_count",
+            "time_limit_minutes",
+            "time_to_beat_seconds",
+            "next_timelimit_minutes",
+            "round_stopwatch_state",
+            "lua_warmup_seconds",
+            "lua_warmup_start_unix",
+            "lua_pause_events",
+            "duration*",
+            "pause*",
+            "warmup*",
+        ],
+        authority: &[STATS_READY, GAMETIME_FALLBACK],
+        is_exclusive: false,
+        is_total: false,
+        row_key: None,
+    },
+    Domain {
+        name: "outcome",
+        fields: &[
+            "winner_team",
+            "defender_team",
+            "end_reason",
+            "axis_score",
+            "allies_score",
+            "score*",
+            "surrender*",
+            "axis_players",
+            "allies_players",
+            "lua_version",
+            "captured_at",
+            "match_id",
+        ],
+        authority: &[STATS_READY, GAMETIME_FALLBACK],
+        is_exclusive: false,
+        is_total: false,
+        row_key: None,
+    },
+    Domain {
+        name: "spawns",
+        fields: &["spawn_stats"],
+        authority: &[LUA_SPAWN_STATS, STATS_READY, GAMETIME_FALLBACK],
+        is_exclusive: false,
+        is_total: false,
+        row_key: Some("guid"),
+    },
+    Domain {
+        name: "totals",
+        fields: &[
+            "players",
+            "weapons",
+            "totals",
+            "kills",
+            "deaths",
+            "headshots",
+            "gibs",
+            "damage*",
+            "player_*",
+            "players_*",
+            "weapon_*",
+            "total_*",
+            "team_kills",
+            "team_damage*",
+            "self_kills",
+            "revives",
+            "accuracy",
+            "xp",
+        ],
+        authority: &[FILENAME_TRIGGER],
+        is_exclusive: false,
+        is_total: true,
+        row_key: None,
+    },
+    Domain {
+        name: "engagements",
+        fields: &[
+            "engagements",
+            "engagement_*",
+            "tracks",
+            "player_tracks",
+            "heatmaps",
+            "kill_heatmap",
+            "movement_heatmap",
+            "objective_focus",
+            "trade_events",
+            "support_summary",
+            "crossfire*",
+            "proximity_*",
+        ],
+        authority: &[PROXIMITY_FILE],
+        is_exclusive: true,
+        is_total: false,
+        row_key: None,
+    },
+];
+
+/// The policy with this window.
+pub fn policy(window_minutes: u32) -> Policy {
+    Policy {
+        sources: SOURCE_TABLE,
+        domains: DOMAIN_TABLE,
+        order: &[STATS_READY, GAMETIME_FALLBACK, LUA_SPAWN_STATS, FILENAME_TRIGGER, PROXIMITY_FILE],
+        window_seconds: i64::from(window_minutes) * 60,
+        span_seconds: SPAN_SECONDS,
+        tolerance_seconds: TOLERANCE_SECONDS,
+        events_max: EVENTS_MAX,
+        id_prefix: "rnd-",
+        tables: TABLES,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_one_domain_and_every_name_in_the_table_is_a_source() {
+        let policy = policy(45);
+        let mut fields: Vec<&str> =
+            policy.domains.iter().flat_map(|domain| domain.fields.iter().copied()).collect();
+        let all = fields.len();
+        fields.sort_unstable();
+        fields.dedup();
+        assert_eq!(fields.len(), all);
+        let named = policy.domains.iter().flat_map(|domain| domain.authority.iter());
+        for name in named.chain(policy.order).chain(&SOURCES) {
+            assert!(policy.source(name).is_some(), "{name}");
+        }
+        assert_eq!(policy.sources.len(), SOURCES.len());
+        assert!(HARD_KEYS.iter().all(|(name, _)| SOURCES.contains(name)));
+    }
+
+    #[test]
+    fn a_field_belongs_where_it_is_named_before_where_it_begins() {
+        let policy = policy(45);
+        let domain = |field| policy.domain(field).map(|domain| domain.name);
+        assert_eq!(domain("total_pause_seconds"), Some("timing"));
+        assert_eq!(domain("total_damage"), Some("totals"));
+        assert_eq!(domain("player_tracks"), Some("engagements"));
+        assert_eq!(domain("player_count"), Some("totals"));
+        assert_eq!(domain("surrender_team"), Some("outcome"));
+        assert_eq!(domain("server_name"), None);
+        assert_eq!(policy.authority("winner_team")[..2], [STATS_READY, GAMETIME_FALLBACK]);
+        assert_eq!(policy.authority("engagements"), [PROXIMITY_FILE]);
+        assert_eq!(policy.authority("server_name")[0], STATS_READY);
+    }
+}

@@ -1,0 +1,145 @@
+//! Values as sources write them, made into one form: numbers in texts, sides, reasons for an end.
+
+use admit_core::json::Value;
+
+/// The integer a value stands for: a number, cut at the point, or a text that is one.
+pub(super) fn int(value: &Value<'_>) -> Option<i64> {
+    match value {
+        Value::Int(_) => value.as_i64(),
+        Value::Float(number) => whole(*number),
+        Value::String(text) => int_text(text),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The integer a text is.
+pub(super) fn int_text(text: &str) -> Option<i64> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b".-".contains(&byte));
+        if is_number { whole(text.parse().ok()?) } else { None }
+    })
+}
+
+/// The whole part, where an integer can hold it.
+fn whole(number: f64) -> Option<i64> {
+    let is_in_range = number.is_finite() && number.abs() < 9.0e15;
+    is_in_range.then_some(number.trunc() as i64)
+}
+
+/// The first number in a text such as `612 sec`.
+pub(super) fn leading(text: &str) -> Option<i64> {
+    int_text(text.split_whitespace().next()?)
+}
+
+/// Count and seconds of `2 (35 sec)`.
+pub(super) fn counted(text: &str) -> (Option<i64>, Option<i64>) {
+    let count = leading(text.split('(').next().unwrap_or_default());
+    let seconds = text.split_once('(').and_then(|(_, rest)| leading(rest.trim_end_matches(')')));
+    (count, seconds)
+}
+
+/// A side: 1 is Axis, 2 is Allies, and 0 is everything else.
+pub(super) fn side(value: &Value<'_>) -> i64 {
+    let number = || int(value).map(|number| number.to_string());
+    let text = value.as_str().map(|text| text.trim().to_lowercase());
+    let word = text.or_else(number).unwrap_or_default();
+    match word.as_str() {
+        "1" | "axis" => 1,
+        "2" | "allies" => 2,
+        _ => 0,
+    }
+}
+
+/// Why a round ended, in one of five words.
+pub(super) fn end_reason(value: &Value<'_>) -> &'static str {
+    let text = value.as_str().unwrap_or_default().trim().to_lowercase();
+    match text.replace(['_', ' ', '-'], "").as_str() {
+        "surrender" | "forfeit" => "SURRENDER",
+        "mapchange" => "MAP_CHANGE",
+        "maprestart" => "MAP_RESTART",
+        "serverrestart" | "serverchange" => "SERVER_RESTART",
+        _ => "NORMAL",
+    }
+}
+
+/// A round that was held to within so many seconds of its limit was held fully.
+const FULL_HOLD_SECONDS: i64 = 30;
+
+/// How a round of stopwatch stands, and for a first round that set a time the time to beat, in
+/// seconds and in whole minutes.
+pub(super) fn stopwatch(
+    end_reason: &str,
+    duration: i64,
+    limit_minutes: i64,
+    number: i64,
+) -> (&'static str, Option<(i64, i64)>) {
+    match end_reason {
+        "SURRENDER" => ("SURRENDER_END", None),
+        "MAP_CHANGE" => ("MAP_CHANGE_END", None),
+        "MAP_RESTART" => ("MAP_RESTART_END", None),
+        "SERVER_RESTART" => ("SERVER_RESTART_END", None),
+        _ if duration >= limit_minutes.saturating_mul(60).saturating_sub(FULL_HOLD_SECONDS) => {
+            ("FULL_HOLD", None)
+        }
+        _ if number == 1 && duration > 0 => {
+            let minutes = duration / 60 + i64::from(duration % 60 > 0);
+            ("TIME_SET", Some((duration, minutes)))
+        }
+        _ => ("TIME_SET", None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_from_texts_and_cut_at_the_point() {
+        assert_eq!(int(&"2".into()), Some(2));
+        assert_eq!(int(&" 1770843143.9 ".into()), Some(1_770_843_143));
+        assert_eq!(int(&1_770_843_143.7.into()), Some(1_770_843_143));
+        assert_eq!(int(&7.into()), Some(7));
+        for wrong in ["two", "", "1e3", "0x10", "inf", "nan", "1.2.3", "--1"] {
+            assert_eq!(int(&wrong.into()), None, "{wrong}");
+        }
+        assert_eq!(int(&f64::MAX.into()), None);
+        assert_eq!(int(&true.into()), None);
+        assert_eq!(leading("612 sec"), Some(612));
+        assert_eq!(counted("2 (35 sec)"), (Some(2), Some(35)));
+        assert_eq!(counted("0"), (Some(0), None));
+        assert_eq!(counted("none"), (None, None));
+    }
+
+    #[test]
+    fn sides_are_axis_allies_or_nobody() {
+        let sides = ["1", "Axis", "2", " ALLIES ", "0", "draw", "unknown", "3", ""];
+        assert_eq!(sides.map(|text| side(&text.into())), [1, 1, 2, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(side(&2.into()), 2);
+        assert_eq!(side(&2.0.into()), 2);
+        assert_eq!(side(&Value::Null), 0);
+    }
+
+    #[test]
+    fn reasons_are_one_of_five_words() {
+        for normal in ["objective", "time_expired", "timelimit", "time limit", "unknown", "", "?"] {
+            assert_eq!(end_reason(&normal.into()), "NORMAL", "{normal}");
+        }
+        assert_eq!(end_reason(&Value::Null), "NORMAL");
+        assert_eq!(end_reason(&"Forfeit".into()), "SURRENDER");
+        for spelt in ["map_change", "map change", "mapchange", "MAP_CHANGE"] {
+            assert_eq!(end_reason(&spelt.into()), "MAP_CHANGE", "{spelt}");
+        }
+        assert_eq!(end_reason(&"server restart".into()), "SERVER_RESTART");
+        assert_eq!(end_reason(&"map_restart".into()), "MAP_RESTART");
+    }
+
+    #[test]
+    fn a_stopwatch_is_held_or_sets_a_time_to_beat() {
+        assert_eq!(stopwatch("NORMAL", 1170, 20, 1), ("FULL_HOLD", None));
+        assert_eq!(stopwatch("NORMAL", 1169, 20, 1), ("TIME_SET", Some((1169, 20))));
+        assert_eq!(stopwatch("NORMAL", 541, 20, 1), ("TIME_SET", Some((541, 10))));
+        assert_eq!(stopwatch("NORMAL", 541, 20, 2), ("TIME_SET", None));
+        assert_eq!(stopwatch("SURRENDER", 541, 20, 1), ("SURRENDER_END", None));
+    }
+}

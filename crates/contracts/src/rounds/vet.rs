@@ -1,0 +1,158 @@
+//! Turns a submission into a source event. Nothing that is posted under a source's name is refused:
+//! what cannot be read is an event that says so, and it is kept.
+
+use std::sync::Arc;
+
+use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
+use admit_core::record::{SourceEvent, Told};
+use admit_core::{
+    Code, Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Refused, Submission,
+};
+use jiff::tz::TimeZone;
+
+use super::draft::{Parsed, Unreadable};
+use super::policy::{
+    FILENAME_TRIGGER, GAMETIME_FALLBACK, LUA_SPAWN_STATS, PROXIMITY_FILE, SOURCES, STATS_READY,
+};
+use super::told::Telling;
+use super::{Rounds, gametime, lua, normalised, proximity, stats};
+use crate::{BELOW, QUERY};
+
+/// Members of a `round_event` that the gate assigns: they do not make another content.
+const ASSIGNED: [&str; 4] = ["received_at", "parse_status", "link_status", "confidence"];
+
+/// See [`Contract::vet`](crate::Contract::vet).
+pub(super) fn vet(rounds: &Rounds, door: &Door, submission: Submission) -> Entry {
+    let asked = asked(&submission);
+    let Submission { principal, received_at, body, .. } = submission;
+    let door = door.clone();
+    let (source, updates) = match asked {
+        Ok(asked) => asked,
+        Err((code, message)) => {
+            let (attempt, facts) = (None, Object::new());
+            return Entry::Refused(Refused {
+                door,
+                principal,
+                received_at,
+                body,
+                attempt,
+                code,
+                message,
+                facts,
+            });
+        }
+    };
+    let depth_max = rounds.settings.json_depth_max;
+    let zone = &rounds.zone;
+    let telling = Telling { door: door.as_str(), source, zone, body: &body, received_at, updates };
+    let event = telling.event(parsed(source, &body, depth_max));
+    let digest = digest(source, updates, &event, &body, depth_max);
+    let facts = facts(&event, &rounds.settings.time_zone, depth_max);
+    Entry::Event(Event {
+        door,
+        key: event.key,
+        digest,
+        principal,
+        received_at,
+        happened_at: None,
+        body,
+        attempt: None,
+        facts,
+        on_other_content: OnOtherContent::Revision,
+        projections: Vec::new(),
+        record: Some(Arc::new(Told { policy: Arc::clone(&rounds.policy), event })),
+        effect: None,
+    })
+}
+
+/// The source that is posted as, and whether a change of what is known is asked for.
+fn asked(submission: &Submission) -> Result<(&'static str, bool), (Code, String)> {
+    let below = submission.header(BELOW).unwrap_or_default();
+    let Some(source) = SOURCES.into_iter().find(|source| *source == below) else {
+        return Err((Code::NotFound, format!("there is no source {below:?}")));
+    };
+    let query = submission.header(QUERY).unwrap_or_default();
+    let update = query.split('&').find_map(|pair| pair.strip_prefix("update="));
+    match update {
+        None | Some("") => Ok((source, false)),
+        Some("metadata") => Ok((source, true)),
+        Some(_) => Err((Code::InvalidRequest, "update can only be metadata".to_owned())),
+    }
+}
+
+/// Reads the artifact of a source, raw or normalised.
+fn parsed(source: &str, body: &[u8], depth_max: usize) -> Parsed {
+    // The gate has bounded the body before it got here.
+    let limits = Limits { depth_max, bytes_max: usize::MAX };
+    let value = json::parse(body, &limits)
+        .map_err(|error| Unreadable::new("invalid_json", format!("body is not json: {error}")))?;
+    let Value::Object(body) = &value else {
+        let message = format!("the body must be an object, is {}", value.kind());
+        return Err(Unreadable::new("invalid_body", message));
+    };
+    match source {
+        LUA_SPAWN_STATS => normalised::spawns(body),
+        _ if normalised::is_normalised(body) => normalised::parse(source, body),
+        FILENAME_TRIGGER => stats::parse(body),
+        STATS_READY => lua::parse(body),
+        GAMETIME_FALLBACK => gametime::parse(body),
+        PROXIMITY_FILE => proximity::parse(body),
+        _ => Err(Unreadable::new("unknown_source", "nobody knows how to read this")),
+    }
+}
+
+/// What must not differ for two submissions under one key to be the same: the body, whatever its
+/// white space and the order of its members, and what is asked for.
+fn digest(
+    source: &str,
+    updates: bool,
+    event: &SourceEvent,
+    body: &[u8],
+    depth_max: usize,
+) -> Digest {
+    let limits = Limits { depth_max, bytes_max: usize::MAX };
+    let canonical = json::parse(body, &limits).ok().filter(|_| event.is_parsed());
+    let canonical = canonical.and_then(|mut value| {
+        if let Value::Object(object) = &mut value {
+            for name in ASSIGNED {
+                object.remove(name);
+            }
+        }
+        json::canonical(&value, Form::Utf8).ok()
+    });
+    let mut content = format!("{source}\n{}\n", if updates { "update" } else { "" }).into_bytes();
+    content.extend_from_slice(canonical.as_deref().unwrap_or(body));
+    Digest::of(&content)
+}
+
+/// The contract's part of the receipt.
+fn facts(event: &SourceEvent, time_zone: &str, depth_max: usize) -> Object<'static> {
+    let notes: Vec<String> = event.parse.notes.clone();
+    Object::from_iter([
+        ("source", Value::from(event.source.clone())),
+        ("map_name", event.group.clone().into()),
+        ("round_number", event.number.into()),
+        ("hard_key", event.hard_key.clone().into()),
+        ("parse_status", event.parse.status.word().into()),
+        ("parse_reason", event.parse.reason.clone().into()),
+        ("notes", notes.into()),
+        ("updates", event.updates.into()),
+        ("time_zone", time_zone.to_owned().into()),
+        ("json_depth_max", depth_max.into()),
+    ])
+}
+
+/// Key and digest of a body that was admitted, by the facts of its receipt. `None` if it cannot
+/// have been.
+pub fn recompute(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(Key, Digest)> {
+    let text = |name| facts.get(name).and_then(Value::as_str);
+    let source = SOURCES.into_iter().find(|source| text("source") == Some(source))?;
+    let zone = &TimeZone::get(text("time_zone")?).ok()?;
+    let updates = facts.get("updates").and_then(Value::as_bool)?;
+    let depth = facts.get("json_depth_max").and_then(Value::as_u64)?;
+    let depth_max = usize::try_from(depth).ok()?.min(DEPTH_CEILING);
+    let received_at = Millis(0);
+    let telling = Telling { door, source, zone, body, received_at, updates };
+    let event = telling.event(parsed(source, body, depth_max));
+    Some((event.key, digest(source, updates, &event, body, depth_max)))
+}

@@ -1,0 +1,235 @@
+//! What each source writes, read whole; and what is wrong with it, kept and told.
+
+use admit_contracts::rounds::{Rounds, Settings};
+use admit_contracts::{BELOW, Contract as _};
+use admit_core::{Code, Door, Entry, Recorded, Verdict};
+use serde_json::{Value, json};
+
+use super::world::{
+    Book, END, GAMETIME, GAMETIME_NAME, PROXIMITY, PROXIMITY_NAME, READY, START, STATS, STATS_NAME,
+    file, fixture, reference, submission, vetted,
+};
+
+#[test]
+fn every_artifact_is_read_whole() {
+    for (source, body) in reference() {
+        let event = vetted(source, body.as_bytes());
+        assert_eq!(event.parse.status.word(), "ok", "{source}: {:?}", event.parse.notes);
+        assert_eq!(event.group, "supply");
+        assert!(event.enriches, "{source}");
+    }
+    for (source, body) in [
+        ("stats_ready", fixture!("round_event-stats_ready.json")),
+        ("filename_trigger", fixture!("round_event-filename_trigger.json")),
+    ] {
+        let event = vetted(source, body.as_bytes());
+        assert_eq!(event.parse.status.word(), "ok", "{source}: {:?}", event.parse.notes);
+        assert_eq!(event.number, Some(2));
+    }
+}
+
+#[test]
+fn a_raw_artifact_and_its_normalised_event_have_the_same_key() {
+    let raw = vetted("stats_ready", READY.as_bytes());
+    let normalised = vetted("stats_ready", fixture!("round_event-stats_ready.json").as_bytes());
+    assert_eq!(raw.key, normalised.key);
+    let raw = vetted("filename_trigger", file(STATS_NAME, STATS).as_bytes());
+    let normalised =
+        vetted("filename_trigger", fixture!("round_event-filename_trigger.json").as_bytes());
+    assert_eq!(raw.key, normalised.key);
+    let posted = vetted("gametime_fallback", GAMETIME.as_bytes());
+    let imported = vetted("gametime_fallback", file(GAMETIME_NAME, GAMETIME).as_bytes());
+    assert_eq!(posted.key, imported.key);
+}
+
+#[test]
+fn white_space_and_what_the_gate_assigns_make_no_other_content() {
+    let mut book = Book::new();
+    let body: Value = serde_json::from_str(fixture!("round_event-stats_ready.json")).unwrap();
+    assert_eq!(book.tell("stats_ready", &body).get("disposition"), "new");
+    let mut assigned = body.clone();
+    assigned["received_at"] = json!("2026-02-11T21:02:03Z");
+    assigned["parse_status"] = json!("ok");
+    assigned["link_status"] = json!("unlinked");
+    assigned["confidence"] = json!("high");
+    let pretty = serde_json::to_string_pretty(&assigned).unwrap();
+    assert_eq!(book.post("stats_ready", &pretty).get("disposition"), "replay");
+}
+
+#[test]
+fn legacy_labels_of_the_message_are_read_too() {
+    let fields = [
+        ("Map", "Supply"),
+        ("Round", "2"),
+        ("Start Unix", "1770843143"),
+        ("End Unix", "1770843722"),
+        ("Duration", "549 sec"),
+        ("Time Limit", "20 min"),
+        ("Pauses", "1 (30 sec)"),
+        ("End Reason", "surrender"),
+    ];
+    let fields: Vec<Value> =
+        fields.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let body = json!({ "content": "STATS_READY", "embeds": [{ "fields": fields }] });
+    let event = vetted("stats_ready", body.to_string().as_bytes());
+    assert_eq!((event.start, event.end), (Some(START), Some(END)));
+    let fields = event.fields.read();
+    let told = |name: &str| fields.get(name).map(super::world::read).unwrap();
+    assert_eq!(told("end_reason"), "SURRENDER");
+    assert_eq!(told("total_pause_seconds"), 30);
+    assert_eq!(told("time_limit_minutes"), 20);
+}
+
+/// What is posted, and the reason it cannot be read.
+fn unreadable() -> Vec<(&'static str, String, &'static str)> {
+    let message = |fields: Value| {
+        json!({ "content": "STATS_READY", "embeds": [{ "fields": fields }] }).to_string()
+    };
+    let field = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let seven = STATS.replacen("\\20:00\\9:39\\579", "\\20:00", 1);
+    let header = STATS.lines().next().unwrap();
+    vec![
+        ("filename_trigger", "{".to_owned(), "invalid_json"),
+        ("filename_trigger", "[]".to_owned(), "invalid_body"),
+        ("filename_trigger", "{}".to_owned(), "missing_filename"),
+        ("filename_trigger", file("round.txt", STATS), "invalid_filename"),
+        (
+            "filename_trigger",
+            file("2026-02-11-220205-a-round-2-endstats.txt", STATS),
+            "not_a_round_file",
+        ),
+        ("filename_trigger", file(STATS_NAME, &seven), "invalid_header"),
+        ("filename_trigger", file(STATS_NAME, header), "insufficient_lines"),
+        ("filename_trigger", file(STATS_NAME, ""), "invalid_header"),
+        (
+            "filename_trigger",
+            json!({ "filename": STATS_NAME, "content": 7 }).to_string(),
+            "invalid_content",
+        ),
+        ("stats_ready", json!({ "content": "STATS_READY" }).to_string(), "missing_embed"),
+        (
+            "stats_ready",
+            json!({ "content": "STATS_READY", "embeds": [] }).to_string(),
+            "missing_embed",
+        ),
+        (
+            "stats_ready",
+            json!({ "content": "hello", "embeds": [{}] }).to_string(),
+            "not_stats_ready",
+        ),
+        ("stats_ready", message(json!([field("Round", "2")])), "missing_map"),
+        ("stats_ready", message(json!([field("Map", "supply")])), "missing_round"),
+        (
+            "stats_ready",
+            message(json!([field("Map", "supply"), field("Round", "two")])),
+            "invalid_round",
+        ),
+        (
+            "stats_ready",
+            json!({ "map_name": "supply", "round_number": "x" }).to_string(),
+            "invalid_round",
+        ),
+        ("stats_ready", json!({ "map_name": 7, "round_number": 1 }).to_string(), "invalid_map"),
+        ("stats_ready", json!({ "round_number": 1 }).to_string(), "missing_map"),
+        (
+            "stats_ready",
+            json!({ "source": "proximity_file", "map_name": "supply", "round_number": 1 })
+                .to_string(),
+            "source_mismatch",
+        ),
+    ]
+}
+
+/// The same for what only one source sends.
+fn unreadable_files() -> Vec<(&'static str, String, &'static str)> {
+    vec![
+        ("gametime_fallback", "{}".to_owned(), "missing_meta"),
+        ("gametime_fallback", file("gametime.json", "{"), "invalid_json"),
+        ("gametime_fallback", json!({ "meta": {}, "payload": {} }).to_string(), "missing_map"),
+        ("proximity_file", file("x.txt", "# ENGAGEMENTS\n"), "invalid_filename"),
+        ("proximity_file", json!({ "filename": PROXIMITY_NAME }).to_string(), "invalid_content"),
+        (
+            "lua_spawn_stats",
+            json!({ "match_id": "m", "round_number": 1 }).to_string(),
+            "missing_spawn_stats",
+        ),
+        (
+            "lua_spawn_stats",
+            json!({ "round_number": 1, "spawn_stats": [] }).to_string(),
+            "missing_map",
+        ),
+    ]
+}
+
+#[test]
+fn w22_what_cannot_be_read_is_kept_with_its_reason_and_its_replay_grows_nothing() {
+    let mut book = Book::new();
+    let all = || unreadable().into_iter().chain(unreadable_files());
+    for (source, body, reason) in all() {
+        let said = book.post(source, &body);
+        assert_eq!(said.get("state"), "parse_failed", "{body}");
+        assert_eq!(said.get("reason_code"), reason, "{body}");
+        assert_eq!(said.get("link_status"), "unlinked");
+        assert_eq!(said.get("disposition"), "new");
+        let again = book.post(source, &body);
+        assert_eq!(again.get("disposition"), "replay", "{body}");
+    }
+    assert_eq!(book.events.len(), all().count());
+    assert!(book.records.is_empty());
+}
+
+#[test]
+fn w22_what_can_be_read_in_part_is_read_in_part() {
+    let broken_list = READY.replace("[{\\\"guid\\\": \\\"0A26D447\\\"", "[{oops");
+    assert_ne!(broken_list, READY);
+    let other_map = STATS.replacen("\\supply\\", "\\radar\\", 1);
+    let bad_player =
+        STATS.replacen("5D989160\\olz\\2\\2\\1056 52", "5D989160\\olz\\2\\2\\1056 x", 1);
+    let bad_track = PROXIMITY.replacen("5D989160;olz;ALLIES;ENGINEER;2000;0", "5D989160;olz", 1);
+    let unnamed = json!({ "map_name": "supply", "round_number": 1, "details": 7 }).to_string();
+    for (source, body, note) in [
+        ("stats_ready", broken_list, "axis_json is no list"),
+        ("filename_trigger", file(STATS_NAME, &other_map), "the header names the map"),
+        ("filename_trigger", file(STATS_NAME, &bad_player), "line 4 tells of no player"),
+        ("proximity_file", file(PROXIMITY_NAME, &bad_track), "is no line of PLAYER_TRACKS"),
+        ("gametime_fallback", file(GAMETIME_NAME, "{oops"), "invalid_json"),
+        ("gametime_fallback", file("gametime-oops.json", GAMETIME), "the file name is not"),
+        ("stats_ready", unnamed, "details must be an object"),
+    ] {
+        let event = vetted(source, body.as_bytes());
+        assert_eq!(event.parse.status.word(), "partial", "{note}");
+        assert!(event.parse.notes.iter().any(|told| told.contains(note)), "{:?}", event.parse);
+        assert_eq!(event.group, "supply");
+    }
+}
+
+#[test]
+fn what_meta_says_counts_only_where_the_message_is_silent() {
+    let mut body: Value = serde_json::from_str(GAMETIME).unwrap();
+    body["meta"]["map"] = json!("radar");
+    body["meta"]["round"] = json!(1);
+    let event = vetted("gametime_fallback", body.to_string().as_bytes());
+    assert_eq!((event.group.as_str(), event.number), ("supply", Some(2)));
+    body["payload"] = json!(null);
+    body["meta"]["spawn_stats"] = json!("[{\"guid\":\"A\",\"spawns\":1}]");
+    let event = vetted("gametime_fallback", body.to_string().as_bytes());
+    assert_eq!((event.group.as_str(), event.number), ("radar", Some(1)));
+    assert!(event.fields.read().contains_key("spawn_stats"));
+}
+
+#[test]
+fn a_source_that_does_not_exist_is_turned_away() {
+    let rounds = Rounds::new(Settings::default()).unwrap();
+    for (below, query, code) in
+        [("no_such", "", Code::NotFound), ("stats_ready", "update=all", Code::InvalidRequest)]
+    {
+        let entry = rounds.vet(&Door::new("rounds"), submission(below, query, "{}", 1));
+        let Entry::Refused(refused) = &entry else { panic!("accepted") };
+        assert_eq!(refused.code, code);
+        let verdict = Verdict::Refused { seq: None };
+        let reply = rounds.reply(&Recorded { entry, verdict, ledger: 1, outcome: None });
+        assert_eq!(reply.status, code.http_status());
+    }
+    assert!(rounds.headers().contains(&BELOW));
+    assert_eq!(rounds.below().len(), 5);
+}

@@ -1,0 +1,366 @@
+//! The rule of records with a policy that has nothing to do with games: parcels, told of by a
+//! depot, a scanner and a scale.
+
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+use std::collections::BTreeMap;
+
+use admit_core::json::{Object, Value};
+use admit_core::record::{
+    Domain, Fields, Known, Link, LinkStatus, Neighbourhood, Number, Policy, Record, Replay,
+    Resolution, Source, SourceEvent, State, resolve,
+};
+use admit_core::{Key, Millis, Seq};
+use proptest::prelude::*;
+
+const SCANNER: &str = "scanner";
+const SCALE: &str = "scale";
+const DEPOT: &str = "depot";
+
+const fn source(name: &'static str, opens: bool, replay: Replay) -> Source {
+    let (family, number) = (name, Number::Trusted);
+    Source { name, family, opens, is_led: false, replay, number, stamp: None }
+}
+
+const fn domain(
+    name: &'static str,
+    fields: &'static [&'static str],
+    authority: &'static [&'static str],
+) -> Domain {
+    let (is_exclusive, is_total, row_key) = (false, false, None);
+    Domain { name, fields, authority, is_exclusive, is_total, row_key }
+}
+
+const SOURCES: &[Source] = &[
+    source(SCANNER, false, Replay::Overwrite { keeps: &["first_seen"] }),
+    Source {
+        number: Number::Corrected(&[(SCANNER, "scanned")]),
+        ..source(SCALE, false, Replay::Overwrite { keeps: &[] })
+    },
+    source(DEPOT, true, Replay::Skip),
+];
+
+const DOMAINS: &[Domain] = &[
+    domain("route", &["lane", "first_seen"], &[SCANNER]),
+    Domain { is_exclusive: true, ..domain("weight", &["grams"], &[SCALE]) },
+    Domain { is_total: true, ..domain("content", &["items"], &[DEPOT]) },
+    Domain { row_key: Some("id"), ..domain("labels", &["labels"], &[SCANNER, SCALE]) },
+];
+
+fn policy() -> Policy {
+    Policy {
+        sources: SOURCES,
+        domains: DOMAINS,
+        order: &[SCANNER, DEPOT, SCALE],
+        tables: &[],
+        window_seconds: 60,
+        span_seconds: 30,
+        tolerance_seconds: 2,
+        events_max: 1000,
+        id_prefix: "parcel-",
+    }
+}
+
+/// What a source says of a parcel in hall `a`.
+fn told(source: &str, own: &str, number: i64, time: i64, fields: &[(&str, i64)]) -> SourceEvent {
+    let mut event = SourceEvent::new(
+        source,
+        Key::derive("d", &[source.as_bytes(), own.as_bytes()]),
+        Millis(time),
+    );
+    event.hard_key = Some(own.to_owned());
+    event.group = "a".to_owned();
+    event.number = Some(number);
+    if source == DEPOT {
+        event.date = Some("day".to_owned());
+        event.time = Some(format!("{time:06}"));
+    } else {
+        event.end = Some(time);
+    }
+    event.event_time = Some(time);
+    event.enriches = !fields.is_empty();
+    let fields: Object<'_> =
+        fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    event.fields = Fields::of(&fields);
+    event
+}
+
+/// Events with what was decided about them so far.
+#[derive(Default)]
+struct Hall {
+    events: Vec<SourceEvent>,
+    links: BTreeMap<Seq, Link>,
+    records: BTreeMap<String, Record>,
+}
+
+impl Hall {
+    fn of(events: impl IntoIterator<Item = SourceEvent>) -> Self {
+        let mut hall = Self::default();
+        for event in events {
+            hall.arrive(event);
+        }
+        hall
+    }
+
+    /// An event arrives; what lies within the range of it is looked at, and nothing else.
+    fn arrive(&mut self, event: SourceEvent) -> Resolution {
+        let policy = policy();
+        let seq = Seq(self.events.len() as u64 + 1);
+        let first = self.events.iter().find(|other| other.key == event.key);
+        let event = event.admitted(seq, first, policy.tolerance_seconds);
+        let range = policy.range(&event);
+        self.events.push(event);
+        let is_near = |other: &&SourceEvent| {
+            other.event_time.is_none_or(|time| (range.from..=range.to).contains(&time))
+        };
+        let events: Vec<SourceEvent> = self.events.iter().filter(is_near).cloned().collect();
+        let known: Vec<Known> = events
+            .iter()
+            .filter_map(|event| {
+                let link = self.links.get(&event.seq)?.clone();
+                Some(Known { seq: event.seq, link })
+            })
+            .collect();
+        let neighbourhood = Neighbourhood {
+            group: "a",
+            around: range.around,
+            now: Millis(0),
+            events: &events,
+            known: &known,
+            far: &[],
+        };
+        let resolution = resolve(&policy, neighbourhood);
+        self.links.extend(resolution.links.iter().cloned());
+        for id in &resolution.retired {
+            self.records.remove(id);
+        }
+        for record in &resolution.records {
+            self.records.insert(record.record_id.clone(), record.clone());
+        }
+        resolution
+    }
+
+    fn link(&self, at: usize) -> &Link {
+        &self.links[&Seq(at as u64 + 1)]
+    }
+
+    fn value(&self, name: &str) -> Option<(i64, &str)> {
+        assert_eq!(self.records.len(), 1);
+        let field = self.records.values().next()?.field(name)?;
+        Some((field.value.as_i64()?, field.source.as_str()))
+    }
+
+    /// What must be the same in every order: where events belong and what records say, by the names
+    /// of the events.
+    fn outcome(&self) -> (Vec<String>, Vec<String>) {
+        let name = |seq: Seq| {
+            let event = &self.events[usize::try_from(seq.0).unwrap() - 1];
+            format!("{}/{}/{}", event.source, event.key, event.fields.as_str())
+        };
+        let mut links: Vec<String> = self
+            .links
+            .iter()
+            .map(|(seq, link)| {
+                let Link { status, reason, record_id, number, .. } = link;
+                // Why something is not linked tells of what was known when it was tried.
+                let reason = if *status == LinkStatus::Unlinked { "" } else { reason };
+                format!("{} {status:?} {reason} {record_id:?} {number:?}", name(*seq))
+            })
+            .collect();
+        links.sort();
+        let field = |record: &Record| {
+            let told = record.fields.iter();
+            let told = told.map(|f| format!("{}={:?} by {}", f.name, f.value, name(f.event)));
+            format!("{} {:?}", record.record_id, told.collect::<Vec<_>>())
+        };
+        (links, self.records.values().map(field).collect())
+    }
+}
+
+#[test]
+fn a_parcel_is_put_together_like_anything_else() {
+    let hall = Hall::of([
+        told(SCANNER, "s1", 7, 1000, &[("lane", 3), ("items", 9), ("grams", 1)]),
+        told(DEPOT, "d1", 7, 1010, &[("lane", 1), ("items", 2)]),
+        told(SCALE, "w1", 1, 1000, &[("grams", 450), ("lane", 8)]),
+    ]);
+    assert_eq!(hall.value("lane"), Some((3, SCANNER)));
+    assert_eq!(hall.value("items"), Some((2, DEPOT)));
+    assert_eq!(hall.value("grams"), Some((450, SCALE)));
+    assert_eq!(hall.link(2).number, Some(7), "corrected by the scanner");
+    assert_eq!(hall.link(2).number_from.as_deref(), Some("scanned"));
+}
+
+#[test]
+fn nothing_changes_for_what_lies_beyond_the_reach() {
+    let mut hall = Hall::of([told(DEPOT, "d1", 7, 1000, &[]), told(SCANNER, "s1", 7, 1001, &[])]);
+    let far = 1001 + policy().reach() + 1;
+    let resolution = hall.arrive(told(DEPOT, "d2", 7, far, &[]));
+    let told: Vec<Seq> = resolution.links.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(told, [Seq(3)]);
+    assert_eq!(resolution.records.len(), 1);
+}
+
+#[test]
+fn an_anchor_takes_the_nearest_and_of_those_as_near_the_most_trusted() {
+    let near = Hall::of([
+        told(DEPOT, "d1", 7, 1000, &[]),
+        told(SCANNER, "s1", 7, 1030, &[]),
+        told(SCANNER, "s2", 7, 1010, &[]),
+    ]);
+    assert_eq!(near.link(1).status, LinkStatus::Ambiguous);
+    assert_eq!(near.link(2).status, LinkStatus::Linked);
+    // The scale is a second nearer, which is less than clocks differ by.
+    let mut scale = told(SCALE, "w1", 7, 1001, &[]);
+    scale.start = Some(990);
+    let mut scanner = told(SCANNER, "s1", 7, 1002, &[]);
+    scanner.start = Some(991);
+    let trusted = Hall::of([told(DEPOT, "d1", 7, 1000, &[]), scale, scanner]);
+    assert_eq!(trusted.link(1).status, LinkStatus::Ambiguous);
+    assert_eq!(trusted.link(2).status, LinkStatus::Linked);
+}
+
+#[test]
+fn a_replay_by_rule_is_skipped_overwritten_or_merged_row_by_row() {
+    let mut hall = Hall::of([
+        told(DEPOT, "d1", 7, 1000, &[("lane", 1), ("items", 2)]),
+        told(DEPOT, "d1", 7, 1000, &[("lane", 9), ("items", 9), ("door", 4)]),
+        told(SCANNER, "s1", 7, 1001, &[("shelf", 1), ("first_seen", 1)]),
+        told(SCANNER, "s1", 7, 1001, &[("shelf", 2), ("first_seen", 2)]),
+    ]);
+    assert_eq!(hall.value("lane"), Some((1, DEPOT)), "skipped");
+    assert_eq!(hall.value("items"), Some((2, DEPOT)));
+    assert_eq!(hall.value("door"), Some((4, DEPOT)), "what nobody had told is added");
+    assert_eq!(hall.value("shelf"), Some((2, SCANNER)), "overwritten");
+    assert_eq!(hall.value("first_seen"), Some((1, SCANNER)), "filled once");
+    let mut update = told(DEPOT, "d1", 7, 1000, &[("lane", 5), ("items", 5)]);
+    update.updates = true;
+    hall.arrive(update);
+    assert_eq!(hall.value("lane"), Some((5, DEPOT)), "asked for");
+    assert_eq!(hall.value("items"), Some((2, DEPOT)), "totals never");
+}
+
+#[test]
+fn rows_are_merged_by_their_names() {
+    let with = |source: &str, own: &str, rows: &str| {
+        let mut event = told(source, own, 7, 1000, &[]);
+        event.fields = Fields::from_stored(format!("{{\"labels\":{rows}}}"));
+        event
+    };
+    let hall = Hall::of([
+        told(DEPOT, "d1", 7, 1000, &[]),
+        with(SCANNER, "s1", r#"[{"id":"x","n":1},{"id":"y","n":1,"m":7}]"#),
+        with(SCANNER, "s1", r#"[{"id":"y","n":2},{"n":5},7]"#),
+        with(SCALE, "w1", r#"[{"id":"x","n":9},{"id":"z","n":9}]"#),
+    ]);
+    let record = hall.records.values().next().unwrap();
+    let mut text = Vec::new();
+    admit_core::json::write(&record.field("labels").unwrap().value, &mut text);
+    assert_eq!(
+        String::from_utf8(text).unwrap(),
+        r#"[{"id":"x","n":1},{"id":"y","n":2,"m":7},{"id":"z","n":9}]"#
+    );
+}
+
+#[test]
+fn two_things_under_one_hard_key_stay_two_wherever_the_first_of_them_is() {
+    let mut elsewhere = told(SCANNER, "s1", 7, 1000, &[]);
+    elsewhere.group = "b".to_owned();
+    let policy = policy();
+    let first = elsewhere.admitted(Seq(1), None, policy.tolerance_seconds);
+    let second = told(SCANNER, "s1", 7, 1000, &[]);
+    assert!(second.clone().admitted(Seq(2), Some(&first), policy.tolerance_seconds).collides);
+    let days_later = told(SCANNER, "s1", 7, 100_000, &[]);
+    let first = second.admitted(Seq(1), None, policy.tolerance_seconds);
+    assert!(days_later.admitted(Seq(2), Some(&first), policy.tolerance_seconds).collides);
+    let corrected = told(SCANNER, "s1", 7, 1002, &[]);
+    assert!(!corrected.admitted(Seq(2), Some(&first), policy.tolerance_seconds).collides);
+}
+
+#[test]
+fn a_copy_that_was_opened_first_keeps_its_name() {
+    let with = |own: &str, time: i64| {
+        let mut event = told(DEPOT, own, 7, time, &[]);
+        event.payload = Some("same".to_owned());
+        event
+    };
+    let hall = Hall::of([with("d2", 1005), with("d1", 1000)]);
+    assert_eq!(hall.records.len(), 1);
+    assert_eq!(hall.link(0).record_id, hall.link(1).record_id);
+    assert_eq!(hall.link(0).matched.map(|matched| matched.word()), Some("opens"));
+    assert_eq!(hall.link(1).reason, "duplicate_payload");
+}
+
+#[test]
+fn a_record_whose_opening_turns_out_to_be_a_copy_is_retired() {
+    // The payload of the second is told only by its replay.
+    let mut first = told(DEPOT, "d1", 7, 1000, &[]);
+    first.payload = Some("same".to_owned());
+    let mut hall = Hall::of([first, told(DEPOT, "d2", 7, 1005, &[])]);
+    assert_eq!(hall.records.len(), 2);
+    let gone = hall.link(1).record_id.clone().unwrap();
+    let mut replay = told(DEPOT, "d2", 7, 1005, &[("items", 3)]);
+    replay.payload = Some("same".to_owned());
+    let resolution = hall.arrive(replay);
+    assert_eq!(resolution.retired, [gone]);
+    assert_eq!(hall.value("items"), Some((3, DEPOT)));
+}
+
+#[test]
+fn what_is_published_stays_so_until_its_link_changes() {
+    let mut hall = Hall::of([told(DEPOT, "d1", 7, 1000, &[("items", 1)])]);
+    hall.links.get_mut(&Seq(1)).unwrap().state = State::Published;
+    let resolution = hall.arrive(told(SCANNER, "s1", 7, 1001, &[]));
+    assert_eq!(resolution.link(Seq(1)), None);
+    assert_eq!(hall.link(0).state, State::Published);
+}
+
+fn events() -> impl Strategy<Value = Vec<SourceEvent>> {
+    let source = prop_oneof![Just(DEPOT), Just(SCANNER), Just(SCALE)];
+    // From a minute to a quarter of an hour, while the reach is less than six minutes.
+    let spread = prop_oneof![Just(60i64), Just(300), Just(900)];
+    let one = move |spread: i64| {
+        (source.clone(), 0..spread, 1i64..3, 0i64..3, any::<u8>()).prop_map(
+            |(source, time, number, value, has)| {
+                let time = 10_000 + time;
+                let own = format!("{time}|{number}");
+                let fields = [("lane", value), ("items", value), ("grams", value), ("shelf", time)];
+                let mut event = told(source, &own, number, time, &fields);
+                if source != DEPOT && has & 1 == 1 {
+                    event.start = Some(time - 20 - value);
+                }
+                if source != DEPOT && has & 6 == 6 && event.start.is_some() {
+                    event.end = None;
+                    event.event_time = event.start;
+                }
+                event
+            },
+        )
+    };
+    spread.prop_flat_map(move |spread| prop::collection::vec(one(spread), 1..16))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn no_order_of_arrival_changes_what_becomes_of_anything(
+        events in events(),
+        seed in prop::collection::vec(any::<u32>(), 16),
+    ) {
+        // Of what one source says under one key only the first, so that every order is allowed.
+        let mut known = Vec::new();
+        let mut posts: Vec<SourceEvent> = Vec::new();
+        for event in events {
+            if !known.contains(&event.key) {
+                known.push(event.key);
+                posts.push(event);
+            }
+        }
+        let expected = Hall::of(posts.clone()).outcome();
+        let mut places: Vec<usize> = (0..posts.len()).collect();
+        places.sort_by_key(|place| seed[*place]);
+        let shuffled = places.iter().map(|place| posts[*place].clone());
+        prop_assert_eq!(Hall::of(shuffled).outcome(), expected);
+    }
+}

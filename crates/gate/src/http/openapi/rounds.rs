@@ -1,0 +1,95 @@
+//! The parts of the OpenAPI document that are about rounds.
+
+use admit_core::record::State;
+use serde_json::{Value, json};
+
+use super::schemas::{closed, list, nullable, open, receipt_id, time, with};
+
+/// The shapes of the answers.
+pub(super) fn schemas() -> Value {
+    json!({
+        "Rounds": closed(&json!({
+            "rounds": list(&open(&round_head())),
+            "next": nullable("string"),
+        })),
+        "Round": round(),
+        "RoundsDiagnostics": open(&json!({
+            "status": { "enum": ["ok", "warning", "error"] },
+            "counts": { "type": "object" },
+            "sources": list(&json!({ "type": "object" })),
+            "latest": nullable("object"),
+            "recent": list(&json!({ "type": "object" })),
+            "unlinked": list(&json!({ "type": "object" })),
+            "trends": { "type": "object" },
+            "errors": list(&json!({ "type": "string" })),
+        })),
+        "Relinked": closed(&json!({
+            "scanned": { "type": "integer", "minimum": 0 },
+            "updated": { "type": "integer", "minimum": 0 },
+            "dry_run": { "type": "boolean" },
+        })),
+    })
+}
+
+fn round_head() -> Value {
+    json!({
+        "round_id": { "type": "string" },
+        "map_name": { "type": "string" },
+        "round_number": { "type": "integer" },
+        "round_date": nullable("string"),
+        "round_time": nullable("string"),
+        "state": { "type": "string" },
+        "revision": { "type": "integer", "minimum": 1 },
+        "opened_at": time(),
+        "changed_at": time(),
+    })
+}
+
+fn round() -> Value {
+    let field = closed(&json!({
+        "value": {},
+        "source": { "type": "string" },
+        "event": receipt_id(),
+    }));
+    open(&with(
+        &round_head(),
+        &json!({
+            "fingerprints": { "type": "object" },
+            "fields": { "type": "object", "additionalProperties": field },
+            "sources": list(&json!({ "type": "object" })),
+            "history": list(&json!({ "type": "object" })),
+        }),
+    ))
+}
+
+/// What may be asked.
+pub(super) fn parameters() -> Value {
+    let query = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
+    let text = || json!({ "type": "string" });
+    json!({
+        "map_name": query("map_name", "only rounds on this map", text()),
+        "date": query("date", "only rounds of this day, by the servers' own clock", text()),
+        "round_state": query(
+            "state",
+            "only rounds that stand so",
+            json!({ "enum": State::ALL.map(State::word) }),
+        ),
+        "after_round": query(
+            "after",
+            "the `next` of the page before",
+            json!({ "type": "string", "pattern": "^[0-9]{1,15}:rnd-[0-9a-f]+$" }),
+        ),
+        "dry_run": query(
+            "dry_run",
+            "only say what would change",
+            json!({ "type": "boolean", "default": false }),
+        ),
+        "round_id": {
+            "name": "round_id",
+            "in": "path",
+            "required": true,
+            "description": "the id of a round",
+            "schema": { "type": "string", "pattern": "^rnd-[0-9a-f]{16}$" },
+        },
+    })
+}

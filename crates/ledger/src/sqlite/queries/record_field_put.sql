@@ -1,0 +1,2 @@
+-- A field of a record.
+INSERT INTO record_field (record_id, name, value, source, event) VALUES (?1, ?2, ?3, ?4, ?5);

@@ -1,0 +1,357 @@
+//! The contract of the records port: what every ledger promises about what several sources tell.
+
+use std::sync::Arc;
+
+use admit_core::json::{Object, Value};
+use admit_core::record::{
+    Domain, Fields, Neighbourhood, Number, Policy, RecordRule, Replay, Resolution, Source,
+    SourceEvent, Told,
+};
+use admit_core::{Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Recorded, Seq};
+use admit_ledger::WholeLedger;
+use admit_ledger::port::{CountsAsked, RecordDetail, RecordFilter, RecordLine};
+
+use crate::event::{DOOR, event};
+use crate::ledger_suite::Home;
+
+/// Runs the whole contract; `home` makes a new, empty home for each promise.
+pub async fn all(home: impl Fn() -> Box<dyn Home>) {
+    a_record_is_made_in_the_commit_of_what_tells_of_it(&*home()).await;
+    any_order_makes_the_same_record(&*home()).await;
+    what_is_told_again_grows_nothing_and_newer_content_counts(&*home()).await;
+    events_of_one_batch_see_each_other(&*home()).await;
+    a_restart_between_any_two_events_changes_nothing(&*home()).await;
+    a_rule_that_breaks_fails_its_own_event_only(&*home()).await;
+    linking_again_uses_the_policy_it_is_given(&*home()).await;
+    records_are_listed_and_counted(&*home()).await;
+}
+
+const OPENER: &str = "opener";
+const TELLER: &str = "teller";
+const WITNESS: &str = "witness";
+
+const fn source(name: &'static str, opens: bool, replay: Replay) -> Source {
+    Source {
+        name,
+        family: name,
+        opens,
+        is_led: false,
+        replay,
+        number: Number::Trusted,
+        stamp: None,
+    }
+}
+
+const OVERWRITE: Replay = Replay::Overwrite { keeps: &[] };
+
+const SOURCES: &[Source] = &[
+    source(TELLER, false, OVERWRITE),
+    source(WITNESS, false, OVERWRITE),
+    source(OPENER, true, Replay::Skip),
+];
+
+const DOMAINS: &[Domain] = &[Domain {
+    name: "outcome",
+    fields: &["winner"],
+    authority: &[TELLER],
+    is_exclusive: false,
+    is_total: false,
+    row_key: None,
+}];
+
+fn policy(window_seconds: i64) -> Arc<Policy> {
+    Arc::new(Policy {
+        sources: SOURCES,
+        domains: DOMAINS,
+        order: &[TELLER, WITNESS, OPENER],
+        window_seconds,
+        span_seconds: 60,
+        tolerance_seconds: 5,
+        events_max: 100,
+        id_prefix: "rec-",
+        tables: &[],
+    })
+}
+
+/// What `source` tells at `time` of entity 1 of `group`.
+fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
+    let hard_key = format!("{source}|{group}|{time}");
+    let key = Key::derive(DOOR, &[hard_key.as_bytes()]);
+    let mut event = SourceEvent::new(source, key, Millis(1_000));
+    event.hard_key = Some(hard_key);
+    event.group = group.to_owned();
+    event.number = Some(1);
+    event.event_time = Some(time);
+    if source == OPENER {
+        event.date = Some("2026-02-11".to_owned());
+        event.time = Some(format!("{time:06}"));
+    } else {
+        event.end = Some(time);
+    }
+    event.enriches = true;
+    let fields = [("winner", Value::from(winner)), ("by", Value::from(source.to_owned()))];
+    event.fields = Fields::of(&Object::from_iter(fields));
+    event
+}
+
+fn entry(event: SourceEvent) -> Entry {
+    ruled(event.clone(), Arc::new(Told { policy: policy(100), event }))
+}
+
+fn ruled(told: SourceEvent, rule: Arc<dyn RecordRule>) -> Entry {
+    let content = format!("{}{}", told.to_text(), told.fields.as_str());
+    Entry::Event(Event {
+        key: told.key,
+        digest: Digest::of(content.as_bytes()),
+        on_other_content: OnOtherContent::Revision,
+        record: Some(rule),
+        ..event("unnamed", &content)
+    })
+}
+
+async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
+    let mut recorded = ledger.record(vec![entry(event)]).await;
+    recorded.pop().expect("one answer").expect("recorded")
+}
+
+/// What an answer says about where the event stands.
+fn said(recorded: &Recorded, name: &str) -> String {
+    let outcome = recorded.outcome.as_ref().expect("an event of a record has an outcome");
+    outcome.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn filter() -> RecordFilter {
+    RecordFilter { door: DOOR.to_owned(), rows_max: 100, ..RecordFilter::default() }
+}
+
+async fn list(ledger: &dyn WholeLedger) -> Vec<RecordLine> {
+    ledger.records(filter()).await.expect("readable")
+}
+
+async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
+    let found = ledger.record_of(DOOR.to_owned(), id.to_owned()).await;
+    found.expect("readable").expect("it is there")
+}
+
+/// A record without places and times.
+fn gist(detail: &RecordDetail) -> Vec<String> {
+    let fields = detail.line.fields.iter();
+    let mut gist: Vec<String> =
+        fields.map(|field| format!("{} {} {}", field.name, field.value, field.source)).collect();
+    let mut links: Vec<String> = detail
+        .events
+        .iter()
+        .map(|event| format!("{} {} {}", event.source, event.state, event.reason_code))
+        .collect();
+    links.sort();
+    gist.extend(links);
+    gist.push(detail.fingerprints.clone());
+    gist
+}
+
+async fn a_record_is_made_in_the_commit_of_what_tells_of_it(home: &dyn Home) {
+    let ledger = home.open();
+    let early = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    assert_eq!(said(&early, "link_status"), "unlinked");
+    assert_eq!(said(&early, "reason_code"), "no_rows_for_map_round");
+    assert!(list(&*ledger).await.is_empty(), "nobody has opened a record");
+    let opened = tell(&*ledger, told(OPENER, "g", 1_010, 1)).await;
+    assert_eq!(said(&opened, "state"), "enriched");
+    let [line] = list(&*ledger).await.try_into().expect("one record");
+    assert_eq!(line.record_id, said(&opened, "record_id"));
+    let found = detail(&*ledger, &line.record_id).await;
+    assert_eq!(found.events.len(), 2, "what came early is linked now");
+    let winner = found.line.fields.iter().find(|field| field.name == "winner").expect("told");
+    assert_eq!((winner.value.as_str(), winner.source.as_str()), ("2", TELLER));
+    assert_eq!(Some(winner.event), early.verdict.seq());
+    let steps: Vec<String> = found
+        .steps
+        .iter()
+        .filter(|step| Some(step.seq) == early.verdict.seq())
+        .map(|step| format!("{} {} {}", step.attempt, step.from, step.to))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            "1 seen parsed",
+            "1 parsed link_failed",
+            "2 parsed linked_round_id",
+            "2 linked_round_id enriched"
+        ]
+    );
+    assert_eq!(detail_of_nothing(&*ledger).await, None);
+}
+
+async fn detail_of_nothing(ledger: &dyn WholeLedger) -> Option<RecordDetail> {
+    ledger.record_of(DOOR.to_owned(), "rec-0".to_owned()).await.expect("readable")
+}
+
+async fn any_order_makes_the_same_record(home: &dyn Home) {
+    let ledger = home.open();
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let mut gists = Vec::new();
+    for (n, order) in orders.into_iter().enumerate() {
+        let group = format!("g{n}");
+        let events = [
+            told(OPENER, &group, 1_010, 1),
+            told(TELLER, &group, 1_000, 2),
+            told(WITNESS, &group, 1_000, 3),
+        ];
+        for place in order {
+            tell(&*ledger, events[place].clone()).await;
+            // A copy in between changes nothing.
+            tell(&*ledger, events[order[0]].clone()).await;
+        }
+        let wanted = RecordFilter { group: Some(group.clone()), ..filter() };
+        let found = ledger.records(wanted).await.expect("readable");
+        let [line] = found.try_into().expect("one record");
+        let found = gist(&detail(&*ledger, &line.record_id).await);
+        gists.push(found.join("\n").replace(&group, "g"));
+    }
+    assert!(gists.iter().all(|gist| *gist == gists[0]), "{gists:#?}");
+    assert!(gists[0].contains("winner 2 teller"), "{}", gists[0]);
+}
+
+async fn what_is_told_again_grows_nothing_and_newer_content_counts(home: &dyn Home) {
+    let ledger = home.open();
+    tell(&*ledger, told(OPENER, "g", 1_010, 1)).await;
+    let first = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    let id = said(&first, "record_id");
+    let before = detail(&*ledger, &id).await;
+    let copy = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    assert_eq!(copy.verdict.word(), "duplicate");
+    assert_eq!(said(&copy, "record_id"), id, "a copy is told where its first stands");
+    let after = detail(&*ledger, &id).await;
+    assert_eq!((after.line, after.steps), (before.line.clone(), before.steps));
+    let newer = tell(&*ledger, told(TELLER, "g", 1_000, 7)).await;
+    assert_eq!(newer.verdict.word(), "revision");
+    let found = detail(&*ledger, &id).await;
+    assert_eq!(found.line.revision, before.line.revision + 1);
+    assert_eq!(found.events.len(), 3, "both tellings are kept");
+    assert!(gist(&found).contains(&"winner 7 teller".to_owned()));
+    let late = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    assert_eq!(late.verdict.word(), "duplicate", "an old version is a late copy");
+    assert!(gist(&detail(&*ledger, &id).await).contains(&"winner 7 teller".to_owned()));
+}
+
+async fn events_of_one_batch_see_each_other(home: &dyn Home) {
+    let ledger = home.open();
+    let batch =
+        [told(TELLER, "g", 1_000, 2), told(OPENER, "g", 1_010, 1), told(WITNESS, "g", 1_000, 3)];
+    let recorded = ledger.record(batch.map(entry).to_vec()).await;
+    assert!(recorded.iter().all(Result::is_ok));
+    let [line] = list(&*ledger).await.try_into().expect("one record");
+    assert_eq!(detail(&*ledger, &line.record_id).await.events.len(), 3);
+}
+
+async fn a_restart_between_any_two_events_changes_nothing(home: &dyn Home) {
+    let events =
+        || [told(WITNESS, "g", 1_000, 3), told(OPENER, "g", 1_010, 1), told(TELLER, "g", 1_000, 2)];
+    for event in events() {
+        let ledger = home.open();
+        assert_eq!(tell(&*ledger, event).await.verdict.word(), "fresh");
+    }
+    let ledger = home.open();
+    let [line] = list(&*ledger).await.try_into().expect("one record");
+    let before = gist(&detail(&*ledger, &line.record_id).await);
+    for event in events() {
+        assert_eq!(tell(&*ledger, event).await.verdict.word(), "duplicate");
+    }
+    assert_eq!(gist(&detail(&*ledger, &line.record_id).await), before);
+}
+
+/// A rule with a defect.
+#[derive(Debug)]
+struct Broken(Told);
+
+impl RecordRule for Broken {
+    fn event(&self) -> &SourceEvent {
+        &self.0.event
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    fn resolve(&self, _: Neighbourhood<'_>) -> Resolution {
+        panic!("told to panic")
+    }
+}
+
+async fn a_rule_that_breaks_fails_its_own_event_only(home: &dyn Home) {
+    let ledger = home.open();
+    let event = told(TELLER, "g", 1_000, 2);
+    let broken = Broken(Told { policy: policy(100), event: event.clone() });
+    let batch = vec![entry(told(OPENER, "g", 1_010, 1)), ruled(event.clone(), Arc::new(broken))];
+    let recorded = ledger.record(batch).await;
+    assert!(recorded[0].is_ok() && recorded[1].is_err());
+    let [line] = list(&*ledger).await.try_into().expect("the other one is there");
+    assert_eq!(detail(&*ledger, &line.record_id).await.events.len(), 1);
+    assert_eq!(tell(&*ledger, event).await.verdict.word(), "fresh", "nothing of it was kept");
+}
+
+async fn linking_again_uses_the_policy_it_is_given(home: &dyn Home) {
+    let ledger = home.open();
+    tell(&*ledger, told(OPENER, "g", 1_000, 1)).await;
+    let apart = tell(&*ledger, told(TELLER, "g", 1_200, 2)).await;
+    assert_eq!(said(&apart, "reason_code"), "all_candidates_outside_window");
+    let relink = async |window, is_dry| {
+        let door = DOOR.to_owned();
+        let done = ledger.relink(door, policy(window), Millis(5_000), is_dry).await;
+        let done = done.expect("looked at");
+        (done.scanned, done.updated)
+    };
+    assert_eq!(relink(100, false).await, (1, 0), "nothing has changed");
+    assert_eq!(relink(300, true).await, (1, 1));
+    let open = async || {
+        let open = ledger.open_events(DOOR.to_owned(), Seq(0), 10).await.expect("readable");
+        open.len()
+    };
+    assert_eq!(open().await, 1, "it was only tried");
+    assert_eq!(relink(300, false).await, (1, 1));
+    assert_eq!(open().await, 0);
+    let [line] = list(&*ledger).await.try_into().expect("one record");
+    let found = detail(&*ledger, &line.record_id).await;
+    assert_eq!(found.events.len(), 2);
+    assert!(gist(&found).contains(&"winner 2 teller".to_owned()));
+}
+
+async fn records_are_listed_and_counted(home: &dyn Home) {
+    let ledger = home.open();
+    for (group, time) in [("a", 1_000), ("b", 5_000), ("a", 9_000)] {
+        tell(&*ledger, told(OPENER, group, time, 1)).await;
+    }
+    tell(&*ledger, told(TELLER, "a", 1_000, 2)).await;
+    tell(&*ledger, told(TELLER, "c", 1_000, 2)).await;
+    let times = async |filter| {
+        let found = ledger.records(filter).await.expect("readable");
+        found.iter().filter_map(|line| line.event_time).collect::<Vec<_>>()
+    };
+    assert_eq!(times(filter()).await, [9_000, 5_000, 1_000], "the newest first");
+    let of_a = RecordFilter { group: Some("a".to_owned()), ..filter() };
+    assert_eq!(times(of_a).await, [9_000, 1_000]);
+    let page = ledger.records(RecordFilter { rows_max: 2, ..filter() }).await.expect("readable");
+    let last = page.last().expect("two records");
+    let after = Some((last.event_time.expect("timed"), last.record_id.clone()));
+    assert_eq!(times(RecordFilter { after, ..filter() }).await, [1_000]);
+    let other_day = RecordFilter { date: Some("2026-02-12".to_owned()), ..filter() };
+    assert!(times(other_day).await.is_empty());
+
+    let asked = CountsAsked {
+        recent_since: Millis(500),
+        days_since: Millis(0),
+        without: vec![TELLER.to_owned()],
+        newest: 2,
+    };
+    let counts = ledger.record_counts(DOOR.to_owned(), asked).await.expect("readable");
+    let of = |name: &str| {
+        let found = counts.sources.iter().find(|source| source.source == name).expect("it told");
+        (found.total, found.unlinked, found.recent)
+    };
+    assert_eq!((of(OPENER), of(TELLER)), ((3, 0, 3), (2, 1, 2)));
+    assert_eq!(counts.states, [("enriched".to_owned(), 3)]);
+    assert_eq!(counts.record_days, [("2026-02-11".to_owned(), 3, 2)]);
+    assert_eq!(counts.newest.len(), 2);
+    let elsewhere = RecordFilter { door: Door::new("other").to_string(), ..filter() };
+    assert!(times(elsewhere).await.is_empty());
+}

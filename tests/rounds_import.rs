@@ -1,0 +1,214 @@
+//! Importing folders of artifacts: again and again, watched, killed, and nothing grows.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::gate::{BINARY, Gate};
+use crate::support::intents::admit;
+use crate::support::ledger::assert_intact;
+use crate::support::rounds::{Round, file, growth, leave, number, rounds, told};
+use crate::support::{SOON, machine, until};
+
+/// Leaves the artifacts of `count` rounds in a folder; how many files these are.
+fn artifacts(folder: &Path, count: u32) -> u64 {
+    for n in 0..count {
+        let round = Round::nth(n);
+        leave(folder, round.stats());
+        leave(folder, round.gametime());
+        leave(folder, round.proximity(2));
+    }
+    u64::from(count) * 3
+}
+
+/// Runs an import; whether all was taken, and what it said.
+fn import(gate: &Gate, folder: &Path, more: &[&str]) -> (bool, Value) {
+    let listen = gate.address().to_string();
+    let (path, data) = (folder.to_str().unwrap(), gate.data().to_str().unwrap());
+    let mut words = vec!["import", "rounds", path, "--listen", &listen, "--data", data, "--json"];
+    words.extend(["--settle-ms", "0"]);
+    words.extend(more);
+    let (went_well, said) = admit(&words);
+    let end = said.rfind('}').map_or(0, |end| end + 1);
+    (went_well, serde_json::from_str(&said[..end]).unwrap_or_else(|e| panic!("{e}: {said}")))
+}
+
+/// An import in the background, killed when it is dropped.
+struct Importing(Child);
+
+impl Importing {
+    fn start(gate: &Gate, folder: &Path, more: &[&str]) -> Self {
+        let listen = gate.address().to_string();
+        let mut command = Command::new(BINARY);
+        command.args(["import", "rounds", folder.to_str().unwrap(), "--listen", &listen]);
+        command.args(["--data", gate.data().to_str().unwrap(), "--json"]).args(more);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ADMIT_") {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Importing {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+const EVENTS: &str = "SELECT count(*) FROM record_event";
+
+#[test]
+fn a_folder_that_is_imported_twice_grows_nothing() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let files = artifacts(artifacts_in.path(), 100);
+    std::fs::write(artifacts_in.path().join("notes.md"), "not ours").unwrap();
+    let (went_well, dry) = import(&gate, artifacts_in.path(), &["--dry-run"]);
+    assert!(went_well);
+    assert_eq!(dry["dispositions"], json!({ "new": files }), "{dry}");
+    assert_eq!(number(folder.path(), EVENTS), 0, "a dry run sends nothing");
+
+    let (went_well, first) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{first}");
+    assert_eq!(first["dispositions"], json!({ "new": files }), "{first}");
+    assert_eq!(first["skipped"].as_array().unwrap().len(), 1);
+    let before = growth(folder.path());
+    assert_eq!(number(folder.path(), "SELECT count(*) FROM rounds"), 100);
+    assert_eq!(number(folder.path(), "SELECT count(*) FROM combat_engagement"), 200);
+    let open = "SELECT count(*) FROM record_event WHERE link_status <> 'linked_round_id'";
+    assert_eq!(number(folder.path(), open), 0);
+
+    let (went_well, second) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{second}");
+    assert_eq!(second["dispositions"], json!({ "replay": files }), "{second}");
+    assert_eq!(growth(folder.path()), before);
+    let (_, dry) = import(&gate, artifacts_in.path(), &["--dry-run"]);
+    assert_eq!(dry["dispositions"], json!({ "replay": files }), "{dry}");
+    gate.stop();
+    assert_intact(folder.path());
+}
+
+#[test]
+fn damaged_files_are_taken_and_told_apart_and_one_that_is_too_large_stops_nobody() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let path = artifacts_in.path();
+    artifacts(path, 2);
+    leave(path, ("2026-13-40-000000-x-round-1.txt".to_owned(), "x".to_owned()));
+    leave(path, ("gametime-broken.json".to_owned(), "{".to_owned()));
+    std::fs::write(path.join("2026-02-11-220205-latin-round-1.txt"), b"\xe9\\a\n\xff").unwrap();
+    leave(path, ("2026-02-11-220205-supply-round-1-endstats.txt".to_owned(), "x".to_owned()));
+    let large = "2026-02-11-220205-large-round-1.txt";
+    leave(path, (large.to_owned(), "x".repeat(2 * 1024 * 1024)));
+    let (went_well, said) = import(&gate, path, &[]);
+    assert!(!went_well, "one was not taken: {said}");
+    assert_eq!(said["states"]["parse_failed"], 3, "{said}");
+    assert_eq!(said["dispositions"]["new"], 9);
+    let failed = said["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1, "{said}");
+    assert!(failed[0]["path"].as_str().unwrap().ends_with(large));
+    assert!(failed[0]["message"].as_str().unwrap().contains("body_too_large"), "{said}");
+    gate.stop();
+}
+
+#[test]
+fn an_import_that_is_killed_is_resumed_by_running_it_again() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let files = artifacts(artifacts_in.path(), 150);
+    let mut importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
+    until("some files are in", SOON, || (number(folder.path(), EVENTS) > 20).then_some(()));
+    importing.0.kill().unwrap();
+    importing.0.wait().unwrap();
+    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{said}");
+    assert_eq!(said["taken"], files);
+    assert_eq!(number(folder.path(), EVENTS), i64::try_from(files).unwrap());
+    assert_eq!(number(folder.path(), "SELECT count(*) FROM rounds"), 150);
+    gate.stop();
+}
+
+#[test]
+fn a_gate_that_is_killed_under_an_import_loses_nothing_that_was_taken() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let files = artifacts(artifacts_in.path(), 150);
+    let importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
+    until("some files are in", SOON, || (number(folder.path(), EVENTS) > 50).then_some(()));
+    gate.kill();
+    drop(importing);
+    let gate = Gate::on(folder.path());
+    let survived = number(folder.path(), EVENTS);
+    assert!(survived > 50);
+    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{said}");
+    let replays = said["dispositions"]["replay"].as_i64().unwrap_or(0);
+    assert_eq!(replays, survived, "{said}");
+    assert_eq!(number(folder.path(), EVENTS), i64::try_from(files).unwrap());
+    let rows = number(folder.path(), "SELECT count(*) FROM lua_spawn_stats");
+    assert_eq!(rows, 300, "two players a round, once");
+    gate.stop();
+    assert_intact(folder.path());
+}
+
+#[test]
+fn a_watched_folder_is_read_as_it_fills_and_ends_in_peace() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    leave(artifacts_in.path(), Round::nth(0).stats());
+    let watching = ["--watch", "--settle-ms", "300"];
+    let mut importing = Importing::start(&gate, artifacts_in.path(), &watching);
+    let has = |count: i64| {
+        until("the file is in", SOON, || (number(folder.path(), EVENTS) >= count).then_some(()));
+    };
+    has(1);
+    leave(artifacts_in.path(), Round::nth(0).gametime());
+    leave(artifacts_in.path(), Round::nth(1).stats());
+    has(3);
+    machine::signal(importing.0.id(), "INT");
+    let status = until("it ends", SOON, || importing.0.try_wait().unwrap());
+    assert!(status.success(), "{status:?}");
+    let mut text = String::new();
+    std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+    let said: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&said["taken"], &said["dispositions"]), (&json!(3), &json!({ "new": 3 })));
+    gate.stop();
+}
+
+#[test]
+fn a_file_and_a_message_about_it_converge_whoever_brings_them() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let round = Round::reference();
+    leave(artifacts_in.path(), round.stats());
+    told(&mut gate.client(), "filename_trigger", &file(round.stats()));
+    told(&mut gate.client(), "stats_ready", &round.ready());
+    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well);
+    assert_eq!(said["dispositions"], json!({ "replay": 1 }), "the poll finds what was told");
+    assert_eq!(rounds(&mut gate.client()).len(), 1);
+    let (went_well, said) = import(&gate, artifacts_in.path(), &["--update-metadata"]);
+    assert!(went_well, "{said}");
+    assert_eq!(rounds(&mut gate.client()).len(), 1);
+    gate.stop();
+}
+
+#[test]
+fn an_import_says_what_is_in_its_way() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let listen = gate.address().to_string();
+    let nowhere = artifacts_in.path().join("nowhere");
+    let (went_well, said) =
+        admit(&["import", "rounds", nowhere.to_str().unwrap(), "--listen", &listen]);
+    assert!(!went_well && said.contains("cannot look at"), "{said}");
+    let (went_well, empty) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well);
+    assert_eq!(empty["taken"], 0);
+    gate.stop();
+}
