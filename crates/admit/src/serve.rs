@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_bus::Bus as _;
+use admit_bus::file::FileBus;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
@@ -20,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, check, load_tls};
 use crate::output::{self, Failure};
-use crate::{logs, welcome};
+use crate::{ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 const BACKLOG: u32 = 1024;
@@ -42,7 +44,12 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let retain = config.ledger.retain().map_err(Failure::usage)?;
     let options = Options { retain, ..Options::new(&config.data, SystemClock.now()) };
     let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-    let mut gate = assemble(config, base, principals, ledger.clone())?.built_from(COMMIT);
+    let bus = match config.doors.ingestion_gate.enabled {
+        true => Some(ingestion::open_bus(config)?),
+        false => None,
+    };
+    let gate = assemble(config, base, principals, ledger.clone(), bus.clone())?;
+    let mut gate = gate.built_from(COMMIT);
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
         gate = gate.with_tls(tls);
     }
@@ -59,13 +66,14 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         welcome::say(config, address_of(&listener)?, json)?;
         tokio::select! {
-            ended = until_stopped(listener, gate, &*ledger, stop) => ended,
+            ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
             never = sweep(&ledger) => match never {},
         }
     })?;
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
             drop(runtime);
+            drop(bus);
             drop(ledger);
             tracing::info!("stopped");
             Ok(())
@@ -86,6 +94,7 @@ fn assemble(
     base: &Path,
     principals: Principals,
     ledger: Arc<SqliteLedger>,
+    bus: Option<Arc<FileBus>>,
 ) -> Result<Gate, Failure> {
     let mut doors = Vec::new();
     let pixel = &config.doors.pixel_control;
@@ -114,6 +123,9 @@ fn assemble(
             outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
         });
     }
+    if let Some(bus) = bus {
+        doors.push(ingestion::mount(config, base, &ledger, bus)?);
+    }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
         let header = stream.api_key_header.parse();
         let contract = stream.contract(base, config.limits.json_depth_max);
@@ -138,6 +150,19 @@ async fn sweep(ledger: &SqliteLedger) -> Infallible {
     std::future::pending().await
 }
 
+/// Resolves when what the process believes about a disk can no longer be trusted.
+async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
+    let Some(bus) = bus else { return ledger.must_stop().await };
+    tokio::select! {
+        fault = ledger.must_stop() => fault,
+        reason = bus.must_stop() => {
+            tracing::error!(reason, "the bus has stopped");
+            let source = std::io::Error::other(reason);
+            Fault::caused_by(FaultKind::OutcomeUnknown, "the bus has stopped", source)
+        }
+    }
+}
+
 /// How a gate ended.
 enum Ended {
     /// It was told to, and finished what it had accepted.
@@ -149,13 +174,12 @@ enum Ended {
 async fn until_stopped(
     listener: TcpListener,
     gate: Arc<Gate>,
-    ledger: &dyn Ledger,
+    must_stop: impl Future<Output = Fault>,
     mut stop: StopSignals,
 ) -> Result<Ended, Failure> {
     let shutdown = CancellationToken::new();
     let serving = admit_gate::serve(listener, gate, shutdown.clone());
     tokio::pin!(serving);
-    let must_stop = ledger.must_stop();
     tokio::pin!(must_stop);
     let signal = tokio::select! {
         ended = &mut serving => return drained(ended),

@@ -57,9 +57,11 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
 
 fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    let ingestion = &config.doors.ingestion_gate;
     let fixed = [
         (pixel.enabled, "pixel-control", &pixel.path),
         (intents.enabled, "intents", &intents.path),
+        (ingestion.enabled, "ingestion-gate", &ingestion.path),
     ];
     let fixed = fixed
         .into_iter()
@@ -105,6 +107,7 @@ mod tests {
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
           intents         POST http://127.0.0.1:8080/v1/intents
+          ingestion-gate  POST http://127.0.0.1:8080/v1/ingest/push
           events/default  POST http://127.0.0.1:8080/v1/events
 
         try it, twice:
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"ingestion-gate","method":"POST","path":"/v1/ingest/push"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

@@ -10,7 +10,9 @@ use admit_ledger::{Reader, Retention, Streams, WholeLedger};
 use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
-use admit_testkit::{claim_model, claim_suite, effects_suite, retention_suite, stream_suite};
+use admit_testkit::{
+    claim_model, claim_suite, effects_suite, issuance_suite, retention_suite, stream_suite,
+};
 use tempfile::TempDir;
 
 /// A folder with a ledger in it.
@@ -56,6 +58,18 @@ async fn the_merged_key_index_keeps_the_contract_while_it_merges() {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_effects() {
     effects_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl issuance_suite::IssuingHome for Folder {
+    fn open(&self) -> Arc<dyn issuance_suite::IssuingLedger> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_documents_and_runs() {
+    issuance_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Streams and claims do not depend on how keys are kept.

@@ -21,8 +21,24 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
+/// Reads a JSON document of the gate at `listen`.
+pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
+    let answer = ask(listen, "GET", path, "")?;
+    let said: serde_json::Value = serde_json::from_slice(&answer.body)
+        .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
+    if answer.status == 200 {
+        return Ok(said);
+    }
+    let message = said["error"]["message"].as_str().unwrap_or("no reason was given").to_owned();
+    Err(Failure::runtime(format!("the gate refused: {message}")))
+}
+
 /// Posts a JSON body to the gate at `listen`.
 pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
+    ask(listen, "POST", path, body)
+}
+
+fn ask(listen: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer, Failure> {
     let address = reachable(listen);
     let cannot = |error: std::io::Error| {
         Failure::runtime(format!(
@@ -42,7 +58,7 @@ pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer,
         _ => String::new(),
     };
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );

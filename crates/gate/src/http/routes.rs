@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 use super::answer::{self, Answer};
 use super::connection::Visit;
 use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, streams};
-use super::{openapi, operate};
+use super::{ingest, openapi, operate};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// What the gate answers itself. Doors are matched before, by their configured paths.
@@ -34,6 +34,11 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/quarantine", get(receipts::quarantine))
         .route("/v1/intents/{receipt_id}", get(intents::one))
         .route("/v1/intents/{receipt_id}/replay", post(operate::replay))
+        .route("/v1/ops/lookup", get(ingest::lookup))
+        .route("/v1/ops/health", get(ingest::health))
+        .route("/v1/reconcile", get(ingest::doubts))
+        .route("/v1/reconcile/{key}", post(ingest::reconcile))
+        .route("/v1/quarantine/{id}/release", post(ingest::release))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
@@ -50,7 +55,14 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
 /// Whether a path belongs to the gate, now or by what it has promised to answer one day.
 pub(crate) fn is_own_route(path: &str) -> bool {
     const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
-    const TREES: [&str; 4] = ["/v1/receipts", "/v1/admissions", "/v1/quarantine", "/v1/pixel"];
+    const TREES: [&str; 6] = [
+        "/v1/receipts",
+        "/v1/admissions",
+        "/v1/quarantine",
+        "/v1/pixel",
+        "/v1/ops",
+        "/v1/reconcile",
+    ];
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };

@@ -16,6 +16,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::documents::{ApplyError, Documents};
 use super::effects;
+use super::issued::Runs;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
 
@@ -63,11 +64,13 @@ struct Statements<'c> {
 
 /// A batch being written.
 pub(super) struct Batch<'c> {
-    conn: &'c Connection,
+    pub(super) conn: &'c Connection,
     statements: Statements<'c>,
-    epoch: u64,
+    pub(super) epoch: u64,
     quota: RefusalQuota,
     position: Position,
+    /// The runs of doors that issue documents.
+    pub(super) runs: Runs,
     /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
     fresh: HashMap<Key, First>,
     claims: Vec<(Key, Seq)>,
@@ -114,7 +117,8 @@ impl<'c> Batch<'c> {
             sighting: conn.prepare_cached(queries::INSERT_SIGHTING)?,
         };
         let (fresh, claims, documents) = (HashMap::new(), Vec::new(), Documents::default());
-        Ok(Self { conn, statements, epoch, quota, position, fresh, claims, documents })
+        let runs = Runs::default();
+        Ok(Self { conn, statements, epoch, quota, position, runs, fresh, claims, documents })
     }
 
     /// Records one entry. After an error the transaction must be rolled back.
@@ -128,6 +132,7 @@ impl<'c> Batch<'c> {
     /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
     pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
         self.documents.write(self.conn)?;
+        self.runs.write(self.conn)?;
         self.position.keys += self.claims.len() as u64;
         keys.claim(self.conn, std::mem::take(&mut self.claims))?;
         let mut put = self.conn.prepare_cached(queries::META_PUT)?;
@@ -161,7 +166,7 @@ impl<'c> Batch<'c> {
     }
 
     /// What is known under `key`, in this batch or in the ledger.
-    fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
+    pub(super) fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
         if let Some(first) = self.fresh.get(key) {
             return Ok(Some(first.clone()));
         }
@@ -180,7 +185,11 @@ impl<'c> Batch<'c> {
     }
 
     /// A fresh admission, or a revision of `first`: kept and applied.
-    fn admit(&mut self, event: &Event, first: Option<First>) -> Result<Verdict, BatchError> {
+    pub(super) fn admit(
+        &mut self,
+        event: &Event,
+        first: Option<First>,
+    ) -> Result<Verdict, BatchError> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
         let of = first.as_ref().map(|first| first.seq);
@@ -216,7 +225,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Other content under a known key: kept once as evidence, seen each time, never applied.
-    fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
+    pub(super) fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
         let (seq, other) = match self.again(event)? {
             Some(known) => (None, known),
             None => {
@@ -237,7 +246,7 @@ impl<'c> Batch<'c> {
             .optional()
     }
 
-    fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
+    pub(super) fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
         let digest = Digest::of(&refused.body);
         let (door, principal) = (refused.door.as_str(), refused.principal.as_str());
         let before = self
@@ -316,7 +325,7 @@ impl<'c> Batch<'c> {
         Ok(seq)
     }
 
-    fn sighting(
+    pub(super) fn sighting(
         &mut self,
         admission: Seq,
         event: &Event,

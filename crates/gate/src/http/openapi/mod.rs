@@ -47,6 +47,10 @@ const ACTED: &[Code] = &[
     Code::BodyTooLarge,
 ];
 
+/// What routes for operators of the ingestion gate can answer besides.
+const JUDGED: &[Code] =
+    &[Code::NotFound, Code::NotReconcilable, Code::UnsupportedMediaType, Code::BodyTooLarge];
+
 /// A route beside the doors.
 struct Route {
     path: &'static str,
@@ -78,6 +82,10 @@ enum Access {
     Consumers,
     /// Role `operate`, and what is asked for may fail elsewhere.
     Operators,
+    /// Role `operate`, and what is asked for may not be so.
+    Judges,
+    /// Whoever may use the ingestion gate, which answers in its own words.
+    Ingestion,
 }
 
 const fn json(
@@ -166,6 +174,54 @@ const ROUTES: &[Route] = &[
             &["intent_receipt_id"],
             "IntentEnvelope",
             Access::Operators,
+        )
+    },
+    json(
+        "/v1/ops/lookup",
+        "lookup",
+        "One receipt of the ingestion gate, by the first of these that is given",
+        &["event_id", "ig_receipt_id", "dedupe_key"],
+        "Lookup",
+        Access::Ingestion,
+    ),
+    json(
+        "/v1/ops/health",
+        "ingestion_health",
+        "GREEN, AMBER or RED, with reasons",
+        &[],
+        "IngestionHealth",
+        Access::Ingestion,
+    ),
+    json(
+        "/v1/reconcile",
+        "ambiguous",
+        "Ambiguous publishes, with what the bus says of each",
+        &["run", "after", "limit"],
+        "Ambiguous",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Reconcile",
+        ..json(
+            "/v1/reconcile/{key}",
+            "reconcile",
+            "Say what became of an ambiguous publish",
+            &["key"],
+            "Reconciled",
+            Access::Judges,
+        )
+    },
+    Route {
+        method: "post",
+        body: "Release",
+        ..json(
+            "/v1/quarantine/{id}/release",
+            "release",
+            "Let a quarantine go, dismissed or resubmitted",
+            &["quarantine_id"],
+            "Released",
+            Access::Judges,
         )
     },
     json(
@@ -323,6 +379,12 @@ fn read(route: &Route, is_open: bool) -> Value {
         Access::Readers => ([ALWAYS, WITH_KEY].concat(), error),
         Access::ReadersOfOne => ([ALWAYS, WITH_KEY, &[Code::NotFound]].concat(), error),
         Access::Consumers => ([ALWAYS, WITH_KEY, SENT].concat(), error),
+        Access::Judges => ([ALWAYS, WITH_KEY, JUDGED].concat(), error),
+        Access::Ingestion => {
+            let own = schemas::reference("schemas", "IngestionError");
+            let codes = [ALWAYS, WITH_KEY, &[Code::NotFound]].concat();
+            (codes, json!({ "anyOf": [own, error] }))
+        }
         Access::Operators => {
             let when = "the gateway refused it or did not answer".to_owned();
             answers.push(Answer { status: 502, when, content_type: JSON, schema });
