@@ -94,10 +94,12 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     // Whoever waits for news says how long, within a limit of its own.
     let may_wait = is_stream_route(request.uri().path());
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
+    // The bus is asked about each of what is ambiguous, which may take as long as a call.
+    let asks_the_bus = request.uri().path().starts_with("/v1/reconcile");
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let routed = visit.server.router.clone().oneshot(request);
-    let acts = if is_acting { gate.call_max() } else { Duration::ZERO };
+    let acts = if is_acting || asks_the_bus { gate.call_max() } else { Duration::ZERO };
     match timeout(gate.limits.answer_max() + wait_max + acts, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},

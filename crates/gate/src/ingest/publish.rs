@@ -250,7 +250,8 @@ impl Ingest {
             tracing::error!(%fault, count = batch.len(), "published, but not settled; trying again");
             for (_, landed) in landings.iter_mut() {
                 if let Some(landed) = landed.take() {
-                    let told = Fault { message: NOT_SETTLED, ..fault.clone() };
+                    let kind = FaultKind::OutcomeUnknown;
+                    let told = Fault { kind, message: NOT_SETTLED, ..fault.clone() };
                     landed.send(Err(told)).unwrap_or_default();
                 }
             }

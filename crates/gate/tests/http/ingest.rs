@@ -10,12 +10,12 @@ use admit_bus::file::{FileBus, Options as BusOptions};
 use admit_bus::{Bus, BusHealth};
 use admit_contracts::ingestion_gate::policy::Policy;
 use admit_contracts::ingestion_gate::{IngestionGate, Settings};
-use admit_core::{Door, Millis};
+use admit_core::{Door, Millis, RunState};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
 use admit_ledger::sqlite::{Options, SqliteLedger};
-use admit_ledger::{EffectReader as _, IssuedReader as _, Reader as _, Run};
+use admit_ledger::{EffectReader as _, Issuance as _, IssuedReader as _, Reader as _, Run};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
 use http::HeaderName;
@@ -424,6 +424,32 @@ async fn published_and_not_settled_is_settled_later_and_not_published_again() {
     assert_eq!(gist(&copy), "DUPLICATE DUPLICATE", "the evidence was kept, the settle repeated");
     assert_eq!(world.published().await.len(), 1);
     assert_eq!(world.run().await.counts.admit, 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_being_closed_takes_nothing_new_and_knows_what_it_knows() {
+    let world = World::with(patient()).await;
+    assert_eq!(gist(&world.push(&envelope(1)).await), "ADMIT");
+    let turned = world.ledger.turn_run(RUN.to_owned(), RunState::Open, RunState::Closing, START);
+    assert!(turned.await.expect("turned"));
+    let before = world.run().await.counts;
+    let mut bad = envelope(2);
+    bad["ts_utc"] = "yesterday".into();
+    let mut other = envelope(1);
+    other["payload"]["amount"] = 99.into();
+    for late in [envelope(2), bad, other] {
+        let answer = world.push(&late).await;
+        let said = answer.json();
+        assert_eq!((answer.status, &said["error"]), (409, &json!("RUN_CLOSED")), "{said}");
+        let reference = said["quarantine_ref"].as_str().expect("where it is kept");
+        assert!(reference.starts_with("unscoped/"), "outside of the run: {reference}");
+        assert!(world.folder.path().join("artifacts").join(reference).exists());
+    }
+    assert_eq!(gist(&world.push(&envelope(1)).await), "DUPLICATE DUPLICATE");
+    let after = world.run().await.counts;
+    assert_eq!((after.quarantine, after.admit), (before.quarantine, before.admit));
+    assert_eq!(world.published().await.len(), 1);
     world.end().await;
 }
 

@@ -261,6 +261,14 @@ pub(super) fn receipt_of(conn: &Connection, seq: Seq) -> rusqlite::Result<Option
 
 pub(super) fn list(conn: &Connection, filter: &FiledFilter) -> rusqlite::Result<Vec<Filed>> {
     let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
+    if let (Some(IssuedKind::Quarantine), Some(run), None) =
+        (filter.kind, &filter.run, &filter.decision)
+    {
+        return conn
+            .prepare_cached(queries::ISSUED_QUARANTINE)?
+            .query_map((run, filter.after, filter.is_open, rows_max), filed_row)?
+            .collect();
+    }
     conn.prepare_cached(queries::ISSUED_LIST)?
         .query_map(
             (

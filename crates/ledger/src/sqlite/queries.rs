@@ -50,6 +50,7 @@ queries! {
     ISSUED_NAMED "issued_named";
     ISSUED_OF "issued_of";
     ISSUED_OPEN_OF "issued_open_of";
+    ISSUED_QUARANTINE "issued_quarantine";
     ISSUED_RECEIPT_OF "issued_receipt_of";
     ISSUED_RELEASE "issued_release";
     ISSUED_REOPEN "issued_reopen";
