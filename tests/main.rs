@@ -15,6 +15,8 @@ mod disk;
 mod events;
 mod events_clients;
 mod events_out;
+mod ingest;
+mod ingest_crash;
 mod intents;
 mod intents_crash;
 mod limits;

@@ -5,6 +5,7 @@ pub(crate) mod events;
 pub(crate) mod gate;
 pub(crate) mod gateway_stub;
 pub(crate) mod http;
+pub(crate) mod ingest;
 pub(crate) mod intents;
 pub(crate) mod ledger;
 pub(crate) mod load;

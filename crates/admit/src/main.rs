@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod config;
+mod ingestion;
 mod logs;
 mod output;
 mod serve;

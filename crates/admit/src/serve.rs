@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_bus::Bus as _;
+use admit_bus::file::FileBus;
+use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
@@ -20,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, check, load_tls};
 use crate::output::{self, Failure};
-use crate::{logs, welcome};
+use crate::{ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 const BACKLOG: u32 = 1024;
@@ -42,7 +45,12 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let retain = config.ledger.retain().map_err(Failure::usage)?;
     let options = Options { retain, ..Options::new(&config.data, SystemClock.now()) };
     let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-    let mut gate = assemble(config, base, principals, ledger.clone())?.built_from(COMMIT);
+    let bus = match config.doors.ingestion_gate.enabled {
+        true => Some(ingestion::open_bus(config)?),
+        false => None,
+    };
+    let gate = assemble(config, base, principals, ledger.clone(), bus.clone())?;
+    let mut gate = gate.built_from(COMMIT);
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
         gate = gate.with_tls(tls);
     }
@@ -59,13 +67,14 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         welcome::say(config, address_of(&listener)?, json)?;
         tokio::select! {
-            ended = until_stopped(listener, gate, &*ledger, stop) => ended,
+            ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
             never = sweep(&ledger) => match never {},
         }
     })?;
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
             drop(runtime);
+            drop(bus);
             drop(ledger);
             tracing::info!("stopped");
             Ok(())
@@ -86,57 +95,36 @@ fn assemble(
     base: &Path,
     principals: Principals,
     ledger: Arc<SqliteLedger>,
+    bus: Option<Arc<FileBus>>,
 ) -> Result<Gate, Failure> {
+    let depth_max = config.limits.json_depth_max;
     let mut doors = Vec::new();
     let pixel = &config.doors.pixel_control;
     if pixel.enabled {
-        let settings =
-            Settings { schema: pixel.schema, json_depth_max: config.limits.json_depth_max };
-        let header = pixel.api_key_header.parse();
-        doors.push(DoorMount {
-            door: Door::new("pixel-control"),
-            path: pixel.path.clone(),
-            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
-            contract: Arc::new(PixelControl::new(settings).within(ledger.horizon())),
-            outward: Outward::default(),
-        });
+        let settings = Settings { schema: pixel.schema, json_depth_max: depth_max };
+        let contract = PixelControl::new(settings).within(ledger.horizon());
+        doors.push(mount("pixel-control", &pixel.path, &pixel.api_key_header, contract)?);
     }
     let intents = &config.doors.intents;
     if intents.enabled {
-        let contract = intents.contract(config.limits.json_depth_max).map_err(Failure::usage)?;
+        let contract = intents.contract(depth_max).map_err(Failure::usage)?;
         let gateway = intents.gateway(base).map_err(Failure::usage)?;
-        let header = intents.api_key_header.parse();
-        doors.push(DoorMount {
-            door: Door::new("intents"),
-            path: intents.path.clone(),
-            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
-            contract: Arc::new(contract),
-            outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
-        });
+        let outward = Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms));
+        let door = mount("intents", &intents.path, &intents.api_key_header, contract)?;
+        doors.push(DoorMount { outward, ..door });
+    }
+    if let Some(bus) = bus {
+        doors.push(ingestion::mount(config, base, &ledger, bus)?);
     }
     let rounds = &config.doors.rounds;
     if rounds.enabled {
-        let contract = rounds.contract(config.limits.json_depth_max).map_err(Failure::usage)?;
-        let header = rounds.api_key_header.parse();
-        doors.push(DoorMount {
-            door: Door::new("rounds"),
-            path: rounds.path.clone(),
-            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
-            contract: Arc::new(contract),
-            outward: Outward::default(),
-        });
+        let contract = rounds.contract(depth_max).map_err(Failure::usage)?;
+        doors.push(mount("rounds", &rounds.path, &rounds.api_key_header, contract)?);
     }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
-        let header = stream.api_key_header.parse();
-        let contract = stream.contract(base, config.limits.json_depth_max);
+        let contract = stream.contract(base, depth_max);
         let contract = contract.map_err(Failure::usage)?.within(ledger.horizon());
-        doors.push(DoorMount {
-            door: Door::new(&stream.door()),
-            path: stream.path(),
-            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
-            contract: Arc::new(contract),
-            outward: Outward::default(),
-        });
+        doors.push(mount(&stream.door(), &stream.path(), &stream.api_key_header, contract)?);
     }
     let limits = config.limits.clone();
     let (way_out, records) = (Arc::clone(&ledger), Arc::clone(&ledger));
@@ -144,10 +132,40 @@ fn assemble(
     Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out).with_records(records))
 }
 
+/// A door whose events stay inside the ledger.
+fn mount(
+    name: &str,
+    path: &str,
+    api_key_header: &str,
+    contract: impl Contract + 'static,
+) -> Result<DoorMount, Failure> {
+    let header = api_key_header.parse();
+    Ok(DoorMount {
+        door: Door::new(name),
+        path: path.to_owned(),
+        api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+        contract: Arc::new(contract),
+        outward: Outward::default(),
+    })
+}
+
 /// Removes what is too old, as long as the gate runs.
 async fn sweep(ledger: &SqliteLedger) -> Infallible {
     keep_swept(ledger, &SystemClock).await;
     std::future::pending().await
+}
+
+/// Resolves when what the process believes about a disk can no longer be trusted.
+async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
+    let Some(bus) = bus else { return ledger.must_stop().await };
+    tokio::select! {
+        fault = ledger.must_stop() => fault,
+        reason = bus.must_stop() => {
+            tracing::error!(reason, "the bus has stopped");
+            let source = std::io::Error::other(reason);
+            Fault::caused_by(FaultKind::OutcomeUnknown, "the bus has stopped", source)
+        }
+    }
 }
 
 /// How a gate ended.
@@ -161,13 +179,12 @@ enum Ended {
 async fn until_stopped(
     listener: TcpListener,
     gate: Arc<Gate>,
-    ledger: &dyn Ledger,
+    must_stop: impl Future<Output = Fault>,
     mut stop: StopSignals,
 ) -> Result<Ended, Failure> {
     let shutdown = CancellationToken::new();
     let serving = admit_gate::serve(listener, gate, shutdown.clone());
     tokio::pin!(serving);
-    let must_stop = ledger.must_stop();
     tokio::pin!(must_stop);
     let signal = tokio::select! {
         ended = &mut serving => return drained(ended),

@@ -57,10 +57,11 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
 
 fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
-    let rounds = &config.doors.rounds;
+    let (ingestion, rounds) = (&config.doors.ingestion_gate, &config.doors.rounds);
     let fixed = [
         (pixel.enabled, "pixel-control", pixel.path.clone()),
         (intents.enabled, "intents", intents.path.clone()),
+        (ingestion.enabled, "ingestion-gate", ingestion.path.clone()),
         (rounds.enabled, "rounds", format!("{}/{{source}}", rounds.path)),
     ];
     let fixed = fixed
@@ -107,6 +108,7 @@ mod tests {
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
           intents         POST http://127.0.0.1:8080/v1/intents
+          ingestion-gate  POST http://127.0.0.1:8080/v1/ingest/push
           rounds          POST http://127.0.0.1:8080/v1/rounds/{source}
           events/default  POST http://127.0.0.1:8080/v1/events
 
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"rounds","method":"POST","path":"/v1/rounds/{source}"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"ingestion-gate","method":"POST","path":"/v1/ingest/push"},{"door":"rounds","method":"POST","path":"/v1/rounds/{source}"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

@@ -76,6 +76,12 @@ codes! {
     InvalidRequest "invalid_request" 400 Never;
     /// An attempt at this effect is in work; another one must wait for its outcome.
     InWork "in_work" 409 SameRequest;
+    /// The run takes nothing new any more; what is known is still recognised.
+    RunClosed "run_closed" 409 Never;
+    /// The outcome of an attempt cannot be settled in this way, or not yet.
+    NotReconcilable "not_reconcilable" 409 Never;
+    /// A part that this door needs is down; nothing was written.
+    Unhealthy "unhealthy" 503 SameRequest;
     /// There is nothing here that could be done again.
     NotReplayable "not_replayable" 409 Never;
     /// The body did not arrive in time.
@@ -133,6 +139,9 @@ mod tests {
         method_not_allowed 405 Never
         invalid_request 400 Never
         in_work 409 SameRequest
+        run_closed 409 Never
+        not_reconcilable 409 Never
+        unhealthy 503 SameRequest
         not_replayable 409 Never
         request_timeout 408 SameRequest
         rate_limited 429 SameRequest

@@ -11,6 +11,7 @@ pub mod event;
 pub mod fault;
 pub mod hash;
 pub mod horizon;
+pub mod issue;
 pub mod json;
 pub mod projection;
 pub mod receipt;
@@ -19,11 +20,14 @@ pub mod time;
 
 pub use code::{Code, Retry};
 pub use decide::{Decision, First, OnOtherContent, decide};
-pub use effect::{Effect, Evidence, Intent};
+pub use effect::{Effect, Evidence, Intent, Starts};
 pub use event::{Door, Entry, Event, Principal, Refused, Submission};
 pub use fault::{Fault, FaultKind};
 pub use hash::{Digest, Key};
 pub use horizon::{Age, Horizon, KEY_MARGIN};
+pub use issue::{
+    Filed, Issue, Issued, IssuedKind, Occasion, Original, Released, RunState, Said, Taken,
+};
 pub use projection::{EntityId, Projection, ProjectionError};
 pub use receipt::{Receipt, ReceiptId, Recorded, Seq, Verdict};
 pub use time::{Clock, Millis};

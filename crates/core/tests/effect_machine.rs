@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use admit_core::Starts;
 use admit_core::effect::{
     Answer, By, Evidence, Illegal, Intended, Outcome, Standing, Step, Withheld, advance,
 };
@@ -205,4 +206,20 @@ fn a_withheld_effect_never_begins_by_itself() {
     world.happen(Happening::Replay).unwrap();
     world.happen(Happening::Perform).unwrap();
     assert_eq!(world.calls, BTreeMap::from([(1, 1)]));
+}
+
+#[test]
+fn only_what_was_found_not_done_is_done_by_a_copy_and_as_the_next_attempt() {
+    let born = Starts::InFlight.standing(1);
+    assert_eq!((born.word(), born.attempt(), born.epoch()), ("in_flight", 1, Some(1)));
+    assert_eq!(advance(born.clone(), &Step::Renew, 1), Err(Illegal::InWork));
+    let lost = born.recovered(2, evidence("crash"));
+    assert_eq!(advance(lost.clone(), &Step::Renew, 2), Err(Illegal::NotReleased));
+    let reconcile = |found| Step::Reconcile { by: by(), found, evidence: evidence("looked") };
+    let done = advance(lost.clone(), &reconcile(Answer::Done), 2).unwrap();
+    assert_eq!(advance(done, &Step::Renew, 2), Err(Illegal::NotReleased));
+    let released = advance(lost, &reconcile(Answer::Refused), 2).unwrap();
+    let renewed = advance(released, &Step::Renew, 2).unwrap();
+    assert_eq!((renewed.word(), renewed.attempt(), renewed.epoch()), ("in_flight", 2, Some(2)));
+    assert_eq!(advance(renewed, &Step::Renew, 2), Err(Illegal::InWork), "and by one copy only");
 }

@@ -33,6 +33,12 @@ const fn forbidden(message: &'static str) -> Denied {
 /// What is said to somebody who did not even try.
 pub(crate) const NO_KEY: Denied = unauthorized("no key was sent");
 
+/// What is said about a key that nobody has.
+pub(crate) const NOT_KNOWN: Denied = unauthorized("the key is not known");
+
+/// What is said to somebody who is known, but not at this door.
+pub(crate) const NOT_HERE: Denied = forbidden("this key may not use this door");
+
 /// The principal behind a request, from `Authorization: Bearer` or `api_key_header`.
 pub(crate) fn identify<'a>(
     principals: &'a Principals,
@@ -46,7 +52,7 @@ pub(crate) fn identify<'a>(
     }
     match presented_key(&head.headers, api_key_header)? {
         None => Err(NO_KEY),
-        Some(key) => principals.by_key(key).ok_or(unauthorized("the key is not known")),
+        Some(key) => principals.by_key(key).ok_or(NOT_KNOWN),
     }
 }
 
@@ -70,7 +76,8 @@ pub(crate) fn permit_reading(known: &Known) -> Result<(), Denied> {
     }
 }
 
-fn presented_key<'a>(
+/// The key that a request carries, in either header.
+pub(crate) fn presented_key<'a>(
     headers: &'a HeaderMap,
     api_key_header: &HeaderName,
 ) -> Result<Option<&'a [u8]>, Denied> {

@@ -102,7 +102,8 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         "Effects settled, or found ambiguous at the start, by outcome.",
     );
     for (outcome, count) in metrics.effects.by_outcome() {
-        page.sample("", &[("outcome", outcome)], count);
+        let published: u64 = gate.ingests().map(|ingest| ingest.settled(outcome)).sum();
+        page.sample("", &[("outcome", outcome)], count + published);
     }
     page.one(
         "admit_events_in_flight",

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::in_work::InWork;
+use crate::ingest::Ingest;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::parts::{DoorMount, GateError, Parts, check_doors};
@@ -95,9 +96,18 @@ impl Gate {
     /// Looks after the effects that earlier processes left. Call it once, before the doors open: what
     /// was in flight is ambiguous then, and what was intended is taken up when the gate serves.
     pub async fn recover(&self) -> Result<(), Fault> {
+        // First those that have more places to put in order than the effect itself.
+        for ingest in self.ingests() {
+            ingest.recover().await?;
+        }
         let recovered = perform::recover(self).await?;
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
         Ok(())
+    }
+
+    /// What is behind the doors that publish.
+    pub(crate) fn ingests(&self) -> impl Iterator<Item = &Arc<Ingest>> {
+        self.doors.iter().filter_map(|mount| mount.outward.ingest.as_ref())
     }
 
     /// What is to be taken up, once.

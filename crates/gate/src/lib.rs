@@ -16,6 +16,7 @@ mod gate;
 pub mod gateway;
 mod http;
 mod in_work;
+pub mod ingest;
 pub mod limits;
 pub mod metrics;
 mod parts;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admit_contracts::{Admission, CallOutcome, Calling, Conclusion, Reply};
 use admit_core::effect::{By, Effect, Illegal, Outcome, Step, StoredReply};
 use admit_core::json::{self, Object, Value};
-use admit_core::{Entry, Fault, FaultKind, Receipt, Recorded, Seq, Verdict};
+use admit_core::{Entry, Fault, FaultKind, Receipt, Recorded, Seq, Starts, Verdict};
 use admit_ledger::{AdvanceError, BoxFuture, Recovered};
 use tokio::time::{sleep, timeout};
 
@@ -32,7 +32,9 @@ pub(crate) async fn conclude(
 ) -> Result<Reply, Fault> {
     let Entry::Event(event) = &recorded.entry else { return Ok(door.contract.reply(recorded)) };
     match &recorded.verdict {
-        Verdict::Fresh { seq } if event.effect.as_ref().is_some_and(|e| !e.is_withheld) => {
+        Verdict::Fresh { seq }
+            if event.effect.as_ref().is_some_and(|e| e.starts != Starts::Withheld) =>
+        {
             let Some(id) = recorded.receipt_id() else { return Err(lost_effect()) };
             let trace = text(&event.facts, "trace_id");
             let admission = Admission { id, facts: &event.facts, trace };

@@ -7,19 +7,33 @@
 //! Invariant: `reply` is called only with what a durable commit returned. A fault of ours is never
 //! said as a verdict.
 
+use std::sync::Arc;
+
 use admit_contracts::{Reply, Split};
-use admit_core::{Digest, Entry, Fault, FaultKind, Recorded, Submission};
+use admit_core::{Code, Digest, Entry, Fault, FaultKind, Recorded, Submission};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::gate::Gate;
 use crate::http::trace_field;
+use crate::ingest::{self, Ingest};
 use crate::parts::DoorMount;
 use crate::perform;
 
 /// Answers a request, which may carry many submissions: split (pure, the contract) → one batch →
 /// join (pure, the contract). A request that may not be looked at any further is counted only.
 pub async fn answer(gate: &Gate, door: &DoorMount, request: Submission) -> Reply {
+    // A door that cannot keep its promise takes nothing and writes nothing.
+    if let Some(ingest) = &door.outward.ingest {
+        if !ingest.allows_push() {
+            let message = "more events are pushed than this door takes in a minute";
+            return gate.refuse(door, Code::RateLimited, message, gate.ticket());
+        }
+        if !ingest.health().takes_events {
+            let message = "a part that this door needs is down, nothing was written";
+            return gate.refuse(door, Code::Unhealthy, message, gate.ticket());
+        }
+    }
     match door.contract.split(request) {
         Ok(Split { submissions, shape }) => {
             let replies = admit(gate, door, submissions).await;
@@ -37,6 +51,9 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
         return Vec::new();
     }
     let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
+    if let Some(ingest) = &door.outward.ingest {
+        return publish(gate, door, ingest, entries, seeds).await;
+    }
     let mut recorded = gate.ledger.record(entries).await.into_iter();
     let verdicts: Vec<_> = seeds
         .into_iter()
@@ -62,6 +79,26 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
             join_all(performed).await
         }
     }
+}
+
+/// The same at a door whose events are published.
+async fn publish(
+    gate: &Gate,
+    door: &DoorMount,
+    ingest: &Arc<Ingest>,
+    entries: Vec<Entry>,
+    seeds: Vec<Seed>,
+) -> Vec<Reply> {
+    let mut answered = ingest::admit(ingest, entries).await.into_iter();
+    let said = seeds.into_iter().map(|seed| {
+        let answered = answered.next().unwrap_or_else(|| Err(unanswered()));
+        let reply = answered.and_then(|(recorded, _, reply)| {
+            count(gate, door, Ok(recorded))?;
+            Ok(reply)
+        });
+        say(gate, door, &seed, reply)
+    });
+    said.collect()
 }
 
 /// Counts a verdict once it is durable.

@@ -5,11 +5,16 @@
 
 pub mod effects;
 pub mod gauges;
+pub mod issuance;
 pub mod port;
 pub mod sqlite;
 
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
+pub use issuance::{
+    Copied, FileNote, FiledFilter, Handover, Issuance, IssuedReader, Issuing, Kept, Outlook, Run,
+    RunCounts, Settled, Settlement,
+};
 pub use port::{
     Admissions, BoxFuture, Claims, Filter, Ledger, News, Reader, RecordReader, Records, Retention,
     Status, Streams, WholeLedger,

@@ -11,7 +11,8 @@ use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
-    claim_model, claim_suite, effects_suite, records_suite, retention_suite, stream_suite,
+    claim_model, claim_suite, effects_suite, issuance_suite, records_suite, retention_suite,
+    stream_suite,
 };
 use tempfile::TempDir;
 
@@ -63,6 +64,18 @@ async fn the_ledger_keeps_the_contract_of_effects() {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_records() {
     records_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl issuance_suite::IssuingHome for Folder {
+    fn open(&self) -> Arc<dyn issuance_suite::IssuingLedger> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_documents_and_runs() {
+    issuance_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Streams and claims do not depend on how keys are kept.

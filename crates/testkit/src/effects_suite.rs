@@ -4,7 +4,7 @@ use admit_core::effect::{
     Answer, By, Effect, Evidence, Illegal, Outcome, Passage, Standing, Step, StoredReply,
 };
 use admit_core::json::Object;
-use admit_core::{Entry, Intent, Millis, Seq};
+use admit_core::{Entry, Intent, Millis, Seq, Starts};
 use admit_ledger::{AdvanceError, EffectFilter, Ledger};
 use futures_util::future::join_all;
 
@@ -26,7 +26,8 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
 /// An event that wants `plan` done.
 pub fn causing(name: &str, is_withheld: bool) -> Entry {
     let plan = Object::from_iter([("do", name.to_owned().into())]);
-    let effect = Some(Intent { kind: "test", plan, is_withheld });
+    let starts = if is_withheld { Starts::Withheld } else { Starts::Intended };
+    let effect = Some(Intent { kind: "test", plan, starts });
     Entry::Event(admit_core::Event { effect, ..event(name, "a") })
 }
 

@@ -3,11 +3,15 @@
 //! A suite is a plain function over the port. Every adapter runs it, and so does every fake, so a
 //! test against a fake proves something about the real thing.
 
+pub mod artifacts_suite;
+pub mod bus_suite;
 pub mod claim_model;
 pub mod claim_suite;
 pub mod clock;
 pub mod effects_suite;
 pub mod event;
+pub mod faulty_bus;
+pub mod issuance_suite;
 pub mod ledger_suite;
 pub mod records_suite;
 pub mod retention_suite;

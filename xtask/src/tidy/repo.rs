@@ -27,7 +27,7 @@ impl File {
     }
 }
 
-/// Folders that hold no source of ours.
+/// What holds no source of ours. In a second work tree of the repository `.git` is a file.
 const NOT_OURS: &[&str] = &[".git", "target", "admit-data", "node_modules"];
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
@@ -61,7 +61,10 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) {
         let path = entry.path();
         let name = entry.file_name();
         let kind = entry.file_type().expect("the repository can be read");
-        if kind.is_dir() && !NOT_OURS.iter().any(|not_ours| name == *not_ours) {
+        if NOT_OURS.iter().any(|not_ours| name == *not_ours) {
+            continue;
+        }
+        if kind.is_dir() {
             collect(root, &path, files);
         } else if kind.is_file() {
             // Whatever is not UTF-8 is test data, not text.

@@ -117,7 +117,7 @@ impl Connection {
         let mut latencies = histogram();
         while Instant::now() < until {
             let body = match per_request {
-                1 => samples.next().map(sample::body),
+                1 => samples.next_body(),
                 many => sample::lines(&samples, many),
             };
             let Some(body) = body else { break };

@@ -5,14 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_artifacts::local::{self, LocalArtifacts};
+use admit_bus::file::{self, FileBus};
 use admit_contracts::Contract;
 use admit_contracts::events::{self, Events, Identity};
+use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Door};
 use admit_gate::gateway::Outward;
+use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::Ledger;
-use admit_ledger::sqlite::{Options, SqliteLedger};
+use admit_ledger::sqlite::{Options, SqliteLedger, SqliteReader};
+use admit_ledger::{IssuedReader as _, Ledger};
 use http::HeaderName;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -26,6 +31,9 @@ pub(super) const PIXEL_PATH: &str = "/plugin/events";
 
 /// Where the stream stands.
 pub(super) const BATCH_PATH: &str = "/v1/events/bench";
+
+/// Where the ingestion gate stands.
+pub(super) const PUBLISH_PATH: &str = "/v1/ingest/push";
 
 /// A running gate; dropping it drains and stops it.
 pub(super) struct BenchGate {
@@ -55,6 +63,28 @@ impl BenchGate {
         Self::start(Arc::new(ledger), doors)
     }
 
+    /// The ingestion gate, on a file bus and files in `dir`.
+    pub(super) fn publishing(dir: &Path) -> Result<Self, Failure> {
+        let options = Options::new(dir.join("ledger"), SystemClock.now());
+        let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
+        let bus = FileBus::open(file::Options::new(dir.join("bus"))).map_err(Failure::runtime)?;
+        let artifacts = local::Options::new(dir.join("artifacts"));
+        let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
+        let contract = IngestionGate::new(ingestion_gate::Settings::default(), Policy::shipped());
+        let contract = Arc::new(contract.map_err(Failure::runtime)?);
+        let ingest = Ingest::new(IngestParts {
+            contract: contract.clone(),
+            ledger: ledger.clone(),
+            reader: ledger.clone(),
+            bus: Arc::new(bus),
+            artifacts: Arc::new(artifacts),
+            clock: Arc::new(SystemClock),
+            settings: IngestSettings::default(),
+        });
+        let door = mount(ingestion_gate::DOOR, PUBLISH_PATH, contract);
+        Self::start(ledger, vec![DoorMount { outward: Outward::publishing(ingest), ..door }])
+    }
+
     fn start(ledger: Arc<dyn Ledger>, doors: Vec<DoorMount>) -> Result<Self, Failure> {
         let parts = Parts {
             ledger,
@@ -68,6 +98,8 @@ impl BenchGate {
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
+        let recovered = runtime.block_on(gate.recover());
+        recovered.map_err(|fault| Failure::runtime(fault.to_string()))?;
         let listener =
             runtime.block_on(TcpListener::bind("127.0.0.1:0")).map_err(Failure::runtime)?;
         let address = listener.local_addr().map_err(Failure::runtime)?;
@@ -92,6 +124,21 @@ impl Drop for BenchGate {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(10));
         }
+    }
+}
+
+/// Whether everything that was answered is admitted: a quarantine is answered with 200 too.
+pub(super) fn check_published(dir: &Path) -> Result<(), Failure> {
+    let reader = SqliteReader::open(&dir.join("ledger")).map_err(Failure::runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::runtime)?;
+    let run = runtime.block_on(reader.run(super::sample::RUN.to_owned()));
+    let run = run.map_err(|fault| Failure::runtime(fault.to_string()))?;
+    match run.map(|run| run.counts) {
+        Some(counts) if counts.admit == counts.deliveries && counts.admit > 0 => Ok(()),
+        other => Err(Failure::runtime(format!("not everything was published: {other:?}"))),
     }
 }
 

@@ -90,6 +90,15 @@ fn measure_all(
     if ["fresh", "half_load", "duplicate", "mixed", "batch"].into_iter().any(wanted) {
         measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
     }
+    if wanted("publish") {
+        let folder = dir.join("publish");
+        let gate = BenchGate::publishing(&folder)?;
+        let all = load(Samples::fresh(6 << 40).enveloped(), None);
+        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &all)?;
+        drop(gate);
+        gate::check_published(&folder)?;
+        report.add("publish", figure);
+    }
     if wanted("ledger") {
         report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
     }

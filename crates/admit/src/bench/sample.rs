@@ -9,6 +9,7 @@ pub(super) struct Samples {
     next: Arc<AtomicU64>,
     kind: Kind,
     left: Option<Arc<AtomicU64>>,
+    body: fn(u64) -> String,
 }
 
 #[derive(Clone, Copy)]
@@ -35,12 +36,22 @@ impl Samples {
     }
 
     fn of(kind: Kind) -> Self {
-        Self { next: Arc::default(), kind, left: None }
+        Self { next: Arc::default(), kind, left: None, body }
     }
 
     /// The same, ending after `count`.
     pub(super) fn at_most(self, count: u64) -> Self {
         Self { left: Some(Arc::new(AtomicU64::new(count))), ..self }
+    }
+
+    /// The same, as envelopes of the ingestion gate.
+    pub(super) fn enveloped(self) -> Self {
+        Self { body: envelope, ..self }
+    }
+
+    /// The next event; `None` when there are no more.
+    pub(super) fn next_body(&self) -> Option<String> {
+        self.next().map(self.body)
     }
 
     /// The number of the next event, shared by all connections; `None` when there are no more.
@@ -80,11 +91,38 @@ pub(super) fn body(number: u64) -> String {
     )
 }
 
+/// The envelope of event number `number`: a row of a fraud stream, about 1000 bytes.
+pub(super) fn envelope(number: u64) -> String {
+    format!(
+        concat!(
+            r#"{{"event_id":"{number:064x}","event_type":"s3_event_stream_with_fraud_6B","#,
+            r#""schema_version":"v1","ts_utc":"2026-01-01T00:00:00.000000Z",{pins},"#,
+            r#""run_id":"c25a2675fbfbacd952b13bb594880e92","platform_run_id":"{run}","#,
+            r#""scenario_run_id":"fd17b1049bbce9df478c22ba1740e9ea","#,
+            r#""producer":"svc:world_stream_producer","payload":{{"flow_id":{number},"event_seq":0,"#,
+            r#""event_type":"AUTH_REQUEST","ts_utc":"2026-01-01T00:00:00.000000Z","amount":12.5,"#,
+            r#"{pins},"fraud_flag":false,"campaign_id":null}}}}"#,
+        ),
+        number = number,
+        run = RUN,
+        pins = PINS,
+    )
+}
+
+/// The run of the envelopes.
+pub(super) const RUN: &str = "platform_20260212T085637Z";
+
+const PINS: &str = concat!(
+    r#""manifest_fingerprint":"c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8","#,
+    r#""parameter_hash":"56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2d7","#,
+    r#""seed":42,"scenario_id":"baseline_v1""#,
+);
+
 /// `count` events, one on a line, or `None` when there are no more.
 pub(super) fn lines(samples: &Samples, count: usize) -> Option<String> {
     let mut lines = String::with_capacity(count * 800);
     for _ in 0..count {
-        lines.push_str(&body(samples.next()?));
+        lines.push_str(&samples.next_body()?);
         lines.push('\n');
     }
     Some(lines)

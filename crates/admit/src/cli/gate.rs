@@ -23,10 +23,27 @@ pub(super) struct Answer {
     closes: bool,
 }
 
+/// Reads a JSON document of the gate at `listen`.
+pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
+    let answer = ask(listen, "GET", path, "")?;
+    let said: serde_json::Value = serde_json::from_slice(&answer.body)
+        .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
+    if answer.status == 200 {
+        return Ok(said);
+    }
+    let message = said["error"]["message"].as_str().unwrap_or("no reason was given").to_owned();
+    Err(Failure::runtime(format!("the gate refused: {message}")))
+}
+
 /// Posts a JSON body to the gate at `listen`.
 pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
+    ask(listen, "POST", path, body)
+}
+
+fn ask(listen: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer, Failure> {
     let asking = Asking::of(listen)?;
-    asking.connection().post(path, body.as_bytes()).map_err(|error| asking.cannot(&error))
+    let asked = asking.connection().ask(method, path, body.as_bytes());
+    asked.map_err(|error| asking.cannot(&error))
 }
 
 /// A gate to ask.
@@ -76,9 +93,13 @@ pub(super) struct Connection {
 impl Connection {
     /// Posts a JSON body and waits for the whole answer.
     pub(super) fn post(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
+        self.ask("POST", path, body)
+    }
+
+    fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let Asking { address, key } = &self.asking;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
              content-length: {}\r\n\r\n",
             body.len()
         );

@@ -6,8 +6,10 @@ mod import;
 mod intents;
 mod keys;
 mod ledger;
+mod outside;
 mod quarantine;
 mod receipts;
+mod reconcile;
 mod rounds;
 mod verify;
 
@@ -70,7 +72,7 @@ SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
     /// Look at what was decided, also while the gate runs
     #[command(subcommand)]
     Receipts(receipts::Command),
-    /// Look at what was kept but not applied: refusals and conflicts
+    /// Look at what was kept but not applied, and let it go
     #[command(subcommand)]
     Quarantine(quarantine::Command),
     /// Look at what became of intents, also while the gate runs
@@ -91,6 +93,20 @@ Examples:
 Who asked and why is kept in the intent's history. A gate with principals wants a key with the role
 operate, from the variable ADMIT_KEY.")]
     Replay(intents::Replay),
+    /// Look at ambiguous publishes, and resolve them with a reason
+    #[command(after_help = "\
+Examples:
+  admit reconcile                                    what is ambiguous, and what the bus says
+  admit reconcile --run platform_20260212T085637Z
+  admit reconcile --apply KEY --found --reason 'it is at 0:17, I looked'
+  admit reconcile --apply KEY --absent --reason 'the bus lost it'
+  admit reconcile --all --found --absent --reason 'the gate crashed at noon'
+
+It asks the running gate. found: ADMITTED where the bus has it, with a receipt that says who found it.
+absent: released, so that a retry is fresh; not before the attempt can no longer land. --all resolves
+only what the bus is sure of, after showing the list. A gate with principals wants a key with the role
+operate, from the variable ADMIT_KEY.")]
+    Reconcile(reconcile::Reconcile),
     /// Measure how fast this machine admits events durably
     #[command(after_help = "\
 Examples:
@@ -100,7 +116,7 @@ Examples:
 
 Compare ratios within one run only: disks and neighbours change from run to run.")]
     Bench(bench::Bench),
-    /// Check that the ledger agrees with itself and with the bodies it keeps
+    /// Check that ledger, bodies, receipts and bus agree with each other
     #[command(after_help = "\
 Examples:
   admit verify
@@ -167,6 +183,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Import(command) => import::run(command, json),
         Command::Rounds(command) => rounds::run(command, json),
         Command::Replay(command) => intents::replay(command, json),
+        Command::Reconcile(command) => reconcile::run(command, json),
         Command::Bench(command) => bench::run(&command, json),
         Command::Verify { place } => verify::run(place, json),
         Command::Ledger(command) => ledger::run(command, json),

@@ -70,6 +70,13 @@ pub(super) struct Page {
     limit: u16,
 }
 
+impl Page {
+    /// At most so many.
+    pub(super) fn limit(&self) -> usize {
+        usize::from(self.limit)
+    }
+}
+
 /// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum VerdictWord {

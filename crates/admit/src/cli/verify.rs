@@ -10,7 +10,7 @@ use std::path::Path;
 
 use admit_contracts::events::{Events, recompute};
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
-use admit_contracts::{Contract as _, intents, rounds};
+use admit_contracts::{Contract as _, ingestion_gate, intents, rounds};
 use admit_core::projection::Document;
 use admit_core::{Door, Entry, Event, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::Reader as _;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::Place;
+use super::outside::{self, Outside};
 use super::receipts::{cannot_open, open_at, unreadable};
 use crate::config::{Config, EventsConfig, check_ledger};
 use crate::output::{Failure, print, print_json, printable, progress};
@@ -39,7 +40,15 @@ pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
         Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
-    let checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
+    let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
+    let (artifacts, bus) = (
+        config.artifacts_root().map_err(Failure::usage)?,
+        config.bus_root().map_err(Failure::usage)?,
+    );
+    let last = ledger.last();
+    let found = &mut |disagreement| report.note(disagreement);
+    let looked = outside::verify(&reader, &artifacts, &bus, last, found);
+    checked.outside = runtime.block_on(looked).map_err(Failure::runtime)?;
     report.end(&ledger, &checked)
 }
 
@@ -75,6 +84,7 @@ struct Checked {
     sightings: u64,
     keys: u64,
     documents: u64,
+    outside: Outside,
 }
 
 fn verify(
@@ -152,6 +162,7 @@ impl Contracts {
         match kept.door {
             "pixel-control" => self.pixel(kept, body, found),
             intents::DOOR => self.intent(kept, body, found),
+            ingestion_gate::DOOR => self.envelope(kept, body, found),
             rounds::DOOR => self.round(kept, body, found),
             door if door.starts_with("events/") => self.event(kept, body, found),
             _ => self.leave_out(left_out::NO_CONTRACT),
@@ -161,6 +172,19 @@ impl Contracts {
     fn intent(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
         self.recomputed += 1;
         let (key, digest) = intents::recompute(kept.door, body).unzip();
+        differ(kept, "key", kept.key != key, found);
+        differ(kept, "digest", Some(kept.digest) != digest, found);
+    }
+
+    /// An envelope. Its class is what the policy said then.
+    fn envelope(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+        self.recomputed += 1;
+        let facts = json::parse(kept.facts.as_bytes(), &json::Limits::default());
+        let class =
+            facts.ok().and_then(|facts| Some(facts.get("event_class")?.as_str()?.to_owned()));
+        let door = Door::new(kept.door);
+        let (key, digest) =
+            class.and_then(|class| ingestion_gate::recompute(&door, &class, body)).unzip();
         differ(kept, "key", kept.key != key, found);
         differ(kept, "digest", Some(kept.digest) != digest, found);
     }
@@ -320,7 +344,9 @@ impl Report {
     }
 
     fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
-        let Checked { admissions, recomputed, left_out, sightings, keys, documents } = checked;
+        let Checked { admissions, recomputed, left_out, sightings, keys, documents, outside } =
+            checked;
+        let Outside { artifacts, messages, ambiguous } = outside;
         let open: u64 = left_out.values().sum();
         if self.as_json {
             print_json(&json!({
@@ -328,8 +354,10 @@ impl Report {
                 "last_seq": ledger.last().0,
                 "checked": {
                     "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
-                    "keys": keys, "documents": documents,
+                    "keys": keys, "documents": documents, "artifacts": artifacts,
+                    "messages": messages,
                 },
+                "ambiguous": ambiguous,
                 "not_recomputed": open,
                 "not_recomputed_why": left_out,
                 "disagreements": self.found,
@@ -339,6 +367,12 @@ impl Report {
                 "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
                  copies, {keys} keys and {documents} documents checked\n"
             ))?;
+            if artifacts + messages > 0 {
+                print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
+            }
+            if *ambiguous > 0 {
+                print(&format!("{ambiguous} ambiguous: see admit reconcile\n"))?;
+            }
             for (why, count) in left_out {
                 print(&format!("not recomputed: {count} {why}\n"))?;
             }

@@ -16,7 +16,11 @@ const KEY_CHARS_MIN: usize = 16;
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
     let streams = config.doors.events.iter().map(EventsConfig::door);
-    ["pixel-control", "intents", "rounds"].map(str::to_owned).into_iter().chain(streams).collect()
+    ["pixel-control", "intents", "ingestion-gate", "rounds"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(streams)
+        .collect()
 }
 
 /// Checks that `config` makes a safe gate, and reads its keys. Relative key files start at `base`.
@@ -26,9 +30,14 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     ledger(config)?;
     log_level(&config.log.level)?;
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    let ingestion = &config.doors.ingestion_gate;
     door("pixel-control", &pixel.path, &pixel.api_key_header)?;
     door("intents", &intents.path, &intents.api_key_header)?;
+    door("ingestion-gate", &ingestion.path, &ingestion.api_key_header)?;
     intents.check(base)?;
+    config.bus_root()?;
+    config.artifacts_root()?;
+    ingestion.check(base, config.principals.is_empty())?;
     let rounds = &config.doors.rounds;
     door("rounds", &rounds.path, &rounds.api_key_header)?;
     rounds.check()?;
@@ -122,6 +131,10 @@ fn places(config: &Config) -> Result<(), ConfigError> {
     }
     if intents.enabled {
         doors.push((Door::new("intents"), intents.path.clone()));
+    }
+    let ingestion = &config.doors.ingestion_gate;
+    if ingestion.enabled {
+        doors.push((Door::new("ingestion-gate"), ingestion.path.clone()));
     }
     if config.doors.rounds.enabled {
         doors.push((Door::new("rounds"), config.doors.rounds.path.clone()));

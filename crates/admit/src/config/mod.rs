@@ -6,6 +6,7 @@
 mod check;
 mod env;
 mod events;
+mod ingestion;
 mod intents;
 mod load;
 mod principal;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub(crate) use check::{check, ledger as check_ledger};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
+pub(crate) use ingestion::{ArtifactsConfig, BusConfig, IngestionConfig};
 pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
@@ -44,6 +46,10 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// Durable truth.
     pub(crate) ledger: LedgerConfig,
+    /// Where admitted events are published.
+    pub(crate) bus: BusConfig,
+    /// Where receipts and quarantine records lie.
+    pub(crate) artifacts: ArtifactsConfig,
     /// TLS on the listener.
     pub(crate) tls: TlsConfig,
     /// How much, how deep, how long, how many at once.
@@ -104,6 +110,9 @@ pub(crate) struct DoorsConfig {
     pub(crate) pixel_control: PixelControlConfig,
     /// `[doors.intents]`
     pub(crate) intents: IntentsConfig,
+    /// `[doors.ingestion-gate]`
+    #[serde(rename = "ingestion-gate")]
+    pub(crate) ingestion_gate: IngestionConfig,
     /// `[doors.rounds]`
     pub(crate) rounds: RoundsConfig,
     /// `[[doors.events]]`, once per stream. None listed: the stream `default`.
@@ -115,6 +124,7 @@ impl Default for DoorsConfig {
         Self {
             pixel_control: PixelControlConfig::default(),
             intents: IntentsConfig::default(),
+            ingestion_gate: IngestionConfig::default(),
             rounds: RoundsConfig::default(),
             events: vec![EventsConfig::default()],
         }
@@ -141,6 +151,8 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             data: PathBuf::from("./admit-data"),
             ledger: LedgerConfig::default(),
+            bus: BusConfig::default(),
+            artifacts: ArtifactsConfig::default(),
             tls: TlsConfig::default(),
             limits: Limits::default(),
             log: LogConfig::default(),

@@ -21,13 +21,14 @@ fn the_help_says_what_it_is_and_how_to_start() {
     Commands:
       serve        Open the doors
       receipts     Look at what was decided, also while the gate runs
-      quarantine   Look at what was kept but not applied: refusals and conflicts
+      quarantine   Look at what was kept but not applied, and let it go
       intents      Look at what became of intents, also while the gate runs
       import       Bring files into the running gate
       rounds       Look at rounds, also while the gate runs; link again what is not linked
       replay       Have the running gate make one more attempt at what an intent causes
+      reconcile    Look at ambiguous publishes, and resolve them with a reason
       bench        Measure how fast this machine admits events durably
-      verify       Check that the ledger agrees with itself and with the bodies it keeps
+      verify       Check that ledger, bodies, receipts and bus agree with each other
       ledger       Look at the ledger as a whole
       keys         Draw or hash keys of principals
       config       Print or check configs
@@ -140,7 +141,7 @@ fn receipts_explain_themselves_with_examples() {
 #[test]
 fn the_quarantine_explains_itself_with_examples() {
     insta::assert_snapshot!(help(&["quarantine", "list"]), @r"
-    List refusals and conflicts in ledger order
+    List refusals and conflicts in ledger order; with --run the records of the ingestion gate
 
     Usage: admit quarantine list [OPTIONS]
 
@@ -149,6 +150,8 @@ fn the_quarantine_explains_itself_with_examples() {
           --principal <NAME>  Only what this principal sent
           --after <ID>        Only what came after this receipt
           --limit <N>         At most so many [default: 50]
+          --run <RUN>         Only quarantine records of this run (unscoped: of none)
+          --open              With --run: only those that are neither superseded nor released
           --config <FILE>     The config file [env: ADMIT_CONFIG] [default: none, what `admit config
                               show` prints]
           --data <DIR>        The data folder [default: ./admit-data]
@@ -158,6 +161,8 @@ fn the_quarantine_explains_itself_with_examples() {
     Examples:
       admit quarantine list
       admit quarantine list --door pixel-control --limit 5
+      admit quarantine list --run platform_20260212T085637Z --open
+      admit quarantine list --run unscoped           what names no run
       admit receipts get rcp-5e1f09ab-42 --body     the body of one of them, byte for byte
     ");
 }

@@ -5,14 +5,10 @@ use std::fmt;
 use admit_core::json::Value;
 use jsonschema::Validator;
 
+use crate::checking::{bounded, to_serde, told};
+
 /// For events that name no version, or one that is not listed.
 const ANY: &str = "*";
-
-/// How many violations are told.
-const TOLD_MAX: usize = 20;
-
-/// Longest text of one violation, in characters.
-const TEXT_CHARS_MAX: usize = 240;
 
 /// A schema that is not one.
 #[derive(Debug, thiserror::Error)]
@@ -75,38 +71,7 @@ impl Schemas {
         if validator.is_valid(&value) {
             return Ok(());
         }
-        let told = validator.iter_errors(&value).take(TOLD_MAX).map(|error| {
-            let path = error.instance_path().as_str();
-            // Values are the sender's own; a message that repeats them may be logged.
-            bounded(&format!("{}: {}", if path.is_empty() { "/" } else { path }, error.masked()))
-        });
-        Err(Unfit::Violations(told.collect()))
-    }
-}
-
-fn bounded(text: &str) -> String {
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
-/// A copy for the validator. Numbers it cannot hold become the nearest it can.
-fn to_serde(value: &Value<'_>) -> serde_json::Value {
-    match value {
-        Value::Null => serde_json::Value::Null,
-        Value::Bool(value) => (*value).into(),
-        Value::Int(_) | Value::Float(_) => {
-            let exact = value.as_u64().map(Into::into).or_else(|| value.as_i64().map(Into::into));
-            let near = || {
-                let number = value.as_f64().unwrap_or_default().clamp(f64::MIN, f64::MAX);
-                serde_json::Number::from_f64(number).unwrap_or_else(|| 0.into())
-            };
-            serde_json::Value::Number(exact.unwrap_or_else(near))
-        }
-        Value::String(text) => text.as_ref().into(),
-        Value::Array(elements) => elements.iter().map(to_serde).collect(),
-        Value::Object(object) => object.iter().map(|(key, value)| (key, to_serde(value))).collect(),
+        Err(Unfit::Violations(told(validator, &value)))
     }
 }
 

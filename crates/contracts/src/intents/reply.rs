@@ -147,6 +147,9 @@ fn word(code: Code) -> &'static str {
         | Code::InvalidRequest
         | Code::InWork
         | Code::NotReplayable
+        | Code::RunClosed
+        | Code::NotReconcilable
+        | Code::Unhealthy
         | Code::RequestTimeout
         | Code::RateLimited
         | Code::Overloaded

@@ -6,7 +6,7 @@
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Intent, Key, OnOtherContent, Refused, Submission,
+    Code, Digest, Door, Entry, Event, Intent, Key, OnOtherContent, Refused, Starts, Submission,
 };
 
 use super::normalise::{Action, Rules, plan};
@@ -112,8 +112,8 @@ fn read(intents: &Intents, door: &Door, submission: &Submission) -> Result<Vette
             facts.push("execute", settings.execute);
             let planned = names.action(&action, &key);
             facts.push("plan", Object::from_iter([("actions", Value::Array(vec![planned]))]));
-            let is_withheld = !settings.execute;
-            Some(Intent { kind: KIND, plan: names.call(action, key), is_withheld })
+            let starts = if settings.execute { Starts::Intended } else { Starts::Withheld };
+            Some(Intent { kind: KIND, plan: names.call(action, key), starts })
         }
         Err(refusal) => {
             facts.push("status", "failed");

@@ -53,10 +53,13 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         | Code::NotFound
         | Code::MethodNotAllowed
         | Code::InvalidRequest
-        | Code::NotReplayable => error(code.http_status(), own, message, None),
+        | Code::NotReplayable
+        | Code::RunClosed
+        | Code::NotReconcilable => error(code.http_status(), own, message, None),
         Code::IdempotencyKeyInUse
         | Code::RequestTimeout
         | Code::InWork
+        | Code::Unhealthy
         | Code::RateLimited
         | Code::InternalError => error(code.http_status(), own, message, Some(retry_after_seconds)),
         Code::Overloaded | Code::Draining | Code::LedgerUnavailable | Code::OutcomeUnknown => {
@@ -148,6 +151,9 @@ mod tests {
         method_not_allowed 405 {"error":{"code":"method_not_allowed","message":"why","retryable":false,"retry_after_seconds":0}} []
         invalid_request 400 {"error":{"code":"invalid_request","message":"why","retryable":false,"retry_after_seconds":0}} []
         in_work 409 {"error":{"code":"in_work","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
+        run_closed 409 {"error":{"code":"run_closed","message":"why","retryable":false,"retry_after_seconds":0}} []
+        not_reconcilable 409 {"error":{"code":"not_reconcilable","message":"why","retryable":false,"retry_after_seconds":0}} []
+        unhealthy 503 {"error":{"code":"unhealthy","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         not_replayable 409 {"error":{"code":"not_replayable","message":"why","retryable":false,"retry_after_seconds":0}} []
         request_timeout 408 {"error":{"code":"request_timeout","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         rate_limited 429 {"error":{"code":"rate_limited","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod events;
+mod ingestion_gate;
 mod pixel_control;
 mod rounds;

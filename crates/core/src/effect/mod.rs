@@ -5,6 +5,8 @@
 //!                     ▲  │ crash: resumes    │ crash: lost ────────────────────▲
 //!                     │                                    reconcile, a person ▼
 //!                     └──── replay, a person ──── Withheld | Done | Refused | Ambiguous
+//!  record commit ─▶ InFlight, where the effect follows at once: one commit less on the way
+//!  a copy ──renew──▶ InFlight, where a person has found that the last attempt did not happen
 //! ```
 //!
 //! "In flight" is committed before the first byte leaves, so whatever was in flight when a process
@@ -33,8 +35,30 @@ pub struct Intent {
     pub kind: &'static str,
     /// What is to be done, whole, so that it can be done after a restart too.
     pub plan: json::Object<'static>,
+    /// Where it begins.
+    pub starts: Starts,
+}
+
+/// The state an effect is born in, in the record commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// To be done; it begins with a commit of its own, and a restart may take it up.
+    Intended,
     /// Planned only: nothing is done until a person asks for it.
-    pub is_withheld: bool,
+    Withheld,
+    /// Its first byte leaves right after the record commit, so that commit says so already.
+    InFlight,
+}
+
+impl Starts {
+    /// The state itself, born in the process of `epoch`.
+    pub fn standing(self, epoch: u64) -> Standing {
+        match self {
+            Self::Intended => Standing::Intended(Intended::new()),
+            Self::Withheld => Standing::Withheld(Withheld::new()),
+            Self::InFlight => Standing::InFlight(Intended::new().begin(epoch)),
+        }
+    }
 }
 
 /// What tells of an outcome, as compact JSON: an answer with its status and body, or why there is

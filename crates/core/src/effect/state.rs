@@ -106,6 +106,11 @@ impl Done {
 }
 
 impl Refused {
+    /// It did not happen, so a copy of the event may do it: the process of `epoch` is about to.
+    pub fn renew(self, epoch: u64) -> InFlight {
+        InFlight { attempt: self.attempt + 1, epoch }
+    }
+
     /// A person wants it tried once more.
     pub fn replay(self, _: &By) -> Intended {
         Intended { attempt: self.attempt + 1 }

@@ -57,6 +57,9 @@ pub enum Step {
         /// What became known.
         evidence: Evidence,
     },
+    /// A copy of the event does what was found not to have been done. Committed before the first
+    /// byte leaves, like a beginning.
+    Renew,
     /// A person wants another attempt.
     Replay(By),
     /// A person found out what became of an ambiguous attempt.
@@ -91,6 +94,9 @@ pub enum Illegal {
     /// Only an ambiguous effect can be reconciled.
     #[error("the effect is not ambiguous")]
     NotAmbiguous,
+    /// Only what was definitely not done can be done by a copy.
+    #[error("the effect is not released")]
+    NotReleased,
     /// There can be no evidence of an attempt that has not begun.
     #[error("this attempt has not begun")]
     NotBegun,
@@ -135,6 +141,13 @@ pub fn advance(standing: Standing, step: &Step, epoch: u64) -> Result<Standing, 
             };
             if has_begun && *attempt > 0 { Ok(standing) } else { Err(Illegal::NotBegun) }
         }
+        Step::Renew => match standing {
+            Standing::Refused(refused) => Ok(Standing::InFlight(refused.renew(epoch))),
+            Standing::Intended(_) | Standing::InFlight(_) => Err(Illegal::InWork),
+            Standing::Withheld(_) | Standing::Done(_) | Standing::Ambiguous(_) => {
+                Err(Illegal::NotReleased)
+            }
+        },
         Step::Replay(by) => Ok(Standing::Intended(match standing {
             Standing::Intended(_) | Standing::InFlight(_) => return Err(Illegal::InWork),
             Standing::Withheld(withheld) => withheld.replay(by),

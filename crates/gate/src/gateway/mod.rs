@@ -14,6 +14,8 @@ use admit_contracts::{Call, CallOutcome};
 use admit_ledger::BoxFuture;
 use tokio::sync::Semaphore;
 
+use crate::ingest::Ingest;
+
 pub use http::{GatewayError, HttpGateway, HttpGatewayConfig};
 
 /// Calls at once, over all requests of a door.
@@ -49,6 +51,8 @@ pub struct Outward {
     pub gateway: Option<Arc<dyn Gateway>>,
     /// How long a copy waits for the outcome of the first, before it is told how far that has come.
     pub in_work_wait: Duration,
+    /// Where a door publishes, instead of calling.
+    pub(crate) ingest: Option<Arc<Ingest>>,
     /// A place for each call under way.
     pub(crate) calls: Arc<Semaphore>,
 }
@@ -56,16 +60,28 @@ pub struct Outward {
 impl Outward {
     /// Effects go to `gateway`.
     pub fn new(gateway: Option<Arc<dyn Gateway>>, in_work_wait: Duration) -> Self {
-        Self { gateway, in_work_wait, calls: Arc::new(Semaphore::new(CALLS_MAX)) }
+        let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        Self { gateway, in_work_wait, ingest: None, calls }
+    }
+
+    /// Effects are published.
+    pub fn publishing(ingest: Arc<Ingest>) -> Self {
+        Self { ingest: Some(ingest), ..Self::default() }
     }
 
     /// How much longer than usual an answer may take, because of what it waits for.
     pub(crate) fn patience(&self) -> Duration {
+        if let Some(ingest) = &self.ingest {
+            return ingest.patience();
+        }
         if self.gateway.is_some() { self.call_max() + self.in_work_wait } else { Duration::ZERO }
     }
 
     /// The longest a call takes.
     pub(crate) fn call_max(&self) -> Duration {
+        if let Some(ingest) = &self.ingest {
+            return ingest.publish_max();
+        }
         self.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.call_max())
     }
 }

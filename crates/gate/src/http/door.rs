@@ -2,6 +2,7 @@
 //!
 //! Invariant: everything said here goes through the door's contract.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use admit_contracts::{BELOW, QUERY, Reply};
@@ -17,6 +18,7 @@ use super::connection::{Visit, close_after};
 use super::finish::Finishing;
 use super::trace;
 use crate::auth::{self, Denied};
+use crate::gate::Gate;
 use crate::parts::DoorMount;
 use crate::pipeline;
 use crate::principals::{Known, Role};
@@ -139,7 +141,7 @@ fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Kno
     if visit.is_turned_away {
         return Err(refusal(Code::Overloaded, "the gate has as many connections as it takes"));
     }
-    let known = identify(visit, door, head)?;
+    let known = identify(gate, door, visit.peer, head)?;
     auth::permit(known, Role::Produce, &door.door)?;
     if !gate.rates.allow(known.place, gate.clock.now()) {
         return Err(refusal(Code::RateLimited, "this key is used more often than it may"));
@@ -156,9 +158,22 @@ fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Kno
 }
 
 /// Who is knocking: by a key, or without one where the contract proves it from the request itself.
-fn identify<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Known, Denied> {
-    let principals = &visit.server.gate.principals;
-    match auth::identify(principals, visit.peer, head, &door.api_key_header) {
+pub(super) fn identify<'a>(
+    gate: &'a Gate,
+    door: &DoorMount,
+    peer: SocketAddr,
+    head: &Parts,
+) -> Result<&'a Known, Denied> {
+    let principals = &gate.principals;
+    let tokens = door.outward.ingest.as_ref().and_then(|ingest| ingest.tokens());
+    if let (Some(tokens), false) = (tokens, principals.is_open()) {
+        let token = auth::presented_key(&head.headers, &door.api_key_header)?;
+        let token = token.ok_or(auth::NO_KEY)?;
+        let name = std::str::from_utf8(token).ok().and_then(|token| tokens.verify(token).ok());
+        let known = name.and_then(|name| principals.by_name(&name));
+        return known.ok_or(auth::NOT_KNOWN);
+    }
+    match auth::identify(principals, peer, head, &door.api_key_header) {
         Err(denied) if denied == auth::NO_KEY => {
             let vouched = door.contract.vouched().and_then(|name| principals.by_name(name));
             vouched.ok_or(denied)

@@ -80,6 +80,9 @@ pub async fn serve(
         let gate = Arc::clone(&server.gate);
         server.tasks.spawn(async move { perform::resume(&gate, &effect).await });
     }
+    for ingest in server.gate.ingests() {
+        ingest.start(&server.tasks);
+    }
     // Whoever drops this future wants no connection to go on without it.
     let _cut_when_dropped = server.cutting.clone().drop_guard();
     let draining = async {
@@ -100,6 +103,10 @@ pub async fn serve(
     };
     drop(listener);
     server.closing.cancel();
+    for ingest in server.gate.ingests() {
+        // Late or not: what is not settled by then is ambiguous at the next start.
+        drop(timeout_at(deadline, ingest.end()).await);
+    }
     server.tasks.close();
     let finished = timeout_at(deadline, server.tasks.wait()).await.is_ok();
     let unfinished = if finished { 0 } else { server.tasks.len() };

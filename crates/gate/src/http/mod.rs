@@ -9,6 +9,7 @@ mod body;
 mod connection;
 mod door;
 mod finish;
+mod ingest;
 mod listen;
 mod openapi;
 mod operate;

@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 use super::answer::{self, Answer};
 use super::connection::Visit;
 use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, rounds, streams};
-use super::{openapi, operate};
+use super::{ingest, openapi, operate};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// Where everything that is not linked is linked again, and how long that may take.
@@ -38,6 +38,11 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/quarantine", get(receipts::quarantine))
         .route("/v1/intents/{receipt_id}", get(intents::one))
         .route("/v1/intents/{receipt_id}/replay", post(operate::replay))
+        .route("/v1/ops/lookup", get(ingest::lookup))
+        .route("/v1/ops/health", get(ingest::health))
+        .route("/v1/reconcile", get(ingest::doubts))
+        .route("/v1/reconcile/{key}", post(ingest::reconcile))
+        .route("/v1/quarantine/{id}/release", post(ingest::release))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
@@ -58,7 +63,14 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
 /// Whether a path belongs to the gate, now or by what it has promised to answer one day.
 pub(crate) fn is_own_route(path: &str) -> bool {
     const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
-    const TREES: [&str; 4] = ["/v1/receipts", "/v1/admissions", "/v1/quarantine", "/v1/pixel"];
+    const TREES: [&str; 6] = [
+        "/v1/receipts",
+        "/v1/admissions",
+        "/v1/quarantine",
+        "/v1/pixel",
+        "/v1/ops",
+        "/v1/reconcile",
+    ];
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -90,11 +102,14 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     // Whoever waits for news says how long, within a limit of its own.
     let may_wait = is_stream_route(request.uri().path());
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
+    // The bus is asked about each of what is ambiguous, which may take as long as a call.
+    let asks_the_bus = request.uri().path().starts_with("/v1/reconcile");
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let acts = match is_acting {
         true if request.uri().path() == RELINK => RELINK_MAX,
         true => gate.call_max(),
+        false if asks_the_bus => gate.call_max(),
         false => Duration::ZERO,
     };
     let routed = visit.server.router.clone().oneshot(request);

@@ -2,11 +2,13 @@
 
 mod abuse;
 mod auth;
+mod balky;
 mod client;
 mod door;
 mod drain;
 mod fakes;
 mod http2;
+mod ingest;
 mod limits;
 mod operations;
 mod read;

@@ -1,12 +1,13 @@
 //! The questions of the ports, answered alike by a ledger that writes and by one that only reads.
 
 use admit_core::effect::{Effect, Passage};
-use admit_core::{EntityId, Fault, Key, Receipt, Seq};
+use admit_core::{EntityId, Fault, Filed, Key, Receipt, Seq};
 use bytes::Bytes;
 
 use super::reader::{self, Readers};
-use super::{SqliteLedger, SqliteReader, effects, records};
+use super::{SqliteLedger, SqliteReader, effects, issued, records};
 use crate::effects::{EffectFilter, EffectReader};
+use crate::issuance::{FiledFilter, IssuedReader, Run};
 use crate::port::{
     BoxFuture, CountsAsked, EventLine, Filter, Reader, RecordCounts, RecordDetail, RecordFilter,
     RecordLine, RecordReader, Status,
@@ -125,3 +126,33 @@ macro_rules! answer_about_effects {
 }
 
 answer_about_effects!(SqliteLedger, SqliteReader);
+
+impl<T: Answers> IssuedReader for T {
+    fn filed(&self, filter: FiledFilter) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::list(conn, &filter)))
+    }
+
+    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::named(conn, &id)))
+    }
+
+    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::of(conn, seq)))
+    }
+
+    fn unwritten(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::unwritten(conn, after, rows_max)))
+    }
+
+    fn synced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
+        Box::pin(self.readers().read(|conn, _| issued::synced(conn)))
+    }
+
+    fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::run(conn, &id)))
+    }
+
+    fn runs(&self, after: String, rows_max: usize) -> BoxFuture<'_, Result<Vec<Run>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| issued::runs(conn, &after, rows_max)))
+    }
+}

@@ -9,14 +9,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use admit_core::json;
 use admit_core::record::RecordRule;
 use admit_core::{
-    Decision, Digest, Entry, Event, Fault, FaultKind, First, Key, Millis, Refused, Seq, Verdict,
-    decide,
+    Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Refused, Seq,
+    Verdict, decide,
 };
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::documents::{ApplyError, Documents};
 use super::effects;
+use super::issued::Runs;
+use super::issuing::Told;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
 use super::records::{self, Arrival, RecordError};
@@ -65,11 +67,13 @@ struct Statements<'c> {
 
 /// A batch being written.
 pub(super) struct Batch<'c> {
-    conn: &'c Connection,
+    pub(super) conn: &'c Connection,
     statements: Statements<'c>,
-    epoch: u64,
+    pub(super) epoch: u64,
     quota: RefusalQuota,
     position: Position,
+    /// The runs of doors that issue documents.
+    pub(super) runs: Runs,
     /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
     fresh: HashMap<Key, First>,
     claims: Vec<(Key, Seq)>,
@@ -81,6 +85,15 @@ pub(super) struct Written {
     pub(super) verdict: Verdict,
     /// How the record stands that it tells of.
     pub(super) outcome: Option<json::Object<'static>>,
+    /// What is said about it at a door that issues documents.
+    pub(super) told: Option<Box<Told>>,
+}
+
+impl Written {
+    /// A verdict that has nothing beside it.
+    fn plain(verdict: Verdict) -> Self {
+        Self { verdict, outcome: None, told: None }
+    }
 }
 
 /// Why a batch could not go on.
@@ -123,11 +136,22 @@ impl<'c> Batch<'c> {
             sighting: conn.prepare_cached(queries::INSERT_SIGHTING)?,
         };
         let (fresh, claims, documents) = (HashMap::new(), Vec::new(), Documents::default());
-        Ok(Self { conn, statements, epoch, quota, position, fresh, claims, documents })
+        let runs = Runs::default();
+        Ok(Self { conn, statements, epoch, quota, position, runs, fresh, claims, documents })
     }
 
-    /// Records one entry. After an error the transaction must be rolled back.
-    pub(super) fn record(&mut self, keys: &KeyIndex, entry: &Entry) -> Result<Written, BatchError> {
+    /// Records one entry, with its documents where the door issues some. After an error the
+    /// transaction must be rolled back.
+    pub(super) fn record(
+        &mut self,
+        keys: &KeyIndex,
+        entry: &Entry,
+        issue: Option<&dyn Issue>,
+    ) -> Result<Written, BatchError> {
+        if let Some(issue) = issue {
+            let (verdict, told) = self.issuing(keys, entry, issue)?;
+            return Ok(Written { told: Some(Box::new(told)), ..Written::plain(verdict) });
+        }
         match entry {
             Entry::Event(event) => {
                 let (verdict, told_at) = self.event(keys, event)?;
@@ -135,17 +159,16 @@ impl<'c> Batch<'c> {
                     None => None,
                     Some(rule) => self.tell(event, &**rule, &verdict, told_at)?,
                 };
-                Ok(Written { verdict, outcome })
+                Ok(Written { outcome, ..Written::plain(verdict) })
             }
-            Entry::Refused(refused) => {
-                Ok(Written { verdict: self.refused(refused)?, outcome: None })
-            }
+            Entry::Refused(refused) => Ok(Written::plain(self.refused(refused)?)),
         }
     }
 
     /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
     pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
         self.documents.write(self.conn)?;
+        self.runs.write(self.conn)?;
         self.position.keys += self.claims.len() as u64;
         keys.claim(self.conn, std::mem::take(&mut self.claims))?;
         let mut put = self.conn.prepare_cached(queries::META_PUT)?;
@@ -217,7 +240,7 @@ impl<'c> Batch<'c> {
     }
 
     /// What is known under `key`, in this batch or in the ledger.
-    fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
+    pub(super) fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
         if let Some(first) = self.fresh.get(key) {
             return Ok(Some(first.clone()));
         }
@@ -236,7 +259,11 @@ impl<'c> Batch<'c> {
     }
 
     /// A fresh admission, or a revision of `first`: kept and applied.
-    fn admit(&mut self, event: &Event, first: Option<First>) -> Result<(Verdict, Seq), BatchError> {
+    pub(super) fn admit(
+        &mut self,
+        event: &Event,
+        first: Option<First>,
+    ) -> Result<(Verdict, Seq), BatchError> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
         let of = first.as_ref().map(|first| first.seq);
@@ -272,7 +299,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Other content under a known key: kept once as evidence, seen each time, never applied.
-    fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
+    pub(super) fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
         let (seq, other) = match self.again(event)? {
             Some(known) => (None, known),
             None => {
@@ -293,7 +320,7 @@ impl<'c> Batch<'c> {
             .optional()
     }
 
-    fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
+    pub(super) fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
         let digest = Digest::of(&refused.body);
         let (door, principal) = (refused.door.as_str(), refused.principal.as_str());
         let before = self
@@ -372,7 +399,7 @@ impl<'c> Batch<'c> {
         Ok(seq)
     }
 
-    fn sighting(
+    pub(super) fn sighting(
         &mut self,
         admission: Seq,
         event: &Event,

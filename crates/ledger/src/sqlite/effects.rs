@@ -1,8 +1,7 @@
 //! Effects in the file: written inside the writer's transaction, read beside it.
 
 use admit_core::effect::{
-    By, Effect, Evidence, Illegal, Intended, Passage, Standing, Step, StoredReply, Withheld,
-    advance as lead,
+    By, Effect, Evidence, Illegal, Passage, Standing, Step, StoredReply, advance as lead,
 };
 use admit_core::json::{self, Object};
 use admit_core::{Intent, Millis, Seq};
@@ -25,16 +24,12 @@ pub(super) fn insert(
     intent: &Intent,
     at: Millis,
 ) -> rusqlite::Result<()> {
-    let standing = if intent.is_withheld {
-        Standing::Withheld(Withheld::new())
-    } else {
-        Standing::Intended(Intended::new())
-    };
+    let standing = intent.starts.standing(epoch);
     let mut plan = Vec::new();
     json::write_object(&intent.plan, &mut plan);
     let plan = String::from_utf8(plan).expect("json is written as utf-8");
     let (word, attempt) = (standing.word(), standing.attempt());
-    let row = (seq.0, intent.kind, plan, word, attempt, at.0);
+    let row = (seq.0, intent.kind, plan, word, attempt, standing.epoch(), at.0);
     conn.prepare_cached(queries::EFFECT_INSERT)?.execute(row)?;
     note(conn, epoch, seq, &Line { at, attempt, what: word, by: None, evidence: None })
 }
@@ -51,7 +46,8 @@ impl Work for Advance {
     type Answer = Result<Effect, Illegal>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        advance(tx.conn, self.epoch, self.seq, &self.step, self.at)
+        let stepped = advance(tx.conn, self.epoch, self.seq, &self.step, self.at)?;
+        Ok(stepped.map(|stepped| stepped.effect))
     }
 }
 
@@ -69,15 +65,22 @@ impl Work for Recover {
     }
 }
 
+/// An effect after a step, and the state it was in before.
+pub(super) struct Stepped {
+    pub(super) before: &'static str,
+    pub(super) effect: Effect,
+}
+
 /// Takes one step inside an open transaction. An illegal one writes nothing.
-fn advance(
+pub(super) fn advance(
     conn: &Connection,
     epoch: u64,
     seq: Seq,
     step: &Step,
     at: Millis,
-) -> rusqlite::Result<Result<Effect, Illegal>> {
+) -> rusqlite::Result<Result<Stepped, Illegal>> {
     let Some(mut effect) = get(conn, seq)? else { return Ok(Err(Illegal::NoEffect)) };
+    let before = effect.standing.word();
     let standing = match lead(effect.standing.clone(), step, epoch) {
         Ok(standing) => standing,
         Err(illegal) => return Ok(Err(illegal)),
@@ -91,7 +94,7 @@ fn advance(
     };
     let mut said = None;
     match step {
-        Step::Begin { .. } => {}
+        Step::Begin { .. } | Step::Renew => {}
         Step::Settle { attempt, reply, .. } => said = reply.as_ref().filter(|_| *attempt == 1),
         Step::Evidence { attempt, evidence } => {
             (line.attempt, line.what, line.evidence) = (*attempt, "evidence", Some(evidence));
@@ -104,7 +107,7 @@ fn advance(
     }
     effect.reply = effect.reply.or_else(|| said.cloned());
     effect.standing = standing;
-    Ok(Ok(effect))
+    Ok(Ok(Stepped { before, effect }))
 }
 
 /// What earlier processes left: in flight becomes ambiguous, intended is handed back.
@@ -113,24 +116,40 @@ fn recover(conn: &Connection, epoch: u64, at: Millis) -> rusqlite::Result<Recove
         .prepare_cached(queries::EFFECT_OPEN)?
         .query_map([], effect_row)?
         .collect::<Result<_, _>>()?;
-    let evidence = Evidence::of(&Object::from_iter([("reason", LOST.into())]));
-    let mut recovered = Recovered::default();
+    let mut left = Recovered::default();
     for mut effect in open {
-        let standing = effect.standing.clone().recovered(epoch, evidence.clone());
-        if standing == effect.standing {
-            if matches!(standing, Standing::Intended(_)) {
-                recovered.intended.push(effect);
-            }
-            continue;
+        let before = effect.standing.word();
+        effect = recovered(conn, epoch, effect, at)?;
+        match effect.standing {
+            Standing::Intended(_) => left.intended.push(effect),
+            Standing::Ambiguous(_) if before != "ambiguous" => left.ambiguous.push(effect),
+            Standing::Withheld(_)
+            | Standing::InFlight(_)
+            | Standing::Done(_)
+            | Standing::Refused(_)
+            | Standing::Ambiguous(_) => {}
         }
+    }
+    Ok(left)
+}
+
+/// One effect after the process that may have been performing it is gone.
+pub(super) fn recovered(
+    conn: &Connection,
+    epoch: u64,
+    mut effect: Effect,
+    at: Millis,
+) -> rusqlite::Result<Effect> {
+    let evidence = Evidence::of(&Object::from_iter([("reason", LOST.into())]));
+    let standing = effect.standing.clone().recovered(epoch, evidence);
+    if standing != effect.standing {
         let (attempt, what) = (standing.attempt(), standing.word());
         let line = Line { at, attempt, what, by: None, evidence: standing.evidence() };
         note(conn, epoch, effect.seq, &line)?;
         update(conn, effect.seq, &standing, at, None)?;
         effect.standing = standing;
-        recovered.ambiguous.push(effect);
     }
-    Ok(recovered)
+    Ok(effect)
 }
 
 pub(super) fn get(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Effect>> {
@@ -212,7 +231,7 @@ fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
     Ok(row.get::<_, Option<String>>("evidence")?.map(Evidence::from_stored))
 }
 
-fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
+pub(super) fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
     let word = row.get_ref("state")?.as_str()?;
     let standing = Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into()))?;

@@ -14,6 +14,8 @@ mod effects;
 mod fault;
 mod group;
 mod health;
+mod issued;
+mod issuing;
 mod keys;
 mod lock;
 mod news;
@@ -33,14 +35,17 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use admit_core::effect::{Effect, Step};
+use admit_core::effect::{By, Effect, Illegal, Step};
 use admit_core::record::Policy;
-use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded, Seq};
+use admit_core::{
+    Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, Recorded, RunState, Seq,
+};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
+use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
 use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use batch::Position;
 use checkpoint::Log;
@@ -247,6 +252,81 @@ impl Effects for SqliteLedger {
 
     fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
         Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
+    }
+}
+
+impl Issuance for SqliteLedger {
+    fn record_issuing(
+        &self,
+        batch: Vec<Entry>,
+        issuing: Issuing,
+    ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>> {
+        let events = batch.len();
+        let (reply, answer) = oneshot::channel();
+        let sent = self.hand_in(Job::RecordIssuing { batch, issuing, reply });
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
+                Err(fault) => vec![Err(fault); events],
+            }
+        })
+    }
+
+    fn settle(
+        &self,
+        batch: Vec<Settlement>,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Result<Settled, Illegal>>, Fault>> {
+        Box::pin(self.write(issuing::Settle { epoch: self.epoch, batch, issue, at }))
+    }
+
+    fn settle_copy(
+        &self,
+        copy: Recorded,
+        first: Seq,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Copied, Fault>> {
+        let work = issuing::SettleCopy { copy, first, issue, at };
+        Box::pin(async move {
+            let lost = "the first event under this key is not where it was left";
+            self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
+        })
+    }
+
+    fn recover_issuing(
+        &self,
+        door: Door,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        Box::pin(self.write(issuing::RecoverDoor { epoch: self.epoch, door, issue, at }))
+    }
+
+    fn release(
+        &self,
+        run: String,
+        id: String,
+        how: &'static str,
+        by: By,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(self.write(issuing::Release { run, id, how, by, at }))
+    }
+
+    fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.write(issuing::NoteFiles(note)))
+    }
+
+    fn turn_run(
+        &self,
+        id: String,
+        from: RunState,
+        to: RunState,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(self.write(issuing::TurnRun { id, from, to, at }))
     }
 }
 

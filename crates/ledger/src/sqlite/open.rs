@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
     include_str!("migrations/0003_effects.sql"),
+    include_str!("migrations/0005_issued.sql"),
     include_str!("migrations/0006_records.sql"),
 ];
 

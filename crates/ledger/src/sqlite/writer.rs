@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use admit_core::{Entry, Fault, FaultKind, Recorded};
+use admit_core::{Entry, Fault, FaultKind, Issue, Recorded};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
@@ -29,6 +29,7 @@ use super::news::{News, Noted};
 use super::task::{Task, Tx};
 use super::{open, queries};
 use crate::gauges::Gauges;
+use crate::issuance::{Issuing, Kept};
 
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -37,6 +38,12 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 pub(super) enum Job {
     /// Of `record`.
     Record { batch: Vec<Entry>, reply: oneshot::Sender<Vec<Result<Recorded, Fault>>> },
+    /// Of `record_issuing`.
+    RecordIssuing {
+        batch: Vec<Entry>,
+        issuing: Issuing,
+        reply: oneshot::Sender<Vec<Result<Kept, Fault>>>,
+    },
     /// Of anything else that writes.
     Task(Box<dyn Task>),
 }
@@ -47,14 +54,19 @@ const TASK_WEIGHT: usize = 64;
 impl Job {
     fn entries(&self) -> &[Entry] {
         match self {
-            Self::Record { batch, .. } => batch,
+            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => batch,
             Self::Task(_) => &[],
         }
     }
 
+    /// What puts its decisions into words, at a door that issues documents.
+    fn issue(&self) -> Option<&dyn Issue> {
+        if let Self::RecordIssuing { issuing, .. } = self { Some(&*issuing.issue) } else { None }
+    }
+
     pub(super) fn weight(&self) -> usize {
         match self {
-            Self::Record { batch, .. } => batch.len(),
+            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => batch.len(),
             Self::Task(_) => TASK_WEIGHT,
         }
     }
@@ -91,6 +103,9 @@ impl<E: Into<BatchError>> From<E> for Unwritten {
         Self::All(error.into())
     }
 }
+
+/// What became of each entry of a group, in order.
+type Outcomes = VecDeque<Result<Written, Fault>>;
 
 /// What to do after a group was answered.
 enum After {
@@ -167,6 +182,9 @@ impl Writer {
                 Job::Record { batch, reply } => {
                     answer(batch, reply, &mut outcomes, self.tag, &mut noted);
                 }
+                Job::RecordIssuing { batch, issuing, reply } => {
+                    answer_issuing(batch, &issuing, reply, &mut outcomes, self.tag);
+                }
                 Job::Task(task) => task.committed(&self.news),
             }
         }
@@ -175,10 +193,7 @@ impl Writer {
     }
 
     /// Writes a group into an open transaction, leaving out events that cannot be recorded.
-    fn write(
-        &mut self,
-        group: &mut Group<'_>,
-    ) -> Result<(VecDeque<Result<Written, Fault>>, Position), BatchError> {
+    fn write(&mut self, group: &mut Group<'_>) -> Result<(Outcomes, Position), BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         loop {
             match self.write_without(&poisoned, group) {
@@ -199,19 +214,20 @@ impl Writer {
         &mut self,
         poisoned: &[(usize, Fault)],
         group: &mut Group<'_>,
-    ) -> Result<(VecDeque<Result<Written, Fault>>, Position), Unwritten> {
+    ) -> Result<(Outcomes, Position), Unwritten> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
         let mut outcomes = VecDeque::with_capacity(self.last_company);
         let mut tasks = false;
         while let Some(job) = group.next() {
             tasks |= matches!(job, Job::Task(_));
+            let issue = job.issue();
             for entry in job.entries() {
                 let index = outcomes.len();
                 if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
                     outcomes.push_back(Err(fault.clone()));
                     continue;
                 }
-                match batch.record(&self.keys, entry) {
+                match batch.record(&self.keys, entry, issue) {
                     Ok(written) => outcomes.push_back(Ok(written)),
                     Err(BatchError::Poisoned(fault)) => {
                         return Err(Unwritten::Poisoned { index, fault });
@@ -310,15 +326,15 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
 fn answer(
     batch: Vec<Entry>,
     reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
-    outcomes: &mut VecDeque<Result<Written, Fault>>,
+    outcomes: &mut Outcomes,
     ledger: u32,
     noted: &mut Noted,
 ) {
     let recorded = batch
         .into_iter()
         .map(|entry| {
-            let Written { verdict, outcome } =
-                outcomes.pop_front().expect("every entry has an outcome")?;
+            let written = outcomes.pop_front().expect("every entry has an outcome")?;
+            let Written { verdict, outcome, .. } = written;
             let recorded = Recorded { entry, verdict, ledger, outcome };
             noted.note(&recorded);
             Ok(recorded)
@@ -328,9 +344,36 @@ fn answer(
     reply.send(recorded).unwrap_or_default();
 }
 
+/// The same at a door that issues: whoever performs is told first, in ledger order.
+fn answer_issuing(
+    batch: Vec<Entry>,
+    issuing: &Issuing,
+    reply: oneshot::Sender<Vec<Result<Kept, Fault>>>,
+    outcomes: &mut Outcomes,
+    ledger: u32,
+) {
+    let kept = batch
+        .into_iter()
+        .map(|entry| {
+            let written = outcomes.pop_front().expect("every entry has an outcome")?;
+            let Written { verdict, outcome, told } = written;
+            let told = told.expect("an entry of a door that issues was told about");
+            let recorded = Recorded { entry, verdict, ledger, outcome };
+            let kept = Kept { recorded, filed: told.filed, outlook: told.outlook };
+            issuing.handover.recorded(&kept);
+            Ok(kept)
+        })
+        .collect();
+    reply.send(kept).unwrap_or_default();
+}
+
 fn answer_all(job: Job, fault: &Fault) {
     match job {
         Job::Record { batch, reply } => {
+            let faults = batch.iter().map(|_| Err(fault.clone())).collect();
+            reply.send(faults).unwrap_or_default();
+        }
+        Job::RecordIssuing { batch, reply, .. } => {
             let faults = batch.iter().map(|_| Err(fault.clone())).collect();
             reply.send(faults).unwrap_or_default();
         }

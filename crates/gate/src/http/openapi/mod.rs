@@ -3,8 +3,10 @@
 //! Built from the doors that are mounted, so that what is described is what is there; contracts
 //! describe their own wire. A test holds every route of `routes.rs` to this document.
 
+mod ingestion;
 mod rounds;
 mod schemas;
+mod table;
 
 use std::sync::Arc;
 
@@ -16,9 +18,9 @@ use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::read::Routed;
-use crate::exposition;
 use crate::gate::Gate;
 use crate::parts::DoorMount;
+use table::{Access, ROUTES, Route};
 
 const JSON: &str = "application/json";
 
@@ -48,243 +50,9 @@ const ACTED: &[Code] = &[
     Code::BodyTooLarge,
 ];
 
-/// A route beside the doors.
-struct Route {
-    path: &'static str,
-    method: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    /// Names of [`schemas::parameters`].
-    parameters: &'static [&'static str],
-    /// A name of [`schemas::schemas`]; empty where nothing is sent.
-    body: &'static str,
-    /// The media types of the answer, the usual one first.
-    content_types: &'static [&'static str],
-    /// A name of [`schemas::schemas`]; empty where the answer is text.
-    answer: &'static str,
-    access: Access,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    /// Whoever asks.
-    Everybody,
-    /// Readiness: whoever asks, and "not ready" is an answer of its own.
-    Ready,
-    /// Role `read`.
-    Readers,
-    /// Role `read`, and what is asked for may not be there.
-    ReadersOfOne,
-    /// Role `read`, in the body of a request.
-    Consumers,
-    /// Role `operate`, and what is asked for may fail elsewhere.
-    Operators,
-    /// Role `operate`, on what is kept.
-    Menders,
-}
-
-const fn json(
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    parameters: &'static [&'static str],
-    answer: &'static str,
-    access: Access,
-) -> Route {
-    let (method, body, content_types) = ("get", "", ONLY_JSON);
-    Route { path, method, id, summary, parameters, body, content_types, answer, access }
-}
-
-const ONLY_JSON: &[&str] = &[JSON];
-
-/// Where streams are read and consumers settle; `post` of an event is a door's.
-const STREAM: &[&str] = &["stream", "after", "limit", "wait_ms"];
-
-const RECEIPTS: &[&str] = &["door", "principal", "verdict", "after", "limit"];
-
-/// Everything of `routes.rs`, in its order.
-const ROUTES: &[Route] = &[
-    json("/", "doors", "The doors of this gate", &[], "Doors", Access::Everybody),
-    json("/livez", "livez", "Whether the process answers", &[], "Alive", Access::Everybody),
-    json("/readyz", "readyz", "Whether events can be sent", &[], "Ready", Access::Ready),
-    json(
-        "/healthz",
-        "healthz",
-        "Readiness, with what it was judged by",
-        &["verbose"],
-        "Health",
-        Access::Ready,
-    ),
-    Route {
-        path: "/metrics",
-        method: "get",
-        id: "metrics",
-        summary: "What the gate counts, for Prometheus",
-        parameters: &[],
-        body: "",
-        content_types: &[exposition::CONTENT_TYPE],
-        answer: "",
-        access: Access::Readers,
-    },
-    json("/openapi.json", "openapi", "This document", &[], "OpenApi", Access::Everybody),
-    json(
-        "/v1/receipts/{id}",
-        "receipt",
-        "One receipt",
-        &["receipt_id"],
-        "Receipt",
-        Access::ReadersOfOne,
-    ),
-    json(
-        "/v1/admissions",
-        "admissions",
-        "What was decided, in ledger order",
-        RECEIPTS,
-        "Admissions",
-        Access::Readers,
-    ),
-    json(
-        "/v1/quarantine",
-        "quarantine",
-        "What was kept but not applied, in ledger order",
-        &["door", "principal", "quarantine_verdict", "after", "limit"],
-        "Quarantine",
-        Access::Readers,
-    ),
-    json(
-        "/v1/intents/{receipt_id}",
-        "intent",
-        "One intent, with its history",
-        &["intent_receipt_id"],
-        "Intent",
-        Access::ReadersOfOne,
-    ),
-    Route {
-        method: "post",
-        body: "Replay",
-        ..json(
-            "/v1/intents/{receipt_id}/replay",
-            "replay",
-            "Make one more attempt at what an intent causes",
-            &["intent_receipt_id"],
-            "IntentEnvelope",
-            Access::Operators,
-        )
-    },
-    json(
-        "/v1/pixel/servers",
-        "pixel_servers",
-        "Game servers, as their events tell of them",
-        &["after_entity", "limit"],
-        "PixelServers",
-        Access::Readers,
-    ),
-    json(
-        "/v1/pixel/servers/{scope}",
-        "pixel_servers_of",
-        "The game servers of one principal",
-        &["scope", "after_entity", "limit"],
-        "PixelServers",
-        Access::Readers,
-    ),
-    json(
-        "/v1/pixel/servers/{scope}/",
-        "pixel_server_without_login",
-        "What was said by servers that did not name themselves",
-        &["scope"],
-        "PixelServer",
-        Access::ReadersOfOne,
-    ),
-    json(
-        "/v1/pixel/servers/{scope}/{login}",
-        "pixel_server",
-        "One game server",
-        &["scope", "login"],
-        "PixelServer",
-        Access::ReadersOfOne,
-    ),
-    json(
-        "/v1/rounds",
-        "rounds",
-        "Rounds, the newest first",
-        &["map_name", "date", "round_state", "after_round", "limit"],
-        "Rounds",
-        Access::ReadersOfOne,
-    ),
-    json(
-        "/v1/rounds/diagnostics",
-        "rounds_diagnostics",
-        "How it goes with rounds: counts, what is not linked, each source, the last days",
-        &[],
-        "RoundsDiagnostics",
-        Access::ReadersOfOne,
-    ),
-    Route {
-        method: "post",
-        ..json(
-            "/v1/rounds/relink",
-            "rounds_relink",
-            "Link again what is not linked",
-            &["dry_run"],
-            "Relinked",
-            Access::Menders,
-        )
-    },
-    json(
-        "/v1/rounds/{round_id}",
-        "round",
-        "One round: every field with who told it, its sources and its history",
-        &["round_id"],
-        "Round",
-        Access::ReadersOfOne,
-    ),
-    Route {
-        content_types: &[JSON, "text/event-stream"],
-        ..json(
-            "/v1/events",
-            "read_default_stream",
-            "The default stream, in ledger order; or every event as it comes",
-            &["after", "limit", "wait_ms"],
-            "StreamPage",
-            Access::ReadersOfOne,
-        )
-    },
-    Route {
-        content_types: &[JSON, "text/event-stream"],
-        ..json(
-            "/v1/events/{stream}",
-            "read_stream",
-            "A stream, in ledger order; or every event as it comes",
-            STREAM,
-            "StreamPage",
-            Access::ReadersOfOne,
-        )
-    },
-    Route {
-        method: "post",
-        body: "Claim",
-        ..json(
-            "/v1/events/{stream}/claim",
-            "claim",
-            "Claim events of a stream under a lease",
-            &["stream"],
-            "Claimed",
-            Access::Consumers,
-        )
-    },
-    Route {
-        method: "post",
-        body: "Change",
-        ..json(
-            "/v1/events/{stream}/{receipt_id}",
-            "settle",
-            "Say what became of a claimed event",
-            &["stream", "claimed_id"],
-            "Changed",
-            Access::Consumers,
-        )
-    },
-];
+/// What routes for operators of the ingestion gate can answer besides.
+const JUDGED: &[Code] =
+    &[Code::NotFound, Code::NotReconcilable, Code::UnsupportedMediaType, Code::BodyTooLarge];
 
 /// Paths at which `post` without a door says that there is no such stream.
 const STREAM_PATHS: [&str; 2] = ["/v1/events", "/v1/events/{stream}"];
@@ -371,6 +139,12 @@ fn read(route: &Route, is_open: bool) -> Value {
             ([ALWAYS, WITH_KEY, &codes].concat(), error)
         }
         Access::Consumers => ([ALWAYS, WITH_KEY, SENT].concat(), error),
+        Access::Judges => ([ALWAYS, WITH_KEY, JUDGED].concat(), error),
+        Access::Ingestion => {
+            let own = schemas::reference("schemas", "IngestionError");
+            let codes = [ALWAYS, WITH_KEY, &[Code::NotFound]].concat();
+            (codes, json!({ "anyOf": [own, error] }))
+        }
         Access::Operators => {
             let when = "the gateway refused it or did not answer".to_owned();
             answers.push(Answer { status: 502, when, content_type: JSON, schema });
@@ -538,7 +312,7 @@ mod tests {
         routed.sort_unstable();
         described.sort_unstable();
         assert!(routed.len() > 5, "the table could not be read");
-        assert_eq!(described, routed, "ROUTES and routes.rs must say the same");
+        assert_eq!(described, routed, "table.rs and routes.rs must say the same");
     }
 
     #[test]

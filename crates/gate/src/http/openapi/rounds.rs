@@ -3,7 +3,7 @@
 use admit_core::record::State;
 use serde_json::{Value, json};
 
-use super::schemas::{closed, list, nullable, open, receipt_id, time, with};
+use super::schemas::{closed, list, nullable, open, path, query, receipt_id, time, with};
 
 /// The shapes of the answers.
 pub(super) fn schemas() -> Value {
@@ -64,7 +64,6 @@ fn round() -> Value {
 
 /// What may be asked.
 pub(super) fn parameters() -> Value {
-    let query = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
     let text = || json!({ "type": "string" });
     json!({
         "map_name": query("map_name", "only rounds on this map", text()),
@@ -84,12 +83,10 @@ pub(super) fn parameters() -> Value {
             "only say what would change",
             json!({ "type": "boolean", "default": false }),
         ),
-        "round_id": {
-            "name": "round_id",
-            "in": "path",
-            "required": true,
-            "description": "the id of a round",
-            "schema": { "type": "string", "pattern": "^rnd-[0-9a-f]{16}$" },
-        },
+        "round_id": path(
+            "round_id",
+            "the id of a round",
+            json!({ "type": "string", "pattern": "^rnd-[0-9a-f]{16}$" }),
+        ),
     })
 }

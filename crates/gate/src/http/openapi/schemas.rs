@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rounds;
+use super::{ingestion, rounds};
 
 /// A reference to a component.
 pub(super) fn reference(kind: &str, name: &str) -> Value {
@@ -15,7 +15,11 @@ fn schema(name: &str) -> Value {
 
 /// The shapes of the gate's own answers.
 pub(super) fn schemas() -> Value {
-    let schemas = json!({
+    with(&with(&own(), &ingestion::schemas()), &rounds::schemas())
+}
+
+fn own() -> Value {
+    json!({
         "Error": closed(&json!({
             "error": closed(&json!({
                 "code": { "type": "string", "pattern": "^[a-z0-9_]+$" },
@@ -79,8 +83,7 @@ pub(super) fn schemas() -> Value {
             "finished_before": { "type": "boolean" },
             "lease_expires_at": time(),
         })),
-    });
-    with(&schemas, &rounds::schemas())
+    })
 }
 
 fn intent() -> Value {
@@ -119,7 +122,7 @@ fn lease_seconds() -> Value {
 }
 
 /// An object that may be sent with these members, some of which must be there.
-fn sent(required: &[&str], members: &Value) -> Value {
+pub(super) fn sent(required: &[&str], members: &Value) -> Value {
     let mut object = closed(members);
     object["required"] = json!(required);
     object
@@ -222,9 +225,11 @@ pub(super) fn nullable(kind: &str) -> Value {
     json!({ "type": [kind, "null"] })
 }
 
+/// Both. No name may be in both: one of the two would be lost.
 pub(super) fn with(members: &Value, more: &Value) -> Value {
     let mut all = members.clone();
     for (name, value) in more.as_object().into_iter().flatten() {
+        debug_assert!(all.get(name).is_none(), "{name} is described twice");
         all[name] = value.clone();
     }
     all
@@ -245,12 +250,6 @@ pub(super) fn open(members: &Value) -> Value {
 
 /// What may be asked.
 pub(super) fn parameters(wait_ms_max: u64) -> Value {
-    let query = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
-    let path = |name: &str, about: &str, schema: Value| {
-        json!({
-            "name": name, "in": "path", "required": true, "description": about, "schema": schema,
-        })
-    };
     let text = || json!({ "type": "string" });
     let verdicts = |name: &str, words: &[&str]| {
         json!({
@@ -307,7 +306,19 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             json!({ "type": "string", "minLength": 1 }),
         ),
     });
-    with(&parameters, &rounds::parameters())
+    with(&with(&parameters, &ingestion::parameters()), &rounds::parameters())
+}
+
+/// A parameter in the query, which may be left out.
+pub(super) fn query(name: &str, about: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": about, "schema": schema })
+}
+
+/// A parameter in the path.
+pub(super) fn path(name: &str, about: &str, schema: Value) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true, "description": about, "schema": schema,
+    })
 }
 
 /// What answers carry beside their body.

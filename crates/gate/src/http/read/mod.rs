@@ -4,7 +4,7 @@ pub(super) mod health;
 pub(super) mod intents;
 pub(super) mod metrics;
 pub(super) mod pixel;
-mod query;
+pub(super) mod query;
 pub(super) mod receipts;
 pub(super) mod rounds;
 pub(super) mod streams;
@@ -74,7 +74,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    fn may_see(&self, door: &Door) -> bool {
+    pub(super) fn may_see(&self, door: &Door) -> bool {
         self.doors.is_empty() || self.doors.iter().any(|name| name == door.as_str())
     }
 }

@@ -19,7 +19,7 @@ const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
 
 /// How many rows were asked for.
-pub(super) fn rows(limit: Option<usize>) -> Result<usize, String> {
+pub(in crate::http) fn rows(limit: Option<usize>) -> Result<usize, String> {
     match limit.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit),
         _ => Err(format!("limit must be 1 to {LIMIT_MAX}")),
@@ -48,6 +48,17 @@ pub(in crate::http) struct DocumentsQuery {
     pub(super) limit: Option<usize>,
 }
 
+/// The query of a list of ambiguous publishes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::http) struct DoubtsQuery {
+    /// Only of this run.
+    pub(in crate::http) run: Option<String>,
+    /// A receipt id, or a place in the ledger.
+    pub(in crate::http) after: Option<String>,
+    pub(in crate::http) limit: Option<usize>,
+}
+
 /// The query of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,7 +71,7 @@ pub(in crate::http) struct StreamQuery {
 }
 
 /// The place after which to list.
-pub(super) fn after(text: Option<&str>, ledger: u32) -> Result<Seq, String> {
+pub(in crate::http) fn after(text: Option<&str>, ledger: u32) -> Result<Seq, String> {
     let Some(text) = text else { return Ok(Seq::default()) };
     if let Ok(seq) = text.parse() {
         return Ok(Seq(seq));
@@ -137,7 +148,7 @@ impl FromRequest<Arc<Gate>> for Sent {
     }
 }
 
-pub(super) fn invalid(gate: &Gate, message: &str) -> Routed {
+pub(in crate::http) fn invalid(gate: &Gate, message: &str) -> Routed {
     Routed(answer::refuse(gate, Code::InvalidRequest, message))
 }
 

@@ -1,0 +1,277 @@
+//! What `admit verify` finds outside the ledger: documents against files, admissions against the bus.
+//!
+//! The ledger is the truth, so everything is asked from it: every document has its file, every file
+//! its document; every admission its message, every message its admission.
+
+use std::path::Path;
+use std::time::Duration;
+
+use admit_artifacts::Artifacts as _;
+use admit_artifacts::local::{LocalArtifacts, Options};
+use admit_bus::Record;
+use admit_bus::file::FileReader;
+use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
+use admit_contracts::ingestion_gate::receipt::Committed;
+use admit_contracts::ingestion_gate::{DOOR, names};
+use admit_core::effect::{Effect, Standing};
+use admit_core::json;
+use admit_core::{Door, Fault, Filed, IssuedKind, Seq};
+use admit_ledger::sqlite::SqliteReader;
+use admit_ledger::sqlite::verify::{Disagreement, Found};
+use admit_ledger::{EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _};
+
+/// Rows that are read at a time.
+const PAGE: usize = 500;
+
+/// A running gate writes a file a moment after its commit.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// How much was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    pub(super) artifacts: u64,
+    pub(super) messages: u64,
+    pub(super) ambiguous: u64,
+}
+
+/// Why it could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutsideError {
+    #[error("the ledger cannot be read: {0}")]
+    Ledger(#[from] Fault),
+    #[error(transparent)]
+    Artifacts(#[from] admit_artifacts::ArtifactsError),
+    #[error("the bus cannot be read: {0}")]
+    Bus(#[from] std::io::Error),
+}
+
+/// Compares all three. `last` is the newest place that the ledger's own check has seen.
+pub(super) async fn verify(
+    ledger: &SqliteReader,
+    artifacts: &Path,
+    bus: &Path,
+    last: Seq,
+    found: &mut Found<'_>,
+) -> Result<Outside, OutsideError> {
+    let mut outside = Outside::default();
+    let store = LocalArtifacts::reading(Options::new(artifacts));
+    documents(ledger, &store, &mut outside, found).await?;
+    strangers(ledger, &store, found).await?;
+    messages(ledger, bus, last, &mut outside, found).await?;
+    Ok(outside)
+}
+
+/// Every document has its file, byte for byte.
+async fn documents(
+    ledger: &SqliteReader,
+    store: &LocalArtifacts,
+    outside: &mut Outside,
+    found: &mut Found<'_>,
+) -> Result<(), OutsideError> {
+    let mut after = 0;
+    loop {
+        let filter = FiledFilter { after, rows_max: PAGE, ..FiledFilter::default() };
+        let page = ledger.filed(filter).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.n;
+        for filed in &page {
+            outside.artifacts += 1;
+            if let Some(message) = file_of(store, filed).await? {
+                found(Disagreement::at(filed.seq, "artifact", message));
+            }
+        }
+    }
+}
+
+async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>, OutsideError> {
+    let path = &filed.issued.path;
+    let mut file = store.get(path).await?;
+    if file.is_none() {
+        tokio::time::sleep(MOMENT).await;
+        file = store.get(path).await?;
+    }
+    Ok(match file {
+        None => Some(format!("{path} is missing")),
+        Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
+            Some(format!("{path} is not what the ledger says"))
+        }
+        Some(_) => None,
+    })
+}
+
+/// Every file of a document has its document.
+async fn strangers(
+    ledger: &SqliteReader,
+    store: &LocalArtifacts,
+    found: &mut Found<'_>,
+) -> Result<(), OutsideError> {
+    let mut after = None;
+    loop {
+        let page = store.list("", after.take(), PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
+        for path in &page {
+            let is_ours = path.contains("/ig/receipts/") || path.contains("/ig/quarantine/");
+            let id = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
+            let Some(id) = id.filter(|_| is_ours) else { continue };
+            let named = ledger.named(id.to_owned()).await?;
+            if !named.iter().any(|filed| filed.issued.path == *path) {
+                let message = format!("{path} is not in the ledger");
+                found(Disagreement { at: None, check: "artifact", message });
+            }
+        }
+    }
+}
+
+/// Every message has its admission, and every admission its message.
+async fn messages(
+    ledger: &SqliteReader,
+    bus: &Path,
+    last: Seq,
+    outside: &mut Outside,
+    found: &mut Found<'_>,
+) -> Result<(), OutsideError> {
+    let places = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1);
+    // One mark per place: which admissions have been seen on the bus.
+    let mut seen = vec![false; places];
+    let reader = FileReader::new(bus);
+    for topic in reader.topics()? {
+        let records = match reader.records(&topic) {
+            Ok(records) => records,
+            Err(error) => {
+                stray(found, format!("topic {topic}: {error}"));
+                continue;
+            }
+        };
+        for record in records {
+            outside.messages += 1;
+            match record {
+                Ok(record) => message(ledger, &record, &mut seen, found).await?,
+                Err(error) => stray(found, format!("topic {topic}: {error}")),
+            }
+        }
+    }
+    let mut after = Seq(0);
+    loop {
+        let filter = EffectFilter {
+            door: Some(DOOR.to_owned()),
+            states: vec!["done".to_owned(), "ambiguous".to_owned()],
+            after,
+            rows_max: PAGE,
+        };
+        let page = ledger.effects(filter).await?;
+        let Some(newest) = page.last() else { return Ok(()) };
+        after = newest.seq;
+        for effect in page.iter().filter(|effect| effect.seq <= last) {
+            admission(ledger, effect, &seen, outside, found).await?;
+        }
+    }
+}
+
+fn stray(found: &mut Found<'_>, message: String) {
+    found(Disagreement { at: None, check: "bus", message });
+}
+
+/// One message: whose is it, and is it where that says.
+async fn message(
+    ledger: &SqliteReader,
+    record: &Record,
+    seen: &mut [bool],
+    found: &mut Found<'_>,
+) -> Result<(), OutsideError> {
+    let at = &record.reference;
+    let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
+    let Some(dedupe_key) = &record.dedupe_key else {
+        stray(found, format!("{place} has no dedupe key"));
+        return Ok(());
+    };
+    let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
+        // What the gate says of itself goes straight there.
+        if at.topic != AUDIT_TOPIC {
+            stray(found, format!("{place} is of no admission: {dedupe_key}"));
+        }
+        return Ok(());
+    };
+    let seq = receipt.id.seq;
+    let Some(effect) = ledger.effect(seq).await? else {
+        stray(found, format!("{place} is of an admission without an effect"));
+        return Ok(());
+    };
+    if let Some(body) = ledger.body(seq).await?
+        && !is_same(&body, &record.payload)
+    {
+        found(Disagreement::at(seq, "bus", format!("{place} holds another envelope")));
+    }
+    match &effect.standing {
+        Standing::Done(_) => {
+            let said = effect.standing.evidence().and_then(Committed::read);
+            let is_there = said.is_some_and(|said| {
+                let said = said.eb_ref;
+                said.topic == at.topic && said.partition == at.partition && said.offset == at.offset
+            });
+            let index = usize::try_from(seq.0).unwrap_or(usize::MAX);
+            match seen.get_mut(index) {
+                Some(mark) if is_there => *mark = true,
+                _ if is_there => {}
+                _ => {
+                    let message = format!("{place} is a second message of one admission");
+                    found(Disagreement::at(seq, "bus", message));
+                }
+            }
+        }
+        Standing::Refused(_) => {
+            let message = format!("{place} is of an admission that was released as absent");
+            found(Disagreement::at(seq, "bus", message));
+        }
+        // Not settled: what the bus has is for whoever reconciles.
+        Standing::Withheld(_)
+        | Standing::Intended(_)
+        | Standing::InFlight(_)
+        | Standing::Ambiguous(_) => {}
+    }
+    Ok(())
+}
+
+/// One settled admission: its message was seen, and its documents are there.
+async fn admission(
+    ledger: &SqliteReader,
+    effect: &Effect,
+    seen: &[bool],
+    outside: &mut Outside,
+    found: &mut Found<'_>,
+) -> Result<(), OutsideError> {
+    let index = usize::try_from(effect.seq.0).unwrap_or(usize::MAX);
+    let is_done = matches!(effect.standing, Standing::Done(_));
+    if is_done && !seen.get(index).copied().unwrap_or(false) {
+        let message = "the bus does not have its message where the ledger says";
+        found(Disagreement::at(effect.seq, "bus", message));
+    }
+    if !is_done {
+        outside.ambiguous += 1;
+    }
+    let filed = ledger.filed_of(effect.seq).await?;
+    let has = |decision: &str| {
+        filed.iter().any(|filed| {
+            filed.issued.kind == IssuedKind::Receipt
+                && filed.seq == effect.seq
+                && filed.issued.decision == decision
+        })
+    };
+    let (wanted, what) = if is_done { ("ADMIT", "admitted") } else { ("QUARANTINE", "ambiguous") };
+    if !has(wanted) {
+        let message = format!("it is {what} and has no {wanted} receipt");
+        found(Disagreement::at(effect.seq, "receipt", message));
+    }
+    Ok(())
+}
+
+/// The same envelope: byte for byte, or as data where a line could not hold its spaces.
+fn is_same(body: &[u8], payload: &[u8]) -> bool {
+    let canonical = |text: &[u8]| {
+        let limits = json::Limits { bytes_max: usize::MAX, depth_max: json::DEPTH_CEILING };
+        json::parse(text, &limits)
+            .ok()
+            .and_then(|value| json::canonical(&value, json::Form::Ascii).ok())
+    };
+    body == payload || canonical(body) == canonical(payload)
+}

@@ -1,0 +1,360 @@
+//! `[bus]`, `[artifacts]` and `[doors.ingestion-gate]`: where events are published, where receipts
+//! lie, and what the door does between the two.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use admit_contracts::ingestion_gate::health::Rules;
+use admit_contracts::ingestion_gate::policy::{
+    Policy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
+};
+use admit_contracts::ingestion_gate::service_token::ServiceTokens;
+use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, Paths, Settings};
+use admit_gate::ingest::IngestSettings;
+use serde::{Deserialize, Serialize};
+
+use super::principal::Keys;
+use super::{Config, ConfigError};
+
+/// Names the secrets of service tokens, with commas between, where the config has none.
+const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
+
+/// Name the release on receipts where the config does not, the first that is set.
+const RELEASES: [&str; 3] =
+    ["INGESTION_GATE_SERVICE_RELEASE_ID", "INGESTION_GATE_RELEASE_ID", "SERVICE_RELEASE_ID"];
+
+/// `[bus]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct BusConfig {
+    /// `file:` keeps the bus under `bus` in the data folder; `file:PATH` elsewhere.
+    pub(crate) url: String,
+    /// How long after it was given up a publish may still land, in milliseconds. Nobody can say
+    /// "absent" before.
+    pub(crate) delivery_timeout_ms: u64,
+}
+
+/// `[artifacts]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ArtifactsConfig {
+    /// `file:` keeps them under `artifacts` in the data folder; `file:PATH` elsewhere.
+    pub(crate) url: String,
+}
+
+impl Default for BusConfig {
+    fn default() -> Self {
+        Self { url: "file:".to_owned(), delivery_timeout_ms: 30_000 }
+    }
+}
+
+impl Default for ArtifactsConfig {
+    fn default() -> Self {
+        Self { url: "file:".to_owned() }
+    }
+}
+
+/// `[doors.ingestion-gate]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct IngestionConfig {
+    /// Whether the door is there.
+    pub(crate) enabled: bool,
+    /// Where envelopes are posted.
+    pub(crate) path: String,
+    /// The header that may carry a key or a token; `Authorization: Bearer` always works too.
+    pub(crate) api_key_header: String,
+    /// How producers prove who they are: `api_key` or `service_token`. Without principals it is
+    /// `disabled`, whatever stands here.
+    pub(crate) auth_mode: String,
+    /// Who may sign service tokens: texts, or `file:PATH`.
+    pub(crate) service_token_secrets: Keys,
+    /// The policy files, JSON or YAML. Empty: the shipped one.
+    pub(crate) class_map: PathBuf,
+    /// See `class_map`.
+    pub(crate) schema_policy: PathBuf,
+    /// See `class_map`.
+    pub(crate) partitioning: PathBuf,
+    /// The revision of the policy, as receipts name it.
+    pub(crate) policy_revision: String,
+    /// The environment, as receipts name it.
+    pub(crate) environment: String,
+    /// The release, as receipts name it. Empty: from the environment, else `dev-local`.
+    pub(crate) service_release_id: String,
+    /// How long a copy of an event in flight waits for its outcome, in milliseconds.
+    pub(crate) in_flight_wait_ms: u64,
+    /// How long the answer of the bus is waited for, in milliseconds. Then it is ambiguous.
+    pub(crate) publish_wait_ms: u64,
+    /// Most messages in one call to the bus.
+    pub(crate) publish_batch_max: usize,
+    /// How long the health probes are believed, in seconds.
+    pub(crate) health_probe_interval_seconds: u64,
+    /// So many failed publishes in a row close the door until a probe opens it.
+    pub(crate) bus_publish_failure_threshold: u32,
+    /// Whether nothing is taken while the health of the bus is not known.
+    pub(crate) health_deny_on_amber: bool,
+    /// The pause before an event is taken while it is not known, in milliseconds.
+    pub(crate) health_amber_sleep_ms: u64,
+    /// Most pushes in any 60 seconds, over all producers; 0 turns it off.
+    pub(crate) push_rate_limit_per_minute: usize,
+    /// How often receipts are brought to stable storage, in milliseconds.
+    pub(crate) artifacts_sync_ms: u64,
+}
+
+impl Default for IngestionConfig {
+    fn default() -> Self {
+        let (settings, ingest) = (Settings::default(), IngestSettings::default());
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            enabled: true,
+            path: "/v1/ingest/push".to_owned(),
+            api_key_header: "X-IG-Api-Key".to_owned(),
+            auth_mode: settings.auth_mode.as_str().to_owned(),
+            service_token_secrets: Keys::default(),
+            class_map: PathBuf::new(),
+            schema_policy: PathBuf::new(),
+            partitioning: PathBuf::new(),
+            policy_revision: settings.policy_revision,
+            environment: settings.environment,
+            service_release_id: String::new(),
+            in_flight_wait_ms: millis(ingest.in_flight_wait),
+            publish_wait_ms: millis(ingest.publish_wait),
+            publish_batch_max: ingest.publish_batch_max,
+            health_probe_interval_seconds: ingest.probe_every.as_secs(),
+            bus_publish_failure_threshold: ingest.rules.publish_failures_max,
+            health_deny_on_amber: ingest.rules.deny_on_amber,
+            health_amber_sleep_ms: millis(ingest.amber_pause),
+            push_rate_limit_per_minute: ingest.pushes_per_minute_max,
+            artifacts_sync_ms: millis(ingest.sync_every),
+        }
+    }
+}
+
+impl Config {
+    /// The folder of the file bus.
+    pub(crate) fn bus_root(&self) -> Result<PathBuf, ConfigError> {
+        folder("bus", &self.bus.url, &self.data)
+    }
+
+    /// The folder of the artifacts.
+    pub(crate) fn artifacts_root(&self) -> Result<PathBuf, ConfigError> {
+        folder("artifacts", &self.artifacts.url, &self.data)
+    }
+}
+
+/// The folder that a `file:` URL names. It may hold a password of another kind of URL, so only the
+/// scheme of that is shown.
+fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
+    match url.strip_prefix("file:") {
+        Some("") => Ok(data.join(key)),
+        Some(path) => Ok(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
+        None => {
+            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+            let message = format!(
+                "{key}.url \"{scheme}:…\" is not supported by this build; use \"file:\" or \"file:PATH\""
+            );
+            Err(ConfigError::Rule(message))
+        }
+    }
+}
+
+impl IngestionConfig {
+    /// The contract that this describes. `is_open` is a gate without principals.
+    pub(crate) fn contract(
+        &self,
+        base: &Path,
+        artifacts: &Path,
+        is_open: bool,
+        json_depth_max: usize,
+    ) -> Result<IngestionGate, ConfigError> {
+        let auth_mode = if is_open { AuthMode::Disabled } else { self.mode()? };
+        let settings = Settings {
+            policy_revision: self.policy_revision.clone(),
+            service_release_id: self.release(),
+            environment: self.environment.clone(),
+            auth_mode,
+            paths: Paths::local(&artifacts.to_string_lossy()),
+            json_depth_max,
+            ..Settings::default()
+        };
+        let policy = self.policy(base)?;
+        IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
+    }
+
+    fn release(&self) -> String {
+        if !self.service_release_id.is_empty() {
+            return self.service_release_id.clone();
+        }
+        let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        RELEASES.iter().find_map(set).unwrap_or_else(|| "dev-local".to_owned())
+    }
+
+    fn mode(&self) -> Result<AuthMode, ConfigError> {
+        match AuthMode::parse(&self.auth_mode) {
+            Ok(AuthMode::Disabled) => Err(rule(
+                "auth_mode",
+                &"disabled is for a gate without principals; use api_key or service_token",
+            )),
+            Ok(mode) => Ok(mode),
+            Err(error) => Err(rule("auth_mode", &error)),
+        }
+    }
+
+    /// The policy: the shipped files, each replaced where the config names another.
+    pub(crate) fn policy(&self, base: &Path) -> Result<Policy, ConfigError> {
+        let files = self.policy_files(base)?;
+        Policy::load(&files).map_err(|errors| ConfigError::Rule(errors.to_string()))
+    }
+
+    fn policy_files(&self, base: &Path) -> Result<PolicyFiles, ConfigError> {
+        let mut files = shipped_files();
+        let read = |path: &Path| {
+            let spelt = path.to_string_lossy().into_owned();
+            let bytes = fs::read(base.join(path)).map_err(|error| {
+                ConfigError::Rule(format!("{spelt}: the policy file cannot be read: {error}"))
+            })?;
+            Ok::<_, ConfigError>(PolicyFile::new(spelt, bytes))
+        };
+        let is_set = |path: &Path| !path.as_os_str().is_empty();
+        if is_set(&self.class_map) {
+            files.class_map = read(&self.class_map)?;
+        }
+        if is_set(&self.partitioning) {
+            files.partitioning = read(&self.partitioning)?;
+        }
+        if is_set(&self.schema_policy) {
+            files.schema_policy = read(&self.schema_policy)?;
+            let beside = self.schema_policy.parent().unwrap_or(Path::new(""));
+            let named = schema_paths(&files.schema_policy)
+                .map_err(|errors| ConfigError::Rule(errors.to_string()))?;
+            files.schemas = named
+                .into_iter()
+                .map(|named| Ok(PolicyFile { path: named.clone(), ..read(&beside.join(named))? }))
+                .collect::<Result<_, ConfigError>>()?;
+        }
+        Ok(files)
+    }
+
+    /// How the door behaves.
+    pub(crate) fn settings(
+        &self,
+        base: &Path,
+        is_open: bool,
+    ) -> Result<IngestSettings, ConfigError> {
+        let tokens = match is_open {
+            false if self.mode()? == AuthMode::ServiceToken => Some(self.tokens(base)?),
+            _ => None,
+        };
+        Ok(IngestSettings {
+            in_flight_wait: Duration::from_millis(self.in_flight_wait_ms),
+            publish_wait: Duration::from_millis(self.publish_wait_ms),
+            probe_every: Duration::from_secs(self.health_probe_interval_seconds),
+            rules: Rules {
+                publish_failures_max: self.bus_publish_failure_threshold,
+                deny_on_amber: self.health_deny_on_amber,
+                ..Rules::default()
+            },
+            amber_pause: Duration::from_millis(self.health_amber_sleep_ms),
+            publish_batch_max: self.publish_batch_max,
+            pushes_per_minute_max: self.push_rate_limit_per_minute,
+            sync_every: Duration::from_millis(self.artifacts_sync_ms),
+            tokens,
+        })
+    }
+
+    fn tokens(&self, base: &Path) -> Result<ServiceTokens, ConfigError> {
+        let mut secrets = Vec::new();
+        for spec in self.service_token_secrets.iter() {
+            let secret = match spec.strip_prefix("file:") {
+                None => spec.to_owned(),
+                Some(path) => {
+                    let path = base.join(path);
+                    let text = fs::read_to_string(&path).map_err(|error| {
+                        let message = format!("{} cannot be read: {error}", path.display());
+                        rule("service_token_secrets", &message)
+                    })?;
+                    text.trim().to_owned()
+                }
+            };
+            secrets.push(secret);
+        }
+        if secrets.is_empty() {
+            let named = std::env::var(TOKEN_SECRETS).unwrap_or_default();
+            secrets.extend(named.split(',').map(|secret| secret.trim().to_owned()));
+        }
+        secrets.retain(|secret| !secret.is_empty());
+        if secrets.is_empty() {
+            return Err(rule(
+                "service_token_secrets",
+                &"AUTH_SERVICE_TOKEN_SECRET_MISSING: tokens are wanted and nobody may sign them",
+            ));
+        }
+        Ok(ServiceTokens::new(secrets, Vec::<String>::new()))
+    }
+
+    /// What no single value can break.
+    pub(super) fn check(&self, base: &Path, is_open: bool) -> Result<(), ConfigError> {
+        for (key, value) in [
+            ("publish_wait_ms", self.publish_wait_ms),
+            ("publish_batch_max", self.publish_batch_max as u64),
+            ("health_probe_interval_seconds", self.health_probe_interval_seconds),
+            ("artifacts_sync_ms", self.artifacts_sync_ms),
+        ] {
+            if value == 0 {
+                return Err(rule(key, &"must be greater than 0"));
+            }
+        }
+        self.contract(base, Path::new(""), is_open, 1)?;
+        self.settings(base, is_open).map(drop)
+    }
+}
+
+fn rule(key: &str, message: &dyn fmt::Display) -> ConfigError {
+    ConfigError::Rule(format!("doors.ingestion-gate.{key}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> IngestionConfig {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_a_door_is_said_with_its_key() {
+        for (text, said) in [
+            ("auth_mode = \"jwt\"", "AUTH_MODE_UNSUPPORTED"),
+            ("auth_mode = \"magic\"", "AUTH_MODE_UNKNOWN"),
+            ("auth_mode = \"disabled\"", "without principals"),
+            ("auth_mode = \"service_token\"", "AUTH_SERVICE_TOKEN_SECRET_MISSING"),
+            ("publish_wait_ms = 0", "publish_wait_ms"),
+            ("environment = \"\"", "environment"),
+            ("class_map = \"lost.yaml\"", "lost.yaml: the policy file cannot be read"),
+        ] {
+            let error = read(text).check(Path::new(""), false).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_broken_policy_is_named_with_file_and_line() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("map.yaml"), "version: v0\nclasses: [\n").unwrap();
+        let error = read("class_map = \"map.yaml\"").policy(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("map.yaml:"), "{error}");
+    }
+
+    #[test]
+    fn urls_name_folders_and_hide_what_may_be_secret() {
+        let mut config = Config::default();
+        assert_eq!(config.bus_root().unwrap(), Path::new("./admit-data/bus"));
+        config.artifacts.url = "file:///srv/receipts".to_owned();
+        assert_eq!(config.artifacts_root().unwrap(), Path::new("/srv/receipts"));
+        config.bus.url = "nats://me:hush@bus".to_owned();
+        let error = config.bus_root().unwrap_err().to_string();
+        assert!(error.contains("nats:…") && !error.contains("hush"), "{error}");
+    }
+}

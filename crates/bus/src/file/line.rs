@@ -1,0 +1,239 @@
+//! One line of a log: a message as JSON, with the envelope in it as it came.
+//!
+//! ```text
+//! {"dedupe_key":"9b92…","partition_key":"fe67…","published_at_utc":"2026-02-12T08:56:40.123000+00:00","payload":{…}}
+//! ```
+//!
+//! Our own lines have the payload last, so that a search reads the beginning of a line and no
+//! envelope. Lines that others wrote may have any order and no dedupe key; they are read all the
+//! same.
+
+use std::borrow::Cow;
+
+use admit_core::Millis;
+use admit_core::json::{self, DEPTH_CEILING, Limits, Value};
+use bytes::Bytes;
+
+use crate::port::Message;
+
+const DEDUPE_KEY: &str = "{\"dedupe_key\":\"";
+const PARTITION_KEY: &str = "\",\"partition_key\":";
+const PUBLISHED_AT: &str = ",\"published_at_utc\":\"";
+const PAYLOAD: &str = "\",\"payload\":";
+
+/// A line nests one deeper than its payload, and both must be readable.
+const PAYLOAD_DEPTH_MAX: usize = DEPTH_CEILING - 1;
+
+/// Appends the line of a message, newline included.
+///
+/// The bytes of the payload stay as they are, but for line breaks between its tokens: they become
+/// spaces, which mean the same.
+///
+/// # Errors
+/// When the payload is not JSON. Nothing is appended then.
+pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::JsonError> {
+    let limits = Limits { depth_max: PAYLOAD_DEPTH_MAX, bytes_max: usize::MAX };
+    json::parse(&message.payload, &limits)?;
+    out.extend_from_slice(DEDUPE_KEY.as_bytes());
+    out.extend_from_slice(message.dedupe_key.as_bytes());
+    out.extend_from_slice(PARTITION_KEY.as_bytes());
+    json::write(&Value::from(&message.partition_key), out);
+    out.extend_from_slice(PUBLISHED_AT.as_bytes());
+    out.extend_from_slice(to_wire(message.at).as_bytes());
+    out.extend_from_slice(PAYLOAD.as_bytes());
+    let payload = message.payload.iter().copied();
+    out.extend(payload.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+    out.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+/// A time as the contract's readers expect it: microseconds and an offset.
+fn to_wire(at: Millis) -> String {
+    let mut text = at.to_rfc3339_millis();
+    text.truncate(text.len() - 1);
+    text + "000+00:00"
+}
+
+/// What a search needs of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head<'a> {
+    pub(super) dedupe_key: Option<Cow<'a, str>>,
+    /// `None` when the line does not say.
+    pub(super) at: Option<Millis>,
+}
+
+/// A whole line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line<'a> {
+    pub(super) head: Head<'a>,
+    pub(super) partition_key: Cow<'a, str>,
+    pub(super) payload: Bytes,
+}
+
+/// Why bytes are not a line.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotALine {
+    #[error("it is not json: {0}")]
+    NotJson(#[from] json::JsonError),
+    #[error("it is not an object with partition_key and payload")]
+    OtherShape,
+}
+
+/// Reads the beginning of a line, given without its newline.
+pub(super) fn head(line: &[u8]) -> Result<Head<'_>, NotALine> {
+    match split(line) {
+        Some(parts) => Ok(Head { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) }),
+        None => Ok(whole(line)?.head),
+    }
+}
+
+/// Reads all of a line, given without its newline.
+pub(super) fn whole(line: &[u8]) -> Result<Line<'_>, NotALine> {
+    let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
+    if let Some(parts) = split(line)
+        && let Ok(Value::String(partition_key)) = json::parse(parts.partition_key, &limits)
+        && json::parse(parts.payload, &limits).is_ok()
+    {
+        return Ok(Line {
+            head: Head { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) },
+            partition_key,
+            payload: Bytes::copy_from_slice(parts.payload),
+        });
+    }
+    let value = json::parse(line, &limits)?;
+    let text = |name: &str| value.get(name).and_then(Value::as_str);
+    let (Some(partition_key), Some(payload)) = (text("partition_key"), value.get("payload")) else {
+        return Err(NotALine::OtherShape);
+    };
+    let mut bytes = Vec::new();
+    json::write(payload, &mut bytes);
+    Ok(Line {
+        head: Head {
+            dedupe_key: text("dedupe_key").map(|key| key.to_owned().into()),
+            at: text("published_at_utc").and_then(Millis::parse_rfc3339),
+        },
+        partition_key: partition_key.to_owned().into(),
+        payload: bytes.into(),
+    })
+}
+
+/// A line of ours, cut at its seams; `partition_key` still in its quotes.
+struct Parts<'a> {
+    dedupe_key: &'a str,
+    partition_key: &'a [u8],
+    at: Millis,
+    payload: &'a [u8],
+}
+
+fn split(line: &[u8]) -> Option<Parts<'_>> {
+    let rest = line.strip_prefix(DEDUPE_KEY.as_bytes())?;
+    let (dedupe_key, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
+    let rest = rest.strip_prefix(PARTITION_KEY.as_bytes())?;
+    let (partition_key, rest) = rest.split_at(end_of_string(rest)?);
+    let rest = rest.strip_prefix(PUBLISHED_AT.as_bytes())?;
+    let (at, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
+    let payload = rest.strip_prefix(PAYLOAD.as_bytes())?.strip_suffix(b"}")?;
+    // A key with an escape in it is not one of ours.
+    let dedupe_key = str::from_utf8(dedupe_key).ok().filter(|key| !key.contains('\\'))?;
+    let at = Millis::parse_rfc3339(str::from_utf8(at).ok()?)?;
+    Some(Parts { dedupe_key, partition_key, at, payload })
+}
+
+/// How many bytes the JSON string at the beginning of `text` takes, quotes included.
+fn end_of_string(text: &[u8]) -> Option<usize> {
+    let mut escaped = false;
+    for (index, byte) in text.iter().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(index + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(partition_key: &str, payload: &'static str) -> Message {
+        Message {
+            topic: "t".into(),
+            partition_key: partition_key.to_owned(),
+            dedupe_key: "9b92".to_owned(),
+            payload: payload.into(),
+            at: Millis(1_771_524_842_123),
+        }
+    }
+
+    fn line(message: &Message) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(message, &mut out).expect("json");
+        assert_eq!(out.pop(), Some(b'\n'));
+        assert!(!out.contains(&b'\n'), "a message is one line");
+        out
+    }
+
+    #[test]
+    fn a_line_is_what_the_layout_says() {
+        let line = line(&message("fe67", r#"{"a": 1.0,"b":[ ]}"#));
+        let expected = r#"{"dedupe_key":"9b92","partition_key":"fe67","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{"a": 1.0,"b":[ ]}}"#;
+        assert_eq!(String::from_utf8(line).expect("text"), expected);
+    }
+
+    #[test]
+    fn what_was_written_is_read_back_byte_for_byte() {
+        for key in ["k", "a\"b", "a\\", "ä\u{1}", "\",\"published_at_utc\":\""] {
+            for payload in [r#"{"a":"}\n","b":1e3}"#, "[]", r#" {"x":"\u00e4"} "#, "1.50"] {
+                let message = message(key, payload);
+                let line = line(&message);
+                let read = whole(&line).expect("a line");
+                assert_eq!(read.partition_key, key);
+                assert_eq!(read.payload, message.payload);
+                assert_eq!(read.head, head(&line).expect("a line"));
+                assert_eq!(read.head.dedupe_key.as_deref(), Some("9b92"));
+                assert_eq!(read.head.at, Some(message.at));
+            }
+        }
+    }
+
+    #[test]
+    fn line_breaks_between_tokens_become_spaces() {
+        let line = line(&message("k", "{\r\n  \"a\": 1\n}"));
+        assert_eq!(&whole(&line).expect("a line").payload[..], b"{    \"a\": 1 }");
+    }
+
+    #[test]
+    fn a_line_that_others_wrote_is_read() {
+        let line = br#"{"partition_key": "p", "payload": {"b": 1.0, "a": "x"}, "published_at_utc": "2026-02-19T18:14:02.123456+00:00"}"#;
+        let read = whole(line).expect("a line");
+        assert_eq!((&*read.partition_key, read.head.dedupe_key.as_deref()), ("p", None));
+        assert_eq!(&read.payload[..], br#"{"b":1.0,"a":"x"}"#);
+        assert_eq!(read.head.at, Some(Millis(1_771_524_842_123)));
+        let bare = whole(br#"{"partition_key":"p","payload":null}"#).expect("a line");
+        assert_eq!(bare.head, Head { dedupe_key: None, at: None });
+    }
+
+    #[test]
+    fn a_line_of_ours_with_something_behind_the_payload_is_not_misread() {
+        let mut line = line(&message("k", "{\"a\":1}"));
+        line.pop();
+        line.extend_from_slice(b",\"more\":2}");
+        assert_eq!(&whole(&line).expect("a line").payload[..], b"{\"a\":1}");
+    }
+
+    #[test]
+    fn what_is_no_line_is_not_taken_for_one() {
+        let torn = line(&message("k", "{\"a\":1}"));
+        for at in 0..torn.len() {
+            assert!(whole(&torn[..at]).is_err(), "cut at {at}");
+        }
+        for bytes in [&b""[..], b"{}", b"[]", b"\0\0\0", br#"{"partition_key":"p"}"#] {
+            assert!(whole(bytes).is_err(), "{bytes:?}");
+        }
+        let mut out = Vec::new();
+        assert!(encode(&message("k", "not json"), &mut out).is_err());
+        assert!(out.is_empty(), "nothing half written");
+    }
+}

@@ -1,0 +1,392 @@
+//! The file bus keeps the port's contract, and its folder survives what folders go through.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admit_bus::file::{FileBus, FileReader, OpenError, Options};
+use admit_bus::{Bus, BusError, Found, Message, OffsetKind, Published, Record};
+use admit_core::Millis;
+use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
+use admit_testkit::faulty_bus::{FaultyBus, Trouble};
+use tempfile::TempDir;
+
+const TOPIC: &str = "fp.bus.traffic.v1";
+
+struct Folder {
+    _keep: TempDir,
+    root: PathBuf,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let keep = tempfile::tempdir().expect("a temporary folder");
+        Self { root: keep.path().join("bus"), _keep: keep }
+    }
+
+    fn bus(&self) -> FileBus {
+        FileBus::open(Options::new(&self.root)).expect("the bus opens")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.root.join(TOPIC).join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.file("partition=0.jsonl")
+    }
+
+    fn log_bytes(&self) -> Vec<u8> {
+        fs::read(self.log()).expect("a log")
+    }
+}
+
+impl Home for Folder {
+    fn open(&self) -> Arc<dyn Bus> {
+        Arc::new(self.bus())
+    }
+}
+
+fn named(name: &str) -> Message {
+    message(TOPIC, "k", name, AT)
+}
+
+async fn all(bus: &FileBus) -> Vec<Record> {
+    bus.read(TOPIC, 0, "", 10_000).await.expect("readable")
+}
+
+#[tokio::test]
+async fn the_file_bus_keeps_the_contract() {
+    bus_suite::all(|| Box::new(Folder::new())).await;
+}
+
+struct Untroubled(Folder);
+
+impl Home for Untroubled {
+    fn open(&self) -> Arc<dyn Bus> {
+        Arc::new(FaultyBus::over(self.0.open()))
+    }
+}
+
+#[tokio::test]
+async fn the_faulty_bus_without_trouble_keeps_the_contract() {
+    bus_suite::all(|| Box::new(Untroubled(Folder::new()))).await;
+}
+
+#[tokio::test]
+async fn the_layout_is_the_one_that_others_read() {
+    let home = Folder::new();
+    let bus = home.bus();
+    let references = commit(&bus, vec![named("a"), named("b")]).await;
+    assert_eq!(references[1].offset, "1");
+    assert_eq!((references[1].partition, references[1].offset_kind), (0, OffsetKind::FileLine));
+    assert_eq!(references[1].published_at, Some(Millis(AT)));
+    let text = String::from_utf8(home.log_bytes()).expect("text");
+    assert_eq!(text.lines().count(), 2);
+    assert!(text.ends_with('\n'));
+    for part in
+        ["\"partition_key\":\"k\"", "\"published_at_utc\":\"2026-02-19T18:14:02.000000+00:00\""]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let head = fs::read_to_string(home.file("head.json")).expect("a head");
+    assert_eq!(head.trim_end(), "{\"next_offset\": 2}");
+}
+
+#[tokio::test]
+async fn offsets_come_from_the_log_and_not_from_what_stands_beside_it() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a"), named("b")]).await;
+    for (head, index) in [("{\"next_offset\": 999}", "garbage"), ("not json", "{}\n"), ("", "")] {
+        fs::write(home.file("head.json"), head).expect("written");
+        fs::write(home.file("partition=0.index"), index).expect("written");
+        let before = all(&home.bus()).await.len();
+        let references = commit(&home.bus(), vec![named("c")]).await;
+        assert_eq!(references[0].offset, before.to_string(), "{head:?}");
+    }
+    fs::remove_file(home.file("head.json")).expect("removed");
+    fs::remove_file(home.log()).expect("removed");
+    let references = commit(&home.bus(), vec![named("d")]).await;
+    assert_eq!(references[0].offset, "0", "no log, no lines");
+}
+
+#[tokio::test]
+async fn a_log_cut_at_any_byte_of_its_last_line_loses_that_line_and_no_other() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a"), named("b"), named("torn")]).await;
+    let whole = home.log_bytes();
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    for cut in last..whole.len() {
+        fs::write(home.log(), &whole[..cut]).expect("written");
+        let bus = home.bus();
+        assert_eq!(all(&bus).await.len(), 2, "cut at {cut}");
+        let searches = vec![sought(TOPIC, "k", "torn", AT), sought(TOPIC, "k", "b", AT)];
+        match &bus.find(searches).await[..] {
+            [Found::Absent, Found::At(found)] => assert_eq!(found[0].offset, "1"),
+            other => panic!("cut at {cut}: {other:?}"),
+        }
+        assert_eq!(commit(&bus, vec![named("next")]).await[0].offset, "2", "cut at {cut}");
+        drop(bus);
+        let aside = home.file(&format!("partition=0.torn-{last}"));
+        if cut == last {
+            assert!(!aside.exists(), "nothing was torn");
+        } else {
+            let mut expected = whole[last..cut].to_vec();
+            expected.push(b'\n');
+            assert_eq!(fs::read(&aside).expect("set aside"), expected);
+            fs::remove_file(aside).expect("removed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn blocks_that_never_reached_the_disk_are_cut_off_with_what_follows() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a")]).await;
+    let whole = home.log_bytes();
+    // What a power cut may leave of one batch: a hole, and behind it lines that made it.
+    let mut holed = whole.clone();
+    holed.extend([0; 4096]);
+    holed.extend(b"}\n");
+    holed.extend(&whole);
+    fs::write(home.log(), holed).expect("written");
+    let bus = home.bus();
+    assert_eq!(all(&bus).await.len(), 1);
+    assert_eq!(home.log_bytes(), whole);
+    assert_eq!(commit(&bus, vec![named("b")]).await[0].offset, "1");
+}
+
+#[tokio::test]
+async fn damage_that_no_crash_explains_is_refused_and_left_alone() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a")]).await;
+    let line = home.log_bytes();
+    let mut log = b"not a line\n".to_vec();
+    while log.len() < 10 << 20 {
+        log.extend(line.repeat(1_000));
+    }
+    fs::write(home.log(), &log).expect("written");
+    match FileBus::open(Options::new(&home.root)) {
+        Err(OpenError::Topic { source: BusError::Damaged { place, .. }, .. }) => {
+            assert!(place.starts_with("line 0 "), "{place}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(home.log_bytes(), log, "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_log_that_others_wrote_is_carried_on() {
+    let home = Folder::new();
+    fs::create_dir_all(home.root.join(TOPIC)).expect("made");
+    let line = r#"{"partition_key": "p", "payload": {"event_id": "x"}, "published_at_utc": "2026-02-12T08:56:40.123456+00:00"}"#;
+    fs::write(home.log(), format!("{line}\n{line}\n")).expect("written");
+    let bus = home.bus();
+    assert_eq!(commit(&bus, vec![named("a")]).await[0].offset, "2");
+    let records = all(&bus).await;
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[0].dedupe_key, None);
+    assert_eq!(&records[0].payload[..], br#"{"event_id":"x"}"#);
+}
+
+#[tokio::test]
+async fn a_long_log_is_opened_by_its_notes_and_searched_by_time() {
+    let home = Folder::new();
+    let filler = format!("{{\"x\":\"{}\"}}", "y".repeat(20_000));
+    let bus = home.bus();
+    for batch in 0..10 {
+        let batch = (0..10).map(|n| {
+            let n = batch * 10 + n;
+            let payload = filler.clone().into();
+            Message { payload, ..message(TOPIC, "k", &format!("n{n}"), AT + n * 1_000) }
+        });
+        commit(&bus, batch.collect()).await;
+    }
+    drop(bus);
+    let notes = fs::read_to_string(home.file("partition=0.index")).expect("notes");
+    assert!(notes.lines().count() >= 5, "{notes}");
+    let little = Options { find_bytes_max: 700_000, ..Options::new(&home.root) };
+    let bus = FileBus::open(little).expect("opens");
+    for n in [0, 50, 99] {
+        let (from, to) = (Millis(AT + n * 1_000 - 2_000), Millis(AT + n * 1_000 + 2_000));
+        let one = sought(TOPIC, "k", &format!("n{n}"), AT);
+        match &bus.find(vec![admit_bus::Sought { from, to, ..one }]).await[..] {
+            [Found::At(found)] => assert_eq!(found[0].offset, n.to_string()),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    let everything = sought(TOPIC, "k", "n0", AT + 50_000);
+    let found = bus.find(vec![everything]).await;
+    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+    assert_eq!(commit(&bus, vec![named("next")]).await[0].offset, "100");
+    let records = bus.read(TOPIC, 0, "73", 2).await.expect("readable");
+    let offsets: Vec<&str> = records.iter().map(|one| one.reference.offset.as_str()).collect();
+    assert_eq!(offsets, ["73", "74"]);
+}
+
+#[tokio::test]
+async fn a_second_writer_is_refused_and_a_reader_is_not() {
+    let home = Folder::new();
+    let bus = home.bus();
+    commit(&bus, vec![named("a"), named("b")]).await;
+    match FileBus::open(Options::new(&home.root)) {
+        Err(OpenError::InUse { holder, .. }) => assert_eq!(holder, std::process::id().to_string()),
+        other => panic!("{other:?}"),
+    }
+    let reader = FileReader::new(&home.root);
+    assert_eq!(reader.topics().expect("readable"), [TOPIC]);
+    let records: Result<Vec<Record>, BusError> = reader.records(TOPIC).expect("opens").collect();
+    assert_eq!(records.expect("readable"), all(&bus).await);
+    assert_eq!(reader.records("nobody").expect("empty").count(), 0);
+    assert!(reader.records("../x").is_err());
+    assert_eq!(FileReader::new(Path::new("not there")).topics().expect("empty"), [""; 0]);
+}
+
+#[tokio::test]
+async fn limits_are_answered_and_nothing_is_written() {
+    let home = Folder::new();
+    let options = Options { message_bytes_max: 40, topics_max: 1, ..Options::new(&home.root) };
+    let bus = FileBus::open(options).expect("opens");
+    let with = |payload: &'static str| Message { payload: payload.into(), ..named("a") };
+    let other_topic = Message { topic: "another".into(), ..named("a") };
+    let batch = vec![
+        with("{}"),
+        with("{\"text\":\"more than forty bytes, by a little\"}"),
+        with("{not json"),
+        with(""),
+        other_topic,
+        with("{\n}"),
+    ];
+    let answers = bus.publish(batch).await;
+    let committed: Vec<usize> = (0..answers.len())
+        .filter(|place| matches!(answers[*place], Published::Committed(_)))
+        .collect();
+    assert_eq!(committed, [0, 5], "{answers:?}");
+    assert!(answers.iter().all(|one| !matches!(one, Published::Unknown { .. })), "{answers:?}");
+    assert_eq!(all(&bus).await.len(), 2);
+    assert_eq!(FileReader::new(&home.root).topics().expect("readable"), [TOPIC]);
+}
+
+#[tokio::test]
+async fn an_abandoned_attempt_either_landed_or_never_will() {
+    let home = Folder::new();
+    let bus = home.bus();
+    for n in 0..50 {
+        let name = format!("n{n}");
+        let attempt = bus.publish(vec![named(&name)]);
+        // Polled once, then given up.
+        tokio::select! { biased; _ = attempt => {}, () = std::future::ready(()) => {} }
+        let first = bus.find(vec![sought(TOPIC, "k", &name, AT)]).await;
+        commit(&bus, vec![named("between")]).await;
+        let later = bus.find(vec![sought(TOPIC, "k", &name, AT)]).await;
+        assert_eq!(first, later, "what a search says of an abandoned attempt stays true");
+        assert!(matches!(first[..], [Found::At(_) | Found::Absent]), "{first:?}");
+    }
+}
+
+#[tokio::test]
+async fn troubles_do_what_they_say() {
+    let home = Folder::new();
+    let bus = Arc::new(FaultyBus::over(home.open()));
+    let word = |published: &Published| match published {
+        Published::Committed(_) => "committed",
+        Published::NotWritten { .. } => "not written",
+        Published::Unknown { .. } => "unknown",
+    };
+    bus.next([Some(Trouble::AcceptThenCut), Some(Trouble::Refuse), None, Some(Trouble::Throttle)]);
+    bus.on(&bus_suite::dedupe_key("e"), Trouble::LandLater);
+    let batch = ["a", "b", "c", "d", "e"].map(named).to_vec();
+    let answers: Vec<&str> = bus.publish(batch).await.iter().map(word).collect();
+    assert_eq!(answers, ["unknown", "not written", "committed", "not written", "unknown"]);
+    let searches = || ["a", "b", "e"].map(|name| sought(TOPIC, "k", name, AT)).to_vec();
+    let found = bus.find(searches()).await;
+    assert!(matches!(found[..], [Found::At(_), Found::Absent, Found::Absent]), "{found:?}");
+    assert_eq!(bus.land().await.iter().map(word).collect::<Vec<_>>(), ["committed"]);
+    assert!(matches!(bus.find(searches()).await[..], [Found::At(_), Found::Absent, Found::At(_)]));
+
+    bus.next([None, Some(Trouble::Stall)]);
+    let held = async {
+        bus.until_held(1).await;
+        let found = bus.find(["f", "g"].map(|name| sought(TOPIC, "k", name, AT)).to_vec()).await;
+        assert!(matches!(found[..], [Found::At(_), Found::Absent]), "{found:?}");
+        bus.release();
+    };
+    let (answers, ()) = tokio::join!(bus.publish(vec![named("f"), named("g")]), held);
+    assert_eq!(answers.iter().map(word).collect::<Vec<_>>(), ["committed"; 2]);
+
+    bus.always(Some(Trouble::AnswerLate));
+    let late = async {
+        bus.until_held(1).await;
+        let found = bus.find(vec![sought(TOPIC, "k", "h", AT)]).await;
+        assert!(matches!(found[..], [Found::At(_)]), "it is written already");
+        bus.release();
+    };
+    tokio::join!(bus.publish(vec![named("h")]), late);
+    assert_eq!(bus.batches(), [5, 2, 1]);
+}
+
+/// Set in the child that publishes until it is killed; holds the folder.
+const CHILD: &str = "ADMIT_TEST_BUS_CHILD";
+
+/// Not a promise of its own: the child of the test below. Without its variable it does nothing.
+#[tokio::test]
+async fn a_child_publishes_until_it_is_killed() {
+    let Ok(root) = std::env::var(CHILD) else { return };
+    let bus = FileBus::open(Options::new(root)).expect("the bus opens");
+    let begun = Instant::now();
+    let mut out = std::io::stdout();
+    let mut n = 0;
+    // Bounded, should nobody kill it.
+    while begun.elapsed() < Duration::from_secs(20) {
+        let names: Vec<String> = (n..n + 20).map(|n| format!("n{n}")).collect();
+        n += 20;
+        let batch = names.iter().map(|name| named(name)).collect();
+        for (name, reference) in names.iter().zip(commit(&bus, batch).await) {
+            writeln!(out, "committed {name} {}", reference.offset).expect("a parent");
+        }
+        out.flush().expect("a parent");
+    }
+}
+
+#[tokio::test]
+async fn what_was_committed_survives_kill_nine_at_its_place() {
+    let home = Folder::new();
+    fs::create_dir_all(&home.root).expect("made");
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "a_child_publishes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, &home.root)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a child");
+        let out = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        for line in std::io::BufRead::lines(out) {
+            let line = line.expect("text");
+            let Some(rest) = line.split_once("committed ").map(|(_, rest)| rest.to_owned()) else {
+                continue;
+            };
+            let (name, offset) = rest.split_once(' ').expect("two words");
+            said.push((name.to_owned(), offset.to_owned()));
+            if said.len() % 200 == 0 {
+                child.kill().expect("killed");
+                break;
+            }
+        }
+        child.wait().expect("ended");
+    }
+    let bus = home.bus();
+    let records = all(&bus).await;
+    assert!(records.len() >= said.len() && said.len() >= 600);
+    for (name, offset) in said {
+        let record = &records[offset.parse::<usize>().expect("a number")];
+        assert_eq!(record.dedupe_key, Some(bus_suite::dedupe_key(&name)), "at {offset}");
+        assert_eq!(record.reference.offset, offset);
+    }
+    let next = commit(&bus, vec![named("next")]).await;
+    assert_eq!(next[0].offset, records.len().to_string(), "no offset is given twice");
+}

@@ -1,0 +1,111 @@
+//! The class map: `{version, classes: {name: {required_pins}}, event_types: {type: class}}`.
+
+use std::collections::BTreeMap;
+
+use super::node::Node;
+use super::reader::{Reader, get};
+use super::{DEFAULT_CLASS, PolicyError};
+use crate::ingestion_gate::envelope::PINS;
+
+/// The longest name of a class, in characters; receipts take no longer one.
+const CLASS_CHARS_MAX: usize = 128;
+
+#[derive(Debug, Default)]
+pub(super) struct ClassMap {
+    classes: BTreeMap<String, Class>,
+    event_types: BTreeMap<String, Mapped>,
+}
+
+#[derive(Debug)]
+struct Class {
+    pins: Vec<String>,
+    line: usize,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    class: String,
+    line: usize,
+}
+
+impl ClassMap {
+    pub(super) fn read(path: &str, node: &Node, errors: &mut Vec<PolicyError>) -> Self {
+        let mut reader = Reader::new(path, errors);
+        let what = "the class map";
+        let members = reader.closed(node, what, &["version", "classes", "event_types"]);
+        reader.version(members, node, what);
+        let mut map = Self::default();
+        if let Some(classes) = reader.required(members, "classes", node, what) {
+            for member in reader.map(classes, "classes") {
+                let name = &member.key;
+                if !(1..=CLASS_CHARS_MAX).contains(&name.chars().count()) {
+                    let message = format!("a class has 1 to {CLASS_CHARS_MAX} characters");
+                    reader.complain(member.line, message);
+                }
+                let what = format!("class {name}");
+                let parts = reader.closed(&member.value, &what, &["required_pins"]);
+                let mut pins = Vec::new();
+                if let Some(list) = reader.required(parts, "required_pins", &member.value, &what) {
+                    for pin in reader.list(list, "required_pins") {
+                        match reader.text(pin, "a pin", 64) {
+                            Some(text) if PINS.contains(&text) => pins.push(text.to_owned()),
+                            Some(text) => {
+                                let message =
+                                    format!("{text} is no pin; pins are {}", PINS.join(", "));
+                                reader.complain(pin.line, message);
+                            }
+                            None => {}
+                        }
+                    }
+                }
+                map.classes.insert(name.clone(), Class { pins, line: member.line });
+            }
+            if !map.classes.contains_key(DEFAULT_CLASS) {
+                let message = format!(
+                    "there is no class {DEFAULT_CLASS}, which events of unmapped types belong to"
+                );
+                reader.complain(classes.line, message);
+            }
+        }
+        let event_types = get(members, "event_types");
+        for member in event_types.map_or(&[][..], |node| reader.map(node, "event_types")) {
+            let Some(class) = reader.text(&member.value, "a class", CLASS_CHARS_MAX) else {
+                continue;
+            };
+            if !map.classes.contains_key(class) {
+                let message =
+                    format!("{} is mapped to class {class}, which is not there", member.key);
+                reader.complain(member.line, message);
+            }
+            let mapped = Mapped { class: class.to_owned(), line: member.line };
+            map.event_types.insert(member.key.clone(), mapped);
+        }
+        map
+    }
+
+    pub(super) fn class_of(&self, event_type: &str) -> &str {
+        self.event_types.get(event_type).map_or(DEFAULT_CLASS, |mapped| &mapped.class)
+    }
+
+    /// The class that an event type is expressly mapped to, and where.
+    pub(super) fn mapped(&self, event_type: &str) -> Option<(&str, usize)> {
+        self.event_types.get(event_type).map(|mapped| (mapped.class.as_str(), mapped.line))
+    }
+
+    pub(super) fn required_pins(&self, class: &str) -> &[String] {
+        self.classes.get(class).map_or(&[], |class| &class.pins)
+    }
+
+    pub(super) fn line_of(&self, class: &str) -> Option<usize> {
+        self.classes.get(class).map(|class| class.line)
+    }
+
+    pub(super) fn has(&self, class: &str) -> bool {
+        self.classes.contains_key(class)
+    }
+
+    /// Every class.
+    pub(super) fn classes(&self) -> impl Iterator<Item = &str> {
+        self.classes.keys().map(String::as_str)
+    }
+}

@@ -1,0 +1,184 @@
+//! Payload schemas: JSON Schema, with `nullable` as its authors mean it.
+
+use std::fmt;
+
+use admit_core::json::Value;
+use jsonschema::Validator;
+use serde_json::{Value as Json, json};
+
+use super::{PolicyError, PolicyFile, read};
+use crate::checking::{to_serde, told};
+
+/// Names a schema document inside the schema that points into it.
+const DOCUMENT: &str = "admit:payload-schema";
+
+/// Longest text about one payload, in characters.
+const TOLD_CHARS_MAX: usize = 1_000;
+
+/// The documents that were read, by path.
+pub(super) struct Documents(Vec<(String, Json)>);
+
+/// A compiled schema.
+pub(super) struct Schema(Validator);
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Schema")
+    }
+}
+
+/// Takes `path#pointer` apart.
+pub(super) fn split(reference: &str) -> (&str, &str) {
+    reference.split_once('#').unwrap_or((reference, ""))
+}
+
+impl Documents {
+    pub(super) fn read(files: &[PolicyFile], errors: &mut Vec<PolicyError>) -> Self {
+        let mut documents = Vec::new();
+        for file in files {
+            match read(file) {
+                Ok(node) => {
+                    let mut document = to_serde(&node.to_value());
+                    take_null(&mut document);
+                    documents.push((file.path.clone(), document));
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        Self(documents)
+    }
+
+    /// The schema that `path#pointer` names.
+    pub(super) fn compile(&self, reference: &str) -> Result<Schema, String> {
+        let (path, pointer) = split(reference);
+        let Some((_, document)) = self.0.iter().find(|(known, _)| known == path) else {
+            return Err(format!("the payload schema {path} is not there"));
+        };
+        let schema = document.pointer(pointer);
+        if !schema.is_some_and(|schema| schema.is_object() || schema.is_boolean()) {
+            return Err(format!("{path} has no schema at {pointer:?}"));
+        }
+        let root = if pointer.is_empty() || !document.is_object() {
+            document.clone()
+        } else {
+            // References inside of the document go on meaning the document.
+            let mut document = document.clone();
+            document["$id"] = DOCUMENT.into();
+            json!({ "$ref": format!("{DOCUMENT}#{pointer}"), "$defs": { "document": document } })
+        };
+        jsonschema::validator_for(&root)
+            .map(Schema)
+            .map_err(|error| format!("the payload schema {reference} cannot be used: {error}"))
+    }
+}
+
+impl Schema {
+    pub(super) fn check(&self, payload: &Value<'_>) -> Result<(), String> {
+        let payload = to_serde(payload);
+        if self.0.is_valid(&payload) {
+            return Ok(());
+        }
+        let mut text = told(&self.0, &payload).join("; ");
+        if let Some((end, _)) = text.char_indices().nth(TOLD_CHARS_MAX) {
+            text.truncate(end);
+        }
+        Err(text)
+    }
+}
+
+/// Gives every schema that says `nullable: true` the null that it means.
+fn take_null(schema: &mut Json) {
+    match schema {
+        Json::Array(schemas) => schemas.iter_mut().for_each(take_null),
+        Json::Object(members) => {
+            for (key, value) in members.iter_mut() {
+                match (key.as_str(), value) {
+                    // Data, not schemas.
+                    ("enum" | "const" | "default" | "example" | "examples", _) => {}
+                    (
+                        "properties" | "patternProperties" | "dependentSchemas" | "$defs"
+                        | "definitions",
+                        Json::Object(schemas),
+                    ) => schemas.values_mut().for_each(take_null),
+                    (_, value) => take_null(value),
+                }
+            }
+            if members.remove("nullable") != Some(Json::Bool(true)) {
+                return;
+            }
+            let null = || Json::from("null");
+            match members.get_mut("type") {
+                Some(Json::Array(types)) if !types.contains(&null()) => types.push(null()),
+                Some(kind @ Json::String(_)) if *kind != "null" => {
+                    *kind = json!([kind.take(), "null"]);
+                }
+                _ => {}
+            }
+            if let Some(Json::Array(values)) = members.get_mut("enum") {
+                values.push(Json::Null);
+            }
+            if !members.contains_key("type") && !members.contains_key("enum") {
+                let inner = std::mem::take(members);
+                *schema = json!({ "anyOf": [Json::Object(inner), { "type": "null" }] });
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(document: &str, pointer: &str) -> Result<Schema, String> {
+        let mut errors = Vec::new();
+        let file = PolicyFile::new("s.json", document.to_owned());
+        let documents = Documents::read(&[file], &mut errors);
+        assert_eq!(errors, []);
+        documents.compile(&format!("s.json#{pointer}"))
+    }
+
+    fn takes(schema: &Schema, payload: &str) -> bool {
+        let value = admit_core::json::parse(payload.as_bytes(), &Default::default()).unwrap();
+        schema.check(&value).is_ok()
+    }
+
+    #[test]
+    fn nullable_means_type_or_null_wherever_a_schema_stands() {
+        let text = r#"{"properties":{
+            "a":{"type":"string","nullable":true},
+            "b":{"enum":["x"],"nullable":true},
+            "c":{"const":1,"nullable":true},
+            "nullable":{"type":"boolean"},
+            "d":{"const":{"nullable":true}}}}"#;
+        let schema = schema(text, "").unwrap();
+        for good in [
+            r#"{"a":null,"b":null,"c":null}"#,
+            r#"{"a":"x","b":"x","c":1}"#,
+            r#"{"nullable":true,"d":{"nullable":true}}"#,
+        ] {
+            assert!(takes(&schema, good), "{good}");
+        }
+        for bad in [r#"{"a":1}"#, r#"{"b":"y"}"#, r#"{"nullable":null}"#, r#"{"d":{}}"#] {
+            assert!(!takes(&schema, bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_finds_its_schema_and_references_stay_in_their_document() {
+        let text = r##"{"payloads":{"one":{"properties":{"n":{"$ref":"#/numbers/small"}}}},
+                       "numbers":{"small":{"type":"integer","maximum":9}}}"##;
+        let schema = schema(text, "/payloads/one").unwrap();
+        assert!(takes(&schema, r#"{"n":9}"#));
+        assert!(!takes(&schema, r#"{"n":10}"#));
+    }
+
+    #[test]
+    fn a_schema_that_is_not_one_says_why() {
+        assert!(schema(r#"{"a":1}"#, "/b").unwrap_err().contains("has no schema"));
+        assert!(schema(r#"{"a":1}"#, "/a").unwrap_err().contains("has no schema"));
+        let elsewhere = r#"{"a":{"$ref":"http://127.0.0.1:1/x.json"}}"#;
+        assert!(schema(elsewhere, "/a").unwrap_err().contains("cannot be used"));
+        assert!(schema(r#"{"type":"objekt"}"#, "").unwrap_err().contains("cannot be used"));
+    }
+}

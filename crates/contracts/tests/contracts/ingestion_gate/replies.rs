@@ -1,0 +1,183 @@
+//! What the door says.
+
+use admit_contracts::ingestion_gate::lookup;
+use admit_contracts::ingestion_gate::service_token::TokenError;
+use admit_contracts::{Contract as _, Reply};
+use admit_core::json::write_object;
+use admit_core::{Code, Entry, Filed, Issued, Millis, Recorded, Seq, Verdict};
+use serde_json::{Value, json};
+
+use super::{Kept, done, envelope, event, gate, refused, submission, without};
+
+fn filed(documents: Vec<Issued>) -> Vec<Filed> {
+    let file = |issued| Filed {
+        n: 1,
+        seq: Seq(1),
+        of: None,
+        at: Millis(0),
+        issued,
+        superseded_by: None,
+        released: None,
+    };
+    documents.into_iter().map(file).collect()
+}
+
+fn body(reply: &Reply) -> Value {
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+fn said(entry: Entry, documents: Vec<Issued>) -> Reply {
+    let verdict = Verdict::Fresh { seq: Seq(1) };
+    gate().reply_filed(&Recorded { entry, verdict, ledger: 7, outcome: None }, &filed(documents))
+}
+
+#[test]
+fn a_decision_is_told_with_its_receipt_and_where_that_is() {
+    let event = event(&envelope());
+    let documents = Kept::default().settle(&event, &done());
+    let (text, path) = (documents[0].text.clone(), documents[0].path.clone());
+    let reply = said(Entry::Event(event), documents);
+    assert_eq!(reply.status, 200);
+    let receipt: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        body(&reply),
+        json!({ "decision": "ADMIT", "receipt": receipt, "receipt_ref": path })
+    );
+}
+
+#[test]
+fn a_quarantine_is_a_decision_too() {
+    let envelope = without("run_id");
+    let reply = said(Entry::Refused(refused(&envelope)), Kept::default().refuse(&envelope));
+    assert_eq!(reply.status, 200);
+    assert_eq!(body(&reply)["decision"], "QUARANTINE");
+}
+
+#[test]
+fn an_envelope_without_a_run_gets_a_422_that_says_where_it_is_kept() {
+    let envelope = without("platform_run_id");
+    let documents = Kept::default().refuse(&envelope);
+    let (id, path) = (documents[0].id.clone(), documents[0].path.clone());
+    let reply = said(Entry::Refused(refused(&envelope)), documents);
+    assert_eq!(reply.status, 422);
+    assert_eq!(
+        body(&reply),
+        json!({
+            "error": "PINS_MISSING",
+            "detail": "no receipt can be written for it: platform_run_id is missing",
+            "quarantine_id": id,
+            "quarantine_ref": path,
+        })
+    );
+}
+
+#[test]
+fn a_body_that_is_not_json_gets_a_400() {
+    let Entry::Refused(refused) = gate().vet(&super::door(), submission("{")) else {
+        panic!("refused")
+    };
+    let reply = said(Entry::Refused(refused), Vec::new());
+    assert_eq!((reply.status, &body(&reply)["error"]), (400, &json!("INVALID_JSON")));
+}
+
+#[test]
+fn a_closed_run_gets_a_409() {
+    let event = event(&envelope());
+    let documents = Kept::default().say(admit_core::Occasion::RunClosed, &event.facts);
+    for reply in [gate().reply_closed(&filed(documents)), gate().refuse(Code::RunClosed, "", 1)] {
+        assert_eq!((reply.status, &body(&reply)["error"]), (409, &json!("RUN_CLOSED")));
+    }
+}
+
+#[test]
+fn an_event_without_documents_is_never_told_as_admitted() {
+    let reply = gate().reply(&Recorded {
+        entry: Entry::Event(event(&envelope())),
+        verdict: Verdict::Fresh { seq: Seq(1) },
+        ledger: 7,
+        outcome: None,
+    });
+    assert_eq!((reply.status, &body(&reply)["error"]), (500, &json!("INTERNAL_ERROR")));
+}
+
+#[test]
+fn every_layer_answers_in_the_words_of_this_door() {
+    let table: String = Code::ALL
+        .iter()
+        .map(|code| {
+            let reply = gate().refuse(*code, "why", 5);
+            let body = body(&reply);
+            assert_eq!(body["detail"], "why");
+            let hint = if reply.headers.is_empty() { "" } else { " retry-after" };
+            assert_eq!(code.is_retryable(), !hint.is_empty(), "{code:?}");
+            format!("{} {}{hint}\n", reply.status, body["error"].as_str().unwrap())
+        })
+        .collect();
+    insta::assert_snapshot!(table, @r"
+    400 INVALID_JSON
+    422 ENVELOPE_INVALID
+    422 SCHEMA_VERSION_NOT_ALLOWED
+    422 OUTSIDE_HORIZON
+    400 IDEMPOTENCY_KEY_MISSING
+    422 PAYLOAD_HASH_MISMATCH
+    503 PUBLISH_IN_FLIGHT retry-after
+    409 LEASE_LOST
+    415 UNSUPPORTED_MEDIA_TYPE
+    413 PAYLOAD_TOO_LARGE
+    401 UNAUTHORIZED
+    403 FORBIDDEN
+    404 NOT_FOUND
+    405 METHOD_NOT_ALLOWED
+    400 INVALID_REQUEST
+    409 IN_WORK retry-after
+    409 RUN_CLOSED
+    409 NOT_RECONCILABLE
+    503 IG_UNHEALTHY retry-after
+    409 NOT_REPLAYABLE
+    408 REQUEST_TIMEOUT retry-after
+    429 RATE_LIMITED retry-after
+    503 OVERLOADED retry-after
+    503 DRAINING retry-after
+    503 IG_UNHEALTHY retry-after
+    503 OUTCOME_UNKNOWN retry-after
+    500 INTERNAL_ERROR retry-after
+    ");
+}
+
+#[test]
+fn a_look_up_tells_a_receipt_or_nothing() {
+    let event = event(&envelope());
+    let found = filed(Kept::default().settle(&event, &done()));
+    let told = |found: Option<&Filed>| {
+        let mut out = Vec::new();
+        write_object(&lookup::answer(found), &mut out);
+        serde_json::from_slice::<Value>(&out).unwrap()
+    };
+    assert_eq!(
+        told(found.first()),
+        json!({
+            "receipt_id": found[0].issued.id,
+            "event_id": envelope()["event_id"],
+            "event_type": "s3_event_stream_with_fraud_6B",
+            "decision": "ADMIT",
+            "receipt_ref": found[0].issued.path,
+        })
+    );
+    assert_eq!(told(None), json!({}));
+    let missing = gate().missing_query();
+    assert_eq!((missing.status, &body(&missing)["error"]), (400, &json!("MISSING_QUERY")));
+}
+
+#[test]
+fn a_token_that_proves_nothing_gets_a_401() {
+    for why in [TokenError::Unauthorized, TokenError::SecretMissing] {
+        let reply = gate().reply_unproven(why);
+        assert_eq!((reply.status, &body(&reply)["error"]), (401, &json!(why.as_str())));
+    }
+}
+
+#[test]
+fn a_body_is_read_as_json_whatever_it_says_it_is() {
+    assert!(gate().accepts(None));
+    assert!(gate().accepts(Some("text/plain")));
+}

@@ -1,0 +1,70 @@
+//! The parts of the OpenAPI document that are about the ingestion gate.
+
+use serde_json::{Value, json};
+
+use super::schemas::{closed, list, nullable, open, path, query, sent};
+
+/// The shapes of the answers.
+pub(super) fn schemas() -> Value {
+    json!({
+        "Lookup": admit_contracts::ingestion_gate::describe::lookup(),
+        "IngestionHealth": closed(&json!({
+            "state": { "enum": ["GREEN", "AMBER", "RED"] },
+            "reasons": list(&json!({ "type": "string" })),
+        })),
+        "IngestionError": open(&json!({
+            "error": { "type": "string" },
+            "detail": { "type": "string" },
+        })),
+        "Ambiguous": closed(&json!({
+            "ambiguous": list(&open(&json!({
+                "dedupe_key": nullable("string"),
+                "platform_run_id": nullable("string"),
+                "bus": { "enum": ["found", "found_twice", "absent", "cannot_tell"] },
+                "eb_refs": list(&json!({ "type": "object" })),
+                "may_still_land": nullable("string"),
+            }))),
+            "next": nullable("integer"),
+        })),
+        "Reconcile": sent(&["resolution", "reason"], &json!({
+            "resolution": { "enum": ["found", "absent"] },
+            "reason": reason(),
+            "partition": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+            "offset": { "type": "string", "minLength": 1, "maxLength": 128 },
+        })),
+        "Reconciled": closed(&json!({
+            "dedupe_key": { "type": "string" },
+            "state": { "enum": ["ADMITTED", "RELEASED"] },
+            "receipt_ref": nullable("string"),
+        })),
+        "Release": sent(&["how", "reason"], &json!({
+            "how": { "enum": ["dismissed", "resubmitted"] },
+            "reason": reason(),
+            "run": nullable("string"),
+        })),
+        "Released": closed(&json!({
+            "quarantine_id": { "type": "string" },
+            "platform_run_id": nullable("string"),
+            "released": { "enum": ["dismissed", "resubmitted"] },
+            "receipt_ref": nullable("string"),
+        })),
+    })
+}
+
+/// What may be asked.
+pub(super) fn parameters() -> Value {
+    let text = || json!({ "type": "string" });
+    json!({
+        "event_id": query("event_id", "the producer's id of an event", text()),
+        "ig_receipt_id": query("receipt_id", "the id of a receipt of the ingestion gate", text()),
+        "dedupe_key": query("dedupe_key", "the name of an event: 64 hex digits", text()),
+        "run": query("run", "only of this run", text()),
+        "key": path("key", "a dedupe key", json!({ "type": "string", "minLength": 1 })),
+        "quarantine_id": path("id", "a quarantine id", json!({ "type": "string", "minLength": 1 })),
+    })
+}
+
+/// Why somebody did something to what is kept.
+fn reason() -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 1000, "pattern": "\\S" })
+}

@@ -1,0 +1,262 @@
+//! The files of documents: written after the commit and before the reply, brought to stable storage
+//! behind it.
+//!
+//! A file may be lost with the power until it is synced; the ledger remembers up to which number
+//! everything is, and the next start makes the rest again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use admit_artifacts::{File, Line, Markers};
+use admit_core::{Fault, FaultKind, Filed, IssuedKind};
+use admit_ledger::FileNote;
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::Ingest;
+
+/// Documents that are put right at a time.
+const PAGE: usize = 256;
+
+/// Which numbers have their files.
+#[derive(Debug, Default)]
+pub(super) struct Files(Mutex<Numbers>);
+
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Every file up to this number is there.
+    written_to: u64,
+    /// Those beyond it that are there too.
+    beyond: BTreeSet<u64>,
+    /// Every file up to this number is on stable storage, and the ledger knows.
+    synced_to: u64,
+}
+
+impl Files {
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything up to `n` is there and safe: a start has looked after it.
+    pub(super) fn begin_at(&self, n: u64) {
+        let mut numbers = self.lock();
+        (numbers.written_to, numbers.synced_to) = (n, n);
+    }
+
+    fn written(&self, written: impl Iterator<Item = u64>) {
+        let mut numbers = self.lock();
+        for n in written {
+            if n > numbers.written_to {
+                numbers.beyond.insert(n);
+            }
+        }
+        while numbers.beyond.first().is_some_and(|first| *first == numbers.written_to + 1) {
+            numbers.beyond.pop_first();
+            numbers.written_to += 1;
+        }
+    }
+}
+
+/// Which of a batch of files could not be written.
+#[derive(Debug, Default)]
+pub(super) struct Written(BTreeSet<u64>);
+
+impl Written {
+    pub(super) fn failed(&self, n: u64) -> bool {
+        self.0.contains(&n)
+    }
+}
+
+/// What is said when a decision stands and its file does not.
+pub(super) fn unwritten() -> Fault {
+    Fault::new(
+        FaultKind::OutcomeUnknown,
+        "the decision is kept, but its receipt cannot be written just now; send it again",
+    )
+}
+
+impl Ingest {
+    /// Writes the files of documents that are not there yet. `raw` is the body they are about, for
+    /// those that keep it beside them.
+    pub(super) async fn write_files(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
+        if filed.is_empty() {
+            return Written::default();
+        }
+        let mut failed = BTreeSet::new();
+        let mut files = Vec::with_capacity(filed.len());
+        let mut numbers = Vec::with_capacity(filed.len());
+        for filed in filed.iter().filter(|filed| filed.issued.kind != IssuedKind::Governance) {
+            if let (Some(path), Some(raw)) = (self.raw_path(filed), raw) {
+                files.push(File::new(path, raw.clone()));
+                numbers.push(filed.n);
+            }
+            files.push(file(filed));
+            numbers.push(filed.n);
+        }
+        let put = self.artifacts.put_if_absent(files).await;
+        for (n, put) in numbers.iter().zip(put) {
+            if let Err(error) = put {
+                tracing::error!(n, %error, "a document could not be written, it is in the ledger");
+                failed.insert(*n);
+            }
+        }
+        for (log, lines) in self.lines(filed.iter().copied()) {
+            let (numbers, lines): (Vec<u64>, Vec<Line>) = lines.into_iter().unzip();
+            let put = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
+            for (n, put) in numbers.iter().zip(put) {
+                if let Err(error) = put {
+                    tracing::error!(n, %error, "a governance line could not be written");
+                    failed.insert(*n);
+                }
+            }
+        }
+        self.files.written(filed.iter().map(|filed| filed.n).filter(|n| !failed.contains(n)));
+        if !failed.is_empty() {
+            let note = FileNote::Unwritten(failed.iter().copied().collect());
+            if let Err(fault) = self.ledger.note_files(note).await {
+                tracing::warn!(%fault, "unwritten documents could not be noted");
+            }
+        }
+        Written(failed)
+    }
+
+    /// Where the bytes of a delivery lie that is in no run.
+    fn raw_path(&self, filed: &Filed) -> Option<String> {
+        let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
+        is_outside.then(|| self.contract.paths().unscoped_raw(&filed.issued.id))
+    }
+
+    /// Governance lines by the log they belong to.
+    fn lines<'f>(
+        &self,
+        filed: impl Iterator<Item = &'f Filed>,
+    ) -> BTreeMap<String, Vec<(u64, Line)>> {
+        let mut logs: BTreeMap<String, Vec<(u64, Line)>> = BTreeMap::new();
+        for filed in filed.filter(|filed| filed.issued.kind == IssuedKind::Governance) {
+            let run = filed.issued.run.as_deref().unwrap_or(super::governance::UNSCOPED);
+            let line = Line { text: Bytes::from(filed.issued.text.clone()), marker: file(filed) };
+            logs.entry(self.contract.paths().governance_log(run))
+                .or_default()
+                .push((filed.n, line));
+        }
+        logs
+    }
+
+    /// Before the doors open: whatever came after the last sync is made again from the ledger.
+    pub(super) async fn restore_files(&self) -> Result<u64, Fault> {
+        let (synced, newest) = self.ledger.synced().await?;
+        let cannot = |error: admit_artifacts::ArtifactsError| {
+            let message = "the documents of the last run cannot be put back";
+            Fault::caused_by(FaultKind::Internal, message, error)
+        };
+        let mut after = synced;
+        while after < newest {
+            let filter = admit_ledger::FiledFilter {
+                after,
+                rows_max: PAGE,
+                ..admit_ledger::FiledFilter::default()
+            };
+            let page = self.ledger.filed(filter).await?;
+            let Some(last) = page.last() else { break };
+            after = last.n;
+            let mut files = Vec::with_capacity(page.len());
+            for filed in page.iter().filter(|f| f.issued.kind != IssuedKind::Governance) {
+                if let Some(path) = self.raw_path(filed) {
+                    let seq = self.kept_at(filed.seq).await?;
+                    if let Some(body) = self.reader.body(seq).await? {
+                        files.push(File::new(path, body));
+                    }
+                }
+                files.push(file(filed));
+            }
+            for restored in self.artifacts.restore(files).await {
+                restored.map_err(cannot)?;
+            }
+            for (log, lines) in self.lines(page.iter()) {
+                let lines = lines.into_iter().map(|(_, line)| line).collect();
+                for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
+                    put.map_err(cannot)?;
+                }
+            }
+            let numbers = page.iter().map(|filed| filed.n).collect();
+            self.ledger.note_files(FileNote::Written(numbers)).await?;
+        }
+        if newest > synced {
+            self.artifacts.sync().await.map_err(cannot)?;
+            self.ledger.note_files(FileNote::SyncedTo(newest)).await?;
+        }
+        self.files.begin_at(newest);
+        Ok(newest - synced)
+    }
+
+    /// Where the body of a delivery is: a copy of a refusal keeps none of its own.
+    async fn kept_at(&self, seq: admit_core::Seq) -> Result<admit_core::Seq, Fault> {
+        let receipt = self.reader.receipt(seq).await?;
+        Ok(receipt.and_then(|receipt| receipt.first).map_or(seq, |first| first.seq))
+    }
+
+    pub(super) fn keep_syncing(self: Arc<Self>) -> super::Work {
+        Box::pin(async move {
+            loop {
+                sleep(self.settings.sync_every).await;
+                self.sync_files().await;
+                self.mend_files().await;
+            }
+        })
+    }
+
+    /// Brings what is written to stable storage, and has the ledger remember.
+    pub(super) async fn sync_files(&self) {
+        let (to, synced_to) = {
+            let numbers = self.files.lock();
+            (numbers.written_to, numbers.synced_to)
+        };
+        if to <= synced_to {
+            return;
+        }
+        if let Err(error) = self.artifacts.sync().await {
+            tracing::error!(%error, "documents could not be brought to stable storage");
+            return;
+        }
+        match self.ledger.note_files(FileNote::SyncedTo(to)).await {
+            Ok(()) => self.files.lock().synced_to = to,
+            Err(fault) => tracing::warn!(%fault, "the sync of documents could not be noted"),
+        }
+    }
+
+    /// Writes what could not be written before.
+    async fn mend_files(&self) {
+        let unwritten = match self.ledger.unwritten(0, PAGE).await {
+            Ok(unwritten) if !unwritten.is_empty() => unwritten,
+            Ok(_) => return,
+            Err(fault) => {
+                tracing::debug!(%fault, "unwritten documents could not be looked for");
+                return;
+            }
+        };
+        let mut mended = Vec::new();
+        for filed in unwritten {
+            let raw = match self.kept_at(filed.seq).await {
+                Ok(seq) => self.reader.body(seq).await.ok().flatten(),
+                Err(_) => None,
+            };
+            if !self.write_files(&[&filed], raw.as_ref()).await.failed(filed.n) {
+                mended.push(filed.n);
+            }
+        }
+        if !mended.is_empty() {
+            tracing::info!(count = mended.len(), "documents were written after all");
+            if let Err(fault) = self.ledger.note_files(FileNote::Written(mended)).await {
+                tracing::warn!(%fault, "written documents could not be noted");
+            }
+        }
+    }
+}
+
+/// A document as a file.
+pub(super) fn file(filed: &Filed) -> File {
+    let mut bytes = Vec::with_capacity(filed.issued.text.len() + 1);
+    bytes.extend_from_slice(filed.issued.text.as_bytes());
+    bytes.push(b'\n');
+    File::new(filed.issued.path.clone(), bytes)
+}

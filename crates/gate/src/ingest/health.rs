@@ -1,0 +1,125 @@
+//! GREEN, AMBER or RED: what the probes found, believed for a while.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use admit_bus::{BusHealth, Published};
+use admit_contracts::ingestion_gate::health::{self, BusProbe, Probes, State};
+use admit_core::json::{Object, write_object};
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::Ingest;
+
+/// What is known of the parts this door needs.
+#[derive(Debug)]
+pub(super) struct Health {
+    can_write_artifacts: AtomicBool,
+    bus: Mutex<BusProbe>,
+    publish_failures: AtomicU32,
+    is_amber: AtomicBool,
+    last: Mutex<Option<State>>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            can_write_artifacts: AtomicBool::new(true),
+            bus: Mutex::new(BusProbe::Unknown),
+            publish_failures: AtomicU32::new(0),
+            is_amber: AtomicBool::new(false),
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl Health {
+    /// Counts failures in a row; one success ends the row.
+    pub(super) fn published<'p>(&self, published: impl Iterator<Item = &'p Published>) {
+        for published in published {
+            match published {
+                Published::Committed(_) => self.publish_failures.store(0, Relaxed),
+                Published::NotWritten { .. } | Published::Unknown { .. } => {
+                    self.publish_failures.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_amber(&self) -> bool {
+        self.is_amber.load(Relaxed)
+    }
+
+    fn bus(&self) -> BusProbe {
+        *self.bus.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ingest {
+    /// How the door is doing, from what the last probes found and what has happened since.
+    pub(crate) fn health(&self) -> health::Health {
+        let probes = Probes {
+            can_write_artifacts: self.health.can_write_artifacts.load(Relaxed),
+            read_failures: 0,
+            is_ledger_up: self.reader.is_healthy(),
+            bus: self.health.bus(),
+            publish_failures: self.health.publish_failures.load(Relaxed),
+        };
+        let health = health::Health::of(&probes, &self.settings.rules);
+        self.health.is_amber.store(health.state == State::Amber, Relaxed);
+        let mut last = self.health.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != Some(health.state) {
+            let (state, reasons) = (health.state.as_str(), health.reasons.join(" "));
+            match health.state {
+                State::Green if last.is_none() => tracing::debug!(state, "healthy"),
+                State::Green => tracing::info!(state, "the ingestion gate is healthy again"),
+                State::Amber | State::Red => {
+                    tracing::warn!(state, reasons, "the ingestion gate is not healthy");
+                }
+            }
+            *last = Some(health.state);
+        }
+        health
+    }
+
+    pub(super) fn keep_probing(self: Arc<Self>) -> super::Work {
+        Box::pin(async move {
+            loop {
+                sleep(self.settings.probe_every).await;
+                self.probe().await;
+            }
+        })
+    }
+
+    /// Tries the artifacts and the bus for real.
+    pub(super) async fn probe(&self) {
+        let now = self.clock.now();
+        let said = Object::from_iter([("probed_at", now.to_rfc3339_millis().into())]);
+        let mut bytes = Vec::new();
+        write_object(&said, &mut bytes);
+        bytes.push(b'\n');
+        let path = self.contract.paths().probe();
+        let written = self.artifacts.probe(&path, Bytes::from(bytes)).await;
+        if let Err(error) = &written {
+            tracing::warn!(%error, "the artifacts cannot be written to");
+        }
+        self.health.can_write_artifacts.store(written.is_ok(), Relaxed);
+        let bus = match self.bus.health(&self.contract.topics()).await {
+            BusHealth::Up => {
+                // Failures in a row close the door; only a probe can open it again.
+                self.health.publish_failures.store(0, Relaxed);
+                BusProbe::Up
+            }
+            BusHealth::Unknown { reason } => {
+                tracing::debug!(reason, "the bus cannot be asked");
+                BusProbe::Unknown
+            }
+            BusHealth::Down { reason } => {
+                tracing::warn!(reason, "the bus is down");
+                BusProbe::Down
+            }
+        };
+        *self.health.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
+        self.health();
+    }
+}

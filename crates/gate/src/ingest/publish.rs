@@ -1,0 +1,301 @@
+//! The publisher: whatever waits is one call to the bus, and its outcomes are one commit.
+//!
+//! Calls are made one after the other, so the order of the ledger is the order on the bus; while
+//! one is settled the next is under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_bus::{Message, Published};
+use admit_contracts::ingestion_gate::publication::{self, Plan};
+use admit_core::effect::{Outcome, Step};
+use admit_core::json::{self, Object, Value};
+use admit_core::{Evidence, Fault, FaultKind, Seq};
+use admit_ledger::{Settled, Settlement};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::Ingest;
+use super::flights::{Cargo, Flight, Landed};
+
+/// Pauses between tries to write to a ledger that cannot be written to just now.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// How long an answer that came too late is still waited for, to be kept as evidence.
+const LATE_MAX: Duration = Duration::from_secs(120);
+
+/// What is said to a producer whose event is published and not settled.
+const NOT_SETTLED: &str = "the event was handed to the bus, but the ledger cannot take the outcome just now; send it again";
+
+impl Ingest {
+    pub(super) fn keep_publishing(self: Arc<Self>) -> super::Work {
+        Box::pin(async move {
+            loop {
+                let flights = self.flights.next(self.settings.publish_batch_max).await;
+                self.publish(flights).await;
+            }
+        })
+    }
+
+    /// Publishes a batch and has its outcomes settled.
+    async fn publish(self: &Arc<Self>, flights: Vec<Flight>) {
+        let mut loaded = Vec::with_capacity(flights.len());
+        let mut messages = Vec::with_capacity(flights.len());
+        let mut unloaded = Vec::new();
+        for mut flight in flights {
+            match self.load(&mut flight).await {
+                Ok((message, facts)) => {
+                    messages.push(message);
+                    loaded.push((flight, facts));
+                }
+                Err(reason) => {
+                    unloaded.push(((flight, None), Published::NotWritten { reason }));
+                }
+            }
+        }
+        let published = self.hand_over(&loaded, messages).await;
+        let mut outcomes: Vec<_> = loaded
+            .into_iter()
+            .zip(published)
+            .map(|((flight, facts), published)| ((flight, Some(facts)), published))
+            .collect();
+        outcomes.append(&mut unloaded);
+        for (_, published) in &outcomes {
+            match published {
+                Published::Committed(_) => self.published.add_one(),
+                Published::NotWritten { .. } | Published::Unknown { .. } => {
+                    self.ambiguous.add_one();
+                }
+            }
+        }
+        self.health.published(outcomes.iter().map(|(_, published)| published));
+        let ingest = Arc::clone(self);
+        self.tasks.spawn(async move { ingest.settle(outcomes).await });
+    }
+
+    /// The message of a flight, and the facts of its event.
+    async fn load(&self, flight: &mut Flight) -> Result<(Message, Object<'static>), String> {
+        let Cargo { plan, body, facts } = match flight.cargo.take() {
+            Some(cargo) => cargo,
+            None => self.first_event(flight.seq).await.map_err(|fault| fault.to_string())?,
+        };
+        let Some(Plan { topic, partition_key, dedupe_key }) = publication::plan(&plan) else {
+            return Err("the plan of this publish cannot be read".to_owned());
+        };
+        let at = self.clock.now();
+        Ok((Message { topic, partition_key, dedupe_key, payload: body, at }, facts))
+    }
+
+    /// The event that was admitted first, as it is kept: a copy that does what was released
+    /// publishes that one, so that ledger, bus and receipt say the same.
+    async fn first_event(&self, seq: Seq) -> Result<Cargo, Fault> {
+        let gone = || Fault::new(FaultKind::Internal, "the first event is no longer kept");
+        let effect = self.reader.effect(seq).await?.ok_or_else(gone)?;
+        let body = self.reader.body(seq).await?.ok_or_else(gone)?;
+        let receipt = self.reader.receipt(seq).await?.ok_or_else(gone)?;
+        let (plan, facts) = (object(&effect.plan), object(&receipt.facts));
+        Ok(Cargo { plan, body, facts })
+    }
+
+    /// Makes one call to the bus, bounded in time. An answer that comes later is kept as evidence.
+    async fn hand_over(
+        self: &Arc<Self>,
+        flights: &[(Flight, Object<'static>)],
+        messages: Vec<Message>,
+    ) -> Vec<Published> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let seqs: Vec<(Seq, u32)> =
+            flights.iter().map(|(flight, _)| (flight.seq, flight.attempt)).collect();
+        let (sender, mut receiver) = oneshot::channel();
+        let ingest = Arc::clone(self);
+        let mine = seqs.clone();
+        self.tasks.spawn(async move {
+            let publishing =
+                timeout(ingest.bus.delivery_timeout() + LATE_MAX, ingest.bus.publish(messages));
+            let published = tokio::select! {
+                published = publishing => published.unwrap_or_default(),
+                // Whoever waits has given up by then, or is about to.
+                () = ingest.stop.cancelled() => Vec::new(),
+            };
+            ingest.flights.ended(mine.iter().map(|(seq, _)| *seq));
+            if let Err(late) = sender.send(published) {
+                ingest.keep_late(&mine, &late).await;
+            }
+        });
+        let patience = self.settings.publish_wait;
+        let mut published = match timeout(patience, &mut receiver).await {
+            Ok(Ok(published)) => published,
+            Ok(Err(_)) => Vec::new(),
+            Err(_) => {
+                receiver.close();
+                // It may have come in this very moment.
+                receiver.try_recv().unwrap_or_default()
+            }
+        };
+        published.resize_with(seqs.len(), || Published::Unknown {
+            reason: format!("the bus did not answer within {} ms", patience.as_millis()),
+        });
+        published
+    }
+
+    /// Keeps what became known after its attempt was settled.
+    async fn keep_late(&self, flights: &[(Seq, u32)], late: &[Published]) {
+        let late = flights.iter().zip(late).map(|((seq, attempt), published)| {
+            let (_, evidence) = self.evidence(published);
+            let step = Step::Evidence { attempt: *attempt, evidence };
+            Settlement { seq: *seq, step, facts: None }
+        });
+        let batch: Vec<Settlement> = late.collect();
+        if batch.is_empty() {
+            return;
+        }
+        let (count, issue) = (batch.len(), self.issue.clone());
+        match self.ledger.settle(batch, issue, self.clock.now()).await {
+            Ok(_) => tracing::warn!(count, "the bus answered late, its answer is kept as evidence"),
+            Err(fault) => tracing::warn!(count, %fault, "late evidence could not be kept"),
+        }
+    }
+
+    /// What an answer of the bus means.
+    fn evidence(&self, published: &Published) -> (Outcome, Evidence) {
+        match published {
+            Published::Committed(reference) => {
+                (Outcome::Done, publication::committed(&eb_ref(reference), self.clock.now()))
+            }
+            Published::NotWritten { reason } => {
+                (Outcome::Ambiguous, publication::unknown(reason, true))
+            }
+            Published::Unknown { reason } => {
+                (Outcome::Ambiguous, publication::unknown(reason, false))
+            }
+        }
+    }
+
+    /// Commits the outcomes of a batch, however long the ledger cannot, writes the files and tells
+    /// whoever waits.
+    async fn settle(
+        self: &Arc<Self>,
+        outcomes: Vec<((Flight, Option<Object<'static>>), Published)>,
+    ) {
+        let mut landings = Vec::with_capacity(outcomes.len());
+        let mut batch = Vec::with_capacity(outcomes.len());
+        for ((flight, facts), published) in outcomes {
+            let (outcome, evidence) = self.evidence(&published);
+            if let Published::NotWritten { reason } | Published::Unknown { reason } = &published {
+                tracing::warn!(seq = flight.seq.0, reason, "a publish is ambiguous");
+            }
+            let Flight { seq, attempt, landed, .. } = flight;
+            let step = Step::Settle { attempt, outcome, evidence, reply: None };
+            batch.push(Settlement { seq, step, facts });
+            landings.push((seq, Some(landed)));
+        }
+        let settled = self.persist(batch, &mut landings).await;
+        for (seq, _) in &landings {
+            self.in_work.ended(*seq);
+        }
+        let Some(settled) = settled else { return };
+        let filed: Vec<_> = settled.iter().flatten().flat_map(|settled| &settled.filed).collect();
+        let written = self.write_files(&filed, None).await;
+        for ((_, landed), settled) in landings.into_iter().zip(settled) {
+            let Some(landed) = landed else { continue };
+            let said = match settled {
+                Some(settled) if settled.filed.iter().all(|filed| !written.failed(filed.n)) => {
+                    Ok(settled.filed)
+                }
+                Some(_) => Err(super::files::unwritten()),
+                None => Err(Fault::new(
+                    FaultKind::Internal,
+                    "the effect of this event is not where it was left",
+                )),
+            };
+            // Whoever asked may have gone away; the outcome stands all the same.
+            landed.send(said).unwrap_or_default();
+        }
+    }
+
+    /// Settles, again and again until the ledger takes it. Whoever waits is told after the first
+    /// failure; the evidence stays here. `None` when the gate ends before.
+    async fn persist(
+        &self,
+        batch: Vec<Settlement>,
+        landings: &mut [(Seq, Option<oneshot::Sender<Landed>>)],
+    ) -> Option<Vec<Option<Settled>>> {
+        let mut pause = PAUSE_MIN;
+        let mut may_be_in = false;
+        loop {
+            let (issue, now) = (self.issue.clone(), self.clock.now());
+            let fault = match self.ledger.settle(batch.clone(), issue, now).await {
+                Ok(answers) => {
+                    let mut settled = Vec::with_capacity(answers.len());
+                    for (answer, settlement) in answers.into_iter().zip(&batch) {
+                        settled.push(match answer {
+                            Ok(settled) => Some(settled),
+                            // A commit that was not confirmed went through after all.
+                            Err(_) if may_be_in => self.settled_before(settlement.seq).await,
+                            Err(illegal) => {
+                                let seq = settlement.seq.0;
+                                tracing::error!(seq, %illegal, "a publish is not where it was left");
+                                None
+                            }
+                        });
+                    }
+                    return Some(settled);
+                }
+                Err(fault) => fault,
+            };
+            may_be_in |= fault.kind == FaultKind::OutcomeUnknown;
+            tracing::error!(%fault, count = batch.len(), "published, but not settled; trying again");
+            for (_, landed) in landings.iter_mut() {
+                if let Some(landed) = landed.take() {
+                    let kind = FaultKind::OutcomeUnknown;
+                    let told = Fault { kind, message: NOT_SETTLED, ..fault.clone() };
+                    landed.send(Err(told)).unwrap_or_default();
+                }
+            }
+            if self.stop.is_cancelled() && !self.reader.is_healthy() {
+                return None;
+            }
+            sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    async fn settled_before(&self, seq: Seq) -> Option<Settled> {
+        let effect = self.reader.effect(seq).await.ok()??;
+        let filed = self.ledger.filed_of(seq).await.ok()?;
+        let filed = filed.into_iter().filter(|filed| filed.seq == seq).collect();
+        Some(Settled { effect, filed })
+    }
+}
+
+/// A reference of the bus in the words of the contract.
+pub(super) fn eb_ref(
+    reference: &admit_bus::Reference,
+) -> admit_contracts::ingestion_gate::eb_ref::EbRef {
+    use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
+    let offset_kind = match reference.offset_kind {
+        admit_bus::OffsetKind::FileLine => OffsetKind::FileLine,
+        admit_bus::OffsetKind::KinesisSequence => OffsetKind::KinesisSequence,
+        admit_bus::OffsetKind::KafkaOffset => OffsetKind::KafkaOffset,
+        admit_bus::OffsetKind::NatsSequence => OffsetKind::NatsSequence,
+    };
+    EbRef {
+        topic: reference.topic.clone(),
+        partition: reference.partition,
+        offset: reference.offset.clone(),
+        offset_kind,
+        published_at: reference.published_at,
+    }
+}
+
+/// Facts and plans as the ledger keeps them.
+pub(super) fn object(text: &[u8]) -> Object<'static> {
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    match json::parse(text, &limits) {
+        Ok(Value::Object(object)) => object.into_owned(),
+        Ok(_) | Err(_) => Object::new(),
+    }
+}

@@ -1,0 +1,30 @@
+//! Before the doors open: what an earlier process left is put in order, in every place.
+
+use admit_core::Fault;
+
+use super::Ingest;
+
+impl Ingest {
+    /// In-flight publishes of earlier processes become ambiguous, lost files are made again, a
+    /// change of policy is written down, and the first probe is made.
+    pub(crate) async fn recover(&self) -> Result<(), Fault> {
+        let (door, now) = (Self::door(), self.clock.now());
+        let lost = self.ledger.recover_issuing(door, self.issue.clone(), now).await?;
+        if !lost.is_empty() {
+            tracing::warn!(
+                count = lost.len(),
+                "publishes were in flight when the gate stopped, see admit reconcile"
+            );
+            for _ in &lost {
+                self.ambiguous.add_one();
+            }
+        }
+        let restored = self.restore_files().await?;
+        if restored > 0 {
+            tracing::info!(restored, "documents after the last sync were put back");
+        }
+        self.note_policy().await?;
+        self.probe().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! A ledger that keeps everything but cannot settle for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use admit_core::effect::{By, Effect, Illegal};
+use admit_core::{Door, Entry, Fault, FaultKind, Filed, Issue, Millis, Recorded, RunState, Seq};
+use admit_ledger::sqlite::SqliteLedger;
+use admit_ledger::{
+    BoxFuture, Copied, FileNote, FiledFilter, Issuance, IssuedReader, Issuing, Kept, Run, Settled,
+    Settlement,
+};
+
+/// The ledger, and how many settles it still refuses.
+pub(crate) struct Balky {
+    inner: Arc<SqliteLedger>,
+    refuses: AtomicU32,
+}
+
+impl Balky {
+    pub(crate) fn over(inner: Arc<SqliteLedger>) -> Self {
+        Self { inner, refuses: AtomicU32::new(0) }
+    }
+
+    /// The next so many settles fail.
+    pub(crate) fn fail_settles(&self, count: u32) {
+        self.refuses.store(count, SeqCst);
+    }
+}
+
+impl IssuedReader for Balky {
+    fn filed(&self, filter: FiledFilter) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        self.inner.filed(filter)
+    }
+
+    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        self.inner.named(id)
+    }
+
+    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        self.inner.filed_of(seq)
+    }
+
+    fn unwritten(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+        self.inner.unwritten(after, rows_max)
+    }
+
+    fn synced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
+        self.inner.synced()
+    }
+
+    fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>> {
+        self.inner.run(id)
+    }
+
+    fn runs(&self, after: String, rows_max: usize) -> BoxFuture<'_, Result<Vec<Run>, Fault>> {
+        self.inner.runs(after, rows_max)
+    }
+}
+
+impl Issuance for Balky {
+    fn record_issuing(
+        &self,
+        batch: Vec<Entry>,
+        issuing: Issuing,
+    ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>> {
+        self.inner.record_issuing(batch, issuing)
+    }
+
+    fn settle(
+        &self,
+        batch: Vec<Settlement>,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Result<Settled, Illegal>>, Fault>> {
+        let refuses = |left: u32| left.checked_sub(1);
+        if self.refuses.try_update(SeqCst, SeqCst, refuses).is_ok() {
+            let fault = Fault::new(FaultKind::LedgerUnavailable, "told to fail");
+            return Box::pin(std::future::ready(Err(fault)));
+        }
+        self.inner.settle(batch, issue, at)
+    }
+
+    fn settle_copy(
+        &self,
+        copy: Recorded,
+        first: Seq,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Copied, Fault>> {
+        self.inner.settle_copy(copy, first, issue, at)
+    }
+
+    fn recover_issuing(
+        &self,
+        door: Door,
+        issue: Arc<dyn Issue>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        self.inner.recover_issuing(door, issue, at)
+    }
+
+    fn release(
+        &self,
+        run: String,
+        id: String,
+        how: &'static str,
+        by: By,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<bool, Fault>> {
+        self.inner.release(run, id, how, by, at)
+    }
+
+    fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
+        self.inner.note_files(note)
+    }
+
+    fn turn_run(
+        &self,
+        id: String,
+        from: RunState,
+        to: RunState,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<bool, Fault>> {
+        self.inner.turn_run(id, from, to, at)
+    }
+}

@@ -1,0 +1,6 @@
+-- What a door has open or has lost without a document that says so. The partial index serves it.
+SELECT e.* FROM effect e JOIN admission a ON a.seq = e.seq
+WHERE e.state <> 'done' AND e.state IN ('in_flight', 'ambiguous') AND a.door = ?1
+  AND (e.state = 'in_flight' OR NOT EXISTS (
+        SELECT 1 FROM issued i WHERE i.of = e.seq AND i.decision = 'QUARANTINE' AND i.seq = e.seq))
+ORDER BY e.seq;

@@ -1,0 +1,426 @@
+//! The contract of the issuance port: documents, runs and effects that are born in flight.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+
+use admit_core::effect::{Answer, By, Evidence, Illegal, Outcome, Standing, Step};
+use admit_core::json::{Object, Value};
+use admit_core::{
+    Code, Door, Entry, Event, Filed, Intent, Issue, Issued, IssuedKind, Millis, Occasion, RunState,
+    Said, Seq, Starts, Verdict,
+};
+use admit_ledger::{
+    FileNote, FiledFilter, Handover, Issuance, Issuing, Kept, Ledger, Outlook, Settled, Settlement,
+};
+
+use crate::event::{DOOR, Fails, event, poisoned, refused};
+
+/// A ledger that issues.
+pub trait IssuingLedger: Issuance + Ledger {}
+
+impl<L: Issuance + Ledger> IssuingLedger for L {}
+
+/// Where a ledger lives between two processes.
+pub trait IssuingHome {
+    /// Opens the ledger, as a new process would.
+    fn open(&self) -> Arc<dyn IssuingLedger>;
+}
+
+/// Runs the whole contract; `home` makes a new, empty home for each promise.
+pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
+    a_fresh_event_is_in_flight_when_it_is_recorded(&*home()).await;
+    what_is_to_be_performed_is_handed_over_in_ledger_order(&*home()).await;
+    the_documents_of_an_outcome_are_in_its_commit(&*home()).await;
+    a_copy_is_told_by_where_the_first_stands(&*home()).await;
+    a_copy_in_flight_is_void_once_its_twin_is_admitted(&*home()).await;
+    one_id_stands_for_one_document(&*home()).await;
+    after_a_crash_in_flight_is_ambiguous_in_every_place(&*home()).await;
+    what_is_found_is_admitted_and_what_is_absent_is_released(&*home()).await;
+    a_closing_run_takes_nothing_new_and_recognises_what_it_knows(&*home()).await;
+    a_quarantine_is_released_once_by_a_named_person(&*home()).await;
+    a_bad_neighbour_changes_nothing(&*home()).await;
+    what_is_known_of_files_is_remembered(&*home()).await;
+}
+
+const RUN: &str = "run-1";
+
+/// A contract with one document per decision.
+#[derive(Debug)]
+struct Clerk;
+
+impl Clerk {
+    fn write(facts: &Object<'_>, decision: &'static str, reason: Option<&'static str>) -> Issued {
+        let name = facts.get("name").and_then(Value::as_str).unwrap_or("nobody");
+        Issued {
+            kind: if decision == "QUARANTINE" {
+                IssuedKind::Quarantine
+            } else {
+                IssuedKind::Receipt
+            },
+            run: facts.get("run").and_then(Value::as_str).map(str::to_owned),
+            id: format!("{decision}-{name}"),
+            identity: format!("{decision}-{name}-{}", reason.unwrap_or_default()),
+            decision: Cow::Borrowed(decision),
+            reason: reason.map(Cow::Borrowed),
+            event_id: Some(name.to_owned()),
+            event_type: None,
+            path: format!("{decision}/{name}"),
+            text: "{}".to_owned(),
+        }
+    }
+
+    fn quarantine(said: &Said<'_>, reason: &'static str) -> Vec<Issued> {
+        let mut record = Self::write(said.facts, "QUARANTINE", Some(reason));
+        let run = record.run.clone();
+        if said.taken.by_other(IssuedKind::Quarantine, run.as_deref(), &record.id, &record.identity)
+        {
+            record.id = format!("{}-{reason}", record.id);
+        }
+        vec![Issued { kind: IssuedKind::Receipt, ..record.clone() }, record]
+    }
+}
+
+impl Issue for Clerk {
+    fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str> {
+        facts.get("run").and_then(Value::as_str)
+    }
+
+    fn issue(&self, said: &Said<'_>) -> Vec<Issued> {
+        match said.occasion {
+            Occasion::Refused { .. } => Self::quarantine(said, "REFUSED"),
+            Occasion::Conflict { .. } => Self::quarantine(said, "CONFLICT"),
+            Occasion::RunClosed => {
+                let document = Self::write(said.facts, "QUARANTINE", Some("CLOSED"));
+                let id = format!("outside-{}", document.id);
+                vec![Issued { run: None, id, ..document }]
+            }
+            Occasion::Copy { first } => match first.standing {
+                Standing::Done(_) => {
+                    assert!(first.receipt.is_some(), "the receipt of the first is known");
+                    vec![Self::write(said.facts, "DUPLICATE", Some("DUPLICATE"))]
+                }
+                Standing::Ambiguous(_) => Self::quarantine(said, "AMBIGUOUS"),
+                Standing::Withheld(_)
+                | Standing::Intended(_)
+                | Standing::InFlight(_)
+                | Standing::Refused(_) => Self::quarantine(said, "IN_FLIGHT"),
+            },
+            Occasion::Settled { standing, .. } => match standing {
+                Standing::Done(_) => vec![Self::write(said.facts, "ADMIT", None)],
+                Standing::Ambiguous(_) => Self::quarantine(said, "AMBIGUOUS"),
+                Standing::Withheld(_)
+                | Standing::Intended(_)
+                | Standing::InFlight(_)
+                | Standing::Refused(_) => Vec::new(),
+            },
+        }
+    }
+
+    fn is_passing(&self, reason: &str) -> bool {
+        reason == "IN_FLIGHT"
+    }
+
+    fn is_about_the_effect(&self, reason: &str) -> bool {
+        reason == "IN_FLIGHT" || reason == "AMBIGUOUS"
+    }
+}
+
+/// Notes what is handed over.
+#[derive(Default)]
+struct Hands(Mutex<Vec<Seq>>);
+
+impl Handover for Hands {
+    fn recorded(&self, kept: &Kept) {
+        if let Outlook::Performs { seq, .. } = kept.outlook {
+            self.0.lock().expect("nobody panics with it").push(seq);
+        }
+    }
+}
+
+fn issuing() -> Issuing {
+    Issuing { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
+}
+
+fn named(name: &str, content: &str) -> Entry {
+    let facts =
+        Object::from_iter([("name", Value::from(name.to_owned())), ("run", RUN.to_owned().into())]);
+    let effect = Intent { kind: "bus", plan: Object::new(), starts: Starts::InFlight };
+    Entry::Event(Event { facts, effect: Some(effect), ..event(name, content) })
+}
+
+async fn record(ledger: &dyn IssuingLedger, entry: Entry) -> Kept {
+    let mut kept = ledger.record_issuing(vec![entry], issuing()).await;
+    kept.pop().expect("one answer").expect("recorded")
+}
+
+fn settlement(seq: Seq, attempt: u32, outcome: Outcome) -> Settlement {
+    let evidence = Evidence::of(&Object::from_iter([("reason", "told".into())]));
+    let step = Step::Settle { attempt, outcome, evidence, reply: None };
+    Settlement { seq, step, facts: None }
+}
+
+async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<Settled, Illegal> {
+    let settled = ledger.settle(vec![one], Arc::new(Clerk), Millis(2_000)).await;
+    settled.expect("the ledger answers").pop().expect("one answer")
+}
+
+fn by() -> By {
+    By { who: "somebody".to_owned(), why: Some("looked".to_owned()) }
+}
+
+fn found(seq: Seq, found: Answer) -> Settlement {
+    let evidence = Evidence::of(&Object::from_iter([("reason", "seen".into())]));
+    Settlement { seq, step: Step::Reconcile { by: by(), found, evidence }, facts: None }
+}
+
+fn performs(kept: &Kept) -> (Seq, u32) {
+    let Outlook::Performs { seq, attempt } = kept.outlook else {
+        panic!("to be performed, got {:?}", kept.outlook)
+    };
+    (seq, attempt)
+}
+
+fn ids(filed: &[Filed]) -> Vec<&str> {
+    filed.iter().map(|filed| filed.issued.id.as_str()).collect()
+}
+
+async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
+    let run = ledger.run(RUN.to_owned()).await.expect("readable").expect("it was named");
+    let c = run.counts;
+    [
+        c.deliveries,
+        c.in_flight,
+        c.ambiguous,
+        c.admit,
+        c.duplicate,
+        c.quarantine,
+        c.superseded,
+        c.released,
+    ]
+}
+
+async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
+    let filter = FiledFilter {
+        kind: Some(IssuedKind::Quarantine),
+        is_open: true,
+        rows_max: 100,
+        ..FiledFilter::default()
+    };
+    let open = ledger.filed(filter).await.expect("readable");
+    open.into_iter().map(|filed| filed.issued.id).collect()
+}
+
+async fn a_fresh_event_is_in_flight_when_it_is_recorded(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let kept = record(&*ledger, named("a", "1")).await;
+    let (seq, attempt) = performs(&kept);
+    assert_eq!((kept.filed.len(), attempt), (0, 1), "nothing is said before it is done");
+    let effect = ledger.effect(seq).await.expect("readable").expect("it has one");
+    assert!(matches!(effect.standing, Standing::InFlight(_)), "{effect:?}");
+    let history = ledger.history(seq).await.expect("readable");
+    assert_eq!(history.len(), 1, "one commit says both");
+    assert_eq!(counts(&*ledger).await, [1, 1, 0, 0, 0, 0, 0, 0]);
+}
+
+async fn what_is_to_be_performed_is_handed_over_in_ledger_order(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let hands = Arc::new(Hands::default());
+    let issuing = Issuing { issue: Arc::new(Clerk), handover: hands.clone() };
+    let calls = (0..40).map(|n| {
+        let batch = vec![named(&format!("e{n}"), "1"), named(&format!("e{n}"), "1")];
+        ledger.record_issuing(batch, issuing.clone())
+    });
+    futures_util::future::join_all(calls).await;
+    let handed = hands.0.lock().expect("nobody panics with it").clone();
+    assert_eq!(handed.len(), 40, "each event once");
+    assert!(handed.is_sorted(), "{handed:?}");
+}
+
+async fn the_documents_of_an_outcome_are_in_its_commit(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (a, _) = performs(&record(&*ledger, named("a", "1")).await);
+    let (b, _) = performs(&record(&*ledger, named("b", "1")).await);
+    let batch = vec![settlement(a, 1, Outcome::Done), settlement(b, 1, Outcome::Ambiguous)];
+    let settled = ledger.settle(batch, Arc::new(Clerk), Millis(2_000)).await.expect("settled");
+    let settled: Vec<Settled> = settled.into_iter().map(|one| one.expect("legal")).collect();
+    assert_eq!(ids(&settled[0].filed), ["ADMIT-a"]);
+    assert_eq!(ids(&settled[1].filed), ["QUARANTINE-b", "QUARANTINE-b"]);
+    assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
+    let again = take(&*ledger, settlement(a, 1, Outcome::Done)).await;
+    assert_eq!(again.map(|_| ()), Err(Illegal::NotInFlight), "an outcome is settled once");
+    assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
+    let stored = ledger.filed_of(a).await.expect("readable");
+    assert_eq!(stored, settled[0].filed, "what was said is what is stored");
+}
+
+async fn a_copy_is_told_by_where_the_first_stands(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
+    let copy = record(&*ledger, named("a", "1")).await;
+    assert_eq!((copy.outlook, copy.filed.len()), (Outlook::InFlight { seq }, 0));
+    take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
+    for n in 0..3 {
+        let copy = record(&*ledger, named("a", "1")).await;
+        assert_eq!((copy.outlook, ids(&copy.filed)), (Outlook::Said, vec!["DUPLICATE-a"]), "{n}");
+    }
+    let other = record(&*ledger, named("a", "2")).await;
+    assert!(matches!(other.recorded.verdict, Verdict::Conflict { .. }));
+    assert_eq!(ids(&other.filed), ["QUARANTINE-a", "QUARANTINE-a"]);
+    assert_eq!(counts(&*ledger).await, [6, 0, 0, 1, 1, 1, 0, 0], "one DUPLICATE per event");
+}
+
+async fn a_copy_in_flight_is_void_once_its_twin_is_admitted(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
+    let copy = record(&*ledger, named("a", "1")).await.recorded;
+    let waited = ledger.settle_copy(copy.clone(), seq, Arc::new(Clerk), Millis(3_000)).await;
+    assert_eq!(ids(&waited.expect("said").filed), ["QUARANTINE-a", "QUARANTINE-a"]);
+    assert_eq!(open_quarantines(&*ledger).await, ["QUARANTINE-a"]);
+    take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
+    assert!(open_quarantines(&*ledger).await.is_empty(), "its twin was admitted");
+    assert_eq!(counts(&*ledger).await, [2, 0, 0, 1, 0, 1, 1, 0]);
+    let later = ledger.settle_copy(copy, seq, Arc::new(Clerk), Millis(4_000)).await;
+    assert_eq!(ids(&later.expect("said").filed), ["DUPLICATE-a"]);
+}
+
+async fn one_id_stands_for_one_document(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
+    take(&*ledger, settlement(seq, 1, Outcome::Ambiguous)).await.expect("legal");
+    let conflict = record(&*ledger, named("a", "2")).await;
+    let expected = ["QUARANTINE-a-CONFLICT", "QUARANTINE-a-CONFLICT"];
+    assert_eq!(ids(&conflict.filed), expected, "another reason is another document");
+    let copy = record(&*ledger, named("a", "1")).await;
+    assert_eq!(ids(&copy.filed), ["QUARANTINE-a", "QUARANTINE-a"], "the same one again");
+    let all = ledger.named("QUARANTINE-a".to_owned()).await.expect("readable");
+    assert_eq!(all.len(), 2, "receipt and record, once each");
+}
+
+async fn after_a_crash_in_flight_is_ambiguous_in_every_place(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (lost, _) = performs(&record(&*ledger, named("lost", "1")).await);
+    let (done, _) = performs(&record(&*ledger, named("done", "1")).await);
+    take(&*ledger, settlement(done, 1, Outcome::Done)).await.expect("legal");
+    drop(ledger);
+    let ledger = home.open();
+    let recover = async |ledger: &dyn IssuingLedger| {
+        let recovered = ledger.recover_issuing(Door::new(DOOR), Arc::new(Clerk), Millis(9_000));
+        recovered.await.expect("recovers").into_iter().map(|effect| effect.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(recover(&*ledger).await, [lost]);
+    assert_eq!(recover(&*ledger).await, [], "once");
+    let effect = ledger.effect(lost).await.expect("readable").expect("it has one");
+    assert!(matches!(effect.standing, Standing::Ambiguous(_)));
+    assert_eq!(open_quarantines(&*ledger).await, ["QUARANTINE-lost"]);
+    assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
+    let late = take(&*ledger, settlement(lost, 1, Outcome::Done)).await;
+    assert_eq!(late.map(|_| ()), Err(Illegal::NotInFlight), "nothing promotes itself");
+}
+
+async fn what_is_found_is_admitted_and_what_is_absent_is_released(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let mut seqs = Vec::new();
+    for name in ["found", "absent"] {
+        let (seq, _) = performs(&record(&*ledger, named(name, "1")).await);
+        take(&*ledger, settlement(seq, 1, Outcome::Ambiguous)).await.expect("legal");
+        seqs.push(seq);
+    }
+    let admitted = take(&*ledger, found(seqs[0], Answer::Done)).await.expect("legal");
+    assert_eq!(ids(&admitted.filed), ["ADMIT-found"]);
+    let released = take(&*ledger, found(seqs[1], Answer::Refused)).await.expect("legal");
+    assert_eq!(ids(&released.filed), [""; 0], "what is released has no receipt");
+    assert!(open_quarantines(&*ledger).await.is_empty(), "a reconciled ambiguity is released");
+    assert_eq!(counts(&*ledger).await, [2, 0, 0, 1, 0, 2, 0, 2]);
+
+    let batch = vec![named("absent", "1"), named("absent", "1")];
+    let again = ledger.record_issuing(batch, issuing()).await;
+    let again: Vec<Kept> = again.into_iter().map(|kept| kept.expect("recorded")).collect();
+    assert_eq!(performs(&again[0]), (seqs[1], 2), "a later copy performs");
+    assert_eq!(again[1].outlook, Outlook::InFlight { seq: seqs[1] }, "and only one of them");
+    let other = record(&*ledger, named("absent", "2")).await;
+    assert!(
+        matches!(other.recorded.verdict, Verdict::Conflict { .. }),
+        "the name keeps its content"
+    );
+    take(&*ledger, settlement(seqs[1], 2, Outcome::Ambiguous)).await.expect("legal");
+    let open = open_quarantines(&*ledger).await;
+    assert!(
+        open.contains(&"QUARANTINE-absent".to_owned()),
+        "ambiguous again, open again: {open:?}"
+    );
+    assert_eq!(counts(&*ledger).await[7], 1);
+}
+
+async fn a_closing_run_takes_nothing_new_and_recognises_what_it_knows(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (known, _) = performs(&record(&*ledger, named("known", "1")).await);
+    let (flying, _) = performs(&record(&*ledger, named("flying", "1")).await);
+    take(&*ledger, settlement(known, 1, Outcome::Done)).await.expect("legal");
+    let turn = async |from, to| {
+        ledger.turn_run(RUN.to_owned(), from, to, Millis(5_000)).await.expect("turned")
+    };
+    assert!(!turn(RunState::Closing, RunState::Closed).await, "it is open");
+    assert!(turn(RunState::Open, RunState::Closing).await);
+    let before = counts(&*ledger).await;
+    for entry in [named("new", "1"), named("known", "2")] {
+        let kept = record(&*ledger, entry).await;
+        assert_eq!(kept.outlook, Outlook::RunClosed);
+        assert!(matches!(kept.recorded.verdict, Verdict::Refused { seq: Some(_) }));
+        assert!(kept.filed.iter().all(|filed| filed.issued.run.is_none()), "outside of the run");
+        let seq = kept.recorded.verdict.seq().expect("kept");
+        let receipt = ledger.receipt(seq).await.expect("readable").expect("kept");
+        assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosed));
+    }
+    let copy = record(&*ledger, named("known", "1")).await;
+    assert_eq!(ids(&copy.filed), ["DUPLICATE-known"]);
+    take(&*ledger, settlement(flying, 1, Outcome::Done)).await.expect("what flies may land");
+    let after = counts(&*ledger).await;
+    assert_eq!((after[5], after[3], after[1]), (before[5], 2, 0));
+    assert!(turn(RunState::Closing, RunState::Open).await, "a refused closure reopens");
+    performs(&record(&*ledger, named("new", "1")).await);
+}
+
+async fn a_quarantine_is_released_once_by_a_named_person(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let Entry::Refused(mut bad) = refused("bad") else { panic!("a refusal") };
+    bad.facts = Object::from_iter([("name", "bad".into()), ("run", RUN.into())]);
+    let kept = record(&*ledger, Entry::Refused(bad)).await;
+    assert_eq!(ids(&kept.filed), ["QUARANTINE-bad", "QUARANTINE-bad"]);
+    let release = async || {
+        let (run, id) = (RUN.to_owned(), "QUARANTINE-bad".to_owned());
+        ledger.release(run, id, "dismissed", by(), Millis(7_000)).await.expect("written")
+    };
+    assert!(release().await);
+    assert!(!release().await, "once");
+    assert!(open_quarantines(&*ledger).await.is_empty());
+    let named = ledger.named("QUARANTINE-bad".to_owned()).await.expect("readable");
+    assert!(named.iter().all(|filed| filed.released.as_ref().is_some_and(|r| r.by == by())));
+    assert_eq!(counts(&*ledger).await, [1, 0, 0, 0, 0, 1, 0, 1]);
+}
+
+async fn a_bad_neighbour_changes_nothing(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let batch = vec![named("a", "1"), poisoned("bad", Fails::WithPanic), named("b", "1")];
+    let kept = ledger.record_issuing(batch, issuing()).await;
+    assert!(kept[1].is_err());
+    performs(kept[0].as_ref().expect("recorded"));
+    performs(kept[2].as_ref().expect("recorded"));
+    assert_eq!(counts(&*ledger).await, [2, 2, 0, 0, 0, 0, 0, 0], "counted once");
+}
+
+async fn what_is_known_of_files_is_remembered(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
+    let settled = take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
+    let n = settled.filed[0].n;
+    assert_eq!(ledger.synced().await.expect("readable"), (0, n));
+    ledger.note_files(FileNote::Unwritten(vec![n])).await.expect("noted");
+    let unwritten = ledger.unwritten(0, 10).await.expect("readable");
+    assert_eq!(ids(&unwritten), ["ADMIT-a"]);
+    ledger.note_files(FileNote::Written(vec![n])).await.expect("noted");
+    ledger.note_files(FileNote::SyncedTo(n)).await.expect("noted");
+    assert!(ledger.unwritten(0, 10).await.expect("readable").is_empty());
+    drop(ledger);
+    let ledger = home.open();
+    assert_eq!(ledger.synced().await.expect("readable"), (n, n));
+}
