@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Clock as _, Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
@@ -23,10 +24,10 @@ use crate::output::{self, Failure};
 use crate::{logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// The commit this binary was built from.
-const COMMIT: &str = env!("BUILT_FROM_COMMIT");
+pub(crate) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 
 /// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
 /// of their events is unknown.
@@ -114,6 +115,18 @@ fn assemble(
             outward: Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms)),
         });
     }
+    let skyra = &config.doors.skyra;
+    if skyra.enabled {
+        let settings = skyra::Settings { json_depth_max: config.limits.json_depth_max };
+        let header = skyra.api_key_header.parse();
+        doors.push(DoorMount {
+            door: Door::new(skyra::DOOR),
+            path: skyra.path.clone(),
+            api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
+            contract: Arc::new(Skyra::new(settings)),
+            outward: Outward::default(),
+        });
+    }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
         let header = stream.api_key_header.parse();
         let contract = stream.contract(base, config.limits.json_depth_max);
@@ -139,14 +152,14 @@ async fn sweep(ledger: &SqliteLedger) -> Infallible {
 }
 
 /// How a gate ended.
-enum Ended {
+pub(crate) enum Ended {
     /// It was told to, and finished what it had accepted.
     Drained(Drained),
     /// The ledger can no longer be trusted.
     LedgerStopped(Fault),
 }
 
-async fn until_stopped(
+pub(crate) async fn until_stopped(
     listener: TcpListener,
     gate: Arc<Gate>,
     ledger: &dyn Ledger,
@@ -185,13 +198,13 @@ fn drained(ended: Result<Drained, ServeError>) -> Result<Ended, Failure> {
 }
 
 /// The signals that end a gate in good order.
-struct StopSignals {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(Failure::runtime);
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -208,7 +221,7 @@ impl StopSignals {
 }
 
 /// Takes the address without listening yet.
-fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // Without it a restarted gate would have to wait for the system to forget old connections.
@@ -219,11 +232,11 @@ fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
     bound().map_err(|error: io::Error| cannot_listen(address, &error))
 }
 
-fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|error| Failure::runtime(format!("cannot listen: {error}")))
 }
 
-fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+pub(crate) fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let known = [
         (

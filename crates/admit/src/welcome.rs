@@ -39,6 +39,10 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
         format!("admit {version} is open on {base}, data in {}\n\n", config.data.display());
     for (door, path) in doors(config) {
         text.push_str(&format!("  {door:<14}  POST {base}{path}\n"));
+        if door == "skyra" {
+            let socket = base.replacen("http", "ws", 1);
+            text.push_str(&format!("{:18}WebSocket {socket}{path}, gRPC admit.v1.Ingress\n", ""));
+        }
     }
     if doors(config).next().is_none() {
         text.push_str("  no door is enabled, so nothing can come in\n");
@@ -57,9 +61,11 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
 
 fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
+    let skyra = &config.doors.skyra;
     let fixed = [
         (pixel.enabled, "pixel-control", &pixel.path),
         (intents.enabled, "intents", &intents.path),
+        (skyra.enabled, "skyra", &skyra.path),
     ];
     let fixed = fixed
         .into_iter()
@@ -105,6 +111,8 @@ mod tests {
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
           intents         POST http://127.0.0.1:8080/v1/intents
+          skyra           POST http://127.0.0.1:8080/v1/ingress
+                          WebSocket ws://127.0.0.1:8080/v1/ingress, gRPC admit.v1.Ingress
           events/default  POST http://127.0.0.1:8080/v1/events
 
         try it, twice:
@@ -117,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"skyra","method":"POST","path":"/v1/ingress"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_contracts::Reply;
+use admit_contracts::{About, Reply};
 use admit_core::effect::Effect;
 use admit_core::{Clock, Code, Fault};
 use admit_ledger::Ledger;
@@ -161,17 +161,38 @@ impl Gate {
 
     /// Turns a request away at a door, in its contract's words, and counts it.
     pub(crate) fn refuse(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+        self.refuse_about(door, &[], code, message, seed)
+    }
+
+    /// Turns a submission away at a door, in its contract's words, and counts it.
+    pub(crate) fn refuse_about(
+        &self,
+        door: &DoorMount,
+        body: &[u8],
+        code: Code,
+        message: &str,
+        seed: u32,
+    ) -> Reply {
         if let Some(counters) = self.metrics.door(&door.door) {
             counters.refusals.of(code).add_one();
         }
-        self.say(door, code, message, seed)
+        self.say_about(door, body, code, message, seed)
     }
 
-    /// Says `code` in the words of the door's contract, with the hint where a retry helps.
-    pub(crate) fn say(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+    /// Says `code` about a submission in the words of the door's contract, with the hint where a
+    /// retry helps.
+    pub(crate) fn say_about(
+        &self,
+        door: &DoorMount,
+        body: &[u8],
+        code: Code,
+        message: &str,
+        seed: u32,
+    ) -> Reply {
         let retry_after =
             if code.is_retryable() { self.limits.retry_after_seconds(seed) } else { 0 };
-        let mut reply = door.contract.refuse(code, message, retry_after);
+        let about = About { body, now: self.clock.now() };
+        let mut reply = door.contract.refuse_about(about, code, message, retry_after);
         add_retry_after(&mut reply, retry_after);
         reply
     }

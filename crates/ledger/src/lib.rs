@@ -11,6 +11,6 @@ pub mod sqlite;
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
 pub use port::{
-    Admissions, BoxFuture, Claims, Filter, Ledger, News, Reader, Retention, Status, Streams,
+    Admissions, BoxFuture, Claims, Filter, Inbox, Ledger, News, Reader, Retention, Status, Streams,
     WholeLedger,
 };

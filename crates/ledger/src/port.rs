@@ -4,6 +4,7 @@
 //! that holds it is durable. A fault never claims more than is known.
 
 mod claims;
+mod inbox;
 mod retention;
 mod streams;
 
@@ -20,6 +21,7 @@ pub use claims::{
     Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, NotALease, Standing,
     Wanted,
 };
+pub use inbox::{Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 pub use retention::{Retention, SWEEP_EVERY, Swept, keep_swept};
 pub use streams::{News, Page, StreamEntry, Streams, read_or_wait};
 
@@ -82,12 +84,17 @@ pub trait Ledger: Admissions + Reader + Effects {
     fn gauges(&self) -> Option<&Gauges> {
         None
     }
+
+    /// What it counts besides, in the words of Prometheus; whole lines, or nothing.
+    fn exposition(&self) -> String {
+        String::new()
+    }
 }
 
 /// A ledger with every port. Whoever needs less asks for less.
-pub trait WholeLedger: Ledger + Streams + News + Claims + Retention {}
+pub trait WholeLedger: Ledger + Streams + News + Claims + Inbox + Retention {}
 
-impl<L: Ledger + Streams + News + Claims + Retention> WholeLedger for L {}
+impl<L: Ledger + Streams + News + Claims + Inbox + Retention> WholeLedger for L {}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,9 @@ use admit_ledger::{Reader, Retention, Streams, WholeLedger};
 use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
-use admit_testkit::{claim_model, claim_suite, effects_suite, retention_suite, stream_suite};
+use admit_testkit::{
+    claim_model, claim_suite, effects_suite, inbox_suite, retention_suite, stream_suite,
+};
 use tempfile::TempDir;
 
 /// A folder with a ledger in it.
@@ -51,6 +53,11 @@ async fn the_merged_key_index_keeps_the_contract() {
 #[tokio::test]
 async fn the_merged_key_index_keeps_the_contract_while_it_merges() {
     ledger_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_the_inbox() {
+    inbox_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 #[tokio::test]

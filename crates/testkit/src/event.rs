@@ -28,6 +28,7 @@ pub fn event(name: &str, content: &str) -> Event {
         on_other_content: OnOtherContent::Conflict,
         projections: Vec::new(),
         effect: None,
+        inbox: None,
     }
 }
 

@@ -11,10 +11,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("admit-core", &[]),
     ("admit-contracts", &["admit-core"]),
     ("admit-ledger", &["admit-core"]),
-    ("admit-gate", &["admit-contracts", "admit-core", "admit-ledger"]),
+    ("admit-gate", &["admit-contracts", "admit-core", "admit-ledger", "admit-proto"]),
+    ("admit-proto", &[]),
+    ("admit-edge", &["admit-core", "admit-proto"]),
     ("admit-testkit", &["admit-contracts", "admit-core", "admit-ledger"]),
     // The only place where parts are put together.
-    ("admit", &["admit-contracts", "admit-core", "admit-gate", "admit-ledger"]),
+    (
+        "admit",
+        &[
+            "admit-contracts",
+            "admit-core",
+            "admit-edge",
+            "admit-gate",
+            "admit-ledger",
+            "admit-proto",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -80,6 +80,21 @@ pub(super) fn body(number: u64) -> String {
     )
 }
 
+/// The envelope of event number `number`, as an edge device sends it.
+pub(super) fn envelope(number: u64) -> String {
+    format!(
+        concat!(
+            r#"{{"schema_version":1,"event_id":"evt_{number:026}","type":"proposal.task","#,
+            r#""ts":"2026-02-16T23:10:21Z","session_id":"sess_01JZ4J1M9V52K8GSRP8YQ0N2YA","#,
+            r#""device_id":"pi-livingroom-01","payload":{{"intent":"server.log_summary","#,
+            r#""confidence":0.84,"user_text":"summarize last night crash logs and tell me which "#,
+            r#"services were restarted, how often, and what the last lines before each restart "#,
+            r#"said; leave out the ones that were restarted by hand"}}}}"#,
+        ),
+        number = number,
+    )
+}
+
 /// `count` events, one on a line, or `None` when there are no more.
 pub(super) fn lines(samples: &Samples, count: usize) -> Option<String> {
     let mut lines = String::with_capacity(count * 800);

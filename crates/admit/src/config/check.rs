@@ -16,7 +16,7 @@ const KEY_CHARS_MIN: usize = 16;
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
     let streams = config.doors.events.iter().map(EventsConfig::door);
-    ["pixel-control", "intents"].map(str::to_owned).into_iter().chain(streams).collect()
+    ["pixel-control", "intents", "skyra"].map(str::to_owned).into_iter().chain(streams).collect()
 }
 
 /// Checks that `config` makes a safe gate, and reads its keys. Relative key files start at `base`.
@@ -29,10 +29,13 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     door("pixel-control", &pixel.path, &pixel.api_key_header)?;
     door("intents", &intents.path, &intents.api_key_header)?;
     intents.check(base)?;
+    let skyra = &config.doors.skyra;
+    door("skyra", &skyra.path, &skyra.api_key_header)?;
     streams(config, base)?;
     places(config)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
     load_tls(&config.tls, base)?;
+    config.edge.check(base)?;
     let principals = principals(config, base)?;
     vouched(config, &principals)?;
     reach(config, &principals)?;
@@ -120,6 +123,10 @@ fn places(config: &Config) -> Result<(), ConfigError> {
     if intents.enabled {
         doors.push((Door::new("intents"), intents.path.clone()));
     }
+    let skyra = &config.doors.skyra;
+    if skyra.enabled {
+        doors.push((Door::new("skyra"), skyra.path.clone()));
+    }
     for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
         doors.push((Door::new(&stream.door()), stream.path()));
     }
@@ -151,7 +158,8 @@ fn principals(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
         let known = doors.join(", ");
         rule(format!("principal {name}: there is no door {door:?}; this gate has: {known}"))?;
     }
-    config.principals.iter().try_for_each(|principal| long_keys(principal, base))?;
+    let mut all = config.principals.iter().chain(&config.edge.producers);
+    all.try_for_each(|principal| long_keys(principal, base))?;
     Ok(principals)
 }
 

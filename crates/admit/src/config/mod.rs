@@ -4,11 +4,13 @@
 //! in, and a test holds that it parses to exactly these defaults and names every key.
 
 mod check;
+mod edge;
 mod env;
 mod events;
 mod intents;
 mod load;
 mod principal;
+mod skyra;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,11 +23,13 @@ use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use check::{check, ledger as check_ledger};
+pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
 pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
+pub(crate) use skyra::SkyraConfig;
 pub(crate) use tls::{TlsConfig, load as load_tls};
 
 /// The commented reference config, which is also what the gate does without one.
@@ -52,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) doors: DoorsConfig,
     /// Who may come in. Nobody listed: programs on this machine only.
     pub(crate) principals: Vec<PrincipalConfig>,
+    /// The agent on the producer's side, `admit edge`.
+    pub(crate) edge: EdgeConfig,
 }
 
 /// `[ledger]`
@@ -102,6 +108,8 @@ pub(crate) struct DoorsConfig {
     pub(crate) pixel_control: PixelControlConfig,
     /// `[doors.intents]`
     pub(crate) intents: IntentsConfig,
+    /// `[doors.skyra]`
+    pub(crate) skyra: SkyraConfig,
     /// `[[doors.events]]`, once per stream. None listed: the stream `default`.
     pub(crate) events: Vec<EventsConfig>,
 }
@@ -111,6 +119,7 @@ impl Default for DoorsConfig {
         Self {
             pixel_control: PixelControlConfig::default(),
             intents: IntentsConfig::default(),
+            skyra: SkyraConfig::default(),
             events: vec![EventsConfig::default()],
         }
     }
@@ -141,6 +150,7 @@ impl Default for Config {
             log: LogConfig::default(),
             doors: DoorsConfig::default(),
             principals: Vec::new(),
+            edge: EdgeConfig::default(),
         }
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn vet(events: &Events, door: &Door, submission: Submission) -> Entry
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
             effect: None,
+            inbox: None,
         }),
         Err(Refusal { code, message, facts }) => Entry::Refused(Refused {
             door,

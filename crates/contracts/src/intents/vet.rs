@@ -50,6 +50,7 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
             effect,
+            inbox: None,
         }),
         Err(Rejection { code, message, errors }) => {
             let trace = ids::trace(&nonce);

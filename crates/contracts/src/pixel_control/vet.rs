@@ -65,6 +65,7 @@ pub(super) fn vet(
             on_other_content: OnOtherContent::Conflict,
             projections: vec![Arc::new(change)],
             effect: None,
+            inbox: None,
         }),
         Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {
             door,

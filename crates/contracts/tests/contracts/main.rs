@@ -4,3 +4,4 @@
 
 mod events;
 mod pixel_control;
+mod skyra;

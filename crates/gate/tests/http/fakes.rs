@@ -53,6 +53,7 @@ impl Contract for Words {
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
             effect: None,
+            inbox: None,
         })
     }
 

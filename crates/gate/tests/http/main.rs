@@ -6,6 +6,7 @@ mod client;
 mod door;
 mod drain;
 mod fakes;
+mod forward;
 mod http2;
 mod limits;
 mod operations;

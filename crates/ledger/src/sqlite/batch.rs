@@ -16,6 +16,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::documents::{ApplyError, Documents};
 use super::effects;
+use super::inbox;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
 
@@ -189,6 +190,7 @@ impl<'c> Batch<'c> {
         if let Some(first) = first {
             return Ok(Verdict::Revision { seq, first });
         }
+        inbox::put(self.conn, event)?;
         if let Some(intent) = &event.effect {
             effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
         }

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
     include_str!("migrations/0003_effects.sql"),
+    include_str!("migrations/0004_inbox.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.

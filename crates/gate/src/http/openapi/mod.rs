@@ -246,6 +246,46 @@ const ROUTES: &[Route] = &[
             Access::Consumers,
         )
     },
+    json(
+        "/v1/inbox",
+        "inbox",
+        "What came into the inbox, in order of arrival",
+        &["inbox_status", "after_row", "limit"],
+        "InboxPage",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Claim",
+        ..json(
+            "/v1/inbox/claim",
+            "inbox_claim",
+            "Claim events of the inbox under a lease",
+            &[],
+            "InboxClaimed",
+            Access::Consumers,
+        )
+    },
+    json(
+        "/v1/inbox/{event_id}",
+        "inbox_event",
+        "One event of the inbox",
+        &["event_id"],
+        "InboxEvent",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Change",
+        ..json(
+            "/v1/inbox/{event_id}",
+            "inbox_settle",
+            "Say what became of a claimed event of the inbox",
+            &["event_id"],
+            "InboxChanged",
+            Access::Consumers,
+        )
+    },
 ];
 
 /// Paths at which `post` without a door says that there is no such stream.
@@ -279,6 +319,9 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
     }
     for mount in doors {
         paths[&mount.path]["post"] = knock(mount, is_open);
+        if mount.contract.takes_messages() {
+            paths[&mount.path]["get"] = socket(mount, is_open);
+        }
     }
     json!({
         "openapi": "3.1.0",
@@ -395,6 +438,19 @@ fn knock(mount: &DoorMount, is_open: bool) -> Value {
         "responses": responses(&described.answers),
         "security": if is_open { json!([]) } else { security(header) },
     })
+}
+
+/// A WebSocket at a door: whoever opens it sends the same bodies, and reads the same answers.
+fn socket(mount: &DoorMount, is_open: bool) -> Value {
+    let mut operation = knock(mount, is_open);
+    operation["operationId"] = json!(format!("socket_{}", mount.door.as_str().replace('-', "_")));
+    operation["summary"] =
+        json!("Open a WebSocket: one body a text frame, one answer a text frame");
+    operation["responses"]["101"] = json!({ "description": "the WebSocket is open" });
+    if let Some(members) = operation.as_object_mut() {
+        members.remove("requestBody");
+    }
+    operation
 }
 
 /// The answers by status. Heads that cannot be read are answered before any route is known.

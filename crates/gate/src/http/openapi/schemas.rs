@@ -13,7 +13,7 @@ fn schema(name: &str) -> Value {
 
 /// The shapes of the gate's own answers.
 pub(super) fn schemas() -> Value {
-    json!({
+    let all = json!({
         "Error": closed(&json!({
             "error": closed(&json!({
                 "code": { "type": "string", "pattern": "^[a-z0-9_]+$" },
@@ -77,6 +77,39 @@ pub(super) fn schemas() -> Value {
             "finished_before": { "type": "boolean" },
             "lease_expires_at": time(),
         })),
+    });
+    with(&all, &inbox_schemas())
+}
+
+fn inbox_schemas() -> Value {
+    json!({
+        "InboxEvent": closed(&inbox_event()),
+        "InboxPage": closed(&json!({
+            "events": list(&closed(&inbox_event())),
+            "next_after": { "type": "integer", "minimum": 0 },
+            "more": { "type": "boolean" },
+        })),
+        "InboxClaimed": closed(&json!({ "events": list(&closed(&with(&inbox_event(), &json!({
+            "lease": { "type": "string" },
+            "lease_expires_at": time(),
+            "attempt": { "type": "integer", "minimum": 1 },
+        })))) })),
+        "InboxChanged": sent(&["event_id", "status", "finished_before"], &json!({
+            "event_id": { "type": "string" },
+            "status": { "type": "string" },
+            "finished_before": { "type": "boolean" },
+            "lease_expires_at": time(),
+        })),
+    })
+}
+
+fn inbox_event() -> Value {
+    json!({
+        "event_id": { "type": "string" },
+        "status": { "enum": ["received", "claimed", "done", "failed"] },
+        "received_at": time(),
+        "last_updated_at": time(),
+        "payload": nullable("object"),
     })
 }
 
@@ -242,12 +275,6 @@ fn open(members: &Value) -> Value {
 
 /// What may be asked.
 pub(super) fn parameters(wait_ms_max: u64) -> Value {
-    let query = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
-    let path = |name: &str, about: &str, schema: Value| {
-        json!({
-            "name": name, "in": "path", "required": true, "description": about, "schema": schema,
-        })
-    };
     let text = || json!({ "type": "string" });
     let verdicts = |name: &str, words: &[&str]| {
         json!({
@@ -259,7 +286,7 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             "schema": { "type": "array", "minItems": 1, "items": { "enum": words } },
         })
     };
-    json!({
+    let all = json!({
         "door": query("door", "only what came in at this door", text()),
         "principal": query("principal", "only what this principal sent", text()),
         "verdict": verdicts("verdict", &["fresh", "revision", "conflict", "refused"]),
@@ -301,6 +328,37 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
         "login": path(
             "login",
             "the server's login",
+            json!({ "type": "string", "minLength": 1 }),
+        ),
+    });
+    with(&all, &inbox_parameters())
+}
+
+fn query(name: &str, about: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": about, "schema": schema })
+}
+
+fn path(name: &str, about: &str, schema: Value) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true, "description": about, "schema": schema,
+    })
+}
+
+fn inbox_parameters() -> Value {
+    json!({
+        "after_row": query(
+            "after",
+            "the `next_after` of the page before",
+            json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
+        ),
+        "inbox_status": query(
+            "status",
+            "only events that stand so",
+            json!({ "enum": ["received", "claimed", "done", "failed"] }),
+        ),
+        "event_id": path(
+            "event_id",
+            "the id of an event of the inbox",
             json!({ "type": "string", "minLength": 1 }),
         ),
     })
