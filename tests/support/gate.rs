@@ -23,6 +23,8 @@ pub(crate) struct Launch {
     wrapper: Vec<OsString>,
     arguments: Vec<OsString>,
     variables: Vec<(String, String)>,
+    /// Where its address is printed first.
+    address_in: &'static [&'static str],
 }
 
 impl Launch {
@@ -42,7 +44,23 @@ impl Launch {
             wrapper: Vec::new(),
             arguments: vec!["serve".into()],
             variables: Vec::new(),
+            address_in: &[STDOUT, STDERR],
         }
+    }
+
+    /// `admit edge` on the folder `data`, on any free port, to the gate at `gate`.
+    pub(crate) fn edge(data: &Path, gate: SocketAddr) -> Self {
+        Self::edge_to(data, &format!("http://{gate}"))
+    }
+
+    /// The same to the gate at a URL.
+    pub(crate) fn edge_to(data: &Path, gate: &str) -> Self {
+        let arguments = ["edge", "--listen", "127.0.0.1:0", "--gate"].map(OsString::from).to_vec();
+        // Its log names the gate's address, perhaps before its own is printed.
+        Self { arguments, address_in: &[STDOUT], ..Self::bare(data) }
+            .argument(gate)
+            .argument("--data")
+            .argument(data)
     }
 
     pub(crate) fn argument(mut self, argument: impl Into<OsString>) -> Self {
@@ -86,6 +104,13 @@ impl Launch {
         if gate.is_running() { Ok(gate) } else { Err(gate.ended()) }
     }
 
+    /// Starts it and waits until it prints its address, for a gate that cannot be asked in plain.
+    pub(crate) fn start_unasked(self) -> Gate {
+        let process = self.spawn();
+        let address = until("the gate prints its address", SOON, || process.printed_address());
+        Gate { process, address }
+    }
+
     /// Starts it and waits until it has given up.
     pub(crate) fn start_in_vain(self) -> Ended {
         self.spawn().ended(SOON)
@@ -116,7 +141,7 @@ impl Launch {
             command.current_dir(folder);
         }
         let child = command.spawn().unwrap();
-        Process { child, logs, data: self.data }
+        Process { child, logs, data: self.data, address_in: self.address_in }
     }
 }
 
@@ -128,6 +153,7 @@ struct Process {
     child: Child,
     logs: TempDir,
     data: PathBuf,
+    address_in: &'static [&'static str],
 }
 
 impl Process {
@@ -138,7 +164,7 @@ impl Process {
     /// The first loopback address with a port on standard output or in the log.
     fn printed_address(&self) -> Option<SocketAddr> {
         const HOST: &str = "127.0.0.1:";
-        let text = self.log(STDOUT) + &self.log(STDERR);
+        let text: String = self.address_in.iter().map(|name| self.log(name)).collect();
         text.match_indices(HOST).find_map(|(start, _)| {
             let rest = &text[start + HOST.len()..];
             let end = rest.find(|c: char| !c.is_ascii_digit())?;

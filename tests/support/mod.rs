@@ -1,9 +1,11 @@
 //! What the tests share: a gate as a process, a client, events to send, and ways to hurt a disk.
 
 pub(crate) mod disks;
+pub(crate) mod edge;
 pub(crate) mod events;
 pub(crate) mod gate;
 pub(crate) mod gateway_stub;
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod ingest;
 pub(crate) mod intents;
@@ -13,7 +15,9 @@ pub(crate) mod machine;
 pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod said;
+pub(crate) mod skyra;
 pub(crate) mod strace;
+pub(crate) mod ws;
 
 use std::thread;
 use std::time::{Duration, Instant};

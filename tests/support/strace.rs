@@ -68,38 +68,59 @@ pub(crate) enum Step {
 /// lines, `name(… <unfinished ...>` and `<... name resumed>…`: a sync counts where it returns, a
 /// reply where it begins.
 pub(crate) fn steps(trace: &str) -> Vec<Step> {
-    let mut steps = Vec::new();
-    // Threads whose unfinished sync is one of the ledger's.
-    let mut syncing: Vec<&str> = Vec::new();
-    for line in trace.lines() {
-        let Some((thread, call)) = line.split_once(' ') else { continue };
+    let mut syncs = Syncs::default();
+    let step = |line: &str| {
+        let (thread, call) = line.split_once(' ')?;
         let call = call.trim_start();
-        let resumed = call.strip_prefix("<... ");
-        let name = resumed.unwrap_or(call);
-        let name = &name[..name.find(['(', ' ']).unwrap_or(name.len())];
-        match name {
-            "fsync" | "fdatasync" => {
-                let is_ledger = match resumed {
-                    Some(_) => syncing.contains(&thread),
-                    None => call.contains("ledger.db"),
-                };
-                syncing.retain(|one| *one != thread);
-                if is_ledger && call.ends_with("<unfinished ...>") {
-                    syncing.push(thread);
-                } else if is_ledger && call.ends_with("= 0") {
-                    steps.push(Step::Synced);
-                }
-            }
+        match name(call) {
+            "fsync" | "fdatasync" => syncs.has_synced(thread, call).then_some(Step::Synced),
             "read" | "readv" | "recvfrom" | "recvmsg" if call.contains("POST /plugin/events") => {
-                steps.push(Step::Request);
+                Some(Step::Request)
             }
             "write" | "writev" | "sendto" | "sendmsg" if call.contains("\"HTTP/1.1 200") => {
-                steps.push(Step::Reply);
+                Some(Step::Reply)
             }
-            _ => {}
+            _ => None,
         }
+    };
+    trace.lines().filter_map(step).collect()
+}
+
+/// The lines of a trace, by their numbers, at which a sync of the ledger returned without an error.
+pub(crate) fn synced_at(trace: &str) -> Vec<usize> {
+    let mut syncs = Syncs::default();
+    let synced = |(at, line): (usize, &str)| {
+        let (thread, call) = line.split_once(' ')?;
+        let call = call.trim_start();
+        let is_sync = matches!(name(call), "fsync" | "fdatasync");
+        (is_sync && syncs.has_synced(thread, call)).then_some(at)
+    };
+    trace.lines().enumerate().filter_map(synced).collect()
+}
+
+/// The name of a call, whether it begins or is resumed.
+fn name(call: &str) -> &str {
+    let name = call.strip_prefix("<... ").unwrap_or(call);
+    &name[..name.find(['(', ' ']).unwrap_or(name.len())]
+}
+
+/// Threads whose unfinished sync is one of the ledger's.
+#[derive(Default)]
+struct Syncs(Vec<String>);
+
+impl Syncs {
+    /// Whether a sync of the ledger has returned with this line.
+    fn has_synced(&mut self, thread: &str, call: &str) -> bool {
+        let is_ledger = match call.starts_with("<... ") {
+            true => self.0.iter().any(|one| one == thread),
+            false => call.contains("ledger.db"),
+        };
+        self.0.retain(|one| one != thread);
+        if is_ledger && call.ends_with("<unfinished ...>") {
+            self.0.push(thread.to_owned());
+        }
+        is_ledger && call.ends_with("= 0")
     }
-    steps
 }
 
 #[test]

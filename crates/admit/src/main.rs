@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod config;
+mod edge;
 mod ingestion;
 mod logs;
 mod output;

@@ -11,6 +11,7 @@ use admit_bus::Bus as _;
 use admit_bus::file::FileBus;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Clock as _, Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
@@ -26,10 +27,10 @@ use crate::output::{self, Failure};
 use crate::{ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// The commit this binary was built from.
-const COMMIT: &str = env!("BUILT_FROM_COMMIT");
+pub(crate) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 
 /// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
 /// of their events is unknown.
@@ -105,6 +106,11 @@ fn assemble(
         let contract = PixelControl::new(settings).within(ledger.horizon());
         doors.push(mount("pixel-control", &pixel.path, &pixel.api_key_header, contract)?);
     }
+    let skyra = &config.doors.skyra;
+    if skyra.enabled {
+        let contract = Skyra::new(skyra::Settings { json_depth_max: depth_max });
+        doors.push(mount(skyra::DOOR, &skyra.path, &skyra.api_key_header, contract)?);
+    }
     let intents = &config.doors.intents;
     if intents.enabled {
         let contract = intents.contract(depth_max).map_err(Failure::usage)?;
@@ -169,14 +175,14 @@ async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
 }
 
 /// How a gate ended.
-enum Ended {
+pub(crate) enum Ended {
     /// It was told to, and finished what it had accepted.
     Drained(Drained),
     /// The ledger can no longer be trusted.
     LedgerStopped(Fault),
 }
 
-async fn until_stopped(
+pub(crate) async fn until_stopped(
     listener: TcpListener,
     gate: Arc<Gate>,
     must_stop: impl Future<Output = Fault>,
@@ -214,13 +220,13 @@ fn drained(ended: Result<Drained, ServeError>) -> Result<Ended, Failure> {
 }
 
 /// The signals that end a gate in good order.
-struct StopSignals {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(Failure::runtime);
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -237,7 +243,7 @@ impl StopSignals {
 }
 
 /// Takes the address without listening yet.
-fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // Without it a restarted gate would have to wait for the system to forget old connections.
@@ -248,11 +254,11 @@ fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
     bound().map_err(|error: io::Error| cannot_listen(address, &error))
 }
 
-fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|error| Failure::runtime(format!("cannot listen: {error}")))
 }
 
-fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+pub(crate) fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let known = [
         (

@@ -39,6 +39,10 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
         format!("admit {version} is open on {base}, data in {}\n\n", config.data.display());
     for (door, path) in doors(config) {
         text.push_str(&format!("  {door:<14}  POST {base}{path}\n"));
+        if door == "skyra" {
+            let socket = base.replacen("http", "ws", 1);
+            text.push_str(&format!("{:18}WebSocket {socket}{path}, gRPC admit.v1.Ingress\n", ""));
+        }
     }
     if doors(config).next().is_none() {
         text.push_str("  no door is enabled, so nothing can come in\n");
@@ -57,9 +61,11 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
 
 fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
-    let (ingestion, rounds) = (&config.doors.ingestion_gate, &config.doors.rounds);
+    let (skyra, ingestion) = (&config.doors.skyra, &config.doors.ingestion_gate);
+    let rounds = &config.doors.rounds;
     let fixed = [
         (pixel.enabled, "pixel-control", pixel.path.clone()),
+        (skyra.enabled, "skyra", skyra.path.clone()),
         (intents.enabled, "intents", intents.path.clone()),
         (ingestion.enabled, "ingestion-gate", ingestion.path.clone()),
         (rounds.enabled, "rounds", format!("{}/{{source}}", rounds.path)),
@@ -107,6 +113,8 @@ mod tests {
         admit VERSION is open on http://127.0.0.1:8080, data in ./admit-data
 
           pixel-control   POST http://127.0.0.1:8080/plugin/events
+          skyra           POST http://127.0.0.1:8080/v1/ingress
+                          WebSocket ws://127.0.0.1:8080/v1/ingress, gRPC admit.v1.Ingress
           intents         POST http://127.0.0.1:8080/v1/intents
           ingestion-gate  POST http://127.0.0.1:8080/v1/ingest/push
           rounds          POST http://127.0.0.1:8080/v1/rounds/{source}
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_one_line_of_json() {
-        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"ingestion-gate","method":"POST","path":"/v1/ingest/push"},{"door":"rounds","method":"POST","path":"/v1/rounds/{source}"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
+        insta::assert_snapshot!(for_programs(&Config::default(), address()), @r#"{"data":"./admit-data","doors":[{"door":"pixel-control","method":"POST","path":"/plugin/events"},{"door":"skyra","method":"POST","path":"/v1/ingress"},{"door":"intents","method":"POST","path":"/v1/intents"},{"door":"ingestion-gate","method":"POST","path":"/v1/ingest/push"},{"door":"rounds","method":"POST","path":"/v1/rounds/{source}"},{"door":"events/default","method":"POST","path":"/v1/events"}],"listen":"127.0.0.1:8080"}"#);
     }
 
     #[test]

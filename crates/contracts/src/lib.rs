@@ -11,13 +11,14 @@ pub mod ingestion_gate;
 pub mod intents;
 pub mod pixel_control;
 pub mod rounds;
+pub mod skyra;
 
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 
 use std::sync::Arc;
 
 use admit_core::record::Policy;
-use admit_core::{Code, Door, Entry, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Millis, Recorded, Submission};
 
 pub use describe::Description;
 
@@ -80,6 +81,15 @@ pub struct Turned {
     pub message: String,
 }
 
+/// What a refusal is about, as far as it is known when there is no verdict.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The submission's body; empty where none was read.
+    pub body: &'a [u8],
+    /// The time of the answer.
+    pub now: Millis,
+}
+
 /// Whether a media type, without parameters, is JSON: `application/json`, or anything that ends in
 /// `+json`.
 pub fn is_json(media_type: &str) -> bool {
@@ -104,6 +114,28 @@ pub trait Contract: Send + Sync {
     /// "not your method" to "the disk is full", in the words this contract's producers understand.
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply;
 
+    /// [`reply`](Self::reply) said at `now`, for contracts whose answers carry their time.
+    fn reply_at(&self, recorded: &Recorded, _now: Millis) -> Reply {
+        self.reply(recorded)
+    }
+
+    /// [`refuse`](Self::refuse) about a submission, for contracts whose answers name theirs.
+    fn refuse_about(
+        &self,
+        _about: About<'_>,
+        code: Code,
+        message: &str,
+        retry_after_seconds: u32,
+    ) -> Reply {
+        self.refuse(code, message, retry_after_seconds)
+    }
+
+    /// Whether submissions may also come one after another over one connection, each a message of
+    /// a WebSocket or of a gRPC stream, each answered on its own and in any order.
+    fn takes_messages(&self) -> bool {
+        false
+    }
+
     /// The headers `split` and `vet` read, in lower case; the door hands over no others. A name
     /// that ends in `*` stands for all that begin like it; [`BELOW`] and [`QUERY`] may be among them.
     fn headers(&self) -> &[&str] {
@@ -124,6 +156,12 @@ pub trait Contract: Send + Sync {
     /// The part of a contract whose events cause calls to a gateway.
     fn calling(&self) -> Option<&dyn Calling> {
         None
+    }
+
+    /// Whether an agent may take its events before the gate has them, and send them in the names of
+    /// their producers. Not where the answer tells what the event has caused: only the gate knows.
+    fn is_forwardable(&self) -> bool {
+        self.calling().is_none()
     }
 
     /// The table that a contract's records are put together by, for one whose events tell of some.

@@ -58,6 +58,11 @@ impl Door {
     pub fn is_stream(&self) -> bool {
         self.0.starts_with("events/") || &*self.0 == "skyra"
     }
+
+    /// `true` when the events of this stream are in the inbox too, where consumers find them by id.
+    pub fn has_inbox(&self) -> bool {
+        &*self.0 == "skyra"
+    }
 }
 
 /// Bytes at a door, with who sent them and when they came. Nothing has been looked at yet.
@@ -114,6 +119,9 @@ pub struct Event {
     pub record: Option<Arc<dyn RecordRule>>,
     /// What is to be done outside the ledger, once, if this is a fresh admission.
     pub effect: Option<Intent>,
+    /// Under which id consumers find it in the inbox, for contracts that have one. Ids of one ledger
+    /// are unique: whoever sets this makes the key of the id alone.
+    pub inbox: Option<String>,
 }
 
 impl fmt::Debug for Event {

@@ -7,10 +7,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use admit_core::{Code, Door};
+use admit_core::{Code, Door, Principal};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 
+use crate::parts::DoorMount;
 use crate::principals::{Known, Principals, Role};
 
 /// Somebody who may not.
@@ -65,6 +66,46 @@ pub(crate) fn permit(known: &Known, role: Role, door: &Door) -> Result<(), Denie
         return Err(forbidden("this key may not use this door"));
     }
     Ok(())
+}
+
+/// In which a forwarding agent names the principal it speaks for.
+const SPEAKS_FOR: HeaderName = HeaderName::from_static("admit-principal");
+
+/// In whose name a principal sends at `door`: its own, or that of another it may speak for.
+///
+/// Whoever is spoken for needs no key here; where it is known all the same, it may not send by way
+/// of an agent what it could not send itself.
+pub(crate) fn speaker(
+    principals: &Principals,
+    known: &Known,
+    headers: &HeaderMap,
+    door: &DoorMount,
+) -> Result<Principal, Denied> {
+    let mut names = headers.get_all(SPEAKS_FOR).iter();
+    let name = match (names.next(), names.next()) {
+        (None, _) => known.principal.as_str(),
+        (Some(name), None) => name.to_str().unwrap_or_default(),
+        (Some(_), Some(_)) => return Err(forbidden("an event has one principal, not several")),
+    };
+    if name == known.principal.as_str() {
+        permit(known, Role::Produce, &door.door)?;
+        return Ok(known.principal.clone());
+    }
+    permit(known, Role::Forward, &door.door)?;
+    if !door.contract.is_forwardable() {
+        return Err(forbidden("events of this door are not forwarded: their answer is made here"));
+    }
+    if !known.may_speak_for(name) {
+        return Err(forbidden("this key may not speak for that principal"));
+    }
+    match principals.by_name(name) {
+        None => Ok(Principal::new(name)),
+        Some(named) => {
+            permit(named, Role::Produce, &door.door)
+                .map_err(|_| forbidden("the principal spoken for may not send at this door"))?;
+            Ok(named.principal.clone())
+        }
+    }
 }
 
 /// Whether a principal may read at all; which doors is for the reader to ask.

@@ -27,6 +27,7 @@ pub(crate) fn write(
     doors_part(&mut page, gate, &doors);
     gate_part(&mut page, gate);
     ledger_part(&mut page, gate, status);
+    page.text.push_str(&gate.ledger.exposition());
     page.text
 }
 
@@ -78,6 +79,18 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         metrics.panics.get(),
     );
     page.one("admit_connections", "gauge", "Connections open now.", metrics.connections_open());
+    page.one(
+        "admit_websockets",
+        "gauge",
+        "WebSockets that carry events, open now.",
+        metrics.websockets.now(),
+    );
+    page.one(
+        "admit_grpc_streams",
+        "gauge",
+        "gRPC streams that carry events, open now.",
+        metrics.grpc_streams.now(),
+    );
     page.one(
         "admit_connections_accepted_total",
         "counter",

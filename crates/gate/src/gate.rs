@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_contracts::Reply;
+use admit_contracts::{About, Reply};
 use admit_core::effect::Effect;
 use admit_core::{Clock, Code, Fault};
 use admit_ledger::{Ledger, Records};
@@ -16,7 +16,7 @@ use crate::in_work::InWork;
 use crate::ingest::Ingest;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::parts::{DoorMount, GateError, Parts, check_doors};
+use crate::parts::{DoorMount, GateError, Parts, Place, check_doors};
 use crate::perform;
 use crate::principals::Principals;
 use crate::rate::Rates;
@@ -68,7 +68,7 @@ impl Gate {
     pub fn new(parts: Parts) -> Result<Self, GateError> {
         let Parts { ledger, doors, principals, limits, clock } = parts;
         limits.check()?;
-        let places: Vec<_> = doors.iter().map(|mount| (&mount.door, mount.path.as_str())).collect();
+        let places: Vec<Place> = doors.iter().map(Place::from).collect();
         check_doors(&places)?;
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
@@ -178,17 +178,38 @@ impl Gate {
 
     /// Turns a request away at a door, in its contract's words, and counts it.
     pub(crate) fn refuse(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+        self.refuse_about(door, &[], code, message, seed)
+    }
+
+    /// Turns a submission away at a door, in its contract's words, and counts it.
+    pub(crate) fn refuse_about(
+        &self,
+        door: &DoorMount,
+        body: &[u8],
+        code: Code,
+        message: &str,
+        seed: u32,
+    ) -> Reply {
         if let Some(counters) = self.metrics.door(&door.door) {
             counters.refusals.of(code).add_one();
         }
-        self.say(door, code, message, seed)
+        self.say_about(door, body, code, message, seed)
     }
 
-    /// Says `code` in the words of the door's contract, with the hint where a retry helps.
-    pub(crate) fn say(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
+    /// Says `code` about a submission in the words of the door's contract, with the hint where a
+    /// retry helps.
+    pub(crate) fn say_about(
+        &self,
+        door: &DoorMount,
+        body: &[u8],
+        code: Code,
+        message: &str,
+        seed: u32,
+    ) -> Reply {
         let retry_after =
             if code.is_retryable() { self.limits.retry_after_seconds(seed) } else { 0 };
-        let mut reply = door.contract.refuse(code, message, retry_after);
+        let about = About { body, now: self.clock.now() };
+        let mut reply = door.contract.refuse_about(about, code, message, retry_after);
         add_retry_after(&mut reply, retry_after);
         reply
     }

@@ -1,4 +1,4 @@
-//! The server: doors over HTTP, who may knock, how much may wait, and the one path behind them.
+//! The server: doors over HTTP, WebSocket and gRPC, who may knock, how much may wait, and the one path behind them.
 //!
 //! [`Gate`] is what a server knows, [`serve`] is a running one, [`pipeline::admit`] is the path
 //! every submission takes. Which parts a gate is made of is decided outside, in [`Parts`].
@@ -12,11 +12,14 @@
 mod auth;
 mod clock;
 mod exposition;
+mod finish;
 mod gate;
 pub mod gateway;
+mod grpc;
 mod http;
 mod in_work;
 pub mod ingest;
+mod lane;
 pub mod limits;
 pub mod metrics;
 mod parts;
@@ -29,12 +32,13 @@ mod room;
 pub mod rounds;
 pub mod tls;
 mod way_out;
+mod ws;
 
 pub use clock::SystemClock;
 pub use gate::Gate;
 pub use http::{Drained, ServeError, serve};
 pub use limits::Limits;
-pub use parts::{DoorMount, GateError, Parts, check_doors};
+pub use parts::{DoorMount, GateError, Parts, Place, check_doors};
 pub use principals::Principals;
 pub use tls::{Tls, TlsFiles};
 pub use way_out::WayOut;

@@ -53,6 +53,9 @@ pub struct Limits {
     /// Most body bytes at once between the door and the answer, over all requests; with
     /// `events_in_flight_max` it bounds the memory of the gate. More: `overloaded` (503).
     pub body_bytes_in_flight_max: usize,
+    /// Most events of one WebSocket or gRPC stream between reading and their answers. More are not
+    /// read until some are answered. Raising it lets a single peer fill larger commits.
+    pub stream_in_flight_max: usize,
     /// Most requests per second and principal, with bursts of one second's worth; 0 turns it off.
     /// More are refused with `rate_limited` (429).
     pub requests_per_second_max: u32,
@@ -84,6 +87,7 @@ impl Default for Limits {
             connections_max: 4_096,
             events_in_flight_max: 4_096,
             body_bytes_in_flight_max: 256 * 1024 * 1024,
+            stream_in_flight_max: 1_024,
             requests_per_second_max: 0,
             drain_ms_max: 10_000,
             retry_after_seconds_min: 5,
@@ -121,6 +125,7 @@ impl Limits {
             ("idle_ms_max", self.idle_ms_max == 0),
             ("connections_max", self.connections_max == 0),
             ("events_in_flight_max", self.events_in_flight_max == 0),
+            ("stream_in_flight_max", self.stream_in_flight_max == 0),
             ("retry_after_seconds_min", self.retry_after_seconds_min == 0),
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, is_zero)| *is_zero) {

@@ -1,9 +1,12 @@
 //! What the gate counts: plain atomics in one struct, cheap enough for every request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use admit_core::effect::Outcome;
 use admit_core::{Code, Door, Verdict};
+
+use crate::gate::Gate;
 
 /// A number that only goes up.
 #[derive(Debug, Default)]
@@ -94,6 +97,40 @@ impl EffectCounters {
     }
 }
 
+/// How many of something are open now.
+#[derive(Debug, Default)]
+pub struct Open {
+    opened: Counter,
+    ended: Counter,
+}
+
+impl Open {
+    /// Open now.
+    pub fn now(&self) -> u64 {
+        let ended = self.ended.get();
+        self.opened.get().saturating_sub(ended)
+    }
+}
+
+/// One that is open; it has ended when this is dropped.
+pub(crate) struct OneOpen {
+    gate: Arc<Gate>,
+    of: fn(&Metrics) -> &Open,
+}
+
+impl OneOpen {
+    pub(crate) fn new(gate: &Arc<Gate>, of: fn(&Metrics) -> &Open) -> Self {
+        of(gate.metrics()).opened.add_one();
+        Self { gate: Arc::clone(gate), of }
+    }
+}
+
+impl Drop for OneOpen {
+    fn drop(&mut self) {
+        (self.of)(self.gate.metrics()).ended.add_one();
+    }
+}
+
 /// Everything the gate counts.
 #[derive(Debug)]
 pub struct Metrics {
@@ -108,6 +145,10 @@ pub struct Metrics {
     pub connections_ended: Counter,
     /// Connections accepted over the limit, only to be told so.
     pub connections_turned_away: Counter,
+    /// WebSockets that carry events.
+    pub websockets: Open,
+    /// gRPC streams that carry events.
+    pub grpc_streams: Open,
     /// Connections that ended before TLS was agreed on.
     pub tls_handshake_failures: Counter,
     /// Answers that came too late for the producer, while the ledger finished.
@@ -125,6 +166,8 @@ impl Metrics {
             connections: Counter::default(),
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
+            websockets: Open::default(),
+            grpc_streams: Open::default(),
             tls_handshake_failures: Counter::default(),
             answers_late: Counter::default(),
             effects: EffectCounters::default(),

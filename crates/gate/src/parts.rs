@@ -106,27 +106,54 @@ pub enum GateError {
     Limits(#[from] LimitsError),
 }
 
-/// Checks that every door, given with its path, has a name and a path of its own.
+/// Where a door is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name.
+    pub door: Door,
+    /// Its path.
+    pub path: String,
+    /// Whether everything below the path is the door's too.
+    pub is_tree: bool,
+}
+
+impl Place {
+    /// Whether the door answers at `path`, or may one day.
+    fn covers(&self, path: &str) -> bool {
+        path.strip_prefix(self.path.as_str())
+            .is_some_and(|rest| rest.is_empty() || (self.is_tree && rest.starts_with('/')))
+    }
+}
+
+impl From<&DoorMount> for Place {
+    fn from(mount: &DoorMount) -> Self {
+        let is_tree = !mount.contract.below().is_empty();
+        Self { door: mount.door.clone(), path: mount.path.clone(), is_tree }
+    }
+}
+
+/// Checks that every door has a name and a path of its own.
 ///
 /// # Errors
 /// When two doors would be one, or nobody could ever reach one.
-pub fn check_doors(doors: &[(&Door, &str)]) -> Result<(), GateError> {
-    for (place, &(door, path)) in doors.iter().enumerate() {
+pub fn check_doors(doors: &[Place]) -> Result<(), GateError> {
+    for (number, place) in doors.iter().enumerate() {
+        let Place { door, path, .. } = place;
         let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#{}".contains(&byte));
         if !plain || !path.starts_with('/') || path.ends_with('/') {
-            return Err(GateError::Path { door: door.clone(), path: path.to_owned() });
+            return Err(GateError::Path { door: door.clone(), path: path.clone() });
         }
         let taken =
-            |by: String| GateError::PathTaken { door: door.clone(), path: path.to_owned(), by };
+            |by: String| GateError::PathTaken { door: door.clone(), path: path.clone(), by };
         if is_own_route(path) {
             return Err(taken("the gate itself".to_owned()));
         }
-        for &(earlier, earlier_path) in &doors[..place] {
-            if earlier == door {
+        for earlier in &doors[..number] {
+            if earlier.door == *door {
                 return Err(GateError::DoorTwice(door.clone()));
             }
-            if earlier_path == path {
-                return Err(taken(format!("door {earlier}")));
+            if earlier.covers(path) || place.covers(&earlier.path) {
+                return Err(taken(format!("door {}", earlier.door)));
             }
         }
     }
@@ -140,26 +167,52 @@ mod tests {
     use super::*;
 
     fn check(doors: &[(&str, &str)]) -> Result<(), GateError> {
-        let doors: Vec<_> = doors.iter().map(|(name, path)| (Door::new(name), *path)).collect();
-        let doors: Vec<_> = doors.iter().map(|(door, path)| (door, *path)).collect();
+        let doors: Vec<_> = doors.iter().map(|(name, path)| place(name, path)).collect();
         check_doors(&doors)
+    }
+
+    fn place(name: &str, path: &str) -> Place {
+        Place { door: Door::new(name), path: path.to_owned(), is_tree: false }
+    }
+
+    fn rounds_at(path: &str) -> DoorMount {
+        let rounds = Rounds::new(Settings::default()).unwrap();
+        DoorMount {
+            door: Door::new("rounds"),
+            path: path.to_owned(),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            contract: Arc::new(rounds),
+            outward: Outward::default(),
+        }
     }
 
     #[test]
     fn a_door_with_names_below_its_path_answers_there_and_nowhere_else() {
-        let rounds = Rounds::new(Settings::default()).unwrap();
-        let mount = DoorMount {
-            door: Door::new("rounds"),
-            path: "/v1/rounds".to_owned(),
-            api_key_header: HeaderName::from_static("x-api-key"),
-            contract: Arc::new(rounds),
-            outward: Outward::default(),
-        };
+        let mount = rounds_at("/v1/rounds");
         assert!(mount.is_at("/v1/rounds/stats_ready"));
         for other in ["/v1/rounds", "/v1/rounds/", "/v1/rounds/relink", "/v1/roundsstats_ready"] {
             assert!(!mount.is_at(other), "{other}");
         }
         assert!(mount.paths().contains(&"/v1/rounds/proximity_file".to_owned()));
+    }
+
+    #[test]
+    fn nobody_moves_in_below_a_door_with_names_below_its_path() {
+        let tree = Place::from(&rounds_at("/game"));
+        for (other, fits) in [
+            ("/game/stats_ready", false),
+            ("/game/not/a/source", false),
+            ("/game", false),
+            ("/games", true),
+            ("/other/game", true),
+        ] {
+            let other = place("a", other);
+            for doors in [[tree.clone(), other.clone()], [other.clone(), tree.clone()]] {
+                let checked = check_doors(&doors);
+                assert_eq!(checked.is_ok(), fits, "{doors:?}");
+                assert!(fits || matches!(checked, Err(GateError::PathTaken { .. })), "{doors:?}");
+            }
+        }
     }
 
     #[test]

@@ -61,7 +61,8 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
         .collect();
     match door.contract.calling() {
         None => {
-            let reply = |recorded: Recorded| Ok(door.contract.reply(&recorded));
+            let now = gate.clock.now();
+            let reply = |recorded: Recorded| Ok(door.contract.reply_at(&recorded, now));
             let said = verdicts.into_iter();
             said.map(|(seed, verdict)| {
                 say(gate, door, &seed, count(gate, door, verdict).and_then(reply))
@@ -120,30 +121,30 @@ fn say(gate: &Gate, door: &DoorMount, seed: &Seed, reply: Result<Reply, Fault>) 
             counters.faults.of(fault.code()).add_one();
         }
         log(gate, door, &fault);
-        gate.say(door, fault.code(), fault.message, seed.number())
+        gate.say_about(door, &seed.body, fault.code(), fault.message, seed.number())
     })
 }
 
 /// What spreads the retry hint of an event: its key, or its body where it has none. The same event
 /// gets the same hint; different ones come back at different times.
-enum Seed {
-    Key(u32),
-    Body(Bytes),
+struct Seed {
+    key: Option<u32>,
+    body: Bytes,
 }
 
 impl Seed {
     fn of(entry: &Entry) -> Self {
         match entry {
-            Entry::Event(event) => Self::Key(first_four(event.key.as_bytes())),
-            Entry::Refused(refused) => Self::Body(refused.body.clone()),
+            Entry::Event(event) => {
+                let key = Some(first_four(event.key.as_bytes()));
+                Self { key, body: event.body.clone() }
+            }
+            Entry::Refused(refused) => Self { key: None, body: refused.body.clone() },
         }
     }
 
     fn number(&self) -> u32 {
-        match self {
-            Self::Key(number) => *number,
-            Self::Body(body) => body_seed(body),
-        }
+        self.key.unwrap_or_else(|| body_seed(&self.body))
     }
 }
 

@@ -35,6 +35,10 @@ pub struct PrincipalConfig {
     /// What it may do at these doors: one role or a list of them.
     #[serde(default)]
     pub role: Roles,
+    /// The principals in whose names it may send, with the role `forward`. They are scopes; they
+    /// need not be principals with keys of their own.
+    #[serde(default)]
+    pub may_speak_for: Vec<String>,
 }
 
 impl fmt::Debug for PrincipalConfig {
@@ -44,6 +48,7 @@ impl fmt::Debug for PrincipalConfig {
             .field("keys", &format_args!("{} hidden", self.keys.len()))
             .field("doors", &self.doors)
             .field("role", &self.role)
+            .field("may_speak_for", &self.may_speak_for)
             .finish()
     }
 }
@@ -58,7 +63,7 @@ pub enum Role {
     Read,
     /// Read, and act on what is kept: reconcile, replay, close.
     Operate,
-    /// Send events in the name of others. For edge agents; no route uses it yet.
+    /// Send events in the names of others, as edge agents do: only those it may speak for.
     Forward,
 }
 
@@ -159,6 +164,9 @@ pub enum PrincipalsError {
     /// One name, two tables.
     #[error("principal {0} is configured twice")]
     NameTwice(String),
+    /// The role and the names belong together.
+    #[error("principal {0}: role forward and may_speak_for want each other")]
+    Forward(String),
     /// Nobody could ever be it.
     #[error("principal {0} has no keys")]
     NoKeys(String),
@@ -195,6 +203,7 @@ pub(crate) struct Known {
     pub(crate) place: usize,
     roles: Roles,
     doors: Vec<String>,
+    speaks_for: Vec<String>,
 }
 
 impl Known {
@@ -204,6 +213,10 @@ impl Known {
 
     pub(crate) fn may_use(&self, door: &Door) -> bool {
         self.doors.is_empty() || self.doors.iter().any(|name| name == door.as_str())
+    }
+
+    pub(crate) fn may_speak_for(&self, name: &str) -> bool {
+        self.speaks_for.iter().any(|known| known == name)
     }
 
     /// The doors it is limited to; none at all means that it is not.
@@ -228,11 +241,17 @@ impl fmt::Debug for Principals {
 impl Principals {
     /// Nobody is configured: loopback peers are `local` and may produce, read and operate.
     pub fn open() -> Self {
+        Self::open_as(LOCAL)
+    }
+
+    /// The same, but loopback peers are called `name`.
+    pub fn open_as(name: &str) -> Self {
         let local = Known {
-            principal: Principal::new(LOCAL),
+            principal: Principal::new(name),
             place: 0,
             roles: Roles::of(&[Role::Produce, Role::Read, Role::Operate]),
             doors: Vec::new(),
+            speaks_for: Vec::new(),
         };
         Self { known: vec![local], keys: Vec::new(), open: true }
     }
@@ -252,15 +271,19 @@ impl Principals {
 
     fn add(&mut self, config: &PrincipalConfig, base: &Path) -> Result<(), PrincipalsError> {
         let name = config.name.clone();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
-        if !(1..=128).contains(&name.len()) || !name.bytes().all(plain) {
-            return Err(PrincipalsError::Name(name));
+        if let Some(wrong) =
+            std::iter::once(&name).chain(&config.may_speak_for).find(|name| !is_name(name))
+        {
+            return Err(PrincipalsError::Name(wrong.clone()));
         }
         if self.known.iter().any(|known| known.principal.as_str() == name) {
             return Err(PrincipalsError::NameTwice(name));
         }
         if config.keys.is_empty() {
             return Err(PrincipalsError::NoKeys(name));
+        }
+        if config.role.contain(Role::Forward) == config.may_speak_for.is_empty() {
+            return Err(PrincipalsError::Forward(name));
         }
         let place = self.known.len();
         let number = u32::try_from(place).unwrap_or(u32::MAX);
@@ -279,6 +302,7 @@ impl Principals {
             place,
             roles: config.role,
             doors: config.doors.clone(),
+            speaks_for: config.may_speak_for.clone(),
         });
         Ok(())
     }
@@ -326,6 +350,12 @@ impl Principals {
         }
         if bool::from(found) { self.known.get(place as usize) } else { None }
     }
+}
+
+/// Whether `name` can be a principal's.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
+    (1..=128).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// The hash of the key that `spec` gives: literal, `sha256:<hex>`, or `file:<path>` with either.

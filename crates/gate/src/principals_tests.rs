@@ -24,8 +24,7 @@ fn a_key_is_known_in_each_of_its_three_forms() {
         .unwrap();
     let hashed = format!("sha256:{}", sha256_hex(b"hashed").to_uppercase());
     let keys = ["literal", &hashed, "file:key", "file:hash"].map(str::to_owned).to_vec();
-    let one =
-        PrincipalConfig { name: "a".to_owned(), keys, doors: Vec::new(), role: Roles::default() };
+    let one = PrincipalConfig { keys, ..config(r#"{"name":"a","keys":["k"]}"#) };
     let principals = Principals::load(&[one], folder.path()).unwrap();
     for key in ["literal", "hashed", "from-a-file", "hashed-file"] {
         assert_eq!(name_of(&principals, key).as_deref(), Some("a"), "{key}");
@@ -79,6 +78,7 @@ fn names_that_could_be_mistaken_are_refused() {
             keys: vec!["k".to_owned()],
             doors: Vec::new(),
             role: Roles::default(),
+            may_speak_for: Vec::new(),
         };
         assert!(matches!(load(&[wrong]), Err(PrincipalsError::Name(_))), "{name}");
     }
@@ -125,4 +125,21 @@ fn nobody_configured_is_the_open_gate() {
     assert!(local.has(Role::Produce) && local.has(Role::Read) && local.has(Role::Operate));
     assert!(!local.has(Role::Forward));
     assert!(principals.by_key(b"").is_none());
+}
+
+#[test]
+fn who_speaks_for_others_says_for_whom_and_with_the_role_for_it() {
+    let agent = r#"{"name":"edge-1","keys":["k"],"role":"forward","may_speak_for":["arena-1"]}"#;
+    let principals = load(&[config(agent)]).unwrap();
+    let known = principals.by_key(b"k").unwrap();
+    assert!(known.may_speak_for("arena-1"));
+    assert!(!known.may_speak_for("arena-2") && !known.may_speak_for("edge-1"));
+    for wrong in [
+        r#"{"name":"a","keys":["k"],"role":"forward"}"#,
+        r#"{"name":"a","keys":["k"],"may_speak_for":["b"]}"#,
+    ] {
+        assert!(matches!(load(&[config(wrong)]), Err(PrincipalsError::Forward(_))), "{wrong}");
+    }
+    let unnamed = r#"{"name":"a","keys":["k"],"role":"forward","may_speak_for":["*"]}"#;
+    assert!(matches!(load(&[config(unnamed)]), Err(PrincipalsError::Name(_))));
 }

@@ -16,6 +16,6 @@ pub use issuance::{
     RunCounts, Settled, Settlement,
 };
 pub use port::{
-    Admissions, BoxFuture, Claims, Filter, Ledger, News, Reader, RecordReader, Records, Retention,
-    Status, Streams, WholeLedger,
+    Admissions, BoxFuture, Claims, Filter, Inbox, Ledger, News, Reader, RecordReader, Records,
+    Retention, Status, Streams, WholeLedger,
 };

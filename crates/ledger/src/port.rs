@@ -4,6 +4,7 @@
 //! that holds it is durable. A fault never claims more than is known.
 
 mod claims;
+mod inbox;
 mod records;
 mod retention;
 mod streams;
@@ -21,6 +22,7 @@ pub use claims::{
     Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, NotALease, Standing,
     Wanted,
 };
+pub use inbox::{Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 pub use records::{
     CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
     RecordReader, Records, Relinked, SourceCounts, StepLine,
@@ -87,12 +89,17 @@ pub trait Ledger: Admissions + Reader + Effects {
     fn gauges(&self) -> Option<&Gauges> {
         None
     }
+
+    /// What it counts besides, in the words of Prometheus; whole lines, or nothing.
+    fn exposition(&self) -> String {
+        String::new()
+    }
 }
 
 /// A ledger with every port. Whoever needs less asks for less.
-pub trait WholeLedger: Ledger + Streams + News + Claims + Retention + Records {}
+pub trait WholeLedger: Ledger + Streams + News + Claims + Inbox + Retention + Records {}
 
-impl<L: Ledger + Streams + News + Claims + Retention + Records> WholeLedger for L {}
+impl<L: Ledger + Streams + News + Claims + Inbox + Retention + Records> WholeLedger for L {}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
-    claim_model, claim_suite, effects_suite, issuance_suite, records_suite, retention_suite,
-    stream_suite,
+    claim_model, claim_suite, effects_suite, inbox_suite, issuance_suite, records_suite,
+    retention_suite, stream_suite,
 };
 use tempfile::TempDir;
 
@@ -54,6 +54,11 @@ async fn the_merged_key_index_keeps_the_contract() {
 #[tokio::test]
 async fn the_merged_key_index_keeps_the_contract_while_it_merges() {
     ledger_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_the_inbox() {
+    inbox_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 #[tokio::test]

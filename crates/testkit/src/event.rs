@@ -29,6 +29,7 @@ pub fn event(name: &str, content: &str) -> Event {
         projections: Vec::new(),
         record: None,
         effect: None,
+        inbox: None,
     }
 }
 

@@ -12,6 +12,7 @@ use admit_contracts::events::{self, Events, Identity};
 use admit_contracts::ingestion_gate::policy::Policy;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Clock as _, Door};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
@@ -28,6 +29,9 @@ use crate::output::Failure;
 
 /// Where the pixel door stands.
 pub(super) const PIXEL_PATH: &str = "/plugin/events";
+
+/// Where envelopes are streamed to.
+pub(super) const SKYRA_PATH: &str = "/v1/ingress";
 
 /// Where the stream stands.
 pub(super) const BATCH_PATH: &str = "/v1/events/bench";
@@ -48,7 +52,7 @@ impl BenchGate {
         Self::start(Arc::new(Nothing), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
     }
 
-    /// The real thing: pixel-control, and a stream that takes batches, on a ledger in `dir`.
+    /// The real thing: pixel-control, a stream that takes batches, and skyra, on a ledger in `dir`.
     pub(super) fn pixel(dir: &Path) -> Result<Self, Failure> {
         let options = Options::new(dir, SystemClock.now());
         let ledger = SqliteLedger::open(options).map_err(Failure::runtime)?;
@@ -59,6 +63,7 @@ impl BenchGate {
         let doors = vec![
             mount("pixel-control", PIXEL_PATH, Arc::new(contract)),
             mount("events/bench", BATCH_PATH, Arc::new(stream)),
+            mount(skyra::DOOR, SKYRA_PATH, Arc::new(Skyra::default())),
         ];
         Self::start(Arc::new(ledger), doors)
     }

@@ -6,10 +6,12 @@
 
 mod ceiling;
 mod client;
+mod edge;
 mod gate;
 mod ledger;
 mod report;
 mod sample;
+mod stream;
 mod sync;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use client::Load;
 use gate::BenchGate;
 use report::{Figure, Report};
 use sample::Samples;
+use stream::Transport;
 
 /// Connections that knock at the same time.
 const CONNECTIONS: usize = 64;
@@ -29,6 +32,10 @@ const CONNECTIONS: usize = 64;
 /// Events in a request of the line `batch`, and connections that send such requests.
 const BATCH: usize = 64;
 const BATCH_CONNECTIONS: usize = 8;
+
+/// The lines that need the whole gate.
+const GATE_LINES: [&str; 7] =
+    ["fresh", "half_load", "duplicate", "mixed", "batch", "stream", "grpc"];
 
 /// Events known before duplicates are measured.
 const KNOWN_FOR_DUPLICATES: u64 = 20_000;
@@ -87,7 +94,7 @@ fn measure_all(
         let all = load(Samples::fresh(0), None);
         report.add("ceiling", client::run(ceiling.address(), ceiling::PATH, &all)?);
     }
-    if ["fresh", "half_load", "duplicate", "mixed", "batch"].into_iter().any(wanted) {
+    if GATE_LINES.into_iter().any(wanted) {
         measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
     }
     if wanted("publish") {
@@ -101,6 +108,13 @@ fn measure_all(
     }
     if wanted("ledger") {
         report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
+    }
+    if wanted("enqueue") {
+        report.add("enqueue", edge::enqueue(&dir.join("outbox"), seconds)?);
+    }
+    if wanted("drain") {
+        let gate = BenchGate::pixel(&dir.join("drain-gate"))?;
+        report.add("drain", edge::drain(&dir.join("backlog"), gate.address())?);
     }
     Ok(())
 }
@@ -135,6 +149,14 @@ fn measure_gate(
         let one = load(Samples::fresh(5 << 40), None);
         let load = Load { connections: BATCH_CONNECTIONS, per_request: BATCH, ..one };
         report.add("batch", client::run(gate.address(), gate::BATCH_PATH, &load)?);
+    }
+    for (line, transport, from) in
+        [("stream", Transport::WebSocket, 6 << 40), ("grpc", Transport::Grpc, 7 << 40)]
+    {
+        if wanted(line) {
+            let Load { seconds, samples, .. } = load(Samples::fresh(from), None);
+            report.add(line, stream::run(gate.address(), transport, &samples, seconds)?);
+        }
     }
     Ok(())
 }

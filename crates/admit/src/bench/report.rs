@@ -25,6 +25,11 @@ impl Figure {
         Self { count, elapsed, latencies: Some(latencies) }
     }
 
+    /// `count` in `elapsed`, of which each took who knows how long.
+    pub(super) fn counted(count: u64, elapsed: Duration) -> Self {
+        Self { count, elapsed, latencies: None }
+    }
+
     pub(super) fn per_second(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
         let count = self.count as f64;

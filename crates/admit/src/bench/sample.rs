@@ -46,7 +46,7 @@ impl Samples {
 
     /// The same, as envelopes of the ingestion gate.
     pub(super) fn enveloped(self) -> Self {
-        Self { body: envelope, ..self }
+        Self { body: platform_envelope, ..self }
     }
 
     /// The next event; `None` when there are no more.
@@ -91,8 +91,23 @@ pub(super) fn body(number: u64) -> String {
     )
 }
 
-/// The envelope of event number `number`: a row of a fraud stream, about 1000 bytes.
-pub(super) fn envelope(number: u64) -> String {
+/// The envelope of event number `number`, as an edge device sends it.
+pub(super) fn device_envelope(number: u64) -> String {
+    format!(
+        concat!(
+            r#"{{"schema_version":1,"event_id":"evt_{number:026}","type":"proposal.task","#,
+            r#""ts":"2026-02-16T23:10:21Z","session_id":"sess_01JZ4J1M9V52K8GSRP8YQ0N2YA","#,
+            r#""device_id":"pi-livingroom-01","payload":{{"intent":"server.log_summary","#,
+            r#""confidence":0.84,"user_text":"summarize last night crash logs and tell me which "#,
+            r#"services were restarted, how often, and what the last lines before each restart "#,
+            r#"said; leave out the ones that were restarted by hand"}}}}"#,
+        ),
+        number = number,
+    )
+}
+
+/// The envelope of event number `number`, as a data platform pushes it: a row of a fraud stream, about 1000 bytes.
+pub(super) fn platform_envelope(number: u64) -> String {
     format!(
         concat!(
             r#"{{"event_id":"{number:064x}","event_type":"s3_event_stream_with_fraud_6B","#,

@@ -1,8 +1,10 @@
 //! The command line: what can be typed, and who does it.
 
 mod config;
+mod edge;
 mod gate;
 mod import;
+mod inbox;
 mod intents;
 mod keys;
 mod ledger;
@@ -69,6 +71,19 @@ SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
     },
+    /// Keep events on this machine until a gate has them
+    #[command(after_help = "\
+Examples:
+  admit edge
+  admit edge --gate https://gate.example --data /var/lib/admit-edge
+  admit edge --config /etc/admit.toml
+  curl --unix-socket admit-edge/edge.sock http://localhost/v1/ingress \\
+    -H 'Content-Type: application/json' -d @event.json
+  admit edge status
+
+What it has accepted is on its disk, and is sent until the gate acknowledges it. SIGTERM or Ctrl-C
+stops it; what waits is sent after the next start.")]
+    Edge(edge::Edge),
     /// Look at what was decided, also while the gate runs
     #[command(subcommand)]
     Receipts(receipts::Command),
@@ -78,6 +93,9 @@ SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
     /// Look at what became of intents, also while the gate runs
     #[command(subcommand)]
     Intents(intents::Command),
+    /// Look at the inbox, claim from it and finish what was claimed
+    #[command(subcommand)]
+    Inbox(inbox::Command),
     /// Bring files into the running gate
     #[command(subcommand)]
     Import(import::Command),
@@ -177,9 +195,11 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             let (config, base) = place.load(listen)?;
             serve::run(&config, &base, json)
         }
+        Command::Edge(command) => edge::run(command, json),
         Command::Receipts(command) => receipts::run(command, json),
         Command::Quarantine(command) => quarantine::run(command, json),
         Command::Intents(command) => intents::run(command, json),
+        Command::Inbox(command) => inbox::run(command, json),
         Command::Import(command) => import::run(command, json),
         Command::Rounds(command) => rounds::run(command, json),
         Command::Replay(command) => intents::replay(command, json),

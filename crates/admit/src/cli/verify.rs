@@ -10,9 +10,9 @@ use std::path::Path;
 
 use admit_contracts::events::{Events, recompute};
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
-use admit_contracts::{Contract as _, ingestion_gate, intents, rounds};
+use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
-use admit_core::{Door, Entry, Event, Principal, ReceiptId, Seq, Submission, json};
+use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::Reader as _;
 use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
@@ -113,6 +113,7 @@ fn verify(
     checked.left_out = std::mem::take(&mut contracts.left_out);
     checked.sightings = ledger.sightings(&mut found)?;
     checked.keys = ledger.keys(&mut found)?;
+    ledger.inbox(&mut found)?;
     ledger.counters(checked.admissions, checked.sightings, &mut found);
     if !forgets {
         checked.documents = contracts.documents(ledger, &mut found)?;
@@ -161,7 +162,8 @@ impl Contracts {
         }
         match kept.door {
             "pixel-control" => self.pixel(kept, body, found),
-            intents::DOOR => self.intent(kept, body, found),
+            skyra::DOOR => self.named(kept, skyra::recompute(kept.door, body), found),
+            intents::DOOR => self.named(kept, intents::recompute(kept.door, body), found),
             ingestion_gate::DOOR => self.envelope(kept, body, found),
             rounds::DOOR => self.round(kept, body, found),
             door if door.starts_with("events/") => self.event(kept, body, found),
@@ -169,9 +171,10 @@ impl Contracts {
         }
     }
 
-    fn intent(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+    /// An event whose name and content are all in its body.
+    fn named(&mut self, kept: &Kept<'_>, said: Option<(Key, Digest)>, found: &mut Found<'_>) {
         self.recomputed += 1;
-        let (key, digest) = intents::recompute(kept.door, body).unzip();
+        let (key, digest) = said.unzip();
         differ(kept, "key", kept.key != key, found);
         differ(kept, "digest", Some(kept.digest) != digest, found);
     }

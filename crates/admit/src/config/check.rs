@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use admit_core::Door;
-use admit_gate::{Principals, check_doors};
+use admit_gate::{Place, Principals, check_doors};
 use tracing_subscriber::EnvFilter;
 
 use super::{Config, ConfigError, EventsConfig, PrincipalConfig, load_tls};
@@ -16,7 +16,7 @@ const KEY_CHARS_MIN: usize = 16;
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
     let streams = config.doors.events.iter().map(EventsConfig::door);
-    ["pixel-control", "intents", "ingestion-gate", "rounds"]
+    ["pixel-control", "skyra", "intents", "ingestion-gate", "rounds"]
         .map(str::to_owned)
         .into_iter()
         .chain(streams)
@@ -35,6 +35,8 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     door("intents", &intents.path, &intents.api_key_header)?;
     door("ingestion-gate", &ingestion.path, &ingestion.api_key_header)?;
     intents.check(base)?;
+    let skyra = &config.doors.skyra;
+    door("skyra", &skyra.path, &skyra.api_key_header)?;
     config.bus_root()?;
     config.artifacts_root()?;
     ingestion.check(base, config.principals.is_empty())?;
@@ -45,6 +47,7 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     places(config)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;
     load_tls(&config.tls, base)?;
+    config.edge.check(base)?;
     let principals = principals(config, base)?;
     vouched(config, &principals)?;
     reach(config, &principals)?;
@@ -124,25 +127,30 @@ fn streams(config: &Config, base: &Path) -> Result<(), ConfigError> {
 
 /// Checks that the doors which are there fit beside each other and beside the gate's own routes.
 fn places(config: &Config) -> Result<(), ConfigError> {
-    let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
-    let mut doors = Vec::new();
-    if pixel.enabled {
-        doors.push((Door::new("pixel-control"), pixel.path.clone()));
-    }
-    if intents.enabled {
-        doors.push((Door::new("intents"), intents.path.clone()));
-    }
-    let ingestion = &config.doors.ingestion_gate;
-    if ingestion.enabled {
-        doors.push((Door::new("ingestion-gate"), ingestion.path.clone()));
-    }
-    if config.doors.rounds.enabled {
-        doors.push((Door::new("rounds"), config.doors.rounds.path.clone()));
-    }
-    for stream in config.doors.events.iter().filter(|stream| stream.enabled) {
-        doors.push((Door::new(&stream.door()), stream.path()));
-    }
-    let doors: Vec<_> = doors.iter().map(|(door, path)| (door, path.as_str())).collect();
+    let doors = &config.doors;
+    let (pixel, skyra, intents) = (&doors.pixel_control, &doors.skyra, &doors.intents);
+    let (ingestion, rounds) = (&doors.ingestion_gate, &doors.rounds);
+    let fixed = [
+        (pixel.enabled, "pixel-control", &pixel.path, false),
+        (skyra.enabled, "skyra", &skyra.path, false),
+        (intents.enabled, "intents", &intents.path, false),
+        (ingestion.enabled, "ingestion-gate", &ingestion.path, false),
+        // Each source posts below the path.
+        (rounds.enabled, "rounds", &rounds.path, true),
+    ];
+    let fixed = fixed.into_iter().filter(|(is_there, ..)| *is_there);
+    let fixed = fixed.map(|(_, name, path, is_tree)| Place {
+        door: Door::new(name),
+        path: path.clone(),
+        is_tree,
+    });
+    let streams = doors.events.iter().filter(|stream| stream.enabled);
+    let streams = streams.map(|stream| Place {
+        door: Door::new(&stream.door()),
+        path: stream.path(),
+        is_tree: false,
+    });
+    let doors: Vec<Place> = fixed.chain(streams).collect();
     check_doors(&doors).map_err(|error| ConfigError::Rule(error.to_string()))
 }
 
@@ -170,7 +178,8 @@ fn principals(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
         let known = doors.join(", ");
         rule(format!("principal {name}: there is no door {door:?}; this gate has: {known}"))?;
     }
-    config.principals.iter().try_for_each(|principal| long_keys(principal, base))?;
+    let mut all = config.principals.iter().chain(&config.edge.producers);
+    all.try_for_each(|principal| long_keys(principal, base))?;
     Ok(principals)
 }
 

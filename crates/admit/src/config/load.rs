@@ -161,10 +161,10 @@ pub(super) fn in_our_words(message: &str) -> String {
 }
 
 /// The line with a mark under the column, unless a key or a password might stand there: nothing is
-/// shown from the first mention of a principal, token or webhook secret on, and no line with a URL.
+/// shown from the first mention of a principal, producer, token or webhook secret on, and no line with a URL.
 fn excerpt(text: &str, line: usize, column: usize) -> String {
     let secret = text.lines().take(line).any(|line| {
-        ["principal", "token", "webhook_secret"].iter().any(|word| line.contains(word))
+        ["principal", "producer", "token", "webhook_secret"].iter().any(|word| line.contains(word))
     });
     match text.lines().nth(line - 1) {
         Some(shown) if !secret && !shown.contains("://") => {
@@ -298,7 +298,7 @@ mod tests {
         insta::assert_snapshot!(complaint(&format!("{principal}{principal}")), @"DIR/my.toml: principal a is configured twice");
         insta::assert_snapshot!(complaint("[[principals]]\nname = \"a:b\"\nkeys = [\"k\"]\n"), @r#"DIR/my.toml: principal "a:b": a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +"#);
         insta::assert_snapshot!(complaint("[[principals]]\nname = \"a\"\nkeys = []\n"), @"DIR/my.toml: principal a has no keys");
-        insta::assert_snapshot!(complaint(&format!("{principal}doors = [\"pixel\"]\n")), @r#"DIR/my.toml: principal a: there is no door "pixel"; this gate has: pixel-control, intents, ingestion-gate, rounds, events/default"#);
+        insta::assert_snapshot!(complaint(&format!("{principal}doors = [\"pixel\"]\n")), @r#"DIR/my.toml: principal a: there is no door "pixel"; this gate has: pixel-control, skyra, intents, ingestion-gate, rounds, events/default"#);
         let lost = "[[principals]]\nname = \"a\"\nkeys = [\"file:lost.key\"]\n";
         insta::assert_snapshot!(complaint(lost), @"DIR/my.toml: principal a: the key file DIR/lost.key cannot be read: No such file or directory (os error 2)");
         insta::assert_snapshot!(complaint("[doors.pixel-control]\npath = \"events\"\n"), @r#"DIR/my.toml: doors.pixel-control.path "events" must start with / and have no query, space or end slash"#);
@@ -323,6 +323,9 @@ mod tests {
         let same = "[[doors.events]]\nname = \"a\"\npath = \"/in\"\n\
                     [[doors.events]]\nname = \"b\"\npath = \"/in\"\n";
         insta::assert_snapshot!(complaint(same), @r#"DIR/my.toml: door events/b: the path "/in" is taken by door events/a"#);
+        let below = "[doors.rounds]\npath = \"/game\"\n\
+                     [[doors.events]]\nname = \"a\"\npath = \"/game/stats_ready\"\n";
+        insta::assert_snapshot!(complaint(below), @r#"DIR/my.toml: door events/a: the path "/game/stats_ready" is taken by door rounds"#);
         let mut apart: Config = toml::from_str(same).unwrap();
         apart.doors.events[1].enabled = false;
         check(&apart, Path::new("")).unwrap();

@@ -4,6 +4,7 @@
 //! in, and a test holds that it parses to exactly these defaults and names every key.
 
 mod check;
+mod edge;
 mod env;
 mod events;
 mod ingestion;
@@ -11,6 +12,7 @@ mod intents;
 mod load;
 mod principal;
 mod rounds;
+mod skyra;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,6 +25,7 @@ use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use check::{check, ledger as check_ledger};
+pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
 pub(crate) use ingestion::{ArtifactsConfig, BusConfig, IngestionConfig};
@@ -30,6 +33,7 @@ pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
 pub(crate) use rounds::RoundsConfig;
+pub(crate) use skyra::SkyraConfig;
 pub(crate) use tls::{TlsConfig, load as load_tls};
 
 /// The commented reference config, which is also what the gate does without one.
@@ -60,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) doors: DoorsConfig,
     /// Who may come in. Nobody listed: programs on this machine only.
     pub(crate) principals: Vec<PrincipalConfig>,
+    /// The agent on the producer's side, `admit edge`.
+    pub(crate) edge: EdgeConfig,
 }
 
 /// `[ledger]`
@@ -108,6 +114,8 @@ pub(crate) struct DoorsConfig {
     /// `[doors.pixel-control]`
     #[serde(rename = "pixel-control")]
     pub(crate) pixel_control: PixelControlConfig,
+    /// `[doors.skyra]`
+    pub(crate) skyra: SkyraConfig,
     /// `[doors.intents]`
     pub(crate) intents: IntentsConfig,
     /// `[doors.ingestion-gate]`
@@ -123,6 +131,7 @@ impl Default for DoorsConfig {
     fn default() -> Self {
         Self {
             pixel_control: PixelControlConfig::default(),
+            skyra: SkyraConfig::default(),
             intents: IntentsConfig::default(),
             ingestion_gate: IngestionConfig::default(),
             rounds: RoundsConfig::default(),
@@ -158,6 +167,7 @@ impl Default for Config {
             log: LogConfig::default(),
             doors: DoorsConfig::default(),
             principals: Vec::new(),
+            edge: EdgeConfig::default(),
         }
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct PrincipalConfig {
     /// What it may do: one role, or a list of them.
     #[serde(default)]
     pub(crate) role: Roles,
+    /// Whom it may speak for, with the role `forward`.
+    #[serde(default)]
+    pub(crate) may_speak_for: Vec<String>,
 }
 
 impl PrincipalConfig {
@@ -30,6 +33,7 @@ impl PrincipalConfig {
             keys: self.keys.0.clone(),
             doors: self.doors.clone(),
             role: self.role,
+            may_speak_for: self.may_speak_for.clone(),
         }
     }
 }
@@ -40,7 +44,7 @@ impl PrincipalConfig {
 pub(crate) struct Keys(Vec<String>);
 
 impl Keys {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

@@ -20,9 +20,11 @@ fn the_help_says_what_it_is_and_how_to_start() {
 
     Commands:
       serve        Open the doors
+      edge         Keep events on this machine until a gate has them
       receipts     Look at what was decided, also while the gate runs
       quarantine   Look at what was kept but not applied, and let it go
       intents      Look at what became of intents, also while the gate runs
+      inbox        Look at the inbox, claim from it and finish what was claimed
       import       Bring files into the running gate
       rounds       Look at rounds, also while the gate runs; link again what is not linked
       replay       Have the running gate make one more attempt at what an intent causes

@@ -63,6 +63,7 @@ pub(super) fn vet(events: &Events, door: &Door, submission: Submission) -> Entry
             projections: Vec::new(),
             record: None,
             effect: None,
+            inbox: None,
         }),
         Err(Refusal { code, message, facts }) => Entry::Refused(Refused {
             door,

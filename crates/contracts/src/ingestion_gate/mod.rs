@@ -208,6 +208,11 @@ impl Contract for IngestionGate {
         true
     }
 
+    /// Admitted means committed on the bus, and nobody but the gate can say so.
+    fn is_forwardable(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> Description {
         describe::description()
     }

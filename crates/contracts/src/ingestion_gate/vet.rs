@@ -56,6 +56,7 @@ pub(super) fn vet(gate: &IngestionGate, door: &Door, submission: Submission) -> 
             projections: Vec::new(),
             effect: Some(Intent { kind: KIND, plan, starts: Starts::InFlight }),
             record: None,
+            inbox: None,
         }),
         Err(Refusal { code, message }) => Entry::Refused(Refused {
             door,

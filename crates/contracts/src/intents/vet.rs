@@ -51,6 +51,7 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
             projections: Vec::new(),
             record: None,
             effect,
+            inbox: None,
         }),
         Err(Rejection { code, message, errors }) => {
             let trace = ids::trace(&nonce);

@@ -66,6 +66,7 @@ pub(super) fn vet(
             projections: vec![Arc::new(change)],
             record: None,
             effect: None,
+            inbox: None,
         }),
         Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {
             door,

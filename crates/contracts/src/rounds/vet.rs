@@ -61,6 +61,7 @@ pub(super) fn vet(rounds: &Rounds, door: &Door, submission: Submission) -> Entry
         on_other_content: OnOtherContent::Revision,
         projections: Vec::new(),
         record: Some(Arc::new(Told { policy: Arc::clone(&rounds.policy), event })),
+        inbox: None,
         effect: None,
     })
 }

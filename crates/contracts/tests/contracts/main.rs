@@ -6,3 +6,4 @@ mod events;
 mod ingestion_gate;
 mod pixel_control;
 mod rounds;
+mod skyra;

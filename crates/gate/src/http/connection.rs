@@ -23,7 +23,7 @@ use super::listen::{Server, Slot};
 use super::trace::{TraceId, X_TRACE_ID};
 use super::watch::{Traffic, Watched};
 use super::wire::{self, Wire};
-use super::{door, routes, trace_field};
+use super::{calls, door, routes, trace_field};
 use crate::parts::DoorMount;
 
 /// Runs the HTTP library's own tasks in the supervised set.
@@ -45,7 +45,15 @@ pub(super) struct Visit {
     pub(super) server: Arc<Server>,
     pub(super) peer: SocketAddr,
     pub(super) traffic: Arc<Traffic>,
-    pub(super) is_turned_away: bool,
+    /// Held by whatever is left of the connection.
+    pub(super) slot: Arc<Slot>,
+}
+
+impl Visit {
+    /// Accepted over the limit: it is only told so.
+    pub(super) fn is_turned_away(&self) -> bool {
+        self.slot.is_turned_away
+    }
 }
 
 /// Carries a connection from its first byte to its last.
@@ -57,22 +65,21 @@ pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr
         () = server.cutting.cancelled() => None,
     };
     match agreed {
-        Some(Ok(stream)) => speak(&server, stream, peer, slot.is_turned_away).await,
+        Some(Ok(stream)) => speak(&server, stream, peer, slot).await,
         Some(Err(error)) => {
             server.gate.metrics().tls_handshake_failures.add_one();
             tracing::debug!(%peer, %error, "connection ended before it began");
         }
         None => {}
     }
-    server.gate.metrics().connections_ended.add_one();
-    drop(slot);
 }
 
 /// Speaks HTTP on a connection until it ends.
-async fn speak(server: &Arc<Server>, stream: Wire, peer: SocketAddr, is_turned_away: bool) {
+async fn speak(server: &Arc<Server>, stream: Wire, peer: SocketAddr, slot: Slot) {
     let traffic = Arc::new(Traffic::default());
     let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
-    let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, is_turned_away });
+    let slot = Arc::new(slot);
+    let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, slot });
     let service = service_fn(move |request| respond(Arc::clone(&visit), request));
     let mut served = pin!(server.http.serve_connection_with_upgrades(TokioIo::new(io), service));
     // Tokens of its own, so that connections do not all queue at one lock.
@@ -119,13 +126,14 @@ async fn answered(visit: &Visit, request: Request<Incoming>) -> Answer {
     let elsewhere = door.is_none().then(|| request.uri().path().to_owned());
     let handled = AssertUnwindSafe(async {
         match door {
+            _ if calls::is_grpc(&request) => calls::answer(visit, request).await,
             Some(door) => door::knock(visit, door, request).await,
             None => routes::answer(visit, request).await,
         }
     });
     let handled = handled.catch_unwind().await;
     let mut answer = handled.unwrap_or_else(|_| panicked(visit, door.map(AsRef::as_ref)));
-    if is_http1 && (visit.is_turned_away || gate.is_draining()) {
+    if is_http1 && (visit.is_turned_away() || gate.is_draining()) {
         close_after(&mut answer);
     }
     let path = elsewhere.as_deref().or(door.map(|door| door.path.as_str())).unwrap_or_default();

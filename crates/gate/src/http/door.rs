@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use admit_contracts::{BELOW, QUERY, Reply};
-use admit_core::{Code, Submission};
+use admit_core::{Code, Principal, Submission};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
@@ -15,21 +15,22 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
 use super::connection::{Visit, close_after};
-use super::finish::Finishing;
-use super::trace;
+use super::{socket, trace};
 use crate::auth::{self, Denied};
+use crate::finish::Finishing;
 use crate::gate::Gate;
+use crate::lane::Sender;
 use crate::parts::DoorMount;
 use crate::pipeline;
-use crate::principals::{Known, Role};
+use crate::principals::Known;
 
 /// Why a request did not get as far as the path.
-struct Refusal {
-    code: Code,
-    message: &'static str,
+pub(super) struct Refusal {
+    pub(super) code: Code,
+    pub(super) message: &'static str,
 }
 
-const fn refusal(code: Code, message: &'static str) -> Refusal {
+pub(super) const fn refusal(code: Code, message: &'static str) -> Refusal {
     Refusal { code, message }
 }
 
@@ -55,19 +56,29 @@ impl From<BodyError> for Refusal {
 pub(super) async fn knock(
     visit: &Visit,
     door: &Arc<DoorMount>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Answer {
     let begun = Instant::now();
+    let is_socket = request.method() == Method::GET && door.contract.takes_messages();
+    let upgrade = is_socket.then(|| hyper::upgrade::on(&mut request));
     let (head, mut body) = request.into_parts();
-    let refusal = match submit(visit, door, &head, &mut body, begun).await {
-        Ok(reply) => return answer::from_reply(reply),
+    let done = match upgrade {
+        Some(upgrade) => socket::open(visit, door, &head, upgrade),
+        None => submit(visit, door, &head, &mut body, begun).await.map(answer::from_reply),
+    };
+    let refusal = match done {
+        Ok(answer) => return answer,
         Err(refusal) => refusal,
     };
     let gate = &visit.server.gate;
     let reply = gate.refuse(door, refusal.code, refusal.message, gate.ticket());
     let mut answer = answer::from_reply(reply);
     if refusal.code == Code::MethodNotAllowed {
-        let allowed = if door.door.is_stream() { "GET, HEAD, POST" } else { "POST" };
+        let allowed = match door.contract.takes_messages() {
+            true => "GET, POST",
+            false if door.door.is_stream() => "GET, HEAD, POST",
+            false => "POST",
+        };
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     }
     if refusal.code == Code::Unauthorized {
@@ -91,7 +102,7 @@ async fn submit(
     begun: Instant,
 ) -> Result<Reply, Refusal> {
     let gate = &visit.server.gate;
-    let known = check(visit, door, head)?;
+    let principal = check(visit, door, head)?;
     let expected = body::expected_bytes(body, &gate.limits);
     if expected > gate.limits.body_bytes_max {
         return Err(TOO_LARGE);
@@ -102,7 +113,7 @@ async fn submit(
         .ok_or(refusal(Code::Overloaded, "more events are in work than this gate takes at once"))?;
     let body = body::read(body, &gate.limits, begun).await?;
     let submission = Submission {
-        principal: known.principal.clone(),
+        principal,
         received_at: gate.clock.now(),
         body: body.clone(),
         headers: wanted(door, head),
@@ -130,20 +141,13 @@ async fn submit(
 }
 
 /// Everything that can be said by looking at the head.
-fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Known, Refusal> {
+fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Principal, Refusal> {
     let gate = &visit.server.gate;
     if head.method != Method::POST {
         return Err(refusal(Code::MethodNotAllowed, "events are sent with POST"));
     }
-    if gate.is_draining() {
-        return Err(refusal(Code::Draining, "the gate is shutting down"));
-    }
-    if visit.is_turned_away {
-        return Err(refusal(Code::Overloaded, "the gate has as many connections as it takes"));
-    }
-    let known = identify(gate, door, visit.peer, head)?;
-    auth::permit(known, Role::Produce, &door.door)?;
-    if !gate.rates.allow(known.place, gate.clock.now()) {
+    let Sender { principal, place } = sender(visit, door, head)?;
+    if !gate.rates.allow(place, gate.clock.now()) {
         return Err(refusal(Code::RateLimited, "this key is used more often than it may"));
     }
     if !is_taken(door, &head.headers) || (gate.principals.is_open() && is_form(&head.headers)) {
@@ -154,7 +158,21 @@ fn check<'a>(visit: &'a Visit, door: &DoorMount, head: &Parts) -> Result<&'a Kno
         let message = "a compressed body is not taken: send it without content encoding";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
-    Ok(known)
+    Ok(principal)
+}
+
+/// Who sends, if anybody may at all just now.
+pub(super) fn sender(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Sender, Refusal> {
+    let gate = &visit.server.gate;
+    if gate.is_draining() {
+        return Err(refusal(Code::Draining, "the gate is shutting down"));
+    }
+    if visit.is_turned_away() {
+        return Err(refusal(Code::Overloaded, "the gate has as many connections as it takes"));
+    }
+    let known = identify(gate, door, visit.peer, head)?;
+    let principal = auth::speaker(&gate.principals, known, &head.headers, door)?;
+    Ok(Sender { principal, place: known.place })
 }
 
 /// Who is knocking: by a key, or without one where the contract proves it from the request itself.

@@ -13,10 +13,10 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use super::answer;
-use super::finish::Finishing;
 use super::read::query::{Asked, DoubtsQuery, Named, Sent, after, invalid, rows};
 use super::read::{Peer, Reader, Routed, known};
 use crate::auth;
+use crate::finish::Finishing;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
 use crate::ingest::reconcile::{Resolution, Unresolved};
@@ -75,7 +75,7 @@ pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> Routed
     };
     match ingest.look_up(&question).await {
         Ok(found) => Routed::object(200, &lookup::answer(found.as_ref())),
-        Err(fault) => Routed(gate.say(door, fault.code(), fault.message, gate.ticket())),
+        Err(fault) => Routed(gate.say_about(door, &[], fault.code(), fault.message, gate.ticket())),
     }
 }
 

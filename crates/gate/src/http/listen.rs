@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::connection::{self, Tasks};
 use super::routes;
 use crate::gate::Gate;
+use crate::grpc;
 use crate::limits::Limits;
 use crate::perform;
 use crate::principals::Principals;
@@ -60,6 +61,7 @@ pub(super) struct Server {
     pub(super) gate: Arc<Gate>,
     pub(super) limits: Arc<Limits>,
     pub(super) router: Router,
+    pub(super) grpc: Router,
     pub(super) tasks: TaskTracker,
     pub(super) http: auto::Builder<Tasks>,
     /// Connections finish their present request and close.
@@ -126,6 +128,7 @@ impl Server {
         Self {
             limits: Arc::new(gate.limits.clone()),
             router: routes::router(Arc::clone(&gate)),
+            grpc: grpc::router(&gate),
             http: http(&gate.limits, &tasks),
             closing: CancellationToken::new(),
             cutting: CancellationToken::new(),
@@ -156,11 +159,19 @@ fn http(limits: &Limits, tasks: &TaskTracker) -> auto::Builder<Tasks> {
     http
 }
 
-/// A place for a connection. It is free again when this is dropped.
+/// A place for a connection. It is free again when this is dropped, and the connection counts as
+/// ended.
 pub(super) struct Slot {
+    gate: Arc<Gate>,
     _permit: OwnedSemaphorePermit,
     /// Accepted over the limit: it is only told so.
     pub(super) is_turned_away: bool,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.gate.metrics().connections_ended.add_one();
+    }
 }
 
 /// Accepts for ever. Errors of the system are waited out: a gate that stops listening because it
@@ -180,24 +191,26 @@ async fn accept(server: &Arc<Server>, listener: &TcpListener) -> Infallible {
                 continue;
             }
         };
-        let slot = place(&places, &spare).await;
+        let slot = place(&server.gate, &places, &spare).await;
         start(server, stream, peer, slot);
     }
 }
 
-async fn place(places: &Arc<Semaphore>, spare: &Arc<Semaphore>) -> Slot {
-    if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
-        return Slot { _permit: permit, is_turned_away: false };
-    }
-    let permit = Arc::clone(spare).acquire_owned().await;
-    Slot { _permit: permit.expect("nobody closes this semaphore"), is_turned_away: true }
+async fn place(gate: &Arc<Gate>, places: &Arc<Semaphore>, spare: &Arc<Semaphore>) -> Slot {
+    let (permit, is_turned_away) = match Arc::clone(places).try_acquire_owned() {
+        Ok(permit) => (permit, false),
+        Err(_) => {
+            let permit = Arc::clone(spare).acquire_owned().await;
+            (permit.expect("nobody closes this semaphore"), true)
+        }
+    };
+    gate.metrics().connections.add_one();
+    Slot { gate: Arc::clone(gate), _permit: permit, is_turned_away }
 }
 
 fn start(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
-    let metrics = server.gate.metrics();
-    metrics.connections.add_one();
     if slot.is_turned_away {
-        metrics.connections_turned_away.add_one();
+        server.gate.metrics().connections_turned_away.add_one();
     }
     // Without this an answer may wait for an acknowledgement that the peer is delaying.
     if let Err(error) = stream.set_nodelay(true) {

@@ -2,19 +2,21 @@
 //!
 //! `listen` accepts and shuts down, `connection` carries one peer, `watch` guards its bytes, `door`
 //! takes submissions in, `routes` is the table of everything else, `read` and `operate` answer it,
-//! `openapi` describes all of it. `wire` is plain or TLS, `trace` names a request in the logs.
+//! `openapi` describes all of it. `socket` and `calls`
+//! lead to a WebSocket and to gRPC. `wire` is plain or TLS, `trace` names a request in the logs.
 
 mod answer;
 mod body;
+mod calls;
 mod connection;
 mod door;
-mod finish;
 mod ingest;
 mod listen;
 mod openapi;
 mod operate;
 mod read;
 mod routes;
+mod socket;
 mod trace;
 mod watch;
 mod wire;

@@ -14,9 +14,9 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use super::answer;
-use super::finish::Finishing;
 use super::read::{Routed, intents, known};
 use crate::auth;
+use crate::finish::Finishing;
 use crate::gate::Gate;
 use crate::perform::{self, NoReplay};
 use crate::principals::Role;

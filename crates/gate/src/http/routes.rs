@@ -16,7 +16,9 @@ use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
 use super::connection::Visit;
-use super::read::{Peer, Routed, health, intents, metrics, pixel, receipts, rounds, streams};
+use super::read::{
+    Peer, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
+};
 use super::{ingest, openapi, operate};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
@@ -55,6 +57,9 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/events/{stream}", get(streams::read).post(streams::unknown))
         .route("/v1/events/{stream}/claim", post(streams::claim))
         .route("/v1/events/{stream}/{receipt_id}", post(streams::change))
+        .route("/v1/inbox", get(inbox::list))
+        .route("/v1/inbox/claim", post(inbox::claim))
+        .route("/v1/inbox/{event_id}", get(inbox::one).post(inbox::change))
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .with_state(gate)
@@ -63,11 +68,12 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
 /// Whether a path belongs to the gate, now or by what it has promised to answer one day.
 pub(crate) fn is_own_route(path: &str) -> bool {
     const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
-    const TREES: [&str; 6] = [
+    const TREES: [&str; 7] = [
         "/v1/receipts",
         "/v1/admissions",
         "/v1/quarantine",
         "/v1/pixel",
+        "/v1/inbox",
         "/v1/ops",
         "/v1/reconcile",
     ];
@@ -94,7 +100,7 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
         visit.traffic.linger();
     }
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
-    if visit.is_turned_away && !is_health {
+    if visit.is_turned_away() && !is_health {
         let message = "the gate has as many connections as it takes";
         return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
     }

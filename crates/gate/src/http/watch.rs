@@ -45,6 +45,14 @@ impl Traffic {
         Running(self)
     }
 
+    /// As [`begin`](Self::begin), for exchanges that outlive their request: until the guard is
+    /// dropped nobody judges the connection by its silence.
+    pub(super) fn begin_for_long(self: &Arc<Self>) -> RunningLong {
+        self.begun.fetch_add(1, Relaxed);
+        self.running.fetch_add(1, Relaxed);
+        RunningLong(Arc::clone(self))
+    }
+
     /// The peer may still be sending when the connection is closed.
     pub(super) fn linger(&self) {
         self.linger.store(true, Relaxed);
@@ -52,6 +60,15 @@ impl Traffic {
 }
 
 impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// An exchange that outlives its request.
+pub(super) struct RunningLong(Arc<Traffic>);
+
+impl Drop for RunningLong {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Relaxed);
     }

@@ -54,6 +54,7 @@ impl Contract for Words {
             projections: Vec::new(),
             record: None,
             effect: None,
+            inbox: None,
         })
     }
 

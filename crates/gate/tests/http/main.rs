@@ -7,6 +7,7 @@ mod client;
 mod door;
 mod drain;
 mod fakes;
+mod forward;
 mod http2;
 mod ingest;
 mod limits;

@@ -17,6 +17,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::documents::{ApplyError, Documents};
 use super::effects;
+use super::inbox;
 use super::issued::Runs;
 use super::issuing::Told;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
@@ -272,6 +273,7 @@ impl<'c> Batch<'c> {
         if let Some(first) = first {
             return Ok((Verdict::Revision { seq, first }, seq));
         }
+        inbox::put(self.conn, event)?;
         if let Some(intent) = &event.effect {
             effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
         }

@@ -7,6 +7,7 @@
 use admit_core::{Door, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use super::inbox::Shown;
 use super::news::News;
 use super::task::{Tx, Work};
 use super::{SqliteLedger, queries, streams};
@@ -82,11 +83,13 @@ impl Work for Claim {
         let leases = leases(places.len())?;
         let expires_at = wanted.lease.after(wanted.now).0;
         let mut put = tx.conn.prepare_cached(queries::CLAIM_PUT)?;
+        let mut shown = Shown::at(tx.conn, &wanted.door, wanted.now)?;
         let mut taken = Vec::with_capacity(places.len());
         for ((seq, before), lease) in places.into_iter().zip(leases) {
             let attempt = before.saturating_add(1);
             let row = params![door, seq.0, lease.as_bytes(), wanted.consumer, attempt, expires_at];
             put.execute(row)?;
+            shown.claimed(seq)?;
             taken.push(Taken { seq, lease, attempt });
         }
         if let Some(last) = taken.last().filter(|last| last.seq > head) {
@@ -148,6 +151,7 @@ impl Work for ChangeLeases {
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<LeaseAnswer>> {
         let head = head(tx.conn, self.door.as_str())?;
         let mut get = tx.conn.prepare_cached(queries::CLAIM_GET)?;
+        let mut shown = Shown::at(tx.conn, &self.door, self.now)?;
         let mut answers = Vec::with_capacity(self.changes.len());
         for change in &self.changes {
             let row = get
@@ -160,6 +164,7 @@ impl Work for ChangeLeases {
                     if Lease::from_bytes(held) == change.lease && self.now < expires_at =>
                 {
                     self.apply(tx.conn, change, consumer)?;
+                    shown.changed(change.seq, &change.change)?;
                     LeaseAnswer::Done
                 }
                 Some(_) => LeaseAnswer::StaleLease,

@@ -14,6 +14,7 @@ mod effects;
 mod fault;
 mod group;
 mod health;
+mod inbox;
 mod issued;
 mod issuing;
 mod keys;

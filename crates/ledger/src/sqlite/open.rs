@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
     include_str!("migrations/0003_effects.sql"),
+    include_str!("migrations/0004_inbox.sql"),
     include_str!("migrations/0005_issued.sql"),
     include_str!("migrations/0006_records.sql"),
 ];
@@ -131,7 +132,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "full")?;
-    conn.set_prepared_statement_cache_capacity(128);
+    conn.set_prepared_statement_cache_capacity(256);
     Ok(conn)
 }
 

@@ -40,6 +40,13 @@ queries! {
     EFFECT_UPDATE "effect_update";
     FIRST "first";
     GATE_START "gate_start";
+    INBOX_FORGET "inbox_forget";
+    INBOX_GET "inbox_get";
+    INBOX_LIST "inbox_list";
+    INBOX_LIST_STATUS "inbox_list_status";
+    INBOX_PUT "inbox_put";
+    INBOX_REMOVE "inbox_remove";
+    INBOX_STATUS "inbox_status";
     INSERT_ADMISSION "insert_admission";
     INSERT_BODY "insert_body";
     INSERT_SIGHTING "insert_sighting";
@@ -125,6 +132,7 @@ queries! {
     STATUS "status";
     VERIFY_ADMISSIONS "verify_admissions";
     VERIFY_DOCUMENTS "verify_documents";
+    VERIFY_INBOX "verify_inbox";
     VERIFY_KEYS "verify_keys";
     VERIFY_KEY_LOG "verify_key_log";
     VERIFY_SIGHTINGS "verify_sightings";

@@ -121,6 +121,7 @@ impl Removed {
             let row = (item.seq.0, bytes.unwrap_or(0));
             conn.prepare_cached(queries::QUOTA_GIVE_BACK)?.execute(row)?;
         }
+        conn.prepare_cached(queries::INBOX_REMOVE)?.execute([item.seq.0])?;
         self.bodies += conn.prepare_cached(queries::BODY_REMOVE)?.execute([item.seq.0])?;
         Ok(())
     }

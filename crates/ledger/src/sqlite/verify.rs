@@ -307,6 +307,30 @@ impl Verifier {
         compare("last_seq", self.last.0, admissions + sightings);
     }
 
+    /// Checks that every event of the inbox's door is in the inbox, as it came. Returns how many
+    /// there were.
+    pub fn inbox(&self, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+        let exists = "SELECT 1 FROM sqlite_schema WHERE name = 'event_inbox'";
+        // A ledger that no gate of this version has opened yet has none.
+        if !self.conn.prepare(exists)?.exists([])? {
+            return Ok(0);
+        }
+        let mut count = 0;
+        self.slices(queries::VERIFY_INBOX, |row| {
+            count += 1;
+            let seq = Seq(row.get("seq")?);
+            if !row.get::<_, bool>("has_row")? && !self.forgets {
+                found(Disagreement::at(seq, "inbox", "the event is not in the inbox"));
+            }
+            if row.get::<_, bool>("differs")? {
+                let message = "the inbox holds another payload than the raw body";
+                found(Disagreement::at(seq, "inbox", message));
+            }
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
     /// Hands out every projected document.
     pub fn documents(&self, each: &mut dyn FnMut(KeptDocument)) -> Result<(), VerifyError> {
         let mut after = (String::new(), String::new());

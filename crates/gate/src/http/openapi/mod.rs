@@ -3,6 +3,7 @@
 //! Built from the doors that are mounted, so that what is described is what is there; contracts
 //! describe their own wire. A test holds every route of `routes.rs` to this document.
 
+mod inbox;
 mod ingestion;
 mod rounds;
 mod schemas;
@@ -90,6 +91,9 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
     for mount in doors {
         for path in mount.paths() {
             paths[&path]["post"] = knock(mount, &path, is_open);
+            if mount.contract.takes_messages() {
+                paths[&path]["get"] = socket(mount, &path, is_open);
+            }
         }
     }
     json!({
@@ -233,6 +237,19 @@ fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
         "responses": responses(&described.answers),
         "security": if is_open { json!([]) } else { security(header) },
     })
+}
+
+/// A WebSocket at a door: whoever opens it sends the same bodies, and reads the same answers.
+fn socket(mount: &DoorMount, path: &str, is_open: bool) -> Value {
+    let mut operation = knock(mount, path, is_open);
+    operation["operationId"] = json!(format!("socket_{}", mount.door.as_str().replace('-', "_")));
+    operation["summary"] =
+        json!("Open a WebSocket: one body a text frame, one answer a text frame");
+    operation["responses"]["101"] = json!({ "description": "the WebSocket is open" });
+    if let Some(members) = operation.as_object_mut() {
+        members.remove("requestBody");
+    }
+    operation
 }
 
 /// The answers by status. Heads that cannot be read are answered before any route is known.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ingestion, rounds};
+use super::{inbox, ingestion, rounds};
 
 /// A reference to a component.
 pub(super) fn reference(kind: &str, name: &str) -> Value {
@@ -15,7 +15,8 @@ fn schema(name: &str) -> Value {
 
 /// The shapes of the gate's own answers.
 pub(super) fn schemas() -> Value {
-    with(&with(&own(), &ingestion::schemas()), &rounds::schemas())
+    let parts = [inbox::schemas(), ingestion::schemas(), rounds::schemas()];
+    parts.iter().fold(own(), |all, part| with(&all, part))
 }
 
 fn own() -> Value {
@@ -306,7 +307,8 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             json!({ "type": "string", "minLength": 1 }),
         ),
     });
-    with(&with(&parameters, &ingestion::parameters()), &rounds::parameters())
+    let parts = [inbox::parameters(), ingestion::parameters(), rounds::parameters()];
+    parts.iter().fold(parameters, |all, part| with(&all, part))
 }
 
 /// A parameter in the query, which may be left out.

@@ -292,4 +292,44 @@ pub(super) const ROUTES: &[Route] = &[
             Access::Consumers,
         )
     },
+    json(
+        "/v1/inbox",
+        "inbox",
+        "What came into the inbox, in order of arrival",
+        &["inbox_status", "after_row", "limit"],
+        "InboxPage",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Claim",
+        ..json(
+            "/v1/inbox/claim",
+            "inbox_claim",
+            "Claim events of the inbox under a lease",
+            &[],
+            "InboxClaimed",
+            Access::Consumers,
+        )
+    },
+    json(
+        "/v1/inbox/{event_id}",
+        "inbox_event",
+        "One event of the inbox",
+        &["inbox_event_id"],
+        "InboxEvent",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Change",
+        ..json(
+            "/v1/inbox/{event_id}",
+            "inbox_settle",
+            "Say what became of a claimed event of the inbox",
+            &["inbox_event_id"],
+            "InboxChanged",
+            Access::Consumers,
+        )
+    },
 ];

@@ -1,6 +1,7 @@
 //! What can be read: health, receipts, read models, metrics. Everything but metrics is JSON.
 
 pub(super) mod health;
+pub(super) mod inbox;
 pub(super) mod intents;
 pub(super) mod metrics;
 pub(super) mod pixel;

@@ -70,6 +70,16 @@ pub(in crate::http) struct StreamQuery {
     pub(super) wait_ms: Option<u64>,
 }
 
+/// The query of the inbox.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::http) struct InboxQuery {
+    pub(super) status: Option<String>,
+    /// The `next_after` of the page before.
+    pub(super) after: Option<u64>,
+    pub(super) limit: Option<usize>,
+}
+
 /// The place after which to list.
 pub(in crate::http) fn after(text: Option<&str>, ledger: u32) -> Result<Seq, String> {
     let Some(text) = text else { return Ok(Seq::default()) };

@@ -15,9 +15,9 @@ use serde::Deserialize;
 use super::query::{Asked, Named, invalid, rows};
 use super::{Reader, Routed, known};
 use crate::auth;
+use crate::finish::Finishing;
 use crate::gate::Gate;
 use crate::http::answer;
-use crate::http::finish::Finishing;
 use crate::principals::Role;
 use crate::rounds as told;
 

@@ -143,12 +143,32 @@ pub(super) fn seen(ledger: u32, entry: &StreamEntry) -> Object<'static> {
 /// What a consumer says when it claims.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClaimBody {
+pub(super) struct ClaimBody {
     consumer: String,
     #[serde(default)]
     max: Option<usize>,
     #[serde(default)]
     lease_seconds: Option<u64>,
+}
+
+impl ClaimBody {
+    /// What is wanted, or what is wrong with the wish.
+    pub(super) fn wanted(self, door: Door, now: Millis) -> Result<Wanted, String> {
+        let length = self.consumer.chars().count();
+        if !(1..=CONSUMER_CHARS_MAX).contains(&length) || self.consumer.contains(char::is_control) {
+            return Err(format!("consumer must be 1 to {CONSUMER_CHARS_MAX} characters"));
+        }
+        let rows_max = rows(self.max.or(Some(1))).map_err(|_| "max must be 1 to 1000")?;
+        let lease = lease(self.lease_seconds)?;
+        Ok(Wanted {
+            door,
+            consumer: self.consumer,
+            rows_max,
+            bytes_max: PAGE_BYTES_MAX,
+            lease,
+            now,
+        })
+    }
 }
 
 /// `POST /v1/events/{stream}/claim`
@@ -167,24 +187,9 @@ pub(in crate::http) async fn claim(
         Ok(asked) => asked,
         Err(refused) => return refused,
     };
-    let length = asked.consumer.chars().count();
-    if !(1..=CONSUMER_CHARS_MAX).contains(&length) || asked.consumer.contains(char::is_control) {
-        let message = format!("consumer must be 1 to {CONSUMER_CHARS_MAX} characters");
-        return invalid(&gate, &message);
-    }
-    let (rows_max, lease) = match (rows(asked.max.or(Some(1))), lease(asked.lease_seconds)) {
-        (Ok(rows_max), Ok(lease)) => (rows_max, lease),
-        (Err(_), _) => return invalid(&gate, "max must be 1 to 1000"),
-        (_, Err(message)) => return invalid(&gate, &message),
-    };
-    let now = gate.clock.now();
-    let wanted = Wanted {
-        door: stream.door,
-        consumer: asked.consumer,
-        rows_max,
-        bytes_max: PAGE_BYTES_MAX,
-        lease,
-        now,
+    let wanted = match asked.wanted(stream.door, gate.clock.now()) {
+        Ok(wanted) => wanted,
+        Err(message) => return invalid(&gate, &message),
     };
     match stream.way_out.claim(wanted).await {
         Err(fault) => Routed::fault(&gate, &fault),
@@ -214,8 +219,8 @@ fn lease(seconds: Option<u64>) -> Result<Age, String> {
 /// What a consumer says became of an event.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
-    status: ChangeWord,
+pub(super) struct ChangeBody {
+    pub(super) status: ChangeWord,
     lease: String,
     #[serde(default)]
     lease_seconds: Option<u64>,
@@ -223,7 +228,7 @@ struct ChangeBody {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ChangeWord {
+pub(super) enum ChangeWord {
     Done,
     Failed,
     Released,
@@ -231,13 +236,34 @@ enum ChangeWord {
 }
 
 impl ChangeWord {
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Done => DONE,
             Self::Failed => "failed",
             Self::Released => "released",
             Self::Extended => "extended",
         }
+    }
+}
+
+impl ChangeBody {
+    /// The change of the event at `seq`, and until when it is held then; or what is wrong with it.
+    pub(super) fn change(
+        &self,
+        seq: Seq,
+        now: Millis,
+    ) -> Result<(LeaseChange, Option<Millis>), String> {
+        let held = self.lease.parse::<Lease>().map_err(|error| error.to_string())?;
+        let until = lease(self.lease_seconds)?.after(now);
+        let change = match self.status {
+            word @ (ChangeWord::Done | ChangeWord::Failed) => {
+                Change::Finish { status: word.as_str().to_owned() }
+            }
+            ChangeWord::Released => Change::Release { again_at: now },
+            ChangeWord::Extended => Change::Extend { until },
+        };
+        let is_extended = matches!(change, Change::Extend { .. });
+        Ok((LeaseChange { seq, lease: held, change }, is_extended.then_some(until)))
     }
 }
 
@@ -260,21 +286,12 @@ pub(in crate::http) async fn change(
     let Some(id) = id.parse::<ReceiptId>().ok().filter(|id| id.ledger == gate.ledger.tag()) else {
         return Routed::not_found(&gate, "there is no such event in this stream");
     };
-    let (held, longer) = match (asked.lease.parse::<Lease>(), lease(asked.lease_seconds)) {
-        (Ok(held), Ok(longer)) => (held, longer),
-        (Err(error), _) => return invalid(&gate, &error.to_string()),
-        (_, Err(message)) => return invalid(&gate, &message),
-    };
     let now = gate.clock.now();
-    let change = match asked.status {
-        word @ (ChangeWord::Done | ChangeWord::Failed) => {
-            Change::Finish { status: word.as_str().to_owned() }
-        }
-        ChangeWord::Released => Change::Release { again_at: now },
-        ChangeWord::Extended => Change::Extend { until: longer.after(now) },
+    let (change, until) = match asked.change(id.seq, now) {
+        Ok(change) => change,
+        Err(message) => return invalid(&gate, &message),
     };
-    let until = if let Change::Extend { until } = &change { Some(*until) } else { None };
-    let changes = vec![LeaseChange { seq: id.seq, lease: held, change }];
+    let changes = vec![change];
     let answers = match stream.way_out.change(stream.door.clone(), changes, now).await {
         Ok(answers) => answers,
         Err(fault) => return Routed::fault(&gate, &fault),
@@ -323,7 +340,11 @@ async fn finished(stream: &Stream, id: ReceiptId, asked: ChangeWord) -> Routed {
 }
 
 /// The JSON that a consumer sent.
-fn said<T: DeserializeOwned>(gate: &Gate, headers: &HeaderMap, body: &[u8]) -> Result<T, Routed> {
+pub(super) fn said<T: DeserializeOwned>(
+    gate: &Gate,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<T, Routed> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
     if !admit_contracts::is_json(kind.trim()) {

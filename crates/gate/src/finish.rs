@@ -14,13 +14,13 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 /// A future that outlives its caller.
-pub(super) struct Finishing<T: 'static> {
+pub(crate) struct Finishing<T: 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     tasks: TaskTracker,
 }
 
 impl<T> Finishing<T> {
-    pub(super) fn new(tasks: TaskTracker, work: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(tasks: TaskTracker, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self { work: Some(Box::pin(work)), tasks }
     }
 }

@@ -1,0 +1,133 @@
+//! `admit edge`: the agent on the producer's side, put together.
+//!
+//! It is a gate whose ledger is a set of outboxes: the same server, the same contracts and the same
+//! words, but "accepted" means "durable here, and sent until the gate has it".
+
+mod doors;
+mod ledger;
+mod metrics;
+mod outboxes;
+mod row;
+mod socket;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use admit_gate::{Gate, Parts, SystemClock};
+use admit_ledger::Ledger as _;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, LogFormat, check};
+use crate::output::{self, Failure, print};
+use crate::serve::{BACKLOG, COMMIT, Ended, StopSignals, address_of, bind, until_stopped};
+use crate::{logs, serve};
+
+pub(crate) use outboxes::FILE;
+
+use ledger::OutboxLedger;
+use outboxes::Outboxes;
+
+/// Runs an agent until it is told to stop.
+pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
+    check(config, base).map_err(Failure::usage)?;
+    let edge = &config.edge;
+    let producers = edge.producers(base).map_err(Failure::usage)?;
+    let doors = doors::open(config, base)?;
+    logs::start(&config.log)?;
+    let socket = bind(edge.listen)?;
+    make_folder(&edge.data)?;
+    let mounts = doors.iter().map(|door| door.mount.clone()).collect();
+    let outboxes = Arc::new(Outboxes::open(edge, base, doors)?);
+    let ledger = Arc::new(OutboxLedger::over(Arc::clone(&outboxes)));
+    let parts = Parts {
+        ledger: ledger.clone(),
+        doors: mounts,
+        principals: producers,
+        limits: config.limits.clone(),
+        clock: Arc::new(SystemClock),
+    };
+    let gate = Arc::new(Gate::new(parts).map_err(Failure::usage)?.built_from(COMMIT));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(async {
+        let stop = StopSignals::new()?;
+        let listener =
+            socket.listen(BACKLOG).map_err(|error| serve::cannot_listen(edge.listen, &error))?;
+        let address = address_of(&listener)?;
+        let relaying = CancellationToken::new();
+        let relay = socket::relay(&edge.socket(), address, relaying.clone())?;
+        say(config, address, &outboxes, json)?;
+        let ended = until_stopped(listener, gate, ledger.must_stop(), stop).await;
+        relaying.cancel();
+        relay.await;
+        ended
+    })?;
+    match ended {
+        Ended::Drained(drained) => {
+            outboxes.stop();
+            let waiting = outboxes.waiting();
+            tracing::info!(waiting, unfinished = drained.unfinished, "stopped; what waits is kept");
+            // Closing would wait for whatever still hangs. What was acknowledged needs no closing.
+            if drained.unfinished > 0 {
+                std::process::exit(0);
+            }
+            drop(runtime);
+            Ok(())
+        }
+        Ended::LedgerStopped(fault) => {
+            let cause =
+                fault.source.as_ref().map_or_else(|| fault.to_string(), ToString::to_string);
+            output::exit_at_once(&Failure::ledger_stopped(format!(
+                "an outbox has stopped the agent: {cause}\n  what the disk holds is only known after \
+                 a restart: check the disk, then start the agent again"
+            )))
+        }
+    }
+}
+
+/// Nobody else may look into the folder, nor knock at the socket in it.
+fn make_folder(path: &Path) -> Result<(), Failure> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
+        Failure::runtime(format!("cannot make the folder {}: {error}", path.display()))
+    })
+}
+
+/// Says that the agent is open: to people, to the program that started it, or to the log only.
+fn say(
+    config: &Config,
+    address: std::net::SocketAddr,
+    outboxes: &Outboxes,
+    json: bool,
+) -> Result<(), Failure> {
+    let edge = &config.edge;
+    let (socket, data) = (edge.socket(), edge.data.display());
+    if json {
+        let doors: Vec<_> = outboxes
+            .doors()
+            .map(|(door, path)| json!({ "door": door, "method": "POST", "path": path }))
+            .collect();
+        let open = json!({ "listen": address, "socket": socket, "data": edge.data,
+            "gate": edge.gate, "doors": doors });
+        print(&format!("{open}\n"))?;
+    } else if config.log.format == LogFormat::Text {
+        let mut text = format!(
+            "admit edge {} is open on http://{address} and {}, outboxes in {data}, gate {}\n\n",
+            env!("CARGO_PKG_VERSION"),
+            socket.display(),
+            edge.gate
+        );
+        for (door, path) in outboxes.doors() {
+            text.push_str(&format!("  {door:<14}  POST http://{address}{path}\n"));
+        }
+        text.push_str("\nCtrl-C stops the agent; what is not sent yet stays in the outboxes\n\n");
+        print(&text)?;
+    }
+    let waiting = outboxes.waiting();
+    tracing::info!(listen = %address, %data, gate = edge.gate, waiting, "open");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The Unix socket: for producers that should not need a port. What comes in is carried to the
+//! agent's own listener, so that there is one way in.
+
+use std::fs::{self, Permissions};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::output::Failure;
+
+/// Connections at once; more wait in the system's queue.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// The pause after the system could not give us a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Listens at `path` until `stop`, and carries what comes to `address`. The future that is returned
+/// ends when all connections have.
+pub(super) fn relay(
+    path: &Path,
+    address: SocketAddr,
+    stop: CancellationToken,
+) -> Result<impl Future<Output = ()> + use<>, Failure> {
+    let listener = listen(path).map_err(|error| {
+        Failure::runtime(format!("cannot listen on the socket {}: {error}", path.display()))
+    })?;
+    let tasks = TaskTracker::new();
+    tasks.spawn(accept(listener, address, stop, tasks.clone()));
+    let path: PathBuf = path.to_owned();
+    Ok(async move {
+        tasks.close();
+        tasks.wait().await;
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::debug!(%error, "the socket was not removed");
+        }
+    })
+}
+
+/// Takes the place of a socket that nobody listens on any more.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => return Err(io::Error::other("another agent listens there")),
+            Err(_) => fs::remove_file(path)?,
+        }
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn accept(
+    listener: UnixListener,
+    address: SocketAddr,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            let place = place.expect("nobody closes this semaphore");
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let stop = stop.clone();
+                tasks.spawn(async move {
+                    tokio::select! {
+                        () = carry(stream, address) => {}
+                        () = stop.cancelled() => {}
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections on the socket");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn carry(mut stream: UnixStream, address: SocketAddr) {
+    let carried = async {
+        let mut inner = TcpStream::connect(address).await?;
+        inner.set_nodelay(true)?;
+        copy_bidirectional(&mut stream, &mut inner).await
+    };
+    if let Err(error) = carried.await {
+        tracing::debug!(%error, "a connection on the socket ended early");
+    }
+}

@@ -1,0 +1,104 @@
+//! ACK and NACK: disjoint shapes, so that no producer takes one for the other.
+
+use admit_core::json::{self, Object, Value};
+use admit_core::{Code, Entry, Millis, Recorded, Verdict};
+
+use crate::Reply;
+
+const JSON: &str = "application/json";
+
+/// What a NACK about an envelope says before the reason.
+const INVALID: &str = "invalid envelope";
+
+/// See [`Contract::reply`](crate::Contract::reply).
+pub(super) fn reply(recorded: &Recorded, now: Millis) -> Reply {
+    let event = match &recorded.entry {
+        Entry::Event(event) => event,
+        Entry::Refused(refused) => {
+            let event_id = refused.facts.get("event_id").and_then(Value::as_str);
+            return nack(event_id, refused.code, &refused.message, now);
+        }
+    };
+    let event_id = event.inbox.as_deref().unwrap_or_default();
+    match &recorded.verdict {
+        // Of two contents under one id the first stays, and the producer may forget its copy.
+        Verdict::Fresh { .. }
+        | Verdict::Duplicate { .. }
+        | Verdict::Revision { .. }
+        | Verdict::Conflict { .. } => ack(event_id, now),
+        // A ledger refuses no vetted event. If one does, nothing may be claimed.
+        Verdict::Refused { .. } => {
+            nack(Some(event_id), Code::InternalError, "the event could not be stored", now)
+        }
+    }
+}
+
+fn ack(event_id: &str, now: Millis) -> Reply {
+    let said = Object::from_iter([
+        ("event_id", Value::from(event_id)),
+        ("ack_ts", now.to_rfc3339_seconds().into()),
+        ("status", "stored".into()),
+    ]);
+    answer(200, &said)
+}
+
+/// Says why nothing was stored by this delivery, as far as is known.
+pub(super) fn nack(event_id: Option<&str>, code: Code, message: &str, now: Millis) -> Reply {
+    let word = nack_code(code);
+    let message = match (word, message) {
+        ("invalid_envelope", "") => INVALID.to_owned(),
+        ("invalid_envelope", message) => format!("{INVALID}: {message}"),
+        (word, "") => word.replace('_', " "),
+        (_, message) => message.to_owned(),
+    };
+    let error = Object::from_iter([
+        ("code", Value::from(word)),
+        ("message", message.into()),
+        ("retryable", code.is_retryable().into()),
+    ]);
+    let said = Object::from_iter([
+        ("event_id", Value::from(event_id)),
+        ("nack_ts", now.to_rfc3339_seconds().into()),
+        ("status", "rejected".into()),
+        ("error", error.into()),
+    ]);
+    answer(code.http_status(), &said)
+}
+
+fn answer(status: u16, said: &Object<'_>) -> Reply {
+    let mut body = Vec::with_capacity(160);
+    json::write_object(said, &mut body);
+    Reply { status, content_type: JSON, headers: Vec::new(), body }
+}
+
+/// What this wire calls a code. Five words are about envelopes; the rest are said only about
+/// requests over HTTP that never carried one as they should.
+pub fn nack_code(code: Code) -> &'static str {
+    match code {
+        Code::InvalidJson
+        | Code::InvalidEnvelope
+        | Code::SchemaVersionUnsupported
+        | Code::OutsideHorizon
+        | Code::IdempotencyKeyMissing
+        | Code::IdempotencyKeyReused => "invalid_envelope",
+        Code::BodyTooLarge => "too_large",
+        Code::Unauthorized | Code::Forbidden => "unauthorized",
+        Code::RateLimited | Code::Overloaded => "rate_limited",
+        Code::Draining
+        | Code::LedgerUnavailable
+        | Code::OutcomeUnknown
+        | Code::InternalError
+        | Code::IdempotencyKeyInUse
+        | Code::Unhealthy
+        | Code::InWork => "storage_unavailable",
+        other @ (Code::LeaseLost
+        | Code::UnsupportedMediaType
+        | Code::NotFound
+        | Code::MethodNotAllowed
+        | Code::InvalidRequest
+        | Code::NotReplayable
+        | Code::NotReconcilable
+        | Code::RunClosed
+        | Code::RequestTimeout) => other.as_str(),
+    }
+}

@@ -1,0 +1,301 @@
+//! What the outbox promises about its rows, with a clock set by hand.
+
+use std::path::Path;
+use std::time::Duration;
+
+use admit_testkit::clock::ManualClock;
+use rusqlite::Connection;
+
+use super::*;
+use crate::{Options, Outbox};
+
+const NOW: i64 = 1_771_524_842_123;
+
+struct World {
+    folder: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    outbox: Outbox,
+}
+
+fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
+    let backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let clock = Arc::<ManualClock>::clone(clock);
+    Options { bytes_max: 1 << 20, backoff, clock, seed: Some(seed) }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Millis(NOW)));
+        let outbox =
+            Outbox::open(&folder.path().join("listener_outbox.db"), options(&clock, seed)).unwrap();
+        Self { folder, clock, outbox }
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.folder.path().join("listener_outbox.db")
+    }
+
+    fn enqueue(&self, id: &str) -> Enqueued {
+        self.outbox.enqueue(id, &format!("{{\"event_id\":\"{id}\"}}")).unwrap()
+    }
+
+    fn take(&self, rows_max: usize) -> Taken {
+        block_on(self.outbox.take(rows_max)).expect("the outbox is open")
+    }
+
+    fn settle(&self, row: Row, outcome: Outcome) {
+        block_on(self.outbox.settle(vec![Settled { row, outcome }]));
+    }
+
+    fn fail(&self, row: Row) {
+        let failed = Outcome::Failed { error: "no ack".to_owned(), not_before: Duration::ZERO };
+        self.settle(row, failed);
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// `attempt_count`, `last_error` and how far ahead `next_attempt_at` is.
+fn row_of(file: &Path, id: &str, now: Millis) -> Option<(u32, Option<String>, i64)> {
+    let file = Connection::open(file).unwrap();
+    let query =
+        "SELECT attempt_count, last_error, next_attempt_at FROM event_outbox WHERE event_id = ?1";
+    file.query_row(query, [id], |row| {
+        let at: String = row.get(2)?;
+        let at = Millis::parse_rfc3339(&at).expect("a time");
+        Ok((row.get(0)?, row.get(1)?, at.0 - now.0))
+    })
+    .ok()
+}
+
+#[test]
+fn the_file_has_the_columns_of_the_listener_and_is_in_wal_mode() {
+    let world = World::new(1);
+    world.enqueue("evt_1");
+    let file = Connection::open(world.file()).unwrap();
+    let mut columns = file.prepare("SELECT name FROM pragma_table_info('event_outbox')").unwrap();
+    let columns: Vec<String> =
+        columns.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let named = [
+        "event_id",
+        "payload_json",
+        "created_at",
+        "next_attempt_at",
+        "attempt_count",
+        "last_error",
+    ];
+    assert_eq!(columns, named);
+    let mode: String = file.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+    let key: String = file
+        .query_row("SELECT name FROM pragma_table_info('event_outbox') WHERE pk = 1", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(key, "event_id");
+    assert_eq!(row_of(&world.file(), "evt_1", Millis(NOW)), Some((0, None, 0)));
+}
+
+#[test]
+fn a_known_id_is_stored_once_and_other_content_changes_nothing() {
+    let world = World::new(1);
+    let Enqueued::Stored { place } = world.enqueue("evt_1") else { panic!() };
+    let created_at = Millis(NOW);
+    world.clock.advance(5);
+    assert_eq!(world.enqueue("evt_1"), Enqueued::Already { place, created_at });
+    let other = world.outbox.enqueue("evt_1", "{}").unwrap();
+    let payload_json = "{\"event_id\":\"evt_1\"}".to_owned();
+    assert_eq!(other, Enqueued::Differs { place, created_at, payload_json });
+    assert_eq!(world.take(9).rows.len(), 1);
+}
+
+#[test]
+fn a_row_that_was_refused_is_kept_with_its_error_and_waits() {
+    let world = World::new(1);
+    world.enqueue("evt_1");
+    let row = world.take(1).rows.remove(0);
+    let error = "invalid_envelope: invalid envelope: ts".to_owned();
+    world.settle(row, Outcome::Failed { error: error.clone(), not_before: Duration::ZERO });
+    let (attempts, last_error, ahead) = row_of(&world.file(), "evt_1", Millis(NOW)).unwrap();
+    assert_eq!((attempts, last_error), (1, Some(error)));
+    assert!(ahead > 0, "the next attempt is in the future");
+}
+
+#[test]
+fn waits_double_up_to_the_cap_and_two_senders_are_not_in_lockstep() {
+    let waits = |seed| {
+        let world = World::new(seed);
+        world.enqueue("evt_1");
+        let mut waits = Vec::new();
+        for failures in 1..=12 {
+            let now = world.clock.now();
+            let row = world.take(1).rows.pop().expect("it is due");
+            assert_eq!(row.attempt_count, failures - 1);
+            world.fail(row);
+            let (attempts, _, ahead) = row_of(&world.file(), "evt_1", now).unwrap();
+            assert_eq!(attempts, failures);
+            let ceiling = (100_i64 << (failures - 1)).min(5_000);
+            assert!(ahead > 0 && ahead <= ceiling, "after {failures}: {ahead} of {ceiling} ms");
+            waits.push(ahead);
+            world.clock.advance(ahead);
+        }
+        waits
+    };
+    let (one, other) = (waits(1), waits(2));
+    assert_ne!(one, other);
+    assert!(one.iter().chain(&other).any(|wait| *wait > 1_000), "they grow: {one:?} {other:?}");
+}
+
+#[test]
+fn a_hint_to_come_back_later_is_followed_up_to_the_cap() {
+    let world = World::new(1);
+    for (id, hint, least, most) in [("a", 3, 3_000, 5_000), ("b", 900, 5_000, 5_000)] {
+        world.enqueue(id);
+        let row = world.take(1).rows.remove(0);
+        let not_before = Duration::from_secs(hint);
+        world.settle(row, Outcome::Failed { error: "busy".to_owned(), not_before });
+        let (_, _, ahead) = row_of(&world.file(), id, Millis(NOW)).unwrap();
+        assert!((least..=most).contains(&ahead), "{id}: {ahead}");
+    }
+}
+
+#[test]
+fn a_row_is_due_at_its_very_time_and_not_a_moment_before() {
+    let world = World::new(1);
+    world.enqueue("evt_1");
+    world.fail(world.take(1).rows.remove(0));
+    let (_, _, ahead) = row_of(&world.file(), "evt_1", Millis(NOW)).unwrap();
+    world.clock.advance(ahead - 1);
+    let early = world.take(1);
+    assert!(early.rows.is_empty());
+    assert_eq!(early.next_due, Some(Millis(NOW + ahead)));
+    world.clock.advance(1);
+    assert_eq!(world.take(1).rows.len(), 1);
+}
+
+#[test]
+fn a_row_in_flight_is_not_given_twice_and_an_unsent_one_keeps_its_turn() {
+    let world = World::new(1);
+    for id in ["a", "b", "c"] {
+        world.enqueue(id);
+    }
+    let mut first = world.take(2).rows;
+    assert_eq!(first.iter().map(|row| row.event_id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let second = world.take(2).rows;
+    assert_eq!(second.len(), 1);
+    world.settle(first.remove(0), Outcome::Unsent);
+    let again = world.take(2).rows;
+    assert_eq!(again[0].event_id, "a");
+    assert_eq!(row_of(&world.file(), "a", Millis(NOW)), Some((0, None, 0)), "nothing is counted");
+}
+
+#[test]
+fn only_its_own_acknowledgement_removes_a_row() {
+    let world = World::new(1);
+    for id in ["a", "b"] {
+        world.enqueue(id);
+    }
+    let mut rows = world.take(2).rows;
+    let mut b = rows.remove(1);
+    b.event_id = "not-b".to_owned();
+    world.settle(b, Outcome::Acked);
+    assert!(row_of(&world.file(), "b", Millis(NOW)).is_some(), "the id must match, not the number");
+    world.settle(rows.remove(0), Outcome::Acked);
+    assert!(row_of(&world.file(), "a", Millis(NOW)).is_none());
+}
+
+#[test]
+fn rows_survive_and_nobody_is_in_flight_after_a_restart() {
+    let world = World::new(1);
+    for id in ["a", "b"] {
+        world.enqueue(id);
+    }
+    world.take(2);
+    let in_use = Outbox::open(&world.file(), options(&world.clock, 1));
+    assert!(matches!(in_use, Err(crate::OpenError::InUse { .. })), "one process at a time");
+    let World { folder, clock, outbox } = world;
+    drop(outbox);
+    let file = folder.path().join("listener_outbox.db");
+    let outbox = Outbox::open(&file, options(&clock, 1)).unwrap();
+    let world = World { folder, clock, outbox };
+    assert_eq!(world.take(9).rows.len(), 2);
+    assert_eq!(world.outbox.counters().depth.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn after_the_clock_was_set_back_nothing_waits_longer_than_the_cap() {
+    let world = World::new(1);
+    world.enqueue("evt_1");
+    world.clock.advance(-86_400_000);
+    assert_eq!(world.take(1).rows.len(), 1, "it would have waited for a day");
+}
+
+#[test]
+fn a_full_outbox_refuses_by_name_and_takes_again_when_there_is_room() {
+    let world = World::new(1);
+    let payload = "x".repeat(20_000);
+    let mut stored = 0;
+    let full = loop {
+        match world.outbox.enqueue(&format!("evt_{stored}"), &payload) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 1_000, "there is a budget");
+    };
+    assert_eq!(full, EnqueueError::Full { bytes_max: 1 << 20 });
+    assert!(stored > 30, "{stored} rows of 20 kB in a budget of 1 MiB");
+    let bytes = std::fs::metadata(world.file()).unwrap().len();
+    assert!(bytes <= (1 << 20) + (64 << 10), "the file has {bytes} bytes");
+    assert_eq!(world.outbox.counters().refused_full.load(Ordering::Relaxed), 1);
+    for row in world.take(5).rows {
+        world.settle(row, Outcome::Acked);
+    }
+    world.outbox.enqueue("evt_more", &payload).expect("there is room again");
+}
+
+#[test]
+fn what_many_threads_store_at_once_is_all_there() {
+    let world = World::new(1);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let world = &world;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    world.enqueue(&format!("evt_{thread}_{n}"));
+                }
+            });
+        }
+    });
+    let file = Connection::open(world.file()).unwrap();
+    let rows: u64 = file.query_row("SELECT count(*) FROM event_outbox", [], |r| r.get(0)).unwrap();
+    assert_eq!(rows, 400);
+    assert_eq!(world.outbox.counters().depth.load(Ordering::Relaxed), 400);
+}
+
+#[test]
+fn a_closed_outbox_says_so() {
+    let world = World::new(1);
+    world.outbox.close();
+    assert_eq!(world.outbox.enqueue("a", "{}"), Err(EnqueueError::Closed));
+}
+
+#[test]
+fn while_another_program_writes_nothing_is_claimed_and_nothing_is_forgotten() {
+    let world = World::new(1);
+    world.enqueue("evt_1");
+    let row = world.take(1).rows.remove(0);
+    let other = Connection::open(world.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        let storing = scope.spawn(|| world.outbox.enqueue("evt_2", "{}"));
+        world.settle(row, Outcome::Acked);
+        let stored = storing.join().unwrap();
+        assert!(matches!(stored, Err(EnqueueError::Storage(_))), "{stored:?}");
+    });
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(world.take(9).rows.len(), 1, "it is sent again, and was not stored twice");
+    world.outbox.enqueue("evt_2", "{}").expect("it is stored when the other is done");
+}

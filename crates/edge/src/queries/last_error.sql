@@ -1,0 +1,5 @@
+-- The error of the row that has failed most often; among equals, of the oldest.
+SELECT event_id, last_error FROM event_outbox
+WHERE last_error IS NOT NULL
+ORDER BY attempt_count DESC, rowid
+LIMIT 1;

@@ -1,0 +1,2 @@
+-- One row, to be sent.
+SELECT event_id, payload_json, attempt_count FROM event_outbox WHERE rowid = ?1;

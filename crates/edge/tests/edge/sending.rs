@@ -1,0 +1,248 @@
+//! What the sender promises, whatever the other side does.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use admit_core::Millis;
+use admit_edge::{
+    Backoff, Endpoint, Identity, Options, Outbox, Sender, SenderOptions, Status, WebSocketWire,
+};
+use admit_testkit::proxy::{Faults, Proxy};
+
+use crate::peer::{Act, Peer, ack, nack, until};
+
+struct World {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+    outbox: Arc<Outbox>,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("listener_outbox.db");
+        let backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(200) };
+        let options = Options { backoff, ..Options::default() };
+        let outbox = Arc::new(Outbox::open(&file, options).unwrap());
+        Self { _folder: folder, file, outbox }
+    }
+
+    fn enqueue(&self, id: &str, session: &str) {
+        let payload = format!(
+            "{{\"event_id\":\"{id}\",\"type\":\"proposal.task\",\"ts\":\"2026-02-16T23:10:21Z\",\
+             \"session_id\":\"{session}\",\"device_id\":\"pi\",\"payload\":{{}}}}"
+        );
+        self.outbox.enqueue(id, &payload).unwrap();
+    }
+
+    fn send_to(&self, address: std::net::SocketAddr, ack_max: u64) -> Sender {
+        let gate = Endpoint::parse(&format!("http://{address}"), None).unwrap();
+        let wire = WebSocketWire::new(gate, "/v1/ingress", Identity::default());
+        let ack_max = Duration::from_millis(ack_max);
+        let options = SenderOptions { in_flight_max: 16, ack_max, ..SenderOptions::default() };
+        Sender::start(Arc::clone(&self.outbox), Arc::new(wire), options).unwrap()
+    }
+
+    fn status(&self) -> Status {
+        Status::read(&self.file, Millis(0)).unwrap()
+    }
+
+    fn depth(&self) -> u64 {
+        self.status().depth
+    }
+}
+
+#[test]
+fn an_ack_for_the_event_removes_it_and_an_ack_for_another_does_not() {
+    let world = World::new();
+    let peer = Peer::with(|id, often| match (id, often) {
+        ("evt_1", 1) => ack("evt_2"),
+        (id, _) => ack(id),
+    });
+    world.enqueue("evt_1", "s");
+    let sender = world.send_to(peer.address, 100);
+    until("it is sent again", || (peer.count("evt_1") >= 2).then_some(()));
+    until("its own ack removes it", || (world.depth() == 0).then_some(()));
+    sender.stop();
+}
+
+#[test]
+fn the_row_is_in_the_file_before_the_first_byte_is_sent() {
+    let world = World::new();
+    let file = world.file.clone();
+    let peer = Peer::with(move |id, _| {
+        let waiting = Status::read(&file, Millis(0)).unwrap().depth;
+        assert!(waiting >= 1, "{id} was sent and is not in the file");
+        ack(id)
+    });
+    let sender = world.send_to(peer.address, 1_000);
+    for n in 0..50 {
+        world.enqueue(&format!("evt_{n}"), "s");
+    }
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    assert_eq!(peer.came().len(), 50);
+    sender.stop();
+}
+
+#[test]
+fn one_event_that_is_always_refused_holds_up_nobody_and_is_never_given_up() {
+    let world = World::new();
+    let peer = Peer::with(|id, _| match id {
+        "evt_bad" => nack(Some(id), "invalid_envelope", false),
+        "evt_mute" => nack(None, "invalid_envelope", false),
+        id => ack(id),
+    });
+    world.enqueue("evt_bad", "s");
+    world.enqueue("evt_mute", "s");
+    for n in 0..200 {
+        world.enqueue(&format!("evt_{n}"), "s");
+    }
+    // Long enough for an answer on a busy machine: what is answered in time is not sent twice.
+    let sender = world.send_to(peer.address, 1_000);
+    until("all good ones are delivered", || (world.depth() == 2).then_some(()));
+    until("the bad ones are tried again and again", || {
+        (peer.count("evt_bad") >= 4 && peer.count("evt_mute") >= 3).then_some(())
+    });
+    sender.stop();
+    let status = world.status();
+    assert_eq!((status.depth, status.retrying), (2, 2));
+    let error = status.last_error.expect("an error");
+    assert!(error.contains("invalid_envelope"), "{error}");
+    for n in 0..200 {
+        assert_eq!(peer.count(&format!("evt_{n}")), 1, "evt_{n} was sent once");
+    }
+}
+
+#[test]
+fn without_an_ack_it_is_sent_again_with_growing_waits() {
+    let world = World::new();
+    let peer = Peer::with(|_, often| if often > 5 { ack("evt_1") } else { Act::Silence });
+    world.enqueue("evt_1", "s");
+    let sender = world.send_to(peer.address, 20);
+    until("it is delivered in the end", || (world.depth() == 0).then_some(()));
+    sender.stop();
+    let times: Vec<_> = peer.came().iter().map(|came| came.at).collect();
+    assert!(times.len() >= 6);
+    for pair in times.windows(2) {
+        assert!(pair[1] - pair[0] >= Duration::from_millis(20), "the ack was waited for");
+    }
+    assert!(world.outbox.counters().unanswered.load(Ordering::Relaxed) >= 5);
+}
+
+#[test]
+fn a_session_arrives_in_its_order_when_nothing_fails() {
+    let world = World::new();
+    let peer = Peer::with(|id, _| ack(id));
+    for n in 0..300 {
+        world.enqueue(&format!("evt_{n}"), &format!("sess_{}", n % 3));
+    }
+    let sender = world.send_to(peer.address, 5_000);
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    sender.stop();
+    for session in 0..3 {
+        let wanted: Vec<String> =
+            (0..300).filter(|n| n % 3 == session).map(|n| format!("evt_{n}")).collect();
+        let name = format!("sess_{session}");
+        let came: Vec<String> = peer
+            .came()
+            .into_iter()
+            .filter(|came| came.envelope["session_id"] == name.as_str())
+            .map(|came| came.id)
+            .collect();
+        assert_eq!(came, wanted);
+    }
+}
+
+#[test]
+fn a_peer_that_hangs_up_in_the_middle_gets_everything_in_the_end() {
+    let world = World::new();
+    let peer = Peer::with(|id, often| {
+        let number: usize = id.trim_start_matches("evt_").parse().unwrap();
+        if number % 7 == 3 && often == 1 { Act::Hang } else { ack(id) }
+    });
+    for n in 0..100 {
+        world.enqueue(&format!("evt_{n}"), "s");
+    }
+    let sender = world.send_to(peer.address, 2_000);
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    assert!(world.outbox.counters().connects.load(Ordering::Relaxed) > 1);
+    sender.stop();
+}
+
+#[test]
+fn while_nobody_listens_rows_keep_their_turn_and_say_why_they_wait() {
+    let world = World::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for id in ["evt_1", "evt_2"] {
+        world.enqueue(id, "s");
+    }
+    let proxy = Proxy::to(silent, Faults::default(), 1).unwrap();
+    let sender = world.send_to(proxy.address(), 500);
+    until("the outage is noted", || {
+        world.status().last_error.is_some_and(|error| error.contains("connect")).then_some(())
+    });
+    assert_eq!(world.status().retrying, 0, "what was not sent has not failed");
+    let peer = Peer::with(|id, _| ack(id));
+    proxy.move_to(peer.address);
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    let order: Vec<String> = peer.came().into_iter().map(|came| came.id).collect();
+    assert_eq!(order, ["evt_1", "evt_2"]);
+    sender.stop();
+}
+
+#[test]
+fn a_gate_that_takes_nothing_for_now_is_left_alone_for_a_while() {
+    let world = World::new();
+    let peer = Peer::with(|id, often| match often {
+        1 | 2 => nack(Some(id), "storage_unavailable", true),
+        _ => ack(id),
+    });
+    for n in 0..40 {
+        world.enqueue(&format!("evt_{n}"), "s");
+    }
+    let sender = world.send_to(peer.address, 2_000);
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    sender.stop();
+    assert!(world.outbox.counters().nacked.load(Ordering::Relaxed) >= 80);
+}
+
+#[test]
+fn a_stop_waits_for_the_ack_of_what_is_in_flight() {
+    let world = World::new();
+    let peer = Peer::with(|id, _| {
+        std::thread::sleep(Duration::from_millis(150));
+        ack(id)
+    });
+    world.enqueue("evt_1", "s");
+    let sender = world.send_to(peer.address, 5_000);
+    until("it is sent", || (peer.count("evt_1") == 1).then_some(()));
+    sender.stop();
+    assert_eq!(world.depth(), 0);
+    assert_eq!(peer.count("evt_1"), 1);
+}
+
+#[test]
+fn a_network_that_cuts_stalls_and_repeats_loses_nothing() {
+    let seed = 20_261_115;
+    let world = World::new();
+    let peer = Peer::with(|id, _| ack(id));
+    let faults = Faults {
+        cut_one_in: 12,
+        stall_one_in: 10,
+        stall: Duration::from_millis(60),
+        duplicate_one_in: 3,
+    };
+    let proxy = Proxy::to(peer.address, faults, seed).unwrap();
+    let sender = world.send_to(proxy.address(), 300);
+    for n in 0..150 {
+        world.enqueue(&format!("evt_{n}"), "s");
+    }
+    until("all are acknowledged", || (world.depth() == 0).then_some(()));
+    sender.stop();
+    for n in 0..150 {
+        assert!(peer.count(&format!("evt_{n}")) >= 1, "evt_{n} never came, seed {seed}");
+    }
+    assert!(proxy.counts().cuts.load(Ordering::Relaxed) > 0, "the network was as bad as meant");
+}

@@ -1,0 +1,90 @@
+//! Events over gRPC: `admit.v1.Ingress`, on the same port as everything else, with reflection.
+//!
+//! What is about an event is answered as an ACK or a NACK, the same as on every other transport. A
+//! gRPC status is only about the call itself: who may make it, and how it ended.
+
+mod ingress;
+
+use std::sync::Arc;
+
+use admit_core::Code;
+use admit_proto::v1::ingress_server::IngressServer;
+use axum::Router;
+use tonic::Status;
+use tonic::service::Routes;
+use tonic_reflection::server::Builder;
+
+use crate::gate::Gate;
+use crate::parts::DoorMount;
+use ingress::Ingress;
+
+pub(crate) use ingress::Caller;
+
+/// How much an envelope's message may be larger than the envelope.
+const MESSAGE_FRAME_BYTES: usize = 64;
+
+/// The door that calls lead to.
+pub(crate) fn door(gate: &Gate) -> Option<&Arc<DoorMount>> {
+    gate.doors.iter().find(|mount| mount.contract.takes_messages())
+}
+
+/// Whether a path is one of the door's own calls; the others tell only what is public.
+pub(crate) fn is_ingress(path: &str) -> bool {
+    path.starts_with("/admit.v1.Ingress/")
+}
+
+/// Everything that can be called.
+pub(crate) fn router(gate: &Arc<Gate>) -> Router {
+    let mut routes = Routes::default();
+    if let Some(door) = door(gate) {
+        let limits = &gate.limits;
+        let bytes_max = limits.body_bytes_max.saturating_add(limits.excess_bytes_max);
+        let ingress = IngressServer::new(Ingress::new(Arc::clone(gate), Arc::clone(door)))
+            .max_decoding_message_size(bytes_max.saturating_add(MESSAGE_FRAME_BYTES));
+        routes = routes.add_service(ingress);
+        let described = || {
+            Builder::configure()
+                .register_encoded_file_descriptor_set(admit_proto::FILE_DESCRIPTOR_SET)
+        };
+        // Both are in use: most tools still ask for the older one first.
+        match (described().build_v1(), described().build_v1alpha()) {
+            (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "grpc reflection is not available");
+            }
+        }
+    }
+    routes.into_axum_router()
+}
+
+/// What a call that is turned away ends with.
+pub(crate) fn status(code: Code, message: &str) -> Status {
+    let code = match code {
+        Code::Unauthorized => tonic::Code::Unauthenticated,
+        Code::Forbidden => tonic::Code::PermissionDenied,
+        Code::RateLimited => tonic::Code::ResourceExhausted,
+        Code::Overloaded
+        | Code::Draining
+        | Code::LedgerUnavailable
+        | Code::OutcomeUnknown
+        | Code::IdempotencyKeyInUse
+        | Code::InWork
+        | Code::Unhealthy
+        | Code::RequestTimeout => tonic::Code::Unavailable,
+        Code::InternalError => tonic::Code::Internal,
+        Code::NotFound | Code::MethodNotAllowed => tonic::Code::Unimplemented,
+        Code::InvalidJson
+        | Code::InvalidEnvelope
+        | Code::SchemaVersionUnsupported
+        | Code::OutsideHorizon
+        | Code::IdempotencyKeyMissing
+        | Code::IdempotencyKeyReused
+        | Code::UnsupportedMediaType
+        | Code::BodyTooLarge
+        | Code::InvalidRequest => tonic::Code::InvalidArgument,
+        Code::LeaseLost | Code::NotReplayable | Code::NotReconcilable | Code::RunClosed => {
+            tonic::Code::FailedPrecondition
+        }
+    };
+    Status::new(code, message)
+}

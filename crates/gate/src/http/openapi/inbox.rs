@@ -1,0 +1,59 @@
+//! The parts of the OpenAPI document that are about the inbox.
+
+use serde_json::{Value, json};
+
+use super::schemas::{closed, list, nullable, path, query, sent, time, with};
+
+/// The shapes of the answers.
+pub(super) fn schemas() -> Value {
+    json!({
+        "InboxEvent": closed(&event()),
+        "InboxPage": closed(&json!({
+            "events": list(&closed(&event())),
+            "next_after": { "type": "integer", "minimum": 0 },
+            "more": { "type": "boolean" },
+        })),
+        "InboxClaimed": closed(&json!({ "events": list(&closed(&with(&event(), &json!({
+            "lease": { "type": "string" },
+            "lease_expires_at": time(),
+            "attempt": { "type": "integer", "minimum": 1 },
+        })))) })),
+        "InboxChanged": sent(&["event_id", "status", "finished_before"], &json!({
+            "event_id": { "type": "string" },
+            "status": { "type": "string" },
+            "finished_before": { "type": "boolean" },
+            "lease_expires_at": time(),
+        })),
+    })
+}
+
+fn event() -> Value {
+    json!({
+        "event_id": { "type": "string" },
+        "status": { "enum": ["received", "claimed", "done", "failed"] },
+        "received_at": time(),
+        "last_updated_at": time(),
+        "payload": nullable("object"),
+    })
+}
+
+/// What may be asked.
+pub(super) fn parameters() -> Value {
+    json!({
+        "after_row": query(
+            "after",
+            "the `next_after` of the page before",
+            json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
+        ),
+        "inbox_status": query(
+            "status",
+            "only events that stand so",
+            json!({ "enum": ["received", "claimed", "done", "failed"] }),
+        ),
+        "inbox_event_id": path(
+            "event_id",
+            "the id of an event of the inbox",
+            json!({ "type": "string", "minLength": 1 }),
+        ),
+    })
+}

@@ -1,0 +1,176 @@
+//! The contract of the inbox: one row per event, born once, moved on by claims and nothing else.
+
+use admit_core::{Age, Door, Entry, Event, Millis, OnOtherContent, Seq, Verdict};
+use admit_ledger::WholeLedger;
+use admit_ledger::port::{
+    Change, Claimed, DONE, InboxFilter, InboxRow, LeaseAnswer, LeaseChange, Wanted,
+};
+use futures_util::future::join_all;
+
+use crate::event::streamed;
+use crate::ledger_suite::Home;
+
+/// Runs the whole contract; `home` makes a new, empty home for each promise.
+pub async fn all(home: impl Fn() -> Box<dyn Home>) {
+    an_event_has_one_row_that_no_copy_touches(&*home()).await;
+    racing_copies_make_one_row(&*home()).await;
+    a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(&*home()).await;
+    an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(&*home()).await;
+    rows_are_listed_by_status_in_order_of_arrival(&*home()).await;
+    finished_rows_go_with_their_bodies_and_others_stay(&*home()).await;
+}
+
+fn door() -> Door {
+    Door::new("skyra")
+}
+
+/// An event of the inbox called `id`.
+fn event(id: &str, content: &str, at: i64) -> Event {
+    let event = streamed(&door(), id, content);
+    let facts = admit_core::json::Object::from_iter([("event_id", id.to_owned().into())]);
+    let on_other_content = OnOtherContent::Conflict;
+    let inbox = Some(id.to_owned());
+    Event { inbox, facts, received_at: Millis(at), on_other_content, ..event }
+}
+
+async fn put(ledger: &dyn WholeLedger, event: Event) -> Verdict {
+    let mut recorded = ledger.record(vec![Entry::Event(event)]).await;
+    recorded.remove(0).expect("the ledger answers").verdict
+}
+
+async fn row(ledger: &dyn WholeLedger, id: &str) -> InboxRow {
+    ledger.in_inbox(id.to_owned()).await.expect("readable").expect("there is a row")
+}
+
+async fn listed(ledger: &dyn WholeLedger, status: Option<&str>) -> Vec<String> {
+    let filter = InboxFilter {
+        status: status.map(str::to_owned),
+        after: 0,
+        rows_max: 100,
+        bytes_max: usize::MAX,
+    };
+    let page = ledger.inbox(filter).await.expect("readable");
+    page.rows.into_iter().map(|row| row.event_id).collect()
+}
+
+async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<Claimed> {
+    let wanted = Wanted {
+        door: door(),
+        consumer: "tests".to_owned(),
+        rows_max,
+        bytes_max: usize::MAX,
+        lease: Age::from_secs(30),
+        now: Millis(now),
+    };
+    ledger.claim(wanted).await.expect("the ledger answers")
+}
+
+async fn change(
+    ledger: &dyn WholeLedger,
+    claimed: &Claimed,
+    change: Change,
+    now: i64,
+) -> LeaseAnswer {
+    let change = LeaseChange { seq: claimed.entry.seq, lease: claimed.lease, change };
+    ledger.change(door(), vec![change], Millis(now)).await.expect("the ledger answers")[0]
+}
+
+async fn finish(ledger: &dyn WholeLedger, claimed: &Claimed, word: &str, now: i64) -> LeaseAnswer {
+    change(ledger, claimed, Change::Finish { status: word.to_owned() }, now).await
+}
+
+async fn an_event_has_one_row_that_no_copy_touches(home: &dyn Home) {
+    let ledger = home.open();
+    assert!(matches!(put(&*ledger, event("a", "{}", 1_000)).await, Verdict::Fresh { .. }));
+    let born = row(&*ledger, "a").await;
+    assert_eq!((born.status.as_str(), born.payload.as_str()), ("received", "{}"));
+    assert_eq!(born.received_at, "1970-01-01T00:00:01.000Z");
+    assert_eq!(born.received_at, born.last_updated_at);
+    assert!(matches!(put(&*ledger, event("a", "{}", 2_000)).await, Verdict::Duplicate { .. }));
+    assert!(matches!(put(&*ledger, event("a", "{1}", 3_000)).await, Verdict::Conflict { .. }));
+    drop(ledger);
+    let ledger = home.open();
+    assert_eq!(row(&*ledger, "a").await, born, "copies, conflicts and restarts change nothing");
+    let other = Event { door: Door::new("events/x"), inbox: None, ..event("b", "{}", 1) };
+    put(&*ledger, other).await;
+    assert_eq!(ledger.in_inbox("b".to_owned()).await.expect("readable"), None);
+}
+
+async fn racing_copies_make_one_row(home: &dyn Home) {
+    let ledger = home.open();
+    let copies = (0..64).map(|_| put(&*ledger, event("a", "{}", 1)));
+    let verdicts = join_all(copies).await;
+    let fresh = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Fresh { .. })).count();
+    assert_eq!((fresh, listed(&*ledger, None).await.len()), (1, 1));
+}
+
+async fn a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(home: &dyn Home) {
+    let ledger = home.open();
+    for id in ["a", "b", "c"] {
+        put(&*ledger, event(id, "{}", 1_000)).await;
+    }
+    let held = claim(&*ledger, 10, 2_000).await;
+    assert_eq!(held.len(), 3);
+    let claimed = row(&*ledger, "a").await;
+    assert_eq!(claimed.status, "claimed");
+    assert_eq!(claimed.last_updated_at, "1970-01-01T00:00:02.000Z");
+    assert_eq!(claimed.received_at, "1970-01-01T00:00:01.000Z");
+    assert_eq!(finish(&*ledger, &held[0], DONE, 3_000).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &held[1], "failed", 3_000).await, LeaseAnswer::Done);
+    let release = Change::Release { again_at: Millis(3_000) };
+    assert_eq!(change(&*ledger, &held[2], release, 3_000).await, LeaseAnswer::Done);
+    for (id, status) in [("a", DONE), ("b", "failed"), ("c", "received")] {
+        let moved = row(&*ledger, id).await;
+        assert_eq!(moved.status, status);
+        assert!(matches!(put(&*ledger, event(id, "{}", 9_000)).await, Verdict::Duplicate { .. }));
+        assert_eq!(row(&*ledger, id).await, moved, "a copy touches nothing");
+    }
+}
+
+async fn an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(home: &dyn Home) {
+    let ledger = home.open();
+    put(&*ledger, event("a", "{}", 0)).await;
+    let first = claim(&*ledger, 1, 0).await.remove(0);
+    assert!(claim(&*ledger, 1, 29_999).await.is_empty(), "nobody else may hold it");
+    assert_eq!(finish(&*ledger, &first, DONE, 30_000).await, LeaseAnswer::StaleLease);
+    assert_eq!(row(&*ledger, "a").await.status, "claimed", "a stale lease finishes nothing");
+    let second = claim(&*ledger, 1, 30_000).await.remove(0);
+    assert_eq!(finish(&*ledger, &first, "failed", 31_000).await, LeaseAnswer::StaleLease);
+    assert_eq!(finish(&*ledger, &second, DONE, 31_000).await, LeaseAnswer::Done);
+    assert_eq!(row(&*ledger, "a").await.status, DONE);
+}
+
+async fn rows_are_listed_by_status_in_order_of_arrival(home: &dyn Home) {
+    let ledger = home.open();
+    // Not in the order of their names, which is the order of the primary key.
+    for id in ["c", "a", "d", "b"] {
+        put(&*ledger, event(id, "{}", 1)).await;
+    }
+    claim(&*ledger, 1, 2).await;
+    assert_eq!(listed(&*ledger, None).await, ["c", "a", "d", "b"]);
+    assert_eq!(listed(&*ledger, Some("received")).await, ["a", "d", "b"]);
+    assert_eq!(listed(&*ledger, Some("claimed")).await, ["c"]);
+    let filter = InboxFilter { status: None, after: 0, rows_max: 3, bytes_max: usize::MAX };
+    let page = ledger.inbox(filter.clone()).await.expect("readable");
+    assert_eq!((page.rows.len(), page.more), (3, true));
+    let rest = ledger.inbox(InboxFilter { after: page.next, ..filter }).await.expect("readable");
+    assert_eq!((rest.rows[0].event_id.as_str(), rest.rows.len(), rest.more), ("b", 1, false));
+}
+
+async fn finished_rows_go_with_their_bodies_and_others_stay(home: &dyn Home) {
+    let ledger = home.open_retaining(Some(Age::from_secs(60)));
+    put(&*ledger, event("a", "{}", 0)).await;
+    put(&*ledger, event("b", "{}", 0)).await;
+    let held = claim(&*ledger, 1, 1).await.remove(0);
+    finish(&*ledger, &held, DONE, 2).await;
+    while ledger.sweep(Millis(10_000_000_000)).await.expect("swept").more {}
+    assert_eq!(listed(&*ledger, None).await, ["b"]);
+    assert_eq!(ledger.body(Seq(1)).await.expect("readable"), None);
+    assert!(matches!(put(&*ledger, event("a", "{}", 9)).await, Verdict::Duplicate { .. }));
+    assert_eq!(listed(&*ledger, None).await, ["b"], "what is finished does not come back");
+    let late = claim(&*ledger, 1, 10).await.remove(0);
+    assert_eq!((late.entry.seq, &late.entry.body), (Seq(2), &None), "its payload is in its row");
+    assert_eq!(row(&*ledger, "b").await.payload, "{}");
+    assert_eq!(finish(&*ledger, &late, DONE, 11).await, LeaseAnswer::Done);
+    assert!(listed(&*ledger, None).await.is_empty(), "it has stayed long enough");
+}
