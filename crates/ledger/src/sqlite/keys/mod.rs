@@ -87,9 +87,9 @@ impl KeyIndex {
     pub(super) fn find(&self, index: &mut Finder<'_>, key: &Key) -> rusqlite::Result<Option<Seq>> {
         match self {
             Self::Plain(_) => index.find(key),
+            Self::Merged(merged) if merged.excludes(key) => Ok(None),
             Self::Merged(merged) => match merged.recent(key) {
                 Some(seq) => Ok(Some(seq)),
-                None if merged.excludes(key) => Ok(None),
                 None => index.find(key),
             },
         }
