@@ -50,9 +50,14 @@ impl Filter {
         Self { layers: Vec::new(), earlier: Some(earlier), bytes_max: BYTES_MAX }
     }
 
+    /// `true` once the keys of earlier starts are all in.
+    pub(super) fn is_complete(&self) -> bool {
+        self.earlier.is_none()
+    }
+
     /// `true` when `key` is certainly not claimed.
     pub(super) fn excludes(&self, key: &Key) -> bool {
-        self.earlier.is_none() && !self.layers.iter().any(|layer| layer.has(key))
+        self.is_complete() && !self.layers.iter().any(|layer| layer.has(key))
     }
 
     /// Puts a key in, before its claim is committed.

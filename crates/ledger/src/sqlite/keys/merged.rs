@@ -15,6 +15,7 @@
 //! first, so that nearly all look-ups of fresh keys end there.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
@@ -24,6 +25,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::claims::{Claims, SortedClaims};
 use super::filter::Filter;
+use super::read_back::read_back;
 use super::{ClaimError, Finder, insert_unique};
 use crate::sqlite::queries;
 
@@ -88,6 +90,7 @@ struct Staged {
 impl Merged {
     pub(super) fn load(
         conn: &Connection,
+        path: &Path,
         mut filter: Filter,
         generation_max: usize,
     ) -> rusqlite::Result<Self> {
@@ -99,16 +102,14 @@ impl Merged {
         let (watermark, last) = (value(WATERMARK)?, Seq(value(SEALED_LAST)?));
         let merged_to = value(SEALED_TO)?;
         let newest: Option<u64> = conn.query_row(queries::KEY_LOG_LAST, [], |row| row.get(0))?;
+        let newest = Seq(newest.unwrap_or(0));
         // There may be far fewer claims than places, where most events were copies.
         let room = |to: u64, from: u64| {
             usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX).min(generation_max)
         };
         let mut sealed = Claims::with_room(room(last.0, watermark));
-        let mut recent = Claims::with_room(room(newest.unwrap_or(0), last.0.max(watermark)));
-        let mut rows = conn.prepare_cached(queries::KEY_LOG_READ)?;
-        let mut rows = rows.query([watermark])?;
-        while let Some(row) = rows.next()? {
-            let (seq, key) = (Seq(row.get(0)?), Key::from_bytes(row.get(1)?));
+        let mut recent = Claims::with_room(room(newest.0, last.0.max(watermark)));
+        read_back(path, Seq(watermark), newest, |key, seq| {
             if seq > last {
                 filter.add(&key);
                 recent.insert(key, seq);
@@ -116,7 +117,7 @@ impl Merged {
                 filter.add(&key);
                 sealed.insert(key, seq);
             }
-        }
+        })?;
         Ok(Self {
             generation_max,
             recent,
@@ -173,6 +174,11 @@ impl Merged {
     /// Merges the next slice of the sealed generation, and moves the watermark with the last one.
     /// Returns how many claims it took.
     fn merge_slice(&mut self, conn: &Connection, slice: usize) -> Result<usize, ClaimError> {
+        // While the filter is being read the index may not be in the system's cache yet; reading it
+        // there is quicker than merging into it here, unless the next generation is waiting.
+        if !self.filter.is_complete() && self.recent.len() < self.generation_max {
+            return Ok(0);
+        }
         let Some(sealed) = &mut self.sealed else { return Ok(0) };
         sealed.take_in_order();
         let Sealed { claims: Order::Sorted(claims), next, forgotten, last } = sealed else {

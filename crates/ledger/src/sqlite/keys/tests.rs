@@ -1,7 +1,7 @@
 //! The filter and the index behind it, against a map that remembers everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -35,22 +35,22 @@ impl Kept {
         let keep = tempfile::tempdir().unwrap();
         let path = keep.path().join("ledger.db");
         let conn = open::recover(&path).unwrap();
-        let (keys, walk) = Self::load(&conn);
+        let (keys, walk) = Self::load(&conn, &path);
         let (known, last) = (BTreeMap::new(), Seq(0));
         Self { _keep: keep, path, conn, keys, known, last, walk: Some(walk) }
     }
 
     /// A start whose walk has not read anything yet.
-    fn load(conn: &Connection) -> (KeyIndex, (Walk, SyncSender<Layer>)) {
+    fn load(conn: &Connection, path: &Path) -> (KeyIndex, (Walk, SyncSender<Layer>)) {
         let (done, read) = sync_channel(1);
         let filter = Filter::incomplete(Earlier::by_hand(read));
-        let merged = Merged::load(conn, filter, GENERATION).unwrap();
+        let merged = Merged::load(conn, path, filter, GENERATION).unwrap();
         (KeyIndex::Merged(Box::new(merged)), (Walk::begin(conn).unwrap(), done))
     }
 
     fn restart(&mut self) {
         self.conn = open::recover(&self.path).unwrap();
-        let (keys, walk) = Self::load(&self.conn);
+        let (keys, walk) = Self::load(&self.conn, &self.path);
         (self.keys, self.walk) = (keys, Some(walk));
     }
 
@@ -159,6 +159,7 @@ fn the_filter_answers_once_everything_is_read() {
 fn a_start_goes_on_with_a_half_merged_generation_where_it_was() {
     let mut rng = Rng::seeded(3);
     let mut kept = Kept::new();
+    kept.walk();
     kept.commit((0..GENERATION).map(|_| random_key(&mut rng)).collect(), &BTreeSet::new(), false);
     let in_index = |kept: &Kept| -> usize {
         kept.conn.query_row("SELECT count(*) FROM key_index", [], |row| row.get(0)).unwrap()
