@@ -73,6 +73,7 @@ queries! {
     KEY_IN_LOG "key_in_log";
     KEY_LOG_APPEND "key_log_append";
     KEY_LOG_FORGET "key_log_forget";
+    KEY_LOG_LAST "key_log_last";
     KEY_LOG_READ "key_log_read";
     KEY_LOG_TRIM "key_log_trim";
     KEY_LOG_TRIM_TO "key_log_trim_to";

@@ -24,13 +24,18 @@ pub(super) struct Claims {
 
 impl Default for Claims {
     fn default() -> Self {
-        let seed = Seed::drawn();
-        let parts = (0..PARTS).map(|_| HashMap::with_hasher(seed)).collect();
-        Self { parts, len: 0, last: Seq(0) }
+        Self::with_room(0)
     }
 }
 
 impl Claims {
+    /// Has the memory for so many at once, where their number is known.
+    pub(super) fn with_room(len: usize) -> Self {
+        let (seed, each) = (Seed::drawn(), len / PARTS);
+        let part = |_| HashMap::with_capacity_and_hasher(each, seed);
+        Self { parts: (0..PARTS).map(part).collect(), len: 0, last: Seq(0) }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -1,13 +1,13 @@
-//! Which keys are certainly not merged: a few bits in memory for each that is.
+//! Which keys are certainly not known: a few bits in memory for each that is.
 //!
-//! Most events are fresh, and the index holds nothing for them; finding that out there means
+//! Most events are fresh, and nothing is known under their key; finding that out in the index means
 //! reading a page of a tree that is far larger than the cache. The filter answers instead. It may
-//! say "perhaps" for a key that was never merged or was forgotten since, which costs one look-up.
+//! say "perhaps" for a key that was never claimed or was forgotten since, which costs one look-up.
 //!
-//! Invariant: once it says anything at all, it says "perhaps" for every key in the index. Keys
-//! enter before the commit that merges them, and nothing ever leaves. Those of earlier starts are
-//! read from the index on a thread of its own (see `walk`); until they are all in, every answer is
-//! "perhaps".
+//! Invariant: once it says anything at all, it says "perhaps" for every key that is claimed. Keys
+//! enter before the commit that claims them, and nothing ever leaves. Those merged in earlier starts
+//! are read from the index on a thread of its own (see `walk`); until they are all in, every answer
+//! is "perhaps".
 
 use admit_core::Key;
 
@@ -30,7 +30,7 @@ const LAYER_KEYS_MIN: usize = 1 << 20;
 /// Room for 178 million keys.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// The filter in front of the unique index.
+/// The filter in front of all claims.
 #[derive(Debug)]
 pub(super) struct Filter {
     layers: Vec<Layer>,
@@ -50,12 +50,17 @@ impl Filter {
         Self { layers: Vec::new(), earlier: Some(earlier), bytes_max: BYTES_MAX }
     }
 
-    /// `true` when `key` is certainly not in the index.
-    pub(super) fn excludes(&self, key: &Key) -> bool {
-        self.earlier.is_none() && !self.layers.iter().any(|layer| layer.has(key))
+    /// `true` once the keys of earlier starts are all in.
+    pub(super) fn is_complete(&self) -> bool {
+        self.earlier.is_none()
     }
 
-    /// Puts a key in, before it is merged.
+    /// `true` when `key` is certainly not claimed.
+    pub(super) fn excludes(&self, key: &Key) -> bool {
+        self.is_complete() && !self.layers.iter().any(|layer| layer.has(key))
+    }
+
+    /// Puts a key in, before its claim is committed.
     pub(super) fn add(&mut self, key: &Key) {
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.has_room()) {
             return layer.add(key);

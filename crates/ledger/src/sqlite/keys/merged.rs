@@ -10,10 +10,12 @@
 //!
 //! Invariants: a key is found in `recent`, in `sealed` or in `key_index` from the moment its commit
 //! is durable and for ever after. Merging a slice twice (a crash before the watermark moved)
-//! changes nothing. At start everything after the watermark is read back from `key_log`. What is
-//! merged is in the filter first, so that most look-ups of fresh keys end there.
+//! changes nothing. At start everything after the watermark is read back from `key_log`, except what
+//! is merged of the sealed generation, which goes on where it was. Every claimed key is in the filter
+//! first, so that nearly all look-ups of fresh keys end there.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
@@ -23,11 +25,17 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::claims::{Claims, SortedClaims};
 use super::filter::Filter;
+use super::read_back::read_back;
 use super::{ClaimError, Finder, insert_unique};
 use crate::sqlite::queries;
 
 /// The name of the watermark among the single values.
 const WATERMARK: &str = "key_watermark";
+
+/// The names under which a start finds how far the sealed generation is: where it ends, and up to
+/// which key it is merged.
+const SEALED_LAST: &str = "key_sealed_last";
+const SEALED_TO: &str = "key_sealed_to";
 
 /// Sealed claims merged for every four fresh ones: a little faster than they come, so that merging
 /// is spread evenly and still ends before the next generation is full.
@@ -82,24 +90,38 @@ struct Staged {
 impl Merged {
     pub(super) fn load(
         conn: &Connection,
-        filter: Filter,
+        path: &Path,
+        mut filter: Filter,
         generation_max: usize,
     ) -> rusqlite::Result<Self> {
-        let watermark = conn
-            .prepare_cached(queries::META_GET)?
-            .query_row([WATERMARK], |row| row.get::<_, u64>(0))
-            .optional()?
-            .unwrap_or(0);
-        let mut recent = Claims::default();
-        let mut rows = conn.prepare_cached(queries::KEY_LOG_READ)?;
-        let mut rows = rows.query([watermark])?;
-        while let Some(row) = rows.next()? {
-            recent.insert(Key::from_bytes(row.get(1)?), Seq(row.get(0)?));
-        }
+        let value = |name: &str| {
+            let mut get = conn.prepare_cached(queries::META_GET)?;
+            let found = get.query_row([name], |row| row.get::<_, u64>(0)).optional()?;
+            Ok::<u64, rusqlite::Error>(found.unwrap_or(0))
+        };
+        let (watermark, last) = (value(WATERMARK)?, Seq(value(SEALED_LAST)?));
+        let merged_to = value(SEALED_TO)?;
+        let newest: Option<u64> = conn.query_row(queries::KEY_LOG_LAST, [], |row| row.get(0))?;
+        let newest = Seq(newest.unwrap_or(0));
+        // There may be far fewer claims than places, where most events were copies.
+        let room = |to: u64, from: u64| {
+            usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX).min(generation_max)
+        };
+        let mut sealed = Claims::with_room(room(last.0, watermark));
+        let mut recent = Claims::with_room(room(newest.0, last.0.max(watermark)));
+        read_back(path, Seq(watermark), newest, |key, seq| {
+            if seq > last {
+                filter.add(&key);
+                recent.insert(key, seq);
+            } else if lead(&key) >= merged_to {
+                filter.add(&key);
+                sealed.insert(key, seq);
+            }
+        })?;
         Ok(Self {
             generation_max,
             recent,
-            sealed: None,
+            sealed: (sealed.len() > 0).then(|| Sealed::new(sealed, last)),
             watermark: Seq(watermark),
             trimming: true,
             staged: Staged::default(),
@@ -113,7 +135,7 @@ impl Merged {
         self.recent.get(key).or_else(sealed)
     }
 
-    /// `true` when `key` is certainly not among the merged ones.
+    /// `true` when nobody has claimed `key` for certain.
     pub(super) fn excludes(&self, key: &Key) -> bool {
         self.filter.excludes(key)
     }
@@ -125,6 +147,7 @@ impl Merged {
     ) -> Result<(), ClaimError> {
         let mut append = conn.prepare_cached(queries::KEY_LOG_APPEND)?;
         for (key, seq) in &claims {
+            self.filter.add(key);
             append.execute((seq.0, key.as_bytes()))?;
         }
         let slice = (claims.len() * MERGE_PER_FOUR / 4).max(SLICE_MIN);
@@ -151,6 +174,11 @@ impl Merged {
     /// Merges the next slice of the sealed generation, and moves the watermark with the last one.
     /// Returns how many claims it took.
     fn merge_slice(&mut self, conn: &Connection, slice: usize) -> Result<usize, ClaimError> {
+        // While the filter is being read the index may not be in the system's cache yet; reading it
+        // there is quicker than merging into it here, unless the next generation is waiting.
+        if !self.filter.is_complete() && self.recent.len() < self.generation_max {
+            return Ok(0);
+        }
         let Some(sealed) = &mut self.sealed else { return Ok(0) };
         sealed.take_in_order();
         let Sealed { claims: Order::Sorted(claims), next, forgotten, last } = sealed else {
@@ -162,12 +190,15 @@ impl Merged {
         let mut find = Finder::new(conn)?;
         for (key, seq) in &claims[next..end] {
             if forgotten.is_empty() || !forgotten.contains(key) {
-                self.filter.add(key);
                 insert_unique(&mut claim, &mut find, key, *seq)?;
             }
         }
+        let mut put = conn.prepare_cached(queries::META_PUT)?;
         if end == claims.len() {
-            conn.prepare_cached(queries::META_PUT)?.execute((WATERMARK, last.0))?;
+            put.execute((WATERMARK, last.0))?;
+        } else {
+            put.execute((SEALED_LAST, last.0))?;
+            put.execute((SEALED_TO, lead(&claims[end].0)))?;
         }
         Ok(end - next)
     }
@@ -226,15 +257,21 @@ impl Merged {
 
     /// Closes the generation.
     fn seal(&mut self) {
-        let claims = Arc::new(std::mem::take(&mut self.recent));
+        let claims = std::mem::take(&mut self.recent);
         let last = claims.last().max(self.watermark);
-        let sorted = sort_aside(claims.clone());
-        let claims = Order::Sorting { claims, sorted };
-        self.sealed = Some(Sealed { claims, next: 0, forgotten: HashSet::new(), last });
+        self.sealed = Some(Sealed::new(claims, last));
     }
 }
 
 impl Sealed {
+    /// The claims up to `last` that are not merged.
+    fn new(claims: Claims, last: Seq) -> Self {
+        let claims = Arc::new(claims);
+        let sorted = sort_aside(claims.clone());
+        let claims = Order::Sorting { claims, sorted };
+        Self { claims, next: 0, forgotten: HashSet::new(), last }
+    }
+
     fn get(&self, key: &Key) -> Option<Seq> {
         let found = match &self.claims {
             Order::Sorting { claims, .. } => claims.get(key),
@@ -269,6 +306,12 @@ impl Sealed {
             Order::Sorted(claims) => self.next == claims.as_slice().len(),
         }
     }
+}
+
+/// The beginning of a key as a number that SQLite can hold, in the same order.
+fn lead(key: &Key) -> u64 {
+    let bytes = key.as_bytes().first_chunk().expect("a key has 32 bytes");
+    u64::from_be_bytes(*bytes) >> 1
 }
 
 /// Sorts away from the writer's thread: a million claims take a tenth of a second.

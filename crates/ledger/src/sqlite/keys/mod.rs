@@ -9,6 +9,7 @@ mod claims;
 mod filter;
 mod merged;
 mod plain;
+mod read_back;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -78,7 +79,7 @@ impl KeyIndex {
             KeyIndexKind::Plain => Plain::load(conn).map(Self::Plain),
             KeyIndexKind::Merged { generation_max } => {
                 let filter = walk::load(conn, path)?;
-                Ok(Self::Merged(Box::new(Merged::load(conn, filter, generation_max)?)))
+                Ok(Self::Merged(Box::new(Merged::load(conn, path, filter, generation_max)?)))
             }
         }
     }
@@ -87,9 +88,9 @@ impl KeyIndex {
     pub(super) fn find(&self, index: &mut Finder<'_>, key: &Key) -> rusqlite::Result<Option<Seq>> {
         match self {
             Self::Plain(_) => index.find(key),
+            Self::Merged(merged) if merged.excludes(key) => Ok(None),
             Self::Merged(merged) => match merged.recent(key) {
                 Some(seq) => Ok(Some(seq)),
-                None if merged.excludes(key) => Ok(None),
                 None => index.find(key),
             },
         }

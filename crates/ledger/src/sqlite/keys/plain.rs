@@ -15,7 +15,7 @@ impl Plain {
     pub(super) fn load(conn: &Connection) -> Result<Self, ClaimError> {
         let mut waiting = conn.prepare(queries::KEY_LOG_READ)?;
         let claims = waiting
-            .query_map([0], |row| Ok((Key::from_bytes(row.get(1)?), Seq(row.get(0)?))))?
+            .query_map([0, i64::MAX], |row| Ok((Key::from_bytes(row.get(1)?), Seq(row.get(0)?))))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         let tx = conn.unchecked_transaction()?;
         Self.claim(conn, &claims)?;

@@ -2,7 +2,8 @@
 //!
 //! The index is read in the order of keys, a slice at a time, each in a short transaction of its
 //! own, so that the log can start over in between. A key that is merged meanwhile behind the place
-//! the walk has reached is missed by it, which is why merging puts its keys into the filter itself.
+//! the walk has reached is missed by it, and is in the filter all the same since it was claimed or
+//! read back.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

@@ -1,2 +1,2 @@
--- The claims after the watermark, read back at start.
-SELECT seq, key FROM key_log WHERE seq > ?1 ORDER BY seq;
+-- Claims in a range of places, read back at start.
+SELECT seq, key FROM key_log WHERE seq > ?1 AND seq <= ?2 ORDER BY seq;
