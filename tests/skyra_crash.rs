@@ -135,6 +135,43 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
 }
 
 #[test]
+fn a_disk_that_turns_read_only_is_nacked_and_heals() {
+    // As in the test above, so many writes no thread needs to start.
+    const FAILS_FROM: u64 = 200;
+    const FAILS_UNTIL: u64 = 205;
+    const EVENTS: u64 = 200;
+    if !strace::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let trace = Trace::into(folder.path());
+    let inject = format!("inject=pwrite64:error=EROFS:when={FAILS_FROM}..{FAILS_UNTIL}");
+    let options = ["-e", "trace=pwrite64", "-e", &inject];
+    let gate = Launch::on(&data).under(trace.wrapper(&options)).start();
+    let mut socket = Socket::open(gate.address());
+    let mut nacked = Vec::new();
+    for n in 0..EVENTS {
+        let answer = socket.say(text(n).as_bytes());
+        if answer["status"] == "rejected" {
+            assert_nacked(&answer, Some(&id(n)), "storage_unavailable");
+            nacked.push(n);
+        } else {
+            assert_acked(&answer, &id(n));
+        }
+    }
+    assert!(!nacked.is_empty(), "the disk was as bad as meant");
+    assert_eq!(inbox(&data).len(), EVENTS as usize - nacked.len(), "nothing of those is stored");
+    for n in nacked {
+        assert_acked(&socket.say(text(n).as_bytes()), &id(n));
+    }
+    assert_eq!(inbox(&data).len() as u64, EVENTS);
+    drop(socket);
+    gate.stop();
+    assert_intact(&data);
+}
+
+#[test]
 fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
     const EVENTS: u64 = 10;
     let folder = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -79,6 +80,8 @@ impl Sender {
         let stop = CancellationToken::new();
         let jitter = Jitter::begun_at(getrandom::u64().map_err(io::Error::other)?);
         let tasks = TaskTracker::new();
+        let in_flight_max = wire.window(options.in_flight_max);
+        let options = SenderOptions { in_flight_max, ..options };
         let mut run = Run { outbox, wire, options, stop: stop.clone(), tasks, failures: 0, jitter };
         let thread = thread::Builder::new().name("outbox-sender".to_owned()).spawn(move || {
             runtime.block_on(run.until_stopped());
@@ -317,18 +320,18 @@ impl<'a> Carry<'a> {
             return Ok(());
         }
         let first = std::mem::take(&mut self.first);
-        self.send(first).await?;
+        self.send(first)?;
         while self.has_more && self.has_room() {
             let room = self.run.options.in_flight_max - self.flight.len() - self.held.len();
             let Some(taken) = self.run.outbox.take(room).await else { return Err(Ended::Stopped) };
             self.has_more = taken.rows.len() == room;
             self.next_due = taken.next_due.map(|at| Instant::now() + self.run.outbox.until(at));
-            self.send(taken.rows).await?;
+            self.send(taken.rows)?;
         }
         Ok(())
     }
 
-    async fn send(&mut self, rows: Vec<Row>) -> Result<(), Ended> {
+    fn send(&mut self, rows: Vec<Row>) -> Result<(), Ended> {
         let counters = self.run.outbox.counters();
         let mut rows = rows.into_iter();
         while let Some(row) = rows.next() {
@@ -340,7 +343,15 @@ impl<'a> Carry<'a> {
             if self.flight.is_empty() {
                 self.heard_at = Instant::now();
             }
-            let handed = self.link.outgoing.send(row.clone()).await;
+            let handed = self.link.outgoing.try_send(row.clone());
+            if matches!(handed, Err(TrySendError::Full(_))) {
+                // It still has rows that were given up on. Waiting for it here would mean not to
+                // listen to it, and it may be waiting for that.
+                self.held.push(row);
+                self.held.extend(rows);
+                let reason = "the link carries less than is acknowledged in time";
+                return Err(Ended::Lost(reason.to_owned()));
+            }
             // From here on it may have left, so it counts as sent.
             self.flight.sent(name, row, Instant::now());
             Counters::add(&counters.sent, 1);
@@ -429,10 +440,26 @@ impl<'a> Carry<'a> {
         times.into_iter().flatten().fold(latest, Instant::min)
     }
 
+    /// Looks at the answers that are there. This task may have waited for the disk, or the whole
+    /// machine for its turn: whatever came meanwhile came in time.
+    async fn hear_what_came(&mut self) {
+        // The tasks of the link read first.
+        tokio::task::yield_now().await;
+        if self.ahead.is_none() {
+            self.ahead = self.link.incoming.try_recv().ok();
+        }
+        if let Some(Ok(heard)) = self.ahead.take_if(|heard| heard.is_ok()) {
+            self.settle(heard).await;
+        }
+    }
+
     /// What the time brings: ends of pauses, rows that are due, answers that did not come.
     async fn tick(&mut self, now: Instant) -> Option<Ended> {
         self.paused_until = self.paused_until.filter(|until| *until > now);
         self.has_more = true;
+        if self.flight.deadline().is_some_and(|at| at <= now) {
+            self.hear_what_came().await;
+        }
         let overdue = self.flight.overdue(now);
         if overdue.is_empty() {
             return None;

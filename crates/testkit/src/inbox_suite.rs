@@ -18,6 +18,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(&*home()).await;
     rows_are_listed_by_status_in_order_of_arrival(&*home()).await;
     finished_rows_go_with_their_bodies_and_others_stay(&*home()).await;
+    whoever_reads_on_after_a_row_that_is_gone_misses_nothing(&*home()).await;
 }
 
 fn door() -> Door {
@@ -173,4 +174,22 @@ async fn finished_rows_go_with_their_bodies_and_others_stay(home: &dyn Home) {
     assert_eq!(row(&*ledger, "b").await.payload, "{}");
     assert_eq!(finish(&*ledger, &late, DONE, 11).await, LeaseAnswer::Done);
     assert!(listed(&*ledger, None).await.is_empty(), "it has stayed long enough");
+}
+
+async fn whoever_reads_on_after_a_row_that_is_gone_misses_nothing(home: &dyn Home) {
+    let ledger = home.open_retaining(Some(Age::from_secs(60)));
+    for id in ["a", "b"] {
+        put(&*ledger, event(id, "{}", 0)).await;
+    }
+    let filter = InboxFilter { status: None, after: 0, rows_max: 9, bytes_max: usize::MAX };
+    let seen = ledger.inbox(filter.clone()).await.expect("readable");
+    for held in claim(&*ledger, 2, 1).await {
+        finish(&*ledger, &held, DONE, 2).await;
+    }
+    while ledger.sweep(Millis(10_000_000_000)).await.expect("swept").more {}
+    assert!(listed(&*ledger, None).await.is_empty(), "both are old and finished");
+    put(&*ledger, event("c", "{}", 3)).await;
+    let next = ledger.inbox(InboxFilter { after: seen.next, ..filter }).await.expect("readable");
+    let ids: Vec<&str> = next.rows.iter().map(|row| row.event_id.as_str()).collect();
+    assert_eq!(ids, ["c"]);
 }

@@ -19,16 +19,17 @@ fn text<'a>(value: &'a Value, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(value, |value, name| value.get(name))?.as_str()
 }
 
-/// An answer of the skyra door: which event it names, and what it says of it.
-pub(super) fn skyra(body: &[u8]) -> (Option<String>, Said) {
+/// An answer of the skyra door: which event it names, and what it says of it. Over HTTP it has a
+/// status too.
+pub(super) fn skyra(body: &[u8], status: Option<u16>) -> (Option<String>, Said) {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else {
-        return (None, not_understood(None, body));
+        return (None, not_understood(status, body));
     };
     let name = text(&answer, &["event_id"]).map(str::to_owned);
     let is_stored = text(&answer, &["status"]) == Some("stored") && answer.get("error").is_none();
     let said = match is_stored {
         true => Said::Ack,
-        false => refused(&answer, body, None),
+        false => refused(&answer, body, status),
     };
     (name, said)
 }
@@ -123,10 +124,10 @@ mod tests {
     #[test]
     fn only_the_words_for_stored_acknowledge_a_skyra_event() {
         let ack = br#"{"event_id":"evt_1","ack_ts":"2026-02-16T23:10:22Z","status":"stored"}"#;
-        assert_eq!(skyra(ack), (Some("evt_1".to_owned()), Said::Ack));
+        assert_eq!(skyra(ack, None), (Some("evt_1".to_owned()), Said::Ack));
         let nack = br#"{"event_id":null,"nack_ts":"x","status":"rejected",
             "error":{"code":"invalid_envelope","message":"invalid envelope: ts","retryable":false}}"#;
-        let (name, said) = skyra(nack);
+        let (name, said) = skyra(nack, None);
         assert_eq!(name, None);
         let Said::Nack { error, retryable, .. } = said else { panic!("{said:?}") };
         assert_eq!(error, "invalid_envelope: invalid envelope: ts");
@@ -139,7 +140,18 @@ mod tests {
             "ok",
             "",
         ] {
-            assert!(!is_ack(&skyra(other.as_bytes()).1), "{other}");
+            assert!(!is_ack(&skyra(other.as_bytes(), None).1), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_no_events_fault_and_may_pass() {
+        let nack = br#"{"event_id":null,"nack_ts":"x","status":"rejected",
+            "error":{"code":"unauthorized","message":"the key is not known","retryable":false}}"#;
+        for (status, wanted) in [(401, true), (403, true), (404, true), (400, false)] {
+            let (_, said) = skyra(nack, Some(status));
+            let Said::Nack { retryable, .. } = said else { panic!("{said:?}") };
+            assert_eq!(retryable, wanted, "{status}");
         }
     }
 

@@ -25,6 +25,10 @@ use crate::store::Row;
 /// Connections that carry rows at the same time.
 const LANES: usize = 8;
 
+/// Most rows under way. They may all have to wait for each other, if they are of one session or
+/// stream, and the last of them must still be answered in time over a slow network.
+const WINDOW: usize = 4 * LANES;
+
 /// Answers are small.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
@@ -66,7 +70,7 @@ impl Dialect {
     fn said(self, status: u16, body: &[u8], row: &Row) -> Said {
         match self {
             Self::Skyra => {
-                let (name, said) = answer::skyra(body);
+                let (name, said) = answer::skyra(body, Some(status));
                 let is_other = name != answer::skyra_name(&row.payload_json);
                 if said == Said::Ack && is_other {
                     return failed("an ack for another event".to_owned());
@@ -263,6 +267,10 @@ impl Wire for HttpWire {
             tasks.spawn(cut.run_until_cancelled_owned(deal));
             Ok(link)
         })
+    }
+
+    fn window(&self, in_flight_max: usize) -> usize {
+        in_flight_max.min(WINDOW)
     }
 
     fn name_of(&self, row: &Row) -> String {

@@ -63,6 +63,12 @@ pub trait Wire: fmt::Display + Send + Sync {
         in_flight_max: usize,
     ) -> BoxFuture<'a, Result<Link, String>>;
 
+    /// How many rows may be under way at once, where `in_flight_max` are allowed. Answers are waited
+    /// for from when a row is handed over, so a wire that sends one after another keeps this small.
+    fn window(&self, in_flight_max: usize) -> usize {
+        in_flight_max
+    }
+
     /// The name that the answer to a row will carry.
     fn name_of(&self, row: &Row) -> String;
 }

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use ::http::{Request, StatusCode, header};
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender};
 use tokio_tungstenite::tungstenite::error::Error;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -107,49 +110,68 @@ impl Wire for WebSocketWire {
     }
 }
 
-/// Carries rows out and answers in, until the connection ends; returns why it did.
-async fn carry(mut socket: WebSocketStream<Box<dyn Stream>>, mut ends: Ends) -> String {
+/// Carries rows out and answers in, until the connection ends; returns why it did. Answers are read
+/// also while rows do not get out: on a slow network the first are answered long before the last
+/// are written.
+async fn carry(socket: WebSocketStream<Box<dyn Stream>>, ends: Ends) -> String {
+    let (sink, stream) = socket.split();
+    let pinged = Notify::new();
+    tokio::select! {
+        reason = write(sink, ends.outgoing, &pinged) => reason,
+        reason = read(stream, &ends.incoming, &pinged) => reason,
+    }
+}
+
+type Sink = SplitSink<WebSocketStream<Box<dyn Stream>>, Message>;
+
+async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> String {
     let mut rows = Vec::with_capacity(FRAMES_AT_ONCE);
     loop {
         tokio::select! {
-            taken = ends.outgoing.recv_many(&mut rows, FRAMES_AT_ONCE) => {
+            taken = outgoing.recv_many(&mut rows, FRAMES_AT_ONCE) => {
                 if taken == 0 {
-                    return match socket.close(None).await {
+                    return match sink.close().await {
                         Ok(()) => "closed".to_owned(),
                         Err(error) => error.to_string(),
                     };
                 }
-                for row in rows.drain(..) {
-                    let frame = Message::Text(Utf8Bytes::from(row.payload_json));
-                    if let Err(error) = socket.feed(frame).await {
-                        return format!("the connection broke: {error}");
-                    }
-                }
-                if let Err(error) = socket.flush().await {
-                    return format!("the connection broke: {error}");
+            }
+            // Pings are answered by the library with the next write, which must happen.
+            () = pinged.notified() => {}
+        }
+        for row in rows.drain(..) {
+            let frame = Message::Text(Utf8Bytes::from(row.payload_json));
+            if let Err(error) = sink.feed(frame).await {
+                return format!("the connection broke: {error}");
+            }
+        }
+        if let Err(error) = sink.flush().await {
+            return format!("the connection broke: {error}");
+        }
+    }
+}
+
+async fn read(
+    mut stream: SplitStream<WebSocketStream<Box<dyn Stream>>>,
+    incoming: &Sender<Result<Heard, String>>,
+    pinged: &Notify,
+) -> String {
+    loop {
+        match stream.next().await {
+            Some(Ok(Message::Text(text))) => {
+                let (name, said) = answer::skyra(text.as_bytes(), None);
+                if incoming.send(Ok(Heard { name, said })).await.is_err() {
+                    return "closed".to_owned();
                 }
             }
-            frame = socket.next() => match frame {
-                Some(Ok(Message::Text(text))) => {
-                    let (name, said) = answer::skyra(text.as_bytes());
-                    if ends.incoming.send(Ok(Heard { name, said })).await.is_err() {
-                        return "closed".to_owned();
-                    }
-                }
-                Some(Ok(Message::Close(frame))) => {
-                    let said = frame.map(|frame| format!(": {}", frame.reason)).unwrap_or_default();
-                    return format!("the gate closed the connection{said}");
-                }
-                // Pings are answered by the library with the next write, which must happen.
-                Some(Ok(Message::Ping(_))) => {
-                    if let Err(error) = socket.flush().await {
-                        return format!("the connection broke: {error}");
-                    }
-                }
-                Some(Ok(Message::Binary(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Err(error)) => return format!("the connection broke: {error}"),
-                None => return "the gate closed the connection".to_owned(),
-            },
+            Some(Ok(Message::Close(frame))) => {
+                let said = frame.map(|frame| format!(": {}", frame.reason)).unwrap_or_default();
+                return format!("the gate closed the connection{said}");
+            }
+            Some(Ok(Message::Ping(_))) => pinged.notify_one(),
+            Some(Ok(Message::Binary(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Err(error)) => return format!("the connection broke: {error}"),
+            None => return "the gate closed the connection".to_owned(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A gate in a few lines: it takes envelopes over a WebSocket and answers as a script says.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -120,5 +121,47 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A gate over HTTP that acknowledges every envelope, and takes `time` for each.
+pub(crate) fn one_by_one(time: Duration) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    // It ends with the test's process; nobody waits for it.
+    thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            thread::spawn(move || answer_each(stream, time));
+        }
+    });
+    address
+}
+
+/// Answers requests until the peer has no more.
+fn answer_each(stream: std::net::TcpStream, time: Duration) -> Option<()> {
+    let mut answers = stream.try_clone().ok()?;
+    let mut requests = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        let mut line = String::new();
+        while {
+            line.clear();
+            requests.read_line(&mut line).ok()? > 2
+        } {
+            if let Some(said) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = said.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        requests.read_exact(&mut body).ok()?;
+        let envelope: Value = serde_json::from_slice(&body).unwrap_or_default();
+        thread::sleep(time);
+        let Act::Say(said) = ack(envelope["event_id"].as_str().unwrap_or_default()) else {
+            continue;
+        };
+        let length = said.len();
+        // In one piece, or the system waits for the peer to take the first.
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{said}");
+        answers.write_all(answer.as_bytes()).ok()?;
     }
 }

@@ -128,7 +128,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 OpCode::Data(_) => self.data()?,
             };
             if let Some(message) = message {
-                self.begun = (!self.buf.is_empty() || self.part.is_some()).then(Instant::now);
+                // A ping between two frames of a message gives it no more time.
+                if self.part.is_none() {
+                    self.begun = (!self.buf.is_empty()).then(Instant::now);
+                }
                 return Ok(Some(message));
             }
             if self.open.is_some() {

@@ -130,3 +130,18 @@ fn our_frames_have_the_right_length() {
         assert_eq!(out.len() as u64, cursor.position() + told);
     }
 }
+
+#[tokio::test]
+async fn a_ping_between_two_frames_of_a_message_gives_it_no_more_time() {
+    let (mut client, server) = tokio::io::duplex(1_000);
+    let mut frames = Frames::new(server, SIZES);
+    client.write_all(&frame(0x01, b"half")).await.unwrap();
+    assert_eq!(frames.next().await.unwrap(), None);
+    let begun = frames.begun().expect("a message has begun");
+    client.write_all(&frame(0x89, b"p")).await.unwrap();
+    assert!(matches!(frames.next().await.unwrap(), Some(Message::Ping(_))));
+    assert_eq!(frames.begun(), Some(begun));
+    client.write_all(&frame(0x80, b"")).await.unwrap();
+    assert!(matches!(frames.next().await.unwrap(), Some(Message::Text(_))));
+    assert_eq!(frames.begun(), None);
+}

@@ -273,7 +273,7 @@ impl<'c> Batch<'c> {
         if let Some(first) = first {
             return Ok((Verdict::Revision { seq, first }, seq));
         }
-        inbox::put(self.conn, event)?;
+        inbox::put(self.conn, seq, event)?;
         if let Some(intent) = &event.effect {
             effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
         }

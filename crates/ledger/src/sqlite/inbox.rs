@@ -9,13 +9,15 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use super::{SqliteLedger, SqliteReader, queries};
 use crate::port::{BoxFuture, Change, Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 
-/// Puts a fresh event into the inbox, if it has a place there.
-pub(super) fn put(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
+/// Puts a fresh event into the inbox, if it has a place there: the number of its admission, which no
+/// other ever gets. SQLite's own would begin again when the last rows are gone, and whoever reads on
+/// after a place would miss what comes.
+pub(super) fn put(conn: &Connection, seq: Seq, event: &Event) -> rusqlite::Result<()> {
     let Some(event_id) = &event.inbox else { return Ok(()) };
     let at = event.received_at.to_rfc3339_millis();
     // What was vetted is JSON, so it is text.
     let payload = String::from_utf8_lossy(&event.body);
-    conn.prepare_cached(queries::INBOX_PUT)?.execute((event_id, at, payload))?;
+    conn.prepare_cached(queries::INBOX_PUT)?.execute((event_id, at, payload, seq.0))?;
     Ok(())
 }
 
