@@ -12,7 +12,8 @@ use admit_bus::Record;
 use admit_bus::file::FileReader;
 use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::ingestion_gate::receipt::Committed;
-use admit_contracts::ingestion_gate::{DOOR, names};
+use admit_contracts::ingestion_gate::rederive::{self, Origin};
+use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
 use admit_core::{Door, Fault, Filed, IssuedKind, Seq};
@@ -79,6 +80,14 @@ async fn documents(
             if let Some(message) = file_of(store, filed).await? {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
+            if !is_borne_out(ledger, filed).await? {
+                let path = &filed.issued.path;
+                let message = format!("{path} is not what its body and its outcome give");
+                found(Disagreement::at(filed.seq, "document", message));
+            }
+            if let Some(message) = raw_of(ledger, store, filed).await? {
+                found(Disagreement::at(filed.seq, "artifact", message));
+            }
         }
     }
 }
@@ -95,6 +104,55 @@ async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>
         Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
             Some(format!("{path} is not what the ledger says"))
         }
+        Some(_) => None,
+    })
+}
+
+/// Whether a document is what comes out when it is made again.
+async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, OutsideError> {
+    let Some(delivery) = ledger.receipt(filed.seq).await? else { return Ok(false) };
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    let Ok(json::Value::Object(facts)) = json::parse(&delivery.facts, &limits) else {
+        return Ok(false);
+    };
+    let of = filed.of.unwrap_or(filed.seq);
+    let (mut committed, mut by) = (None, None);
+    if let Some(effect) = ledger.effect(of).await?
+        && matches!(effect.standing, Standing::Done(_))
+    {
+        committed = effect.standing.evidence().and_then(Committed::read);
+        let history = ledger.history(of).await?;
+        by = history.into_iter().rev().find(|line| line.what == "done").and_then(|line| line.by);
+    }
+    let origin = Origin {
+        facts: &facts,
+        is_copy: delivery.verdict == "duplicate",
+        committed: committed.as_ref(),
+        by: by.as_ref(),
+        at: filed.at,
+    };
+    Ok(rederive::is_borne_out(&filed.issued, &origin))
+}
+
+/// What is wrong with the bytes beside the record of a delivery that is in no run.
+async fn raw_of(
+    ledger: &SqliteReader,
+    store: &LocalArtifacts,
+    filed: &Filed,
+) -> Result<Option<String>, OutsideError> {
+    let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
+    let Some(path) = filed.issued.path.strip_suffix(".json").filter(|_| is_outside) else {
+        return Ok(None);
+    };
+    let first = ledger.receipt(filed.seq).await?.and_then(|receipt| receipt.first);
+    // Where the ledger has let the body go, the file is all there is.
+    let Some(body) = ledger.body(first.map_or(filed.seq, |first| first.seq)).await? else {
+        return Ok(None);
+    };
+    let path = format!("{path}.raw");
+    Ok(match store.get(&path).await? {
+        None => Some(format!("{path} is missing")),
+        Some(raw) if raw != body => Some(format!("{path} is not the body that came")),
         Some(_) => None,
     })
 }
@@ -202,12 +260,21 @@ async fn message(
     {
         found(Disagreement::at(seq, "bus", format!("{place} holds another envelope")));
     }
+    let planned = json::parse(&effect.plan, &json::Limits::default()).ok();
+    let planned = planned.as_ref().and_then(|plan| publication::plan(plan.as_object()?));
+    if planned.is_none_or(|plan| plan.partition_key != record.partition_key) {
+        let message = format!("{place} has another partition key than was planned");
+        found(Disagreement::at(seq, "bus", message));
+    }
     match &effect.standing {
         Standing::Done(_) => {
             let said = effect.standing.evidence().and_then(Committed::read);
             let is_there = said.is_some_and(|said| {
                 let said = said.eb_ref;
-                said.topic == at.topic && said.partition == at.partition && said.offset == at.offset
+                said.topic == at.topic
+                    && said.partition == at.partition
+                    && said.offset == at.offset
+                    && (said.published_at.is_none() || said.published_at == at.published_at)
             });
             let index = usize::try_from(seq.0).unwrap_or(usize::MAX);
             match seen.get_mut(index) {
