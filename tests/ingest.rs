@@ -517,6 +517,15 @@ fn verify_makes_facts_and_documents_again_from_the_raw_bodies() {
     fs::write(&raw, "other").unwrap();
     names("is not the body that came");
     fs::write(&raw, bytes).unwrap();
+    // What the documents add up to, and the lines about them.
+    tamper(data, "UPDATE run SET admit = admit + 1");
+    names("are not what its documents add up to");
+    tamper(data, "UPDATE run SET admit = admit - 1");
+    let lines = data.join(format!("artifacts/fraud-platform/{RUN}/obs/governance/events.jsonl"));
+    let written = fs::read_to_string(&lines).unwrap();
+    fs::write(&lines, written.replacen("CORRIDOR_ANOMALY", "NOTHING", 1)).unwrap();
+    names("does not have its line");
+    fs::write(&lines, written).unwrap();
     // What a message is ordered by.
     let log = data.join("bus").join(STREAM).join("partition=0.jsonl");
     let lines = fs::read_to_string(&log).unwrap();

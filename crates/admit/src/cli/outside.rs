@@ -3,6 +3,7 @@
 //! The ledger is the truth, so everything is asked from it: every document has its file, every file
 //! its document; every admission its message, every message its admission.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use admit_contracts::ingestion_gate::rederive::{self, Origin};
 use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
-use admit_core::{Door, Fault, Filed, IssuedKind, Seq};
+use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
 use admit_ledger::sqlite::SqliteReader;
 use admit_ledger::sqlite::verify::{Disagreement, Found};
-use admit_ledger::{EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _};
+use admit_ledger::{
+    EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
+};
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
@@ -70,13 +73,16 @@ async fn documents(
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = 0;
+    let before = runs(ledger).await?;
+    let mut tallies = Tallies::default();
     loop {
         let filter = FiledFilter { after, rows_max: PAGE, ..FiledFilter::default() };
         let page = ledger.filed(filter).await?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else { break };
         after = last.n;
         for filed in &page {
             outside.artifacts += 1;
+            tallies.count(filed);
             if let Some(message) = file_of(store, filed).await? {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
@@ -89,6 +95,87 @@ async fn documents(
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
         }
+    }
+    tallies.judge(&before, &runs(ledger).await?, found);
+    tallies.lines(store, found).await
+}
+
+/// Every run, by its name.
+async fn runs(ledger: &SqliteReader) -> Result<BTreeMap<String, Run>, OutsideError> {
+    let mut all = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let page = ledger.runs(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        after = last.id.clone();
+        all.extend(page.into_iter().map(|run| (run.id.clone(), run)));
+    }
+}
+
+/// What the documents add up to: counters of runs, and lines of governance logs.
+#[derive(Default)]
+struct Tallies {
+    runs: BTreeMap<String, RunCounts>,
+    logs: BTreeMap<String, Vec<(Seq, Digest)>>,
+}
+
+impl Tallies {
+    fn count(&mut self, filed: &Filed) {
+        let issued = &filed.issued;
+        if issued.kind == IssuedKind::Governance {
+            if let Some((folder, _)) = issued.path.rsplit_once("/markers/") {
+                let line = (filed.seq, Digest::of(issued.text.as_bytes()));
+                self.logs.entry(format!("{folder}/events.jsonl")).or_default().push(line);
+            }
+            return;
+        }
+        let Some(run) = issued.run.as_ref().filter(|_| issued.kind == IssuedKind::Receipt) else {
+            return;
+        };
+        let counts = self.runs.entry(run.clone()).or_default();
+        match &*issued.decision {
+            "ADMIT" => counts.admit += 1,
+            "DUPLICATE" => counts.duplicate += 1,
+            _ => counts.quarantine += 1,
+        }
+        counts.superseded += i64::from(filed.superseded_by.is_some());
+        counts.released += i64::from(filed.released.is_some());
+    }
+
+    /// The counters of every run that nobody has changed meanwhile.
+    fn judge(
+        &mut self,
+        before: &BTreeMap<String, Run>,
+        now: &BTreeMap<String, Run>,
+        found: &mut Found<'_>,
+    ) {
+        for (name, run) in now.iter().filter(|(name, run)| before.get(*name) == Some(*run)) {
+            let RunCounts { deliveries, in_flight, ambiguous, .. } = run.counts;
+            let tally = self.runs.remove(name).unwrap_or_default();
+            let tally = RunCounts { deliveries, in_flight, ambiguous, ..tally };
+            if tally != run.counts {
+                let message =
+                    format!("the counters of {name} are not what its documents add up to");
+                found(Disagreement { at: None, check: "run", message });
+            }
+        }
+    }
+
+    /// Every governance document has its line.
+    async fn lines(
+        &self,
+        store: &LocalArtifacts,
+        found: &mut Found<'_>,
+    ) -> Result<(), OutsideError> {
+        for (path, wanted) in &self.logs {
+            let log = store.get(path).await?.unwrap_or_default();
+            let there: HashSet<Digest> = log.split(|byte| *byte == b'\n').map(Digest::of).collect();
+            for (seq, _) in wanted.iter().filter(|(_, line)| !there.contains(line)) {
+                let message = format!("{path} does not have its line");
+                found(Disagreement::at(*seq, "artifact", message));
+            }
+        }
+        Ok(())
     }
 }
 
