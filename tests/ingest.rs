@@ -459,3 +459,80 @@ fn verify_names_every_disagreement_between_ledger_artifacts_and_bus() {
     let (agrees, said) = verify();
     assert!(!agrees && said.contains("does not have its message"), "{said}");
 }
+
+/// Changes one text of the ledger, as somebody with a file editor would.
+fn tamper(data: &std::path::Path, change: &str) {
+    let ledger = rusqlite::Connection::open(data.join("ledger.db")).unwrap();
+    assert_eq!(ledger.execute(change, []).unwrap(), 1, "{change}");
+}
+
+#[test]
+fn verify_makes_facts_and_documents_again_from_the_raw_bodies() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    let mut other = envelope(1);
+    other["payload"]["amount"] = 99.into();
+    let mut pinless = envelope(2);
+    pinless["run_id"] = serde_json::Value::Null;
+    let admitted = push(&mut client, &envelope(1)).json();
+    for sent in [envelope(1), other, pinless, envelope(3)] {
+        push(&mut client, &sent);
+    }
+    push_bytes(&mut client, b"no json");
+    push_bytes(&mut client, b"{}");
+    assert_agrees(&gate);
+    gate.stop();
+    let names = |named: &str| {
+        let (agrees, said) = admit(&["verify", "--data", text(data)]);
+        assert!(!agrees && said.contains(named), "{named}: {said}");
+    };
+    // A receipt and its file, changed together: only the body can tell.
+    let path = artifact(data, admitted["receipt_ref"].as_str().unwrap());
+    let (before, set) = (fs::read_to_string(&path).unwrap(), "UPDATE issued SET text = replace");
+    let swap = |from: &str, to: &str| {
+        let receipt = "WHERE decision = 'ADMIT' AND event_id = 'event-1'";
+        tamper(data, &format!("{set}(text, '{from}', '{to}') {receipt}"));
+    };
+    fs::write(&path, before.replace("svc:world", "svc:other")).unwrap();
+    swap("svc:world", "svc:other");
+    names("is not what its body and its outcome give");
+    fs::write(&path, &before).unwrap();
+    swap("svc:other", "svc:world");
+    let facts = |from: &str, to: &str| {
+        let first = "WHERE seq = (SELECT min(seq) FROM admission)";
+        let change = format!("UPDATE admission SET facts = replace(facts, '{from}', '{to}')");
+        tamper(data, &format!("{change} {first}"));
+    };
+    facts("svc:world", "svc:other");
+    names("the body gives others than are kept: envelope");
+    facts("svc:other", "svc:world");
+    // The bytes of what has no run.
+    let unscoped = data.join("artifacts/fraud-platform/unscoped/ig/quarantine");
+    let is_raw = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "raw");
+    let mut files = fs::read_dir(unscoped).unwrap().map(|file| file.unwrap().path());
+    let raw = files.find(is_raw).unwrap();
+    let bytes = fs::read(&raw).unwrap();
+    fs::write(&raw, "other").unwrap();
+    names("is not the body that came");
+    fs::write(&raw, bytes).unwrap();
+    // What the documents add up to, and the lines about them.
+    tamper(data, "UPDATE run SET admit = admit + 1");
+    names("are not what its documents add up to");
+    tamper(data, "UPDATE run SET admit = admit - 1");
+    let lines = data.join(format!("artifacts/fraud-platform/{RUN}/obs/governance/events.jsonl"));
+    let written = fs::read_to_string(&lines).unwrap();
+    fs::write(&lines, written.replacen("CORRIDOR_ANOMALY", "NOTHING", 1)).unwrap();
+    names("does not have its line");
+    fs::write(&lines, written).unwrap();
+    // What a message is ordered by.
+    let log = data.join("bus").join(STREAM).join("partition=0.jsonl");
+    let lines = fs::read_to_string(&log).unwrap();
+    let key = admitted["receipt"]["partition_key"].as_str().unwrap();
+    fs::write(&log, lines.replace(key, &"0".repeat(64))).unwrap();
+    names("another partition key");
+    fs::write(&log, lines).unwrap();
+    let (agrees, said) = admit(&["verify", "--data", text(data)]);
+    assert!(agrees, "{said}");
+}

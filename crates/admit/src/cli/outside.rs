@@ -3,6 +3,7 @@
 //! The ledger is the truth, so everything is asked from it: every document has its file, every file
 //! its document; every admission its message, every message its admission.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,13 +13,16 @@ use admit_bus::Record;
 use admit_bus::file::FileReader;
 use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::ingestion_gate::receipt::Committed;
-use admit_contracts::ingestion_gate::{DOOR, names};
+use admit_contracts::ingestion_gate::rederive::{self, Origin};
+use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
-use admit_core::{Door, Fault, Filed, IssuedKind, Seq};
+use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
 use admit_ledger::sqlite::SqliteReader;
 use admit_ledger::sqlite::verify::{Disagreement, Found};
-use admit_ledger::{EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _};
+use admit_ledger::{
+    EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
+};
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
@@ -69,17 +73,109 @@ async fn documents(
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = 0;
+    let before = runs(ledger).await?;
+    let mut tallies = Tallies::default();
     loop {
         let filter = FiledFilter { after, rows_max: PAGE, ..FiledFilter::default() };
         let page = ledger.filed(filter).await?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else { break };
         after = last.n;
         for filed in &page {
             outside.artifacts += 1;
+            tallies.count(filed);
             if let Some(message) = file_of(store, filed).await? {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
+            if !is_borne_out(ledger, filed).await? {
+                let path = &filed.issued.path;
+                let message = format!("{path} is not what its body and its outcome give");
+                found(Disagreement::at(filed.seq, "document", message));
+            }
+            if let Some(message) = raw_of(ledger, store, filed).await? {
+                found(Disagreement::at(filed.seq, "artifact", message));
+            }
         }
+    }
+    tallies.judge(&before, &runs(ledger).await?, found);
+    tallies.lines(store, found).await
+}
+
+/// Every run, by its name.
+async fn runs(ledger: &SqliteReader) -> Result<BTreeMap<String, Run>, OutsideError> {
+    let mut all = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let page = ledger.runs(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        after = last.id.clone();
+        all.extend(page.into_iter().map(|run| (run.id.clone(), run)));
+    }
+}
+
+/// What the documents add up to: counters of runs, and lines of governance logs.
+#[derive(Default)]
+struct Tallies {
+    runs: BTreeMap<String, RunCounts>,
+    logs: BTreeMap<String, Vec<(Seq, Digest)>>,
+}
+
+impl Tallies {
+    fn count(&mut self, filed: &Filed) {
+        let issued = &filed.issued;
+        if issued.kind == IssuedKind::Governance {
+            if let Some((folder, _)) = issued.path.rsplit_once("/markers/") {
+                let line = (filed.seq, Digest::of(issued.text.as_bytes()));
+                self.logs.entry(format!("{folder}/events.jsonl")).or_default().push(line);
+            }
+            return;
+        }
+        let Some(run) = issued.run.as_ref().filter(|_| issued.kind == IssuedKind::Receipt) else {
+            return;
+        };
+        let counts = self.runs.entry(run.clone()).or_default();
+        match &*issued.decision {
+            "ADMIT" => counts.admit += 1,
+            "DUPLICATE" => counts.duplicate += 1,
+            _ => counts.quarantine += 1,
+        }
+        counts.superseded += i64::from(filed.superseded_by.is_some());
+        counts.released += i64::from(filed.released.is_some());
+    }
+
+    /// The counters of every run that nobody has changed meanwhile.
+    fn judge(
+        &mut self,
+        before: &BTreeMap<String, Run>,
+        now: &BTreeMap<String, Run>,
+        found: &mut Found<'_>,
+    ) {
+        for (name, run) in now.iter().filter(|(name, run)| before.get(*name) == Some(*run)) {
+            let RunCounts { deliveries, in_flight, ambiguous, .. } = run.counts;
+            let tally = self.runs.remove(name).unwrap_or_default();
+            let tally = RunCounts { deliveries, in_flight, ambiguous, ..tally };
+            if tally != run.counts {
+                let message =
+                    format!("the counters of {name} are not what its documents add up to");
+                found(Disagreement { at: None, check: "run", message });
+            }
+        }
+    }
+
+    /// Every governance document has its line.
+    async fn lines(
+        &self,
+        store: &LocalArtifacts,
+        found: &mut Found<'_>,
+    ) -> Result<(), OutsideError> {
+        for (path, wanted) in &self.logs {
+            let log = store.get(path).await?.unwrap_or_default();
+            let there: HashSet<Digest> = log.split(|byte| *byte == b'\n').map(Digest::of).collect();
+            for (seq, _) in wanted.iter().filter(|(_, line)| !there.contains(line)) {
+                let message = format!("{path} does not have its line");
+                found(Disagreement::at(*seq, "artifact", message));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -95,6 +191,56 @@ async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>
         Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
             Some(format!("{path} is not what the ledger says"))
         }
+        Some(_) => None,
+    })
+}
+
+/// Whether a document is what comes out when it is made again.
+async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, OutsideError> {
+    // Retention may have let its row go; whether it may is for the ledger's own check.
+    let Some(delivery) = ledger.receipt(filed.seq).await? else { return Ok(true) };
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    let Ok(json::Value::Object(facts)) = json::parse(&delivery.facts, &limits) else {
+        return Ok(false);
+    };
+    let of = filed.of.unwrap_or(filed.seq);
+    let (mut committed, mut by) = (None, None);
+    if let Some(effect) = ledger.effect(of).await?
+        && matches!(effect.standing, Standing::Done(_))
+    {
+        committed = effect.standing.evidence().and_then(Committed::read);
+        let history = ledger.history(of).await?;
+        by = history.into_iter().rev().find(|line| line.what == "done").and_then(|line| line.by);
+    }
+    let origin = Origin {
+        facts: &facts,
+        is_copy: delivery.verdict == "duplicate",
+        committed: committed.as_ref(),
+        by: by.as_ref(),
+        at: filed.at,
+    };
+    Ok(rederive::is_borne_out(&filed.issued, &origin))
+}
+
+/// What is wrong with the bytes beside the record of a delivery that is in no run.
+async fn raw_of(
+    ledger: &SqliteReader,
+    store: &LocalArtifacts,
+    filed: &Filed,
+) -> Result<Option<String>, OutsideError> {
+    let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
+    let Some(path) = filed.issued.path.strip_suffix(".json").filter(|_| is_outside) else {
+        return Ok(None);
+    };
+    let first = ledger.receipt(filed.seq).await?.and_then(|receipt| receipt.first);
+    // Where the ledger has let the body go, the file is all there is.
+    let Some(body) = ledger.body(first.map_or(filed.seq, |first| first.seq)).await? else {
+        return Ok(None);
+    };
+    let path = format!("{path}.raw");
+    Ok(match store.get(&path).await? {
+        None => Some(format!("{path} is missing")),
+        Some(raw) if raw != body => Some(format!("{path} is not the body that came")),
         Some(_) => None,
     })
 }
@@ -202,12 +348,21 @@ async fn message(
     {
         found(Disagreement::at(seq, "bus", format!("{place} holds another envelope")));
     }
+    let planned = json::parse(&effect.plan, &json::Limits::default()).ok();
+    let planned = planned.as_ref().and_then(|plan| publication::plan(plan.as_object()?));
+    if planned.is_none_or(|plan| plan.partition_key != record.partition_key) {
+        let message = format!("{place} has another partition key than was planned");
+        found(Disagreement::at(seq, "bus", message));
+    }
     match &effect.standing {
         Standing::Done(_) => {
             let said = effect.standing.evidence().and_then(Committed::read);
             let is_there = said.is_some_and(|said| {
                 let said = said.eb_ref;
-                said.topic == at.topic && said.partition == at.partition && said.offset == at.offset
+                said.topic == at.topic
+                    && said.partition == at.partition
+                    && said.offset == at.offset
+                    && (said.published_at.is_none() || said.published_at == at.published_at)
             });
             let index = usize::try_from(seq.0).unwrap_or(usize::MAX);
             match seen.get_mut(index) {

@@ -158,6 +158,9 @@ impl Contracts {
         let Some(body) = kept.body else { return self.leave_out(left_out::NO_BODY) };
         if kept.verdict == "refused" {
             self.recomputed += 1;
+            if kept.door == ingestion_gate::DOOR {
+                envelope_facts(kept, body, found);
+            }
             return;
         }
         match kept.door {
@@ -185,6 +188,7 @@ impl Contracts {
         let facts = json::parse(kept.facts.as_bytes(), &json::Limits::default());
         let class =
             facts.ok().and_then(|facts| Some(facts.get("event_class")?.as_str()?.to_owned()));
+        envelope_facts(kept, body, found);
         let door = Door::new(kept.door);
         let (key, digest) =
             class.and_then(|class| ingestion_gate::recompute(&door, &class, body)).unzip();
@@ -315,6 +319,21 @@ fn compare(kept: &Kept<'_>, event: &Event, found: &mut Found<'_>) {
     differ(kept, "digest", kept.digest != event.digest, found);
     differ(kept, "attempt", kept.attempt != event.attempt, found);
     differ(kept, "facts", kept.facts.as_bytes() != facts, found);
+}
+
+/// The facts of an envelope, which every document about it is made from.
+fn envelope_facts(kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    let wrong = match json::parse(kept.facts.as_bytes(), &limits) {
+        Ok(json::Value::Object(facts)) => {
+            ingestion_gate::rederive::unborne_facts(&facts, kept.principal, body)
+        }
+        Ok(_) | Err(_) => vec!["all of them"],
+    };
+    if !wrong.is_empty() {
+        let message = format!("the body gives others than are kept: {}", wrong.join(", "));
+        found(Disagreement::at(kept.seq, "facts", message));
+    }
 }
 
 fn differ(kept: &Kept<'_>, check: &'static str, differs: bool, found: &mut Found<'_>) {

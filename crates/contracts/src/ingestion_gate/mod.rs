@@ -21,6 +21,7 @@ pub mod policy;
 pub mod publication;
 pub mod quarantine;
 pub mod receipt;
+pub mod rederive;
 mod reply;
 pub mod schemas;
 pub mod service_token;

@@ -15,6 +15,7 @@ use super::Ingest;
 #[derive(Debug)]
 pub(super) struct Health {
     can_write_artifacts: AtomicBool,
+    read_failures: AtomicU32,
     bus: Mutex<BusProbe>,
     publish_failures: AtomicU32,
     is_amber: AtomicBool,
@@ -25,6 +26,7 @@ impl Default for Health {
     fn default() -> Self {
         Self {
             can_write_artifacts: AtomicBool::new(true),
+            read_failures: AtomicU32::new(0),
             bus: Mutex::new(BusProbe::Unknown),
             publish_failures: AtomicU32::new(0),
             is_amber: AtomicBool::new(false),
@@ -60,7 +62,7 @@ impl Ingest {
     pub(crate) fn health(&self) -> health::Health {
         let probes = Probes {
             can_write_artifacts: self.health.can_write_artifacts.load(Relaxed),
-            read_failures: 0,
+            read_failures: self.health.read_failures.load(Relaxed),
             is_ledger_up: self.reader.is_healthy(),
             bus: self.health.bus(),
             publish_failures: self.health.publish_failures.load(Relaxed),
@@ -99,11 +101,21 @@ impl Ingest {
         write_object(&said, &mut bytes);
         bytes.push(b'\n');
         let path = self.contract.paths().probe();
-        let written = self.artifacts.probe(&path, Bytes::from(bytes)).await;
+        let bytes = Bytes::from(bytes);
+        let written = self.artifacts.probe(&path, bytes.clone()).await;
         if let Err(error) = &written {
             tracing::warn!(%error, "the artifacts cannot be written to");
         }
         self.health.can_write_artifacts.store(written.is_ok(), Relaxed);
+        if written.is_ok() {
+            match self.artifacts.get(&path).await {
+                Ok(Some(read)) if read == bytes => self.health.read_failures.store(0, Relaxed),
+                read => {
+                    tracing::warn!(?read, "what was written to the artifacts cannot be read back");
+                    self.health.read_failures.fetch_add(1, Relaxed);
+                }
+            }
+        }
         let bus = match self.bus.health(&self.contract.topics()).await {
             BusHealth::Up => {
                 // Failures in a row close the door; only a probe can open it again.

@@ -50,6 +50,8 @@ impl Ingest {
                     loaded.push((flight, facts));
                 }
                 Err(reason) => {
+                    // It never reaches the bus, so nothing of it can land.
+                    self.flights.ended([flight.seq]);
                     unloaded.push(((flight, None), Published::NotWritten { reason }));
                 }
             }
@@ -120,10 +122,11 @@ impl Ingest {
                 // Whoever waits has given up by then, or is about to.
                 () = ingest.stop.cancelled() => Vec::new(),
             };
-            ingest.flights.ended(mine.iter().map(|(seq, _)| *seq));
             if let Err(late) = sender.send(published) {
                 ingest.keep_late(&mine, &late).await;
             }
+            // Only now: whoever calls it absent must see what came late.
+            ingest.flights.ended(mine.iter().map(|(seq, _)| *seq));
         });
         let patience = self.settings.publish_wait;
         let mut published = match timeout(patience, &mut receiver).await {
@@ -152,10 +155,19 @@ impl Ingest {
         if batch.is_empty() {
             return;
         }
-        let (count, issue) = (batch.len(), self.issue.clone());
-        match self.ledger.settle(batch, issue, self.clock.now()).await {
-            Ok(_) => tracing::warn!(count, "the bus answered late, its answer is kept as evidence"),
-            Err(fault) => tracing::warn!(count, %fault, "late evidence could not be kept"),
+        let (count, mut pause) = (batch.len(), PAUSE_MIN);
+        loop {
+            let (issue, now) = (self.issue.clone(), self.clock.now());
+            let Err(fault) = self.ledger.settle(batch.clone(), issue, now).await else {
+                tracing::warn!(count, "the bus answered late, its answer is kept as evidence");
+                return;
+            };
+            tracing::warn!(count, %fault, "late evidence could not be kept, trying again");
+            if self.stop.is_cancelled() {
+                return;
+            }
+            sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 

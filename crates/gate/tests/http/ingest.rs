@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_artifacts::Artifacts;
 use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
 use admit_bus::file::{FileBus, Options as BusOptions};
 use admit_bus::{Bus, BusHealth};
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::balky::Balky;
+use crate::blind::Blind;
 use crate::client::{Answer, Client, get};
 
 const RUN: &str = "platform_20260212T085637Z";
@@ -57,6 +59,13 @@ fn patient() -> IngestSettings {
 
 impl World {
     async fn with(settings: IngestSettings) -> Self {
+        Self::on(settings, |store| Arc::new(store)).await
+    }
+
+    async fn on(
+        settings: IngestSettings,
+        store: impl FnOnce(LocalArtifacts) -> Arc<dyn Artifacts>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = FileBus::open(BusOptions::new(folder.path().join("bus"))).expect("a bus");
         let inner = Arc::new(inner);
@@ -75,7 +84,7 @@ impl World {
             ledger: balky.clone(),
             reader: ledger.clone(),
             bus: bus.clone(),
-            artifacts: Arc::new(LocalArtifacts::open(artifacts).expect("a store")),
+            artifacts: store(LocalArtifacts::open(artifacts).expect("a store")),
             clock: clock.clone(),
             settings,
         });
@@ -469,5 +478,37 @@ async fn whatever_waits_for_the_bus_is_one_batch_in_the_order_of_the_ledger() {
         assert_eq!(gist(&client.answer().await), "ADMIT");
     }
     assert_eq!(world.bus.batches()[1..].to_vec(), [1, usize::try_from(WAITING).unwrap()]);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_evidence_is_kept_though_the_ledger_is_away_when_it_comes() {
+    let settings = IngestSettings { publish_wait: Duration::from_millis(100), ..patient() };
+    let world = World::with(settings).await;
+    world.bus.next([Some(Trouble::AnswerLate)]);
+    assert_eq!(gist(&world.push(&envelope(1)).await), "QUARANTINE PUBLISH_AMBIGUOUS");
+    let seq = admission(&world, &key_of(&world.doubt().await)).await;
+    world.balky.fail_settles(2);
+    world.bus.release();
+    loop {
+        let history = world.ledger.history(seq).await.expect("readable");
+        if history.iter().any(|line| line.what == "evidence") {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn artifacts_that_cannot_be_read_back_close_the_door() {
+    let settings = IngestSettings { probe_every: Duration::from_millis(5), ..patient() };
+    let world = World::on(settings, |store| Arc::new(Blind(store))).await;
+    let red = json!({ "state": "RED", "reasons": ["STORE_READ_UNHEALTHY"] });
+    while world.read("/v1/ops/health").await != red {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.push(&envelope(1)).await.status, 503);
+    assert!(world.published().await.is_empty());
     world.end().await;
 }
