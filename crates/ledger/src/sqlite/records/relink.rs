@@ -70,7 +70,7 @@ impl Relink {
         if had_drifted {
             self.rows_again(conn, &mut near, seq, &after)?;
         }
-        let is_mended = had_drifted && !stored_drift(conn, seq)?.is_some();
+        let is_mended = had_drifted && stored_drift(conn, seq)?.is_none();
         let is_other = after.status != before.status || after.record_id != before.record_id;
         Ok(is_other || is_mended)
     }
