@@ -103,10 +103,20 @@ impl Connection {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        let request = [head.as_bytes(), body].concat();
+        self.ask(&[head.as_bytes(), body].concat())
+    }
+
+    /// Reads what is at a path.
+    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
+        let Asking { address, key } = &self.asking;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{key}\r\n");
+        self.ask(head.as_bytes())
+    }
+
+    fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
         // A gate may close a connection that was idle; on a new one the same request is safe.
         if let Some(stream) = self.stream.take()
-            && let Ok(answer) = self.exchange(stream, &request)
+            && let Ok(answer) = self.exchange(stream, request)
         {
             return Ok(answer);
         }
@@ -114,7 +124,7 @@ impl Connection {
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         stream.set_nodelay(true)?;
-        self.exchange(stream, &request)
+        self.exchange(stream, request)
     }
 
     fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> io::Result<Answer> {

@@ -38,6 +38,12 @@ pub(super) fn parse(source: &str, body: &Object<'_>) -> Parsed {
         Some(Value::Object(details)) => tell(&mut draft, details),
         Some(other) => draft.note(format!("details must be an object, is {}", other.kind())),
     }
+    // The day of a tracker's rows is that of its file, whenever the round was.
+    if !draft.fields.contains_key("session_date")
+        && let Some(named) = draft.filename.as_deref().and_then(|file| name::proximity(file).ok())
+    {
+        draft.tell("session_date", named.date);
+    }
     Ok(draft)
 }
 

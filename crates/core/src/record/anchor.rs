@@ -126,8 +126,15 @@ pub(super) fn link(
         .iter()
         .map(|identity| nearest(policy, identity, strands, anchors, far))
         .collect();
-    for place in 0..anchors.len() {
-        choose(policy, strands, identities, &mut outcomes, place);
+    // Whom an anchor does not take goes to no other, so each anchor chooses for itself.
+    let mut wanting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (place, outcome) in outcomes.iter().enumerate() {
+        if let Some(anchor) = outcome.anchor {
+            wanting.entry(anchor).or_default().push(place);
+        }
+    }
+    for wanting in wanting.into_values().filter(|wanting| wanting.len() > 1) {
+        choose(policy, strands, identities, &mut outcomes, wanting);
     }
     outcomes
 }
@@ -261,17 +268,15 @@ impl Outcome {
     }
 }
 
-/// Of the identities that want to belong to an anchor, keeps the nearest and those that agree with
+/// Of the identities that want to belong to one anchor, keeps the nearest and those that agree with
 /// it. Among those about as near as each other the most trusted is the nearest.
 fn choose(
     policy: &Policy,
     strands: &[Strand<'_>],
     identities: &[Identity],
     outcomes: &mut [Outcome],
-    anchor: usize,
+    mut wanting: Vec<usize>,
 ) {
-    let mut wanting: Vec<usize> =
-        (0..outcomes.len()).filter(|place| outcomes[*place].anchor == Some(anchor)).collect();
     let is_near = |outcome: &Outcome| outcome.matched == Some(Matched::Window);
     let distance = |place: usize| outcomes[place].diagnostics.best_diff_seconds.unwrap_or_default();
     let best = wanting.iter().map(|place| distance(*place)).min().unwrap_or_default();

@@ -7,7 +7,7 @@ use super::event::SourceEvent;
 use super::link::Link;
 use super::merge::Record;
 use super::policy::Policy;
-use super::resolve::resolve;
+use super::resolve::{merge_again, resolve};
 use super::state::Transition;
 use crate::receipt::Seq;
 use crate::time::Millis;
@@ -124,6 +124,11 @@ pub trait RecordRule: Send + Sync + fmt::Debug {
     /// What they come to.
     fn resolve(&self, neighbourhood: Neighbourhood<'_>) -> Resolution {
         resolve(self.policy(), neighbourhood)
+    }
+
+    /// The records of a resolution again, when what their events tell has been read since.
+    fn merge(&self, neighbourhood: Neighbourhood<'_>, resolution: &mut Resolution) {
+        merge_again(self.policy(), &neighbourhood, resolution);
     }
 }
 

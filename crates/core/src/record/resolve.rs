@@ -49,6 +49,40 @@ pub fn resolve(policy: &Policy, neighbourhood: Neighbourhood<'_>) -> Resolution 
     resolution
 }
 
+/// The records of a resolution once more, when what their events tell was not there before. Links
+/// depend on what names events alone, so only the records change, and which events count in them.
+pub(super) fn merge_again(
+    policy: &Policy,
+    neighbourhood: &Neighbourhood<'_>,
+    resolution: &mut Resolution,
+) {
+    let mut links: BTreeMap<Seq, Link> =
+        neighbourhood.known.iter().map(|known| (known.seq, known.link.clone())).collect();
+    links.extend(std::mem::take(&mut resolution.links));
+    for record in &mut resolution.records {
+        let is_member = |event: &&SourceEvent| {
+            let link = links.get(&event.seq);
+            link.is_some_and(|link| link.record_id.as_ref() == Some(&record.record_id))
+        };
+        let members: Vec<&SourceEvent> = neighbourhood.events.iter().filter(is_member).collect();
+        let Some((again, applied)) = merge::record(policy, &record.record_id, &members) else {
+            continue;
+        };
+        *record = again;
+        for member in members {
+            if let Some(link) = links.get_mut(&member.seq) {
+                link.is_applied = applied.contains(&member.seq);
+            }
+        }
+    }
+    for known in neighbourhood.known {
+        if links.get(&known.seq) == Some(&known.link) {
+            links.remove(&known.seq);
+        }
+    }
+    resolution.links = links.into_iter().collect();
+}
+
 /// A link for every event, as if nothing were known.
 fn decided(policy: &Policy, neighbourhood: &Neighbourhood<'_>) -> BTreeMap<Seq, Link> {
     let mut links = BTreeMap::new();
@@ -194,6 +228,11 @@ fn stand(
         if known.is_same(link) {
             link.attempt = known.attempt;
             link.is_applied = known.is_applied;
+            // How many others there were is told as it was when it was tried: otherwise every new
+            // record would change every event around it.
+            if link.diagnostics.best_diff_seconds == known.diagnostics.best_diff_seconds {
+                link.diagnostics = known.diagnostics.clone();
+            }
             if link.state == State::Enriched && State::Enriched.leads_to(known.state) {
                 link.state = known.state;
             }

@@ -134,7 +134,7 @@ impl Import {
             left = unsettled.into_iter().filter_map(files::again).collect();
         }
         bar.end();
-        self.tally.end(self.as_json, false)
+        self.end()
     }
 
     /// Sends what is there and what comes, until somebody ends it.
@@ -152,9 +152,15 @@ impl Import {
             let after = self.send(&settled, &mut bar);
             bar.end();
             if after == After::End || is_ended(&runtime, LOOK_EVERY)? {
-                return self.tally.end(self.as_json, false);
+                return self.end();
             }
         }
+    }
+
+    /// Says what became of the files, and how everything stands after the last of them.
+    fn end(mut self) -> Result<(), Failure> {
+        self.tally.stands(self.sending.standing());
+        self.tally.end(self.as_json, false)
     }
 
     fn send(&mut self, artifacts: &[Artifact], bar: &mut Progress) -> After {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::send::{Fate, Told};
+use super::send::{Fate, Standing, Told};
 use crate::output::{Failure, print, print_json, printable, progress, table};
 
 /// Between two lines of progress where there is no terminal.
@@ -29,6 +29,8 @@ pub(super) struct Tally {
     /// What was not taken, and why; without a reason it was not tried.
     failed: BTreeMap<PathBuf, Option<String>>,
     skipped: Vec<PathBuf>,
+    /// How all events of the gate stand in the end.
+    standing: Option<Standing>,
 }
 
 impl Tally {
@@ -42,7 +44,13 @@ impl Tally {
             reasons: BTreeMap::new(),
             failed: BTreeMap::new(),
             skipped: Vec::new(),
+            standing: None,
         }
+    }
+
+    /// Notes how everything stands after the last file.
+    pub(super) fn stands(&mut self, standing: Option<Standing>) {
+        self.standing = standing;
     }
 
     pub(super) fn skip(&mut self, skipped: Vec<PathBuf>) {
@@ -120,6 +128,11 @@ impl Tally {
             "reasons": self.reasons,
             "failed": failed,
             "skipped": self.skipped,
+            "gate_now": self.standing.map(|now| json!({
+                "events": now.events,
+                "not_linked": now.not_linked,
+                "parse_failed": now.unread,
+            })),
             "seconds": self.seconds(),
             "files_per_second": self.rate(),
         })
@@ -152,7 +165,14 @@ impl Tally {
         );
         if !rows.is_empty() {
             text.push('\n');
-            text.push_str(&table(&["", "what", "files"], rows));
+            let group = if is_dry { "" } else { "as answered" };
+            text.push_str(&table(&[group, "what", "files"], rows));
+        }
+        if let Some(Standing { events, not_linked, unread }) = self.standing {
+            text.push_str(&format!(
+                "\nnow the gate holds {events} events, {not_linked} of them not linked ({unread} of \
+                 these cannot be read)\n"
+            ));
         }
         let told = self.failed.iter().filter_map(|(path, why)| Some((path, why.as_ref()?)));
         for (path, why) in told.take(NAMED_MAX) {

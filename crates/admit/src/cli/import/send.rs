@@ -103,7 +103,29 @@ enum Tried {
     Hopeless(String),
 }
 
+/// How the events of the gate stand, all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) events: u64,
+    pub(super) not_linked: u64,
+    pub(super) unread: u64,
+}
+
 impl Sending {
+    /// How everything stands now. What was answered `unlinked` may have been linked by a file that
+    /// came later. Nothing for a key that may send and not read.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        let path = format!("{}/diagnostics", self.path);
+        let answer = self.asking.connection().get(&path).ok()?;
+        let body: Value = serde_json::from_slice(&answer.body).ok()?;
+        let count = |name: &str| body["counts"][name].as_u64();
+        Some(Standing {
+            events: count("total")?,
+            not_linked: count("unlinked_total")?,
+            unread: count("parse_failed")?,
+        })
+    }
+
     fn one(
         &self,
         connection: &mut Connection,

@@ -233,3 +233,14 @@ fn a_source_that_does_not_exist_is_turned_away() {
     assert!(rounds.headers().contains(&BELOW));
     assert_eq!(rounds.below().len(), 5);
 }
+
+#[test]
+fn the_day_of_a_trackers_rows_is_that_of_its_file_also_in_a_normalised_event() {
+    let told = json!({
+        "map_name": "supply", "round_number": 2, "round_start_unix": START, "round_end_unix": END,
+        "filename": "2026-02-10-235900-supply-round-2_engagements.txt",
+    });
+    let event = vetted("proximity_file", told.to_string().as_bytes());
+    let fields: Value = serde_json::from_str(event.fields.as_str()).unwrap();
+    assert_eq!(fields["session_date"], "2026-02-10");
+}

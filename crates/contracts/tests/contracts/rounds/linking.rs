@@ -49,6 +49,18 @@ fn w16_what_comes_before_its_file_is_linked_when_it_comes() {
 }
 
 #[test]
+fn another_round_of_the_map_changes_nothing_about_links_that_stand() {
+    let mut book = Book::new();
+    book.tell("filename_trigger", &stats("supply", 2, "2026-02-11", "220205"));
+    let said = book.tell("stats_ready", &lua("supply", 2, FILE_TIME - 3));
+    let before = book.link(&said).clone();
+    for time in ["235900", "195900", "210500"] {
+        book.tell("filename_trigger", &stats("supply", 2, "2026-02-11", time));
+        assert_eq!(*book.link(&said), before, "{time}");
+    }
+}
+
+#[test]
 fn w17_the_window_is_inclusive() {
     for (diff, linked) in [(2700, true), (2701, false), (-2700, true), (-2701, false)] {
         let mut book = Book::new();

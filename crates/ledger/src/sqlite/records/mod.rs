@@ -95,10 +95,13 @@ pub(super) fn seen(
             ))?;
         }
     }
-    let drift: Option<String> = conn
-        .prepare_cached(queries::RECORD_EVENT_GET)?
-        .query_row([seq.0], |row| row.get("drift"))?;
+    let drift = stored_drift(conn, seq)?;
     Ok(Some(standing(&link, drift.as_deref())))
+}
+
+/// Why the rows of an event are not in the tables, as far as it is written down.
+fn stored_drift(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<String>> {
+    conn.prepare_cached(queries::RECORD_EVENT_GET)?.query_row([seq.0], |row| row.get("drift"))
 }
 
 /// How an event stands, for whoever replies.
@@ -179,11 +182,24 @@ fn settle(
     for record in &resolution.records {
         put(conn, door, record, at)?;
     }
-    let changed: BTreeSet<Seq> = resolution.links.iter().map(|(seq, _)| *seq).collect();
+    // Rows say where their event belongs and nothing else of its link.
+    let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
+    let is_elsewhere = |seq: &Seq, link: &Link| {
+        known.get(seq).is_none_or(|before| {
+            (before.status, &before.record_id, before.number)
+                != (link.status, &link.record_id, link.number)
+        })
+    };
+    let moved = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
+    let changed: BTreeSet<Seq> = moved.map(|(seq, _)| *seq).collect();
     let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
     let drift = rows::write(conn, policy, near, &links, &changed)?;
     for (seq, link) in &resolution.links {
-        relinked(conn, *seq, link, drift.get(seq).and_then(Option::as_deref))?;
+        let said = match drift.get(seq) {
+            Some(said) => said.clone(),
+            None => stored_drift(conn, *seq)?,
+        };
+        relinked(conn, *seq, link, said.as_deref())?;
     }
     for transition in &resolution.transitions {
         step(conn, transition, drift.get(&transition.seq).and_then(Option::as_deref))?;

@@ -85,7 +85,7 @@ impl Near {
         rule: &dyn RecordRule,
         now: Millis,
     ) -> Result<Resolution, RecordError> {
-        let sketch = rule.resolve(self.neighbourhood(now));
+        let mut sketch = rule.resolve(self.neighbourhood(now));
         let touched: BTreeSet<&str> =
             sketch.records.iter().map(|record| record.record_id.as_str()).collect();
         let mut members: BTreeSet<Seq> = BTreeSet::new();
@@ -102,7 +102,8 @@ impl Near {
         for seq in members {
             self.read_fields(conn, seq)?;
         }
-        Ok(rule.resolve(self.neighbourhood(now)))
+        rule.merge(self.neighbourhood(now), &mut sketch);
+        Ok(sketch)
     }
 
     /// Makes sure that what an event tells is here.

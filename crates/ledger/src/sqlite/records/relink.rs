@@ -8,7 +8,7 @@ use admit_core::{Millis, Seq};
 use rusqlite::Connection;
 
 use super::near::{self, Near};
-use super::{RecordError, relinked, rows, settle, step};
+use super::{RecordError, relinked, rows, settle, step, stored_drift};
 use crate::port::Relinked;
 use crate::sqlite::queries;
 use crate::sqlite::task::{Tx, Work};
@@ -61,7 +61,7 @@ impl Relink {
     /// Looks at one event again; whether anything has changed for it.
     fn again(&self, conn: &Connection, seq: Seq) -> Result<bool, RecordError> {
         let Some((event, before)) = near::one(conn, seq)? else { return Ok(false) };
-        let had_drifted = drift(conn, seq)?;
+        let had_drifted = stored_drift(conn, seq)?.is_some();
         let rule = Told { policy: Arc::clone(&self.policy), event: event.clone() };
         let mut near = Near::load(conn, &self.door, &rule, &event)?;
         let resolution = near.resolve(conn, &rule, self.at)?;
@@ -70,7 +70,7 @@ impl Relink {
         if had_drifted {
             self.rows_again(conn, &mut near, seq, &after)?;
         }
-        let is_mended = had_drifted && !drift(conn, seq)?;
+        let is_mended = had_drifted && stored_drift(conn, seq)?.is_none();
         let is_other = after.status != before.status || after.record_id != before.record_id;
         Ok(is_other || is_mended)
     }
@@ -108,9 +108,4 @@ impl Relink {
         }
         Ok(())
     }
-}
-
-fn drift(conn: &Connection, seq: Seq) -> rusqlite::Result<bool> {
-    conn.prepare_cached(queries::RECORD_EVENT_GET)?
-        .query_row([seq.0], |row| Ok(row.get::<_, Option<String>>("drift")?.is_some()))
 }
