@@ -25,7 +25,8 @@ pub(super) struct Answer {
 
 /// Reads a JSON document of the gate at `listen`.
 pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
-    let answer = ask(listen, "GET", path, "")?;
+    let asking = Asking::of(listen)?;
+    let answer = asking.connection().get(path).map_err(|error| asking.cannot(&error))?;
     let said: serde_json::Value = serde_json::from_slice(&answer.body)
         .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
     if answer.status == 200 {
@@ -37,13 +38,8 @@ pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, F
 
 /// Posts a JSON body to the gate at `listen`.
 pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
-    ask(listen, "POST", path, body)
-}
-
-fn ask(listen: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer, Failure> {
     let asking = Asking::of(listen)?;
-    let asked = asking.connection().ask(method, path, body.as_bytes());
-    asked.map_err(|error| asking.cannot(&error))
+    asking.connection().post(path, body.as_bytes()).map_err(|error| asking.cannot(&error))
 }
 
 /// A gate to ask.
@@ -96,6 +92,11 @@ impl Connection {
         self.ask("POST", path, body)
     }
 
+    /// Reads what is at a path.
+    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
+        self.ask("GET", path, b"")
+    }
+
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let Asking { address, key } = &self.asking;
         let head = format!(
@@ -103,20 +104,10 @@ impl Connection {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        self.ask(&[head.as_bytes(), body].concat())
-    }
-
-    /// Reads what is at a path.
-    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
-        let Asking { address, key } = &self.asking;
-        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{key}\r\n");
-        self.ask(head.as_bytes())
-    }
-
-    fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
+        let request = [head.as_bytes(), body].concat();
         // A gate may close a connection that was idle; on a new one the same request is safe.
         if let Some(stream) = self.stream.take()
-            && let Ok(answer) = self.exchange(stream, request)
+            && let Ok(answer) = self.exchange(stream, &request)
         {
             return Ok(answer);
         }
@@ -124,7 +115,7 @@ impl Connection {
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         stream.set_nodelay(true)?;
-        self.exchange(stream, request)
+        self.exchange(stream, &request)
     }
 
     fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> io::Result<Answer> {
