@@ -10,6 +10,7 @@
 #![cfg(test)]
 
 mod abuse;
+mod closure;
 mod crash;
 mod disk;
 mod edge;
@@ -30,11 +31,13 @@ mod power_cut;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
+mod runs;
 mod serving;
 mod skyra;
 mod skyra_clients;
 mod skyra_crash;
 mod skyra_inbox;
+mod stream;
 mod support;
 mod sync_error;
 mod syncs;

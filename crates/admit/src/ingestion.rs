@@ -13,7 +13,7 @@ use admit_gate::{DoorMount, SystemClock};
 use admit_ledger::sqlite::SqliteLedger;
 
 use crate::config::Config;
-use crate::output::Failure;
+use crate::output::{Failure, with_cause};
 
 /// The bus that the config names. Opening it repairs what a crash left there.
 pub(crate) fn open_bus(config: &Config) -> Result<Arc<FileBus>, Failure> {
@@ -24,16 +24,6 @@ pub(crate) fn open_bus(config: &Config) -> Result<Arc<FileBus>, Failure> {
         ..file::Options::new(root)
     };
     Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
-}
-
-fn with_cause(error: &dyn std::error::Error) -> Failure {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    Failure::runtime(text)
 }
 
 /// The door with everything behind it.

@@ -1,5 +1,6 @@
 //! The binary `admit`: the command line, and the only place where parts are put together.
 
+mod accounts;
 mod bench;
 mod cli;
 mod config;
@@ -7,6 +8,8 @@ mod edge;
 mod ingestion;
 mod logs;
 mod output;
+mod packs;
+mod runner;
 mod serve;
 mod welcome;
 

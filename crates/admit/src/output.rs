@@ -54,6 +54,17 @@ impl Failure {
     }
 }
 
+/// A failure with everything that caused it.
+pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    Failure::runtime(text)
+}
+
 /// Ends the process: says what went wrong on standard error and turns it into an exit code.
 pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {

@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, check, load_tls};
 use crate::output::{self, Failure};
-use crate::{ingestion, logs, welcome};
+use crate::runner::{self, Runs};
+use crate::{accounts, ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -52,6 +53,18 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     };
     let gate = assemble(config, base, principals, ledger.clone(), bus.clone())?;
     let mut gate = gate.built_from(COMMIT);
+    let runs = match &bus {
+        Some(bus) if config.runner.enabled => {
+            Some(runner::open(config, base, ledger.clone(), bus.clone())?)
+        }
+        _ => None,
+    };
+    if let Some(runs) = &runs {
+        gate = gate.with_runner(runs.clone());
+    }
+    if bus.is_some() {
+        gate = gate.with_accounts(accounts::open(config, base, ledger.clone(), COMMIT)?);
+    }
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
         gate = gate.with_tls(tls);
     }
@@ -70,11 +83,13 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         tokio::select! {
             ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
             never = sweep(&ledger) => match never {},
+            never = look_after(runs.as_deref(), config) => match never {},
         }
     })?;
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
             drop(runtime);
+            drop(runs);
             drop(bus);
             drop(ledger);
             tracing::info!("stopped");
@@ -161,6 +176,15 @@ async fn sweep(ledger: &SqliteLedger) -> Infallible {
     std::future::pending().await
 }
 
+/// Looks after scenario runs that are not finished, as long as the gate runs.
+async fn look_after(runs: Option<&Runs>, config: &Config) -> Infallible {
+    let every = Duration::from_secs(config.runner.look_every_seconds);
+    match runs {
+        Some(runs) => runs.look_after(every).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Resolves when what the process believes about a disk can no longer be trusted.
 async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
     let Some(bus) = bus else { return ledger.must_stop().await };
@@ -234,7 +258,7 @@ impl StopSignals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -5,8 +5,10 @@
 //! mentions it: it must be complete under its name, and it must never change. Every adapter passes
 //! the one contract suite in `admit-testkit`.
 
+pub mod limited;
 pub mod local;
 pub mod path;
 pub mod port;
 
+pub use limited::Limited;
 pub use port::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};

@@ -47,12 +47,19 @@ pub trait Artifacts: Send + Sync {
     /// says was there. Only for start, before anybody writes.
     fn restore(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>>;
 
+    /// Shows how something stands now: the file is replaced in one step by a newer copy of what the
+    /// ledger says. Only under names that nobody puts or appends to, and by whoever leads what it is
+    /// about; the ledger stays the truth, and the next to look puts a copy right that came too late.
+    fn show(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>> {
+        self.restore(files)
+    }
+
     /// Resolves when everything put before the call is durable. After an error nothing put since
     /// the last success is known to be: it must be restored, by the next start.
     fn sync(&self) -> BoxFuture<'_, Result<(), ArtifactsError>>;
 
-    /// Writes a file over whatever is there, to find out whether the store can be written to. The
-    /// only thing in the store that changes.
+    /// Writes a file over whatever is there, to find out whether the store can be written to. Beside
+    /// what is [shown](Self::show), the only thing in the store that changes.
     fn probe(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<(), ArtifactsError>>;
 }
 

@@ -78,6 +78,8 @@ codes! {
     InWork "in_work" 409 SameRequest;
     /// The run takes nothing new any more; what is known is still recognised.
     RunClosed "run_closed" 409 Never;
+    /// Something speaks against closing the run; every reason is told.
+    ClosureRefused "closure_refused" 409 Never;
     /// The outcome of an attempt cannot be settled in this way, or not yet.
     NotReconcilable "not_reconcilable" 409 Never;
     /// A part that this door needs is down; nothing was written.
@@ -140,6 +142,7 @@ mod tests {
         invalid_request 400 Never
         in_work 409 SameRequest
         run_closed 409 Never
+        closure_refused 409 Never
         not_reconcilable 409 Never
         unhealthy 503 SameRequest
         not_replayable 409 Never

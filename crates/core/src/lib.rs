@@ -4,6 +4,7 @@
 //! task. Time comes in as [`Millis`], bytes as [`bytes::Bytes`]; the same code runs in the gate,
 //! in the edge agent and under a seeded simulator.
 
+pub mod closure;
 pub mod code;
 pub mod decide;
 pub mod effect;
@@ -16,6 +17,7 @@ pub mod json;
 pub mod projection;
 pub mod receipt;
 pub mod record;
+pub mod scenario;
 pub mod time;
 
 pub use code::{Code, Retry};
@@ -30,4 +32,5 @@ pub use issue::{
 };
 pub use projection::{EntityId, Projection, ProjectionError};
 pub use receipt::{Receipt, ReceiptId, Recorded, Seq, Verdict};
+pub use scenario::{IllegalTurn, ScenarioState};
 pub use time::{Clock, Millis};

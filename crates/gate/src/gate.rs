@@ -12,6 +12,7 @@ use admit_ledger::{Ledger, Records};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::accounts::Accounts;
 use crate::in_work::InWork;
 use crate::ingest::Ingest;
 use crate::limits::Limits;
@@ -21,6 +22,7 @@ use crate::perform;
 use crate::principals::Principals;
 use crate::rate::Rates;
 use crate::room::Room;
+use crate::runs::ScenarioRunner;
 use crate::tls::Tls;
 use crate::way_out::WayOut;
 
@@ -48,6 +50,8 @@ pub struct Gate {
     pub(crate) tls: Option<Tls>,
     pub(crate) way_out: Option<Arc<dyn WayOut>>,
     pub(crate) records: Option<Arc<dyn Records>>,
+    pub(crate) runner: Option<Arc<dyn ScenarioRunner>>,
+    pub(crate) accounts: Option<Arc<dyn Accounts>>,
     /// Cancelled when draining begins: whatever only watches ends.
     pub(crate) drain: CancellationToken,
     commit: &'static str,
@@ -85,6 +89,8 @@ impl Gate {
             tls: None,
             way_out: None,
             records: None,
+            runner: None,
+            accounts: None,
             drain: CancellationToken::new(),
             commit: "unknown",
             draining: AtomicBool::new(false),
@@ -99,6 +105,9 @@ impl Gate {
         // First those that have more places to put in order than the effect itself.
         for ingest in self.ingests() {
             ingest.recover().await?;
+        }
+        if let Some(accounts) = &self.accounts {
+            Arc::clone(accounts).recover().await?;
         }
         let recovered = perform::recover(self).await?;
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
@@ -133,6 +142,16 @@ impl Gate {
     /// The same gate with records that can be read and linked again.
     pub fn with_records(self, records: Arc<dyn Records>) -> Self {
         Self { records: Some(records), ..self }
+    }
+
+    /// The same gate with a scenario runner.
+    pub fn with_runner(self, runner: Arc<dyn ScenarioRunner>) -> Self {
+        Self { runner: Some(runner), ..self }
+    }
+
+    /// The same gate with somebody who keeps the books of runs.
+    pub fn with_accounts(self, accounts: Arc<dyn Accounts>) -> Self {
+        Self { accounts: Some(accounts), ..self }
     }
 
     /// The same gate, built from `commit`, which it says to whoever may read its metrics.

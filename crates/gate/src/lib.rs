@@ -9,6 +9,7 @@
 //! * Whatever has been handed to the ledger is finished, also when the producer hangs up or the
 //!   answer comes too late for it.
 
+pub mod accounts;
 mod auth;
 mod clock;
 mod exposition;
@@ -30,6 +31,7 @@ mod rate;
 pub mod receipt;
 mod room;
 pub mod rounds;
+pub mod runs;
 pub mod tls;
 mod way_out;
 mod ws;

@@ -3,10 +3,12 @@
 //! Every adapter passes the one contract suite in `admit-testkit`, so a laptop on SQLite and a
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
+pub mod closures;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+pub mod scenario_runs;
 pub mod sqlite;
 
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};

@@ -11,8 +11,8 @@ use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
-    claim_model, claim_suite, effects_suite, inbox_suite, issuance_suite, records_suite,
-    retention_suite, stream_suite,
+    claim_model, claim_suite, closures_suite, effects_suite, inbox_suite, issuance_suite,
+    records_suite, retention_suite, runs_suite, stream_suite,
 };
 use tempfile::TempDir;
 
@@ -81,6 +81,30 @@ impl issuance_suite::IssuingHome for Folder {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_documents_and_runs() {
     issuance_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl runs_suite::RunsHome for Folder {
+    fn open(&self) -> Arc<dyn admit_ledger::scenario_runs::ScenarioRuns> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_scenario_runs() {
+    runs_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl closures_suite::ClosingHome for Folder {
+    fn open(&self) -> Arc<dyn closures_suite::ClosingLedger> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
+    closures_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Streams and claims do not depend on how keys are kept.

@@ -29,6 +29,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     racing_appenders_lose_no_line(&*home()).await;
     doubted_markers_are_made_good(&*home()).await;
     what_was_lost_is_restored(&*home()).await;
+    what_is_shown_is_the_newest_copy(&*home()).await;
     a_probe_may_write_over_itself(&*home()).await;
     a_restart_forgets_nothing(&*home()).await;
 }
@@ -255,6 +256,18 @@ async fn what_was_lost_is_restored(home: &dyn Home) {
     assert_eq!(text(&*store, "run/gone").await.as_deref(), Some("here again"));
     assert_eq!(list(&*store, "run", None, 10).await, ["run/cut", "run/gone"]);
     store.sync().await.expect("the store works");
+}
+
+async fn what_is_shown_is_the_newest_copy(home: &dyn Home) {
+    let (one, other) = (home.open(), home.open());
+    for (store, said) in [(&one, "OPEN"), (&other, "PLANNED"), (&one, "READY")] {
+        let shown = store.show(vec![File::new("run/sr/run_status/1.json", said)]).await;
+        shown.into_iter().for_each(|shown| shown.expect("the store works"));
+        for reader in [&one, &other] {
+            let there = text(&**reader, "run/sr/run_status/1.json").await;
+            assert_eq!(there.as_deref(), Some(said), "whoever looks sees it");
+        }
+    }
 }
 
 async fn a_probe_may_write_over_itself(home: &dyn Home) {

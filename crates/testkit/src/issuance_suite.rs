@@ -42,11 +42,11 @@ pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
     what_is_known_of_files_is_remembered(&*home()).await;
 }
 
-const RUN: &str = "run-1";
+pub(crate) const RUN: &str = "run-1";
 
 /// A contract with one document per decision.
 #[derive(Debug)]
-struct Clerk;
+pub(crate) struct Clerk;
 
 impl Clerk {
     fn write(facts: &Object<'_>, decision: &'static str, reason: Option<&'static str>) -> Issued {
@@ -141,25 +141,25 @@ fn issuing() -> Issuing {
     Issuing { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
 }
 
-fn named(name: &str, content: &str) -> Entry {
+pub(crate) fn named(name: &str, content: &str) -> Entry {
     let facts =
         Object::from_iter([("name", Value::from(name.to_owned())), ("run", RUN.to_owned().into())]);
     let effect = Intent { kind: "bus", plan: Object::new(), starts: Starts::InFlight };
     Entry::Event(Event { facts, effect: Some(effect), ..event(name, content) })
 }
 
-async fn record(ledger: &dyn IssuingLedger, entry: Entry) -> Kept {
+pub(crate) async fn record(ledger: &dyn IssuingLedger, entry: Entry) -> Kept {
     let mut kept = ledger.record_issuing(vec![entry], issuing()).await;
     kept.pop().expect("one answer").expect("recorded")
 }
 
-fn settlement(seq: Seq, attempt: u32, outcome: Outcome) -> Settlement {
+pub(crate) fn settlement(seq: Seq, attempt: u32, outcome: Outcome) -> Settlement {
     let evidence = Evidence::of(&Object::from_iter([("reason", "told".into())]));
     let step = Step::Settle { attempt, outcome, evidence, reply: None };
     Settlement { seq, step, facts: None }
 }
 
-async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<Settled, Illegal> {
+pub(crate) async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<Settled, Illegal> {
     let settled = ledger.settle(vec![one], Arc::new(Clerk), Millis(2_000)).await;
     settled.expect("the ledger answers").pop().expect("one answer")
 }
@@ -173,7 +173,7 @@ fn found(seq: Seq, found: Answer) -> Settlement {
     Settlement { seq, step: Step::Reconcile { by: by(), found, evidence }, facts: None }
 }
 
-fn performs(kept: &Kept) -> (Seq, u32) {
+pub(crate) fn performs(kept: &Kept) -> (Seq, u32) {
     let Outlook::Performs { seq, attempt } = kept.outlook else {
         panic!("to be performed, got {:?}", kept.outlook)
     };

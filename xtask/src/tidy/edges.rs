@@ -1,6 +1,6 @@
 //! Dependencies point inward, and the inner crates do no IO.
 //!
-//! `admit → gate → contracts → core` and `ledger, bus, artifacts → core`: what is inside never
+//! `admit → gate, runs → contracts → core` and `ledger, bus, artifacts → core`: what is inside never
 //! learns of what is outside, so the rules can run anywhere, under a simulator too.
 
 use super::repo::{self, File};
@@ -27,6 +27,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("admit-edge", &["admit-core", "admit-proto"]),
     (
+        "admit-runs",
+        &["admit-artifacts", "admit-bus", "admit-contracts", "admit-core", "admit-ledger"],
+    ),
+    (
         "admit-testkit",
         &["admit-artifacts", "admit-bus", "admit-contracts", "admit-core", "admit-ledger"],
     ),
@@ -42,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "admit-gate",
             "admit-ledger",
             "admit-proto",
+            "admit-runs",
         ],
     ),
     ("xtask", &[]),

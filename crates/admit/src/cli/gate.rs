@@ -12,6 +12,9 @@ pub(crate) const KEY: &str = "ADMIT_KEY";
 /// Longest wait for an answer; a gate answers sooner.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
+/// The same where everything of a run is read first.
+const ACCOUNT_MAX: Duration = Duration::from_secs(900);
+
 /// Most of an answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -25,8 +28,10 @@ pub(super) struct Answer {
 
 /// Reads a JSON document of the gate at `listen`.
 pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
-    let asking = Asking::of(listen)?;
-    let answer = asking.connection().get(path).map_err(|error| asking.cannot(&error))?;
+    said(ask(listen, "GET", path, None, "")?)
+}
+
+fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     let said: serde_json::Value = serde_json::from_slice(&answer.body)
         .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
     if answer.status == 200 {
@@ -36,24 +41,75 @@ pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, F
     Err(Failure::runtime(format!("the gate refused: {message}")))
 }
 
+/// [`get`] of what takes long where a run is large.
+pub(super) fn get_account(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
+    said(ask_for(listen, "GET", path, None, "", ACCOUNT_MAX)?)
+}
+
+/// [`post`] of what takes long where a run is large.
+pub(super) fn post_account(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
+    ask_for(listen, "POST", path, None, body, ACCOUNT_MAX)
+}
+
 /// Posts a JSON body to the gate at `listen`.
 pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
-    let asking = Asking::of(listen)?;
-    asking.connection().post(path, body.as_bytes()).map_err(|error| asking.cannot(&error))
+    ask(listen, "POST", path, None, body)
+}
+
+/// [`post`] with one more header.
+pub(super) fn post_with(
+    listen: SocketAddr,
+    path: &str,
+    header: Option<(&str, &str)>,
+    body: &str,
+) -> Result<Answer, Failure> {
+    ask(listen, "POST", path, header, body)
+}
+
+fn ask(
+    listen: SocketAddr,
+    method: &str,
+    path: &str,
+    header: Option<(&str, &str)>,
+    body: &str,
+) -> Result<Answer, Failure> {
+    ask_for(listen, method, path, header, body, ANSWER_MAX)
+}
+
+fn ask_for(
+    listen: SocketAddr,
+    method: &str,
+    path: &str,
+    header: Option<(&str, &str)>,
+    body: &str,
+    at_most: Duration,
+) -> Result<Answer, Failure> {
+    let mut asking = Asking::of(listen)?;
+    asking.at_most = at_most;
+    if let Some((name, value)) = header {
+        if value.chars().any(|c| c.is_control() || !c.is_ascii()) {
+            return Err(Failure::usage("a header cannot carry that; use plain ascii"));
+        }
+        asking.headers.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let asked = asking.connection().ask(method, path, body.as_bytes());
+    asked.map_err(|error| asking.cannot(&error))
 }
 
 /// A gate to ask.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
     address: SocketAddr,
-    /// The header line that shows the key, if there is one.
-    key: String,
+    /// Further header lines; first the one that shows the key, if there is one.
+    headers: String,
+    /// Longest wait for an answer.
+    at_most: Duration,
 }
 
 impl Asking {
     /// The gate that listens at `listen`, asked with the key of the environment.
     pub(super) fn of(listen: SocketAddr) -> Result<Self, Failure> {
-        let key = match std::env::var(KEY) {
+        let headers = match std::env::var(KEY) {
             Ok(key) if key.chars().all(|c| c.is_ascii_graphic()) && !key.is_empty() => {
                 format!("authorization: Bearer {key}\r\n")
             }
@@ -62,7 +118,7 @@ impl Asking {
             }
             _ => String::new(),
         };
-        Ok(Self { address: reachable(listen), key })
+        Ok(Self { address: reachable(listen), headers, at_most: ANSWER_MAX })
     }
 
     /// A way to ask one question after the other.
@@ -98,9 +154,9 @@ impl Connection {
     }
 
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-        let Asking { address, key } = &self.asking;
+        let Asking { address, headers, at_most } = self.asking.clone();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{key}\
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{headers}\
              content-length: {}\r\n\r\n",
             body.len()
         );
@@ -112,8 +168,8 @@ impl Connection {
             return Ok(answer);
         }
         let stream = TcpStream::connect(self.asking.address)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        stream.set_read_timeout(Some(at_most))?;
+        stream.set_write_timeout(Some(at_most))?;
         stream.set_nodelay(true)?;
         self.exchange(stream, &request)
     }
@@ -157,7 +213,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
 }
 
 /// Nobody can connect to "all addresses".
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

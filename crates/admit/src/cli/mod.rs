@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and who does it.
 
+mod accounts;
 mod config;
 mod edge;
 mod gate;
@@ -13,9 +14,12 @@ mod quarantine;
 mod receipts;
 mod reconcile;
 mod rounds;
+mod runs;
+mod stream;
+mod stream_progress;
 mod verify;
 
-pub(crate) use gate::KEY;
+pub(crate) use gate::{KEY, reachable};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -111,6 +115,20 @@ Examples:
 Who asked and why is kept in the intent's history. A gate with principals wants a key with the role
 operate, from the variable ADMIT_KEY.")]
     Replay(intents::Replay),
+    /// Ask for scenario runs, and see what becomes of them
+    #[command(subcommand)]
+    Runs(runs::Command),
+    /// Stream the packs of runs that are READY to a gate
+    #[command(after_help = "\
+Examples:
+  admit stream --once --gate http://127.0.0.1:8080
+  admit stream --once --max-events-per-output 200 --speedup 0
+  admit stream --platform-run-id platform_20260212T085637Z
+
+It may be killed at any time: the next one goes on from its checkpoints, and the gate knows copies.
+Ctrl-C stops it in good order. A gate with principals wants a key, from the variable ADMIT_KEY or
+from the file that stream.gate_key_file names.")]
+    Stream(Box<stream::Stream>),
     /// Look at ambiguous publishes, and resolve them with a reason
     #[command(after_help = "\
 Examples:
@@ -203,6 +221,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Import(command) => import::run(command, json),
         Command::Rounds(command) => rounds::run(command, json),
         Command::Replay(command) => intents::replay(command, json),
+        Command::Runs(command) => runs::run(command, json),
+        Command::Stream(command) => stream::run(*command, json),
         Command::Reconcile(command) => reconcile::run(command, json),
         Command::Bench(command) => bench::run(&command, json),
         Command::Verify { place } => verify::run(place, json),

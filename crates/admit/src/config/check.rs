@@ -43,6 +43,8 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     let rounds = &config.doors.rounds;
     door("rounds", &rounds.path, &rounds.api_key_header)?;
     rounds.check()?;
+    config.stream.settings(base)?;
+    config.runner_settings(base)?;
     streams(config, base)?;
     places(config)?;
     config.limits.check().map_err(|error| ConfigError::Rule(error.to_string()))?;

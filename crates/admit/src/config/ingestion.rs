@@ -101,6 +101,8 @@ pub(crate) struct IngestionConfig {
     pub(crate) push_rate_limit_per_minute: usize,
     /// How often receipts are brought to stable storage, in milliseconds.
     pub(crate) artifacts_sync_ms: u64,
+    /// How long closing a run waits for what is in flight, in milliseconds.
+    pub(crate) closing_wait_ms: u64,
 }
 
 impl Default for IngestionConfig {
@@ -128,6 +130,7 @@ impl Default for IngestionConfig {
             health_amber_sleep_ms: millis(ingest.amber_pause),
             push_rate_limit_per_minute: ingest.pushes_per_minute_max,
             artifacts_sync_ms: millis(ingest.sync_every),
+            closing_wait_ms: 10_000,
         }
     }
 }
@@ -183,7 +186,7 @@ impl IngestionConfig {
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
     }
 
-    fn release(&self) -> String {
+    pub(crate) fn release(&self) -> String {
         if !self.service_release_id.is_empty() {
             return self.service_release_id.clone();
         }

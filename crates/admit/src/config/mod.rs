@@ -12,7 +12,9 @@ mod intents;
 mod load;
 mod principal;
 mod rounds;
+mod runner;
 mod skyra;
+mod stream;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,7 +35,9 @@ pub(crate) use intents::IntentsConfig;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
 pub(crate) use rounds::RoundsConfig;
+pub(crate) use runner::RunnerConfig;
 pub(crate) use skyra::SkyraConfig;
+pub(crate) use stream::{Speedup, StreamConfig};
 pub(crate) use tls::{TlsConfig, load as load_tls};
 
 /// The commented reference config, which is also what the gate does without one.
@@ -62,6 +66,10 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// The contracts that are mounted.
     pub(crate) doors: DoorsConfig,
+    /// How scenario runs are planned, vouched for and announced.
+    pub(crate) runner: RunnerConfig,
+    /// What `admit stream` does.
+    pub(crate) stream: StreamConfig,
     /// Who may come in. Nobody listed: programs on this machine only.
     pub(crate) principals: Vec<PrincipalConfig>,
     /// The agent on the producer's side, `admit edge`.
@@ -166,6 +174,8 @@ impl Default for Config {
             limits: Limits::default(),
             log: LogConfig::default(),
             doors: DoorsConfig::default(),
+            runner: RunnerConfig::default(),
+            stream: StreamConfig::default(),
             principals: Vec::new(),
             edge: EdgeConfig::default(),
         }

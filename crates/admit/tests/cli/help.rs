@@ -28,6 +28,8 @@ fn the_help_says_what_it_is_and_how_to_start() {
       import       Bring files into the running gate
       rounds       Look at rounds, also while the gate runs; link again what is not linked
       replay       Have the running gate make one more attempt at what an intent causes
+      runs         Ask for scenario runs, and see what becomes of them
+      stream       Stream the packs of runs that are READY to a gate
       reconcile    Look at ambiguous publishes, and resolve them with a reason
       bench        Measure how fast this machine admits events durably
       verify       Check that ledger, bodies, receipts and bus agree with each other
@@ -229,4 +231,50 @@ fn the_version_is_the_packages_with_the_commit() {
     let commit = commit.unwrap_or_else(|| panic!("{:?}", said.out));
     let is_commit = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(is_commit || commit == "unknown" || option_env!("ADMIT_COMMIT") == Some(commit));
+}
+
+#[test]
+fn stream_explains_itself_with_examples() {
+    insta::assert_snapshot!(help(&["stream"]), @r"
+    Stream the packs of runs that are READY to a gate
+
+    Usage: admit stream [OPTIONS]
+
+    Options:
+          --once                       Look at the control bus once, then end
+          --gate <URL>                 Where the gate is [default: on this machine, as its config says]
+          --max-messages <N>           READY messages to take on in one look; 0 is all [env:
+                                       WSP_READY_MAX_MESSAGES]
+          --max-events-per-output <N>  Rows of each output to stream, from its first; 0 is all [env:
+                                       WSP_MAX_EVENTS_PER_OUTPUT]
+          --speedup <X>                Seconds of the rows' own time that pass in one; 0 does not wait
+                                       [default: 600]
+          --checkpoint-every <N>       Rows of an output between two checkpoints: what a crash sends
+                                       again at most [default: 10]
+          --in-flight <N>              Envelopes of one output on the way at once, at most
+                                       checkpoint-every [default: 16]
+          --concurrency <N>            Outputs at once; 0 is all [env: WSP_OUTPUT_CONCURRENCY]
+          --retry-max-attempts <N>     How often an envelope is sent before the run has failed [default:
+                                       5]
+          --retry-base-delay-ms <MS>   The first delay between two attempts; it doubles [default: 250]
+          --retry-max-delay-ms <MS>    The longest delay between two attempts [default: 5000]
+          --poll-ms <MS>               How often the control bus is looked at [default: 2000]
+          --platform-run-id <ID>       Only runs of this platform run [env: PLATFORM_RUN_ID]
+          --again                      Also stream runs that were streamed before, for a replay; the
+                                       gate knows copies
+          --config <FILE>              The config file [env: ADMIT_CONFIG] [default: none, what `admit
+                                       config show` prints]
+          --data <DIR>                 The data folder [default: ./admit-data]
+          --json                       Print JSON for programs instead of text for people
+      -h, --help                       Print help
+
+    Examples:
+      admit stream --once --gate http://127.0.0.1:8080
+      admit stream --once --max-events-per-output 200 --speedup 0
+      admit stream --platform-run-id platform_20260212T085637Z
+
+    It may be killed at any time: the next one goes on from its checkpoints, and the gate knows copies.
+    Ctrl-C stops it in good order. A gate with principals wants a key, from the variable ADMIT_KEY or
+    from the file that stream.gate_key_file names.
+    ");
 }

@@ -50,6 +50,24 @@ impl FileReader {
     }
 }
 
+impl FileReader {
+    /// How long the log of a topic is now, in bytes, so that whoever asks often need not read it;
+    /// 0 for a topic nobody has published to.
+    ///
+    /// # Errors
+    /// When it is no topic, or its log cannot be looked at.
+    pub fn log_bytes(&self, topic: &str) -> Result<u64, BusError> {
+        name::check_topic(topic)
+            .map_err(|reason| BusError::NotATopic { topic: topic.to_owned(), reason })?;
+        let path = self.root.join(topic).join(log::LOG);
+        match std::fs::metadata(&path) {
+            Ok(facts) => Ok(facts.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(unavailable(&path, error)),
+        }
+    }
+}
+
 /// Messages of one topic; ends at the first error.
 #[derive(Debug)]
 pub struct Records {

@@ -60,6 +60,16 @@ impl Paths {
     pub fn governance_marker(&self, run: &str, event_id: &str) -> String {
         format!("{}{run}/obs/governance/markers/{event_id}.json", self.prefix)
     }
+
+    /// What stands before every run.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// `<run>/<rest>`, for those who write beside the gate.
+    pub fn of_run(&self, run: &str, rest: &str) -> String {
+        format!("{}{run}/{rest}", self.prefix)
+    }
 }
 
 #[cfg(test)]

@@ -107,6 +107,7 @@ fn word_of(code: Code) -> (u16, &'static str) {
         Code::InvalidRequest => "INVALID_REQUEST",
         Code::InWork => "IN_WORK",
         Code::RunClosed => RUN_CLOSED,
+        Code::ClosureRefused => "CLOSURE_REFUSED",
         Code::NotReconcilable => "NOT_RECONCILABLE",
         Code::Unhealthy => "IG_UNHEALTHY",
         Code::NotReplayable => "NOT_REPLAYABLE",

@@ -148,6 +148,7 @@ fn word(code: Code) -> &'static str {
         | Code::InWork
         | Code::NotReplayable
         | Code::RunClosed
+        | Code::ClosureRefused
         | Code::NotReconcilable
         | Code::Unhealthy
         | Code::RequestTimeout

@@ -55,6 +55,7 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         | Code::InvalidRequest
         | Code::NotReplayable
         | Code::RunClosed
+        | Code::ClosureRefused
         | Code::NotReconcilable => error(code.http_status(), own, message, None),
         Code::IdempotencyKeyInUse
         | Code::RequestTimeout
@@ -152,6 +153,7 @@ mod tests {
         invalid_request 400 {"error":{"code":"invalid_request","message":"why","retryable":false,"retry_after_seconds":0}} []
         in_work 409 {"error":{"code":"in_work","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         run_closed 409 {"error":{"code":"run_closed","message":"why","retryable":false,"retry_after_seconds":0}} []
+        closure_refused 409 {"error":{"code":"closure_refused","message":"why","retryable":false,"retry_after_seconds":0}} []
         not_reconcilable 409 {"error":{"code":"not_reconcilable","message":"why","retryable":false,"retry_after_seconds":0}} []
         unhealthy 503 {"error":{"code":"unhealthy","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         not_replayable 409 {"error":{"code":"not_replayable","message":"why","retryable":false,"retry_after_seconds":0}} []

@@ -99,6 +99,7 @@ pub fn nack_code(code: Code) -> &'static str {
         | Code::NotReplayable
         | Code::NotReconcilable
         | Code::RunClosed
+        | Code::ClosureRefused
         | Code::RequestTimeout) => other.as_str(),
     }
 }

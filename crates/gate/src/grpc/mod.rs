@@ -82,9 +82,11 @@ pub(crate) fn status(code: Code, message: &str) -> Status {
         | Code::UnsupportedMediaType
         | Code::BodyTooLarge
         | Code::InvalidRequest => tonic::Code::InvalidArgument,
-        Code::LeaseLost | Code::NotReplayable | Code::NotReconcilable | Code::RunClosed => {
-            tonic::Code::FailedPrecondition
-        }
+        Code::LeaseLost
+        | Code::NotReplayable
+        | Code::NotReconcilable
+        | Code::ClosureRefused
+        | Code::RunClosed => tonic::Code::FailedPrecondition,
     };
     Status::new(code, message)
 }

@@ -195,7 +195,7 @@ pub(super) async fn release(
 
 /// Somebody who may act on what the ingestion gate keeps.
 pub(super) struct Operator {
-    name: String,
+    pub(super) name: String,
 }
 
 impl axum::extract::FromRequestParts<Arc<Gate>> for Operator {

@@ -5,6 +5,7 @@
 //! `openapi` describes all of it. `socket` and `calls`
 //! lead to a WebSocket and to gRPC. `wire` is plain or TLS, `trace` names a request in the logs.
 
+mod accounts;
 mod answer;
 mod body;
 mod calls;
@@ -16,6 +17,7 @@ mod openapi;
 mod operate;
 mod read;
 mod routes;
+mod runs;
 mod socket;
 mod trace;
 mod watch;

@@ -19,7 +19,7 @@ use super::connection::Visit;
 use super::read::{
     Peer, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
 };
-use super::{ingest, openapi, operate};
+use super::{accounts, ingest, openapi, operate, runs};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// Where everything that is not linked is linked again, and how long that may take.
@@ -45,6 +45,11 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/reconcile", get(ingest::doubts))
         .route("/v1/reconcile/{key}", post(ingest::reconcile))
         .route("/v1/quarantine/{id}/release", post(ingest::release))
+        .route("/runs", post(runs::submit))
+        .route("/runs/{run_id}", get(runs::status))
+        .route("/runs/{run_id}/reemit", post(runs::reemit))
+        .route("/v1/runs/{platform_run_id}/report", get(accounts::report))
+        .route("/v1/runs/{platform_run_id}/close", post(accounts::close))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
@@ -68,7 +73,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
 /// Whether a path belongs to the gate, now or by what it has promised to answer one day.
 pub(crate) fn is_own_route(path: &str) -> bool {
     const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
-    const TREES: [&str; 7] = [
+    const TREES: [&str; 9] = [
+        "/runs",
         "/v1/receipts",
         "/v1/admissions",
         "/v1/quarantine",
@@ -76,6 +82,7 @@ pub(crate) fn is_own_route(path: &str) -> bool {
         "/v1/inbox",
         "/v1/ops",
         "/v1/reconcile",
+        "/v1/runs",
     ];
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -105,6 +112,7 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
         return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
     }
     let is_acting = request.method() == Method::POST;
+    let is_account = request.uri().path().starts_with("/v1/runs/");
     // Whoever waits for news says how long, within a limit of its own.
     let may_wait = is_stream_route(request.uri().path());
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
@@ -119,7 +127,10 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
         false => Duration::ZERO,
     };
     let routed = visit.server.router.clone().oneshot(request);
-    match timeout(gate.limits.answer_max() + wait_max + acts, routed).await {
+    // Whoever asks about a run as a whole has everything of it read.
+    let reads = gate.accounts.as_ref().filter(|_| is_account).map(|books| books.patience());
+    let patience = gate.limits.answer_max() + wait_max + acts + reads.unwrap_or_default();
+    match timeout(patience, routed).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},
         Err(_) => {

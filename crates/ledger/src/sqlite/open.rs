@@ -24,6 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_inbox.sql"),
     include_str!("migrations/0005_issued.sql"),
     include_str!("migrations/0006_records.sql"),
+    include_str!("migrations/0007_runner.sql"),
+    include_str!("migrations/0008_closure.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.

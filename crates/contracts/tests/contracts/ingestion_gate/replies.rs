@@ -131,6 +131,7 @@ fn every_layer_answers_in_the_words_of_this_door() {
     400 INVALID_REQUEST
     409 IN_WORK retry-after
     409 RUN_CLOSED
+    409 CLOSURE_REFUSED
     409 NOT_RECONCILABLE
     503 IG_UNHEALTHY retry-after
     409 NOT_REPLAYABLE

@@ -3,9 +3,11 @@
 //! Built from the doors that are mounted, so that what is described is what is there; contracts
 //! describe their own wire. A test holds every route of `routes.rs` to this document.
 
+mod accounts;
 mod inbox;
 mod ingestion;
 mod rounds;
+mod runs;
 mod schemas;
 mod table;
 
@@ -79,7 +81,7 @@ fn describe(gate: &Gate) -> Value {
 
 fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value {
     let mut paths = json!({});
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(runs::ROUTES).chain(accounts::ROUTES) {
         paths[route.path][route.method] = read(route, is_open);
     }
     // Whatever the name of a stream turns out to be, its answers are those of a stream.
@@ -110,7 +112,7 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
         "paths": paths,
         "components": {
             "schemas": schemas::schemas(),
-            "parameters": schemas::parameters(wait_ms_max),
+            "parameters": schemas::with(&schemas::parameters(wait_ms_max), &runs::parameters()),
             "headers": schemas::headers(),
             "securitySchemes": schemes(doors),
         },
@@ -149,6 +151,16 @@ fn read(route: &Route, is_open: bool) -> Value {
             let codes = [ALWAYS, WITH_KEY, &[Code::NotFound]].concat();
             (codes, json!({ "anyOf": [own, error] }))
         }
+        Access::Runner => {
+            answers.push(runs::pending(schema));
+            let own = schemas::reference("schemas", "IngestionError");
+            ([ALWAYS, WITH_KEY, runs::CODES].concat(), json!({ "anyOf": [own, error] }))
+        }
+        Access::Closers => {
+            let refused = schemas::reference("schemas", "ClosureRefused");
+            let codes = [ALWAYS, WITH_KEY, accounts::CODES].concat();
+            (codes, json!({ "anyOf": [refused, error] }))
+        }
         Access::Operators => {
             let when = "the gateway refused it or did not answer".to_owned();
             answers.push(Answer { status: 502, when, content_type: JSON, schema });
@@ -168,8 +180,9 @@ fn read(route: &Route, is_open: bool) -> Value {
     });
     if !route.body.is_empty() {
         let schema = schemas::reference("schemas", route.body);
+        let is_required = route.access != Access::Closers;
         operation["requestBody"] =
-            json!({ "required": true, "content": { JSON: { "schema": schema } } });
+            json!({ "required": is_required, "content": { JSON: { "schema": schema } } });
     }
     operation
 }

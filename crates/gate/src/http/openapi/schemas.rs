@@ -15,7 +15,13 @@ fn schema(name: &str) -> Value {
 
 /// The shapes of the gate's own answers.
 pub(super) fn schemas() -> Value {
-    let parts = [inbox::schemas(), ingestion::schemas(), rounds::schemas()];
+    let parts = [
+        inbox::schemas(),
+        ingestion::schemas(),
+        rounds::schemas(),
+        super::runs::schemas(),
+        super::accounts::schemas(),
+    ];
     parts.iter().fold(own(), |all, part| with(&all, part))
 }
 

@@ -41,9 +41,14 @@ pub(super) enum Access {
     Judges,
     /// Whoever may use the ingestion gate, which answers in its own words.
     Ingestion,
+    /// Role `operate`, and a run that may not be closed.
+    Closers,
+    /// Whoever may ask for runs; the runner answers in the same words.
+    Runner,
 }
 
-const fn json(
+/// A route that is read, in JSON.
+pub(super) const fn json(
     path: &'static str,
     id: &'static str,
     summary: &'static str,

@@ -1,0 +1,240 @@
+//! Accounts and closures in the file: written inside the writer's transaction, read beside it.
+
+use admit_core::effect::By;
+use admit_core::{Fault, IssuedKind, Millis, RunState};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::task::{Tx, Work};
+use super::{SqliteLedger, issued, queries};
+use crate::closures::{
+    Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
+};
+use crate::port::BoxFuture;
+
+impl RunAccounts for SqliteLedger {
+    fn run_lines(
+        &self,
+        run: String,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunLine>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let mut lines = conn.prepare_cached(queries::RUN_LINES)?;
+            lines.query_map((run, after, limit(rows_max)), line_row)?.collect()
+        }))
+    }
+
+    fn run_ids(
+        &self,
+        run: String,
+        kind: IssuedKind,
+        after: String,
+        below: String,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let asked = (run, kind.as_str(), after, below, limit(rows_max));
+            conn.prepare_cached(queries::RUN_IDS)?.query_map(asked, |row| row.get(0))?.collect()
+        }))
+    }
+
+    fn unsettled(&self, of: OfRun<'_>) -> BoxFuture<'_, Result<Unsettled, Fault>> {
+        let (door, path, run) = (of.door.to_owned(), of.path, of.run.to_owned());
+        Box::pin(self.readers.read(move |conn, _| {
+            let mut unsettled = Unsettled::default();
+            let mut counted = conn.prepare_cached(queries::RUN_UNSETTLED)?;
+            let mut rows = counted.query((door, path, run))?;
+            while let Some(row) = rows.next()? {
+                let count: u64 = row.get(1)?;
+                match row.get_ref(0)?.as_str()? {
+                    "ambiguous" => unsettled.ambiguous += count,
+                    _ => unsettled.in_work += count,
+                }
+            }
+            Ok(unsettled)
+        }))
+    }
+
+    fn closure(&self, run: String) -> BoxFuture<'_, Result<Option<Closure>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| closure(conn, &run)))
+    }
+
+    fn unfiled_closures(&self, rows_max: usize) -> BoxFuture<'_, Result<Vec<Closure>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let mut unfiled = conn.prepare_cached(queries::CLOSURE_UNFILED)?;
+            unfiled.query_map([limit(rows_max)], closure_row)?.collect()
+        }))
+    }
+}
+
+impl Closures for SqliteLedger {
+    fn begin_closing(
+        &self,
+        run: String,
+        by: By,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Begun, Fault>> {
+        Box::pin(self.write(Begin { epoch: self.epoch, run, by, at }))
+    }
+
+    fn end_closing(
+        &self,
+        run: String,
+        attempt: u64,
+        ending: Ending,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(self.write(End { run, attempt, ending, at }))
+    }
+
+    fn reopen_lost(&self, at: Millis) -> BoxFuture<'_, Result<Vec<String>, Fault>> {
+        Box::pin(self.write(ReopenLost { epoch: self.epoch, at }))
+    }
+
+    fn note_closure_filed(&self, run: String) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.write(NoteFiled(run)))
+    }
+}
+
+struct Begin {
+    epoch: u64,
+    run: String,
+    by: By,
+    at: Millis,
+}
+
+impl Work for Begin {
+    type Answer = Begun;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Begun> {
+        let Some(run) = issued::run(tx.conn, &self.run)? else { return Ok(Begun::Unknown) };
+        match run.state {
+            RunState::Closed => {
+                let closure = closure(tx.conn, &self.run)?;
+                return closure.map(Begun::Closed).ok_or(rusqlite::Error::QueryReturnedNoRows);
+            }
+            RunState::Open => {
+                turn(tx.conn, &self.run, RunState::Open, RunState::Closing, self.at)?;
+            }
+            RunState::Closing => {}
+        }
+        let begun = (&self.run, self.epoch, self.at.0, &self.by.who, &self.by.why);
+        let attempt =
+            tx.conn.prepare_cached(queries::CLOSURE_BEGIN)?.query_row(begun, |row| row.get(0))?;
+        Ok(Begun::Closing { attempt })
+    }
+}
+
+struct End {
+    run: String,
+    attempt: u64,
+    ending: Ending,
+    at: Millis,
+}
+
+impl Work for End {
+    type Answer = bool;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
+        let last: Option<u64> = tx
+            .conn
+            .prepare_cached(queries::CLOSURE_ATTEMPT)?
+            .query_row([&self.run], |row| row.get(0))
+            .optional()?;
+        if last != Some(self.attempt) {
+            return Ok(false);
+        }
+        let to = match &self.ending {
+            Ending::Reopened => RunState::Open,
+            Ending::Closed { path, text } => {
+                let row = (&self.run, self.attempt, self.at.0, path, text);
+                tx.conn.prepare_cached(queries::CLOSURE_PUT)?.execute(row)?;
+                RunState::Closed
+            }
+        };
+        turn(tx.conn, &self.run, RunState::Closing, to, self.at)
+    }
+}
+
+struct ReopenLost {
+    epoch: u64,
+    at: Millis,
+}
+
+impl Work for ReopenLost {
+    type Answer = Vec<String>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<String>> {
+        let lost: Vec<String> = tx
+            .conn
+            .prepare_cached(queries::CLOSURE_LOST)?
+            .query_map([self.epoch], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        for run in &lost {
+            turn(tx.conn, run, RunState::Closing, RunState::Open, self.at)?;
+        }
+        Ok(lost)
+    }
+}
+
+struct NoteFiled(String);
+
+impl Work for NoteFiled {
+    type Answer = ();
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
+        tx.conn.prepare_cached(queries::CLOSURE_FILED)?.execute([&self.0])?;
+        Ok(())
+    }
+}
+
+fn turn(
+    conn: &Connection,
+    run: &str,
+    from: RunState,
+    to: RunState,
+    at: Millis,
+) -> rusqlite::Result<bool> {
+    let row = (run, from.as_str(), to.as_str(), at.0);
+    Ok(conn.prepare_cached(queries::RUN_STATE)?.execute(row)? > 0)
+}
+
+fn limit(rows_max: usize) -> i64 {
+    i64::try_from(rows_max).unwrap_or(i64::MAX)
+}
+
+fn closure(conn: &Connection, run: &str) -> rusqlite::Result<Option<Closure>> {
+    conn.prepare_cached(queries::CLOSURE_GET)?.query_row([run], closure_row).optional()
+}
+
+fn closure_row(row: &Row<'_>) -> rusqlite::Result<Closure> {
+    Ok(Closure {
+        run: row.get("platform_run_id")?,
+        at: Millis(row.get("closed_at")?),
+        path: row.get("path")?,
+        text: row.get("text")?,
+        is_filed: row.get("is_filed")?,
+    })
+}
+
+fn line_row(row: &Row<'_>) -> rusqlite::Result<RunLine> {
+    let is_superseded = row.get::<_, Option<u64>>("superseded_by")?.is_some();
+    let standing = match row.get::<_, Option<String>>("released_how")? {
+        Some(how) => QuarantineStanding::Released(how),
+        None if is_superseded => QuarantineStanding::Superseded,
+        None => QuarantineStanding::Open,
+    };
+    Ok(RunLine {
+        n: row.get("n")?,
+        id: row.get("id")?,
+        decision: row.get("decision")?,
+        reason: row.get("reason")?,
+        event_type: row.get("event_type")?,
+        producer: row.get("producer")?,
+        scenario_run: row.get("scenario_run")?,
+        path: row.get("path")?,
+        has_reference: row.get("has_reference")?,
+        is_unwritten: row.get("is_unwritten")?,
+        standing,
+    })
+}

@@ -1,0 +1,72 @@
+//! The closure as a document: what was judged, in numbers.
+
+use std::collections::BTreeMap;
+
+use admit_contracts::ingestion_gate::utc;
+use admit_core::Millis;
+use admit_core::effect::By;
+use admit_core::json::{self, Limits, Object, Value, write_object};
+
+use super::Accounted;
+use crate::report::{Settings, ingress, quarantine, splits};
+
+/// The closure of a run.
+pub(super) fn closure(
+    run: &str,
+    accounted: &Accounted,
+    by: &By,
+    at: Millis,
+    settings: &Settings,
+) -> Object<'static> {
+    let Accounted { account, tally, unsettled, sent, counts, receipts, records } = accounted;
+    let manifest = account.manifest.as_ref().map(|manifest| {
+        manifest.iter().map(|(output, n)| (output.clone(), Value::from(*n))).collect::<Object<'_>>()
+    });
+    let is_unlisted = |output: &&String| {
+        account.manifest.as_ref().is_some_and(|manifest| !manifest.contains_key(*output))
+    };
+    let unlisted: Vec<String> = account.outputs.keys().filter(is_unlisted).cloned().collect();
+    Object::from_iter([
+        ("platform_run_id", Value::from(run.to_owned())),
+        ("state", "closed".into()),
+        ("closed_at_utc", utc(at).into()),
+        ("closed_by", by.who.clone().into()),
+        ("reason", by.why.clone().into()),
+        ("ingress", ingress(tally, unsettled, sent).into()),
+        ("deliveries", counts.deliveries.into()),
+        ("quarantine", quarantine(tally).into()),
+        ("producers", splits(&tally.producers).into()),
+        ("outputs", splits(&tally.outputs).into()),
+        ("manifest", manifest.into()),
+        ("outputs_not_in_manifest", unlisted.into()),
+        ("receipts_present", receipts.present.into()),
+        ("quarantine_records_present", records.present.into()),
+        ("provenance", settings.provenance.clone().into()),
+    ])
+}
+
+/// A closure as it is kept.
+pub(super) fn text(document: &Object<'_>) -> String {
+    let mut text = Vec::with_capacity(1024);
+    write_object(document, &mut text);
+    String::from_utf8(text).expect("json is written as utf-8")
+}
+
+/// A closure, read back.
+pub(super) fn read(text: &str) -> Option<Object<'static>> {
+    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+    match json::parse(text.as_bytes(), &limits) {
+        Ok(Value::Object(document)) => Some(document.into_owned()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Admitted events by output, as a closure says it.
+pub(super) fn admitted(document: &Object<'_>) -> BTreeMap<String, u64> {
+    let outputs = document.get("outputs").and_then(Value::as_object);
+    let admitted = outputs.into_iter().flat_map(Object::iter).map(|(output, split)| {
+        let admit = split.get("admit").and_then(Value::as_u64);
+        (output.to_owned(), admit.unwrap_or(0))
+    });
+    admitted.collect()
+}

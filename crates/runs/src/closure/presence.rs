@@ -1,0 +1,210 @@
+//! Whether every document of a run has its file, and every file its document.
+//!
+//! Both sides are read in the order of their names and laid side by side, a page of each at a time.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use admit_core::closure::Listed;
+use admit_core::{Fault, IssuedKind};
+use tokio::time::{Instant, sleep};
+
+use super::LOOK_EVERY;
+use crate::report::Books;
+
+/// Ids that are read at a time.
+const IDS_PAGE: usize = 10_000;
+
+/// Paths that are listed at a time. A local folder is read from its beginning for every page.
+const PATHS_PAGE: usize = 100_000;
+
+/// What does not fit is looked at again one by one, up to so many of each side: a file may have been
+/// written, and a copy answered, while the lists were read.
+const SECOND_LOOKS_MAX: usize = 1_000;
+
+const ENDING: &str = ".json";
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Presence {
+    /// Documents that have their file.
+    pub(super) present: u64,
+    /// Paths where there should be a file.
+    pub(super) missing: Listed,
+    /// Paths where there should be none.
+    pub(super) unknown: Listed,
+}
+
+/// Names of documents in their order, page by page.
+struct Ids<'b> {
+    books: &'b Books,
+    run: &'b str,
+    kind: IssuedKind,
+    /// Which sixteenth of all names is being read; ids are hex.
+    part: u8,
+    after: String,
+    page: VecDeque<String>,
+}
+
+impl Ids<'_> {
+    async fn next(&mut self) -> Result<Option<String>, Fault> {
+        loop {
+            if let Some(id) = self.page.pop_front() {
+                self.after.clone_from(&id);
+                return Ok(Some(id));
+            }
+            if self.part > 0xf {
+                return Ok(None);
+            }
+            // Beyond the last hex digit there is nothing that could be an id.
+            let below =
+                if self.part == 0xf { "~".to_owned() } else { format!("{:x}", self.part + 1) };
+            let (run, after) = (self.run.to_owned(), self.after.clone());
+            let page =
+                self.books.ledger.run_ids(run, self.kind, after, below.clone(), IDS_PAGE).await?;
+            if page.len() < IDS_PAGE {
+                self.part += 1;
+                // What has been read of the next part is none of it yet.
+                if page.is_empty() {
+                    self.after = below;
+                }
+            }
+            self.page = page.into();
+        }
+    }
+}
+
+/// Paths of files in their order, page by page.
+struct Paths<'b> {
+    books: &'b Books,
+    folder: &'b str,
+    after: Option<String>,
+    page: VecDeque<String>,
+    is_over: bool,
+}
+
+impl Paths<'_> {
+    async fn next(&mut self) -> Result<Option<String>, Fault> {
+        if self.page.is_empty() && !self.is_over {
+            let page =
+                self.books.artifacts_list(self.folder, self.after.take(), PATHS_PAGE).await?;
+            self.is_over = page.is_empty();
+            self.after = page.last().cloned();
+            self.page = page.into();
+        }
+        Ok(self.page.pop_front())
+    }
+}
+
+/// What does not fit, before it is looked at again.
+#[derive(Default)]
+struct Odd {
+    count: u64,
+    paths: Vec<String>,
+}
+
+impl Odd {
+    fn add(&mut self, path: String) {
+        self.count += 1;
+        if self.paths.len() < SECOND_LOOKS_MAX {
+            self.paths.push(path);
+        }
+    }
+
+    /// What is left of it once `is_odd` has been asked about each.
+    fn left(self, still: &[bool]) -> Listed {
+        let beyond = self.count - self.paths.len() as u64;
+        let still = self.paths.iter().zip(still).filter(|(_, is_odd)| **is_odd);
+        let mut listed: Listed = still.map(|(path, _)| path.as_str()).collect();
+        listed.count += beyond;
+        listed
+    }
+}
+
+impl Books {
+    /// Lays the documents of one kind beside their files. Files that are missing are waited for: they
+    /// are written after the commit, and put right in the background.
+    pub(super) async fn present(
+        &self,
+        run: &str,
+        kind: IssuedKind,
+        until: Instant,
+    ) -> Result<Presence, Fault> {
+        loop {
+            let presence = self.compare(run, kind).await?;
+            if presence.missing.count == 0 || Instant::now() >= until {
+                return Ok(presence);
+            }
+            sleep(LOOK_EVERY * 8).await;
+        }
+    }
+
+    async fn compare(&self, run: &str, kind: IssuedKind) -> Result<Presence, Fault> {
+        let folder = match kind {
+            IssuedKind::Quarantine => self.paths.of_run(run, "ig/quarantine/"),
+            IssuedKind::Receipt | IssuedKind::Governance => self.paths.of_run(run, "ig/receipts/"),
+        };
+        let (part, after, page) = (0, String::new(), VecDeque::new());
+        let mut ids = Ids { books: self, run, kind, part, after, page };
+        let (after, page, is_over) = (None, VecDeque::new(), false);
+        let mut paths = Paths { books: self, folder: &folder, after, page, is_over };
+        let (mut present, mut missing, mut unknown) = (0, Odd::default(), Odd::default());
+        let (mut id, mut path) = (ids.next().await?, paths.next().await?);
+        loop {
+            let wanted = id.as_ref().map(|id| format!("{folder}{id}{ENDING}"));
+            let order = match (&wanted, &path) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(wanted), Some(path)) => wanted.cmp(path),
+            };
+            if order == Ordering::Equal {
+                present += 1;
+            }
+            if order == Ordering::Less {
+                missing.add(wanted.unwrap_or_default());
+            }
+            if order != Ordering::Greater {
+                id = ids.next().await?;
+            }
+            if order != Ordering::Less {
+                let there = std::mem::replace(&mut path, paths.next().await?);
+                if order == Ordering::Greater {
+                    unknown.add(there.unwrap_or_default());
+                }
+            }
+        }
+        let missing = self.still_missing(missing).await?;
+        let unknown = self.still_unknown(unknown, run, kind, &folder).await?;
+        Ok(Presence { present, missing, unknown })
+    }
+
+    async fn still_missing(&self, odd: Odd) -> Result<Listed, Fault> {
+        let mut still = Vec::with_capacity(odd.paths.len());
+        for path in &odd.paths {
+            still.push(self.artifacts_get(path).await?.is_none());
+        }
+        Ok(odd.left(&still))
+    }
+
+    async fn still_unknown(
+        &self,
+        odd: Odd,
+        run: &str,
+        kind: IssuedKind,
+        folder: &str,
+    ) -> Result<Listed, Fault> {
+        let mut still = Vec::with_capacity(odd.paths.len());
+        for path in &odd.paths {
+            let id = path.strip_prefix(folder).and_then(|name| name.strip_suffix(ENDING));
+            let is_known = match id {
+                Some(id) => self.ledger.named(id.to_owned()).await?.iter().any(|filed| {
+                    filed.issued.kind == kind && filed.issued.run.as_deref() == Some(run)
+                }),
+                None => false,
+            };
+            still.push(!is_known);
+        }
+        Ok(odd.left(&still))
+    }
+}

@@ -1,0 +1,144 @@
+//! The report as a document.
+
+use std::collections::BTreeMap;
+
+use admit_contracts::ingestion_gate::{Paths, utc};
+use admit_core::Millis;
+use admit_core::json::{Object, Value};
+use admit_ledger::Run;
+use admit_ledger::closures::Unsettled;
+
+use super::{Sent, Settings, Split, Tally, digest_of};
+
+/// What a report is made from.
+pub(super) struct Facts {
+    pub(super) run: Run,
+    pub(super) tally: Tally,
+    pub(super) unsettled: Unsettled,
+    pub(super) sent: Sent,
+    /// Where the closure is, once there is one.
+    pub(super) closure: Option<String>,
+}
+
+/// The report, and the digest of everything in it but the time.
+pub(super) fn report(
+    facts: &Facts,
+    paths: &Paths,
+    settings: &Settings,
+    now: Millis,
+) -> (Object<'static>, String) {
+    let Facts { run, tally, unsettled, sent, closure } = facts;
+    let scenario_runs: Vec<String> = tally.scenario_runs.iter().cloned().collect();
+    let said = Object::from_iter([
+        ("platform_run_id", Value::from(run.id.clone())),
+        ("scenario_run_ids", scenario_runs.into()),
+        ("state", run.state.as_str().into()),
+        ("closure_ref", closure.clone().into()),
+        ("ingress", ingress(tally, unsettled, sent).into()),
+        ("in_flight", unsettled.in_work.into()),
+        ("deliveries", run.counts.deliveries.into()),
+        ("quarantine", quarantine(tally).into()),
+        ("reasons", counts(&tally.reasons).into()),
+        ("producers", splits(&tally.producers).into()),
+        ("outputs", splits(&tally.outputs).into()),
+        ("ready", sent.to_object().into()),
+        // The lanes behind the bus report for themselves.
+        ("rtdl", Object::new().into()),
+        ("archive", Object::new().into()),
+        ("case_labels", Object::new().into()),
+        ("evidence_refs", evidence(tally).into()),
+        ("knobs", settings.knobs.clone().into()),
+        ("basis", basis(&run.id, paths, settings).into()),
+    ]);
+    let digest = digest_of(&said);
+    let mut report = Object::from_iter([("generated_at_utc", Value::from(utc(now)))]);
+    report.extend(said);
+    (report, digest)
+}
+
+/// The keys of the sheet, and no others. A receipt whose file could not be written is in the ledger
+/// all the same, so it is among those received already.
+pub(crate) fn ingress(tally: &Tally, unsettled: &Unsettled, sent: &Sent) -> Object<'static> {
+    Object::from_iter([
+        ("sent", Value::from(sent.total)),
+        ("received", tally.receipts.total().into()),
+        ("admit", tally.receipts.admit.into()),
+        ("duplicate", tally.receipts.duplicate.into()),
+        ("quarantine", tally.receipts.quarantine.into()),
+        ("publish_ambiguous", unsettled.ambiguous.into()),
+        ("receipt_write_failed", tally.write_failed.into()),
+    ])
+}
+
+/// How the quarantines of a run stand.
+pub(crate) fn quarantine(tally: &Tally) -> Object<'static> {
+    Object::from_iter([
+        ("open", Value::from(tally.open.count)),
+        ("superseded", tally.superseded.into()),
+        ("released", counts(&tally.released).into()),
+    ])
+}
+
+pub(crate) fn counts(counts: &BTreeMap<String, u64>) -> Object<'static> {
+    counts.iter().map(|(name, count)| (name.clone(), Value::from(*count))).collect()
+}
+
+pub(crate) fn splits(splits: &BTreeMap<String, Split>) -> Object<'static> {
+    let split = |split: &Split| {
+        Object::from_iter([
+            ("admit", Value::from(split.admit)),
+            ("duplicate", split.duplicate.into()),
+            ("quarantine", split.quarantine.into()),
+        ])
+    };
+    splits.iter().map(|(name, of)| (name.clone(), Value::from(split(of)))).collect()
+}
+
+fn evidence(tally: &Tally) -> Object<'static> {
+    Object::from_iter([
+        ("receipt_refs_sample", Value::from(tally.receipt_refs.clone())),
+        ("quarantine_refs_sample", tally.quarantine_refs.clone().into()),
+        ("component_reconciliation_refs", Vec::<String>::new().into()),
+    ])
+}
+
+fn basis(run: &str, paths: &Paths, settings: &Settings) -> Object<'static> {
+    // Nobody has asked this report to follow a reference.
+    let resolution = ["attempted", "resolved", "denied", "allowlist_size"];
+    let resolution: Object<'static> =
+        resolution.into_iter().map(|name| (name, Value::from(0))).collect();
+    Object::from_iter([
+        ("profile_path", Value::from(settings.profile.clone())),
+        ("ig_admission_locator", settings.locator.clone().into()),
+        ("run_prefix", paths.of_run(run, "").into()),
+        ("provenance", settings.provenance.clone().into()),
+        ("evidence_ref_resolution", resolution.into()),
+    ])
+}
+
+/// A URL without anything that could be a secret: no user, no password, no query.
+pub fn redacted(url: &str) -> String {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let plain = &url[..end];
+    let Some((scheme, rest)) = plain.split_once("://") else { return plain.to_owned() };
+    // Passwords may hold anything, slashes too; what comes after the last @ is no part of one.
+    format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locator_has_no_secret_in_it() {
+        for (url, plain) in [
+            ("sqlite:", "sqlite:"),
+            ("postgres://u:s3cret@db:5432/admit?password=s3cret", "postgres://db:5432/admit"),
+            ("postgres://u:p@ss@db/admit", "postgres://db/admit"),
+            ("postgres://u:a/b@db/admit#s3cret", "postgres://db/admit"),
+            ("postgres://db", "postgres://db"),
+        ] {
+            assert_eq!(redacted(url), plain);
+        }
+    }
+}

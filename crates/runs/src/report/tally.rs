@@ -1,0 +1,254 @@
+//! What the receipts of a run add up to, read once and in pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admit_contracts::ingestion_gate::{Decision, Paths};
+use admit_core::Fault;
+use admit_core::closure::{Listed, SAMPLE_MAX};
+use admit_ledger::closures::{QuarantineStanding, RunLine};
+
+use super::Books;
+
+/// Receipts that are read at a time.
+const PAGE: usize = 4_096;
+
+/// Names of producers, outputs and scenario runs that are told apart. They come from producers, so
+/// there may be any number; what is beyond counts together.
+const NAMES_MAX: usize = 1_000;
+
+/// Stands for every name beyond [`NAMES_MAX`].
+const OTHERS: &str = "(others)";
+
+/// Stands for a name that an envelope does not have.
+const NOBODY: &str = "unknown";
+
+/// Receipts by their decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// ADMIT.
+    pub admit: u64,
+    /// DUPLICATE.
+    pub duplicate: u64,
+    /// QUARANTINE.
+    pub quarantine: u64,
+}
+
+impl Split {
+    fn add(&mut self, decision: Decision) {
+        match decision {
+            Decision::Admit => self.admit += 1,
+            Decision::Duplicate => self.duplicate += 1,
+            Decision::Quarantine => self.quarantine += 1,
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.admit + self.duplicate + self.quarantine
+    }
+}
+
+/// What the receipts of a run add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// All receipts.
+    pub receipts: Split,
+    /// Receipts whose file could not be written.
+    pub write_failed: u64,
+    /// Quarantines that count.
+    pub open: Listed,
+    /// Quarantines that the admission of their event made void.
+    pub superseded: u64,
+    /// Quarantines that somebody let go, by how.
+    pub released: BTreeMap<String, u64>,
+    /// Quarantines by why they are.
+    pub reasons: BTreeMap<String, u64>,
+    /// Receipts by who produced the event.
+    pub producers: BTreeMap<String, Split>,
+    /// Receipts of admissions and copies by output. The policy says which outputs there are.
+    pub outputs: BTreeMap<String, Split>,
+    /// The scenario runs that events name.
+    pub scenario_runs: BTreeSet<String>,
+    /// Some receipts.
+    pub receipt_refs: Vec<String>,
+    /// Some quarantine records.
+    pub quarantine_refs: Vec<String>,
+    /// Receipts that do not lie where those of the run do.
+    pub misplaced: Listed,
+    /// Admissions and copies that do not say where on the bus the event is.
+    pub without_reference: Listed,
+}
+
+impl Tally {
+    fn add(&mut self, line: &RunLine, run: &str, paths: &Paths) {
+        let Some(decision) = decision(&line.decision) else { return };
+        self.receipts.add(decision);
+        self.write_failed += u64::from(line.is_unwritten);
+        let producer = line.producer.as_deref().unwrap_or(NOBODY);
+        named(&mut self.producers, producer).add(decision);
+        if let Some(scenario_run) = &line.scenario_run
+            && self.scenario_runs.len() < NAMES_MAX
+            && !self.scenario_runs.contains(scenario_run)
+        {
+            self.scenario_runs.insert(scenario_run.clone());
+        }
+        if line.path != paths.receipt(run, &line.id) {
+            self.misplaced.add(&line.path);
+        }
+        if self.receipt_refs.len() < SAMPLE_MAX {
+            self.receipt_refs.push(line.path.clone());
+        }
+        match decision {
+            Decision::Admit | Decision::Duplicate => {
+                let output = line.event_type.as_deref().unwrap_or(NOBODY);
+                named(&mut self.outputs, output).add(decision);
+                if !line.has_reference {
+                    self.without_reference.add(&line.id);
+                }
+            }
+            Decision::Quarantine => self.add_quarantine(line, run, paths),
+        }
+    }
+
+    fn add_quarantine(&mut self, line: &RunLine, run: &str, paths: &Paths) {
+        let reason = line.reason.as_deref().unwrap_or(NOBODY);
+        *named(&mut self.reasons, reason) += 1;
+        if self.quarantine_refs.len() < SAMPLE_MAX {
+            self.quarantine_refs.push(paths.quarantine(run, &line.id));
+        }
+        match &line.standing {
+            QuarantineStanding::Open => self.open.add(&line.id),
+            QuarantineStanding::Superseded => self.superseded += 1,
+            QuarantineStanding::Released(how) => *named(&mut self.released, how) += 1,
+        }
+    }
+
+    /// Admitted events by output.
+    pub fn admitted(&self) -> BTreeMap<String, u64> {
+        let admitted = self.outputs.iter().filter(|(_, split)| split.admit > 0);
+        admitted.map(|(output, split)| (output.clone(), split.admit)).collect()
+    }
+
+    /// Quarantines that somebody let go.
+    pub fn released_total(&self) -> u64 {
+        self.released.values().sum()
+    }
+}
+
+fn decision(word: &str) -> Option<Decision> {
+    [Decision::Admit, Decision::Duplicate, Decision::Quarantine]
+        .into_iter()
+        .find(|decision| decision.as_str() == word)
+}
+
+/// The value under a name, or under what stands for all that are too many.
+fn named<'m, T: Default>(names: &'m mut BTreeMap<String, T>, name: &str) -> &'m mut T {
+    let is_known = names.contains_key(name);
+    let name = if is_known || names.len() < NAMES_MAX { name } else { OTHERS };
+    names.entry(name.to_owned()).or_default()
+}
+
+impl Books {
+    /// Adds up the receipts of a run.
+    pub(crate) async fn tally(&self, run: &str) -> Result<Tally, Fault> {
+        let (mut tally, mut after) = (Tally::default(), 0);
+        loop {
+            let page = self.ledger.run_lines(run.to_owned(), after, PAGE).await?;
+            page.iter().for_each(|line| tally.add(line, run, &self.paths));
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = last.n,
+                _ => return Ok(tally),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "platform_20260212T085637Z";
+
+    fn line(n: u64, decision: &str) -> RunLine {
+        let id = format!("{n:032x}");
+        RunLine {
+            n,
+            decision: decision.to_owned(),
+            reason: None,
+            event_type: Some("output".to_owned()),
+            producer: Some("svc:world_stream_producer".to_owned()),
+            scenario_run: Some("s".to_owned()),
+            path: Paths::top().receipt(RUN, &id),
+            id,
+            has_reference: decision != "QUARANTINE",
+            is_unwritten: false,
+            standing: QuarantineStanding::Open,
+        }
+    }
+
+    fn tally(lines: &[RunLine]) -> Tally {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.add(line, RUN, &Paths::top()));
+        tally
+    }
+
+    #[test]
+    fn receipts_are_split_by_decision_producer_and_output() {
+        let other = RunLine { producer: None, event_type: None, ..line(3, "ADMIT") };
+        let added = tally(&[line(1, "ADMIT"), line(2, "DUPLICATE"), other, line(4, "QUARANTINE")]);
+        assert_eq!(added.receipts, Split { admit: 2, duplicate: 1, quarantine: 1 });
+        let streamer = &added.producers["svc:world_stream_producer"];
+        assert_eq!(*streamer, Split { admit: 1, duplicate: 1, quarantine: 1 });
+        assert_eq!(added.producers["unknown"].admit, 1);
+        assert_eq!(
+            added.admitted(),
+            BTreeMap::from([("output".to_owned(), 1), ("unknown".to_owned(), 1)])
+        );
+        assert_eq!(added.scenario_runs.len(), 1);
+        assert_eq!(added.quarantine_refs, [Paths::top().quarantine(RUN, &format!("{:032x}", 4))]);
+    }
+
+    #[test]
+    fn quarantines_are_told_apart_by_how_they_stand() {
+        let released = |n, how: &str| RunLine {
+            standing: QuarantineStanding::Released(how.to_owned()),
+            reason: Some("SCHEMA_FAIL".into()),
+            ..line(n, "QUARANTINE")
+        };
+        let superseded =
+            RunLine { standing: QuarantineStanding::Superseded, ..line(9, "QUARANTINE") };
+        let added = tally(&[
+            released(1, "dismissed"),
+            released(2, "dismissed"),
+            released(3, "reconciled"),
+            superseded,
+            line(5, "QUARANTINE"),
+        ]);
+        assert_eq!((added.open.count, added.superseded, added.released_total()), (1, 1, 3));
+        assert_eq!(added.released["dismissed"], 2);
+        assert_eq!(added.reasons["SCHEMA_FAIL"], 3);
+    }
+
+    #[test]
+    fn a_receipt_elsewhere_or_without_a_reference_is_noticed() {
+        let elsewhere = RunLine { path: "other/ig/receipts/x.json".into(), ..line(1, "ADMIT") };
+        let silent = RunLine { has_reference: false, ..line(2, "DUPLICATE") };
+        let unwritten = RunLine { is_unwritten: true, ..line(3, "ADMIT") };
+        let added = tally(&[elsewhere, silent, unwritten]);
+        assert_eq!(
+            (added.misplaced.count, added.without_reference.count, added.write_failed),
+            (1, 1, 1)
+        );
+    }
+
+    #[test]
+    fn names_beyond_the_limit_count_together() {
+        let lines: Vec<RunLine> = (0..1_100u64)
+            .map(|n| RunLine { producer: Some(format!("p{n}")), ..line(n, "ADMIT") })
+            .collect();
+        let added = tally(&lines);
+        assert_eq!(added.producers.len(), NAMES_MAX + 1);
+        assert_eq!(added.producers[OTHERS].admit, 100);
+        assert_eq!((added.receipt_refs.len(), added.receipts.total()), (SAMPLE_MAX, 1_100));
+    }
+}

@@ -1,0 +1,198 @@
+//! A row becomes an envelope: canonical bytes, the same for the same row of the same run.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use admit_core::json::{self, Form, Limits, Object, Value};
+use bytes::Bytes;
+
+use super::identity::{Stamp, World, event_id, key_text};
+use super::pack::rows::{Part, Row};
+use super::reason::{Failure, Reason};
+use crate::catalogue::Output;
+
+/// Largest envelope, in bytes: what a gate takes unless told otherwise.
+pub const ENVELOPE_BYTES_MAX: usize = 1 << 20;
+
+/// The version of the payloads' schemas.
+const SCHEMA_VERSION: &str = "v1";
+
+/// A column that holds the whole payload as JSON.
+const PAYLOAD_JSON: &str = "payload_json";
+
+/// What all envelopes of an output have in common.
+#[derive(Clone, Debug)]
+pub struct Envelopes {
+    /// The output.
+    pub output: Output,
+    /// The world.
+    pub world: World,
+    /// The engine's id of the run.
+    pub engine_run_id: String,
+    /// The platform run.
+    pub platform_run_id: String,
+    /// The scenario run.
+    pub scenario_run_id: String,
+    /// Who sends them.
+    pub producer: String,
+    /// The pack, as a trace.
+    pub pack_key: String,
+    /// The release that made the pack, where it is known.
+    pub engine_release: Option<String>,
+}
+
+/// An envelope on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sendable {
+    /// What is posted.
+    pub body: Bytes,
+    /// When the row happened.
+    pub stamp: Stamp,
+    /// Envelopes with the same number must arrive one after the other.
+    pub lane: u64,
+}
+
+/// The columns of a part, sorted as the payload writes them.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    columns: Vec<(String, usize)>,
+}
+
+impl Layout {
+    /// The columns of this part.
+    pub fn of(part: &Part) -> Self {
+        let mut columns: Vec<(String, usize)> =
+            part.names().enumerate().map(|(index, name)| (name.to_owned(), index)).collect();
+        columns.sort_unstable();
+        Self { columns }
+    }
+}
+
+impl Envelopes {
+    /// The envelope of a row, the number of which is for errors.
+    ///
+    /// # Errors
+    /// When the row lacks a key or a time, is of another world, or has no JSON.
+    pub fn envelope(
+        &self,
+        layout: &Layout,
+        number: u64,
+        row: &Row<'_>,
+    ) -> Result<Sendable, Failure> {
+        let mut cells = Object::new();
+        for (name, column) in &layout.columns {
+            let value = row.value(*column, number).map_err(|error| {
+                Failure::caused(Reason::StreamFailed, format!("row {number}"), error)
+            })?;
+            cells.push(name.as_str(), value);
+        }
+        let whole = match cells.remove(PAYLOAD_JSON) {
+            Some(Value::String(text)) => Some(text),
+            Some(Value::Null) | None => None,
+            Some(_) => return Err(unusable(number, "payload_json is not a text")),
+        };
+        let within = whole.as_ref().map(|text| payload(text.as_bytes(), number)).transpose()?;
+        self.made(&cells, within.as_ref(), number)
+    }
+
+    /// Of a row with a payload of its own, columns still name it.
+    fn made(
+        &self,
+        cells: &Object<'_>,
+        within: Option<&Object<'_>>,
+        number: u64,
+    ) -> Result<Sendable, Failure> {
+        let get = |name: &str| {
+            let cell = cells.get(name).filter(|value| !value.is_null());
+            cell.or_else(|| within?.get(name).filter(|value| !value.is_null()))
+        };
+        self.same_world(&get, number)?;
+        let mut keys = Vec::with_capacity(self.output.primary_key.len());
+        for name in &self.output.primary_key {
+            let Some(text) = get(name).and_then(key_text) else {
+                let detail = format!("row {number} has no {name}, which is part of its name");
+                return Err(Failure::new(Reason::PrimaryKeyMissing, detail));
+            };
+            keys.push(text);
+        }
+        let ts = get("ts_utc").and_then(Value::as_str);
+        let ts = ts.ok_or_else(|| unusable(number, "ts_utc is missing or not a text"))?;
+        let stamp = Stamp::read(ts).ok_or_else(|| unusable(number, "ts_utc is not a time"))?;
+        let mut lane = DefaultHasher::new();
+        get(&self.output.order_key).and_then(key_text).hash(&mut lane);
+        let id = event_id(&self.output.output_id, &keys, &self.world);
+        let body = self.written(&id, &stamp, within.unwrap_or(cells));
+        if body.len() > ENVELOPE_BYTES_MAX {
+            return Err(unusable(number, "the envelope would have more than 1 MiB"));
+        }
+        Ok(Sendable { body: body.into(), stamp, lane: lane.finish() })
+    }
+
+    /// Pins that a row carries must be those of its world.
+    fn same_world<'v>(
+        &self,
+        get: &dyn Fn(&str) -> Option<&'v Value<'v>>,
+        number: u64,
+    ) -> Result<(), Failure> {
+        let seed = self.world.seed.to_string();
+        for (name, ours) in [
+            ("manifest_fingerprint", &self.world.manifest_fingerprint),
+            ("parameter_hash", &self.world.parameter_hash),
+            ("scenario_id", &self.world.scenario_id),
+            ("seed", &seed),
+        ] {
+            if get(name).is_some_and(|value| key_text(value).as_ref() != Some(ours)) {
+                let detail = format!("row {number}: {name} is not that of the run");
+                return Err(Failure::new(Reason::WorldKeyMismatch, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fields in the order of the canonical form, so that nothing needs sorting.
+    fn written(&self, event_id: &str, stamp: &Stamp, payload: &Object<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        let mut before = b'{';
+        let mut field = |name: &str, value: &Value<'_>| {
+            out.push(before);
+            before = b',';
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            json::canonical_into(value, Form::Ascii, &mut out)
+                .expect("cells are finite and parsed json always is");
+        };
+        field("event_id", &event_id.into());
+        field("event_type", &self.output.output_id.as_str().into());
+        field("manifest_fingerprint", &self.world.manifest_fingerprint.as_str().into());
+        field("parameter_hash", &self.world.parameter_hash.as_str().into());
+        field("payload", &Value::Object(payload.clone()));
+        field("platform_run_id", &self.platform_run_id.as_str().into());
+        field("producer", &self.producer.as_str().into());
+        field("run_id", &self.engine_run_id.as_str().into());
+        field("scenario_id", &self.world.scenario_id.as_str().into());
+        field("scenario_run_id", &self.scenario_run_id.as_str().into());
+        field("schema_version", &SCHEMA_VERSION.into());
+        field("seed", &self.world.seed.into());
+        if let Some(release) = &self.engine_release {
+            field("span_id", &release.as_str().into());
+        }
+        field("trace_id", &self.pack_key.as_str().into());
+        field("ts_utc", &stamp.text.as_str().into());
+        out.push(b'}');
+        out
+    }
+}
+
+fn payload(text: &[u8], number: u64) -> Result<Object<'_>, Failure> {
+    let value = json::parse(text, &Limits::default()).map_err(|error| {
+        Failure::caused(Reason::StreamFailed, format!("row {number}: payload_json"), error)
+    })?;
+    let Value::Object(object) = value else {
+        return Err(unusable(number, "payload_json is not an object"));
+    };
+    Ok(object)
+}
+
+fn unusable(number: u64, what: &str) -> Failure {
+    Failure::new(Reason::StreamFailed, format!("row {number}: {what}"))
+}

@@ -1,0 +1,214 @@
+//! The facts of a run, as its runner committed them before it said READY.
+//!
+//! The pack says what it is, the facts say what the run is of; where the two do not agree nothing is
+//! streamed.
+
+use admit_core::json::{self, Limits, Object, Value};
+
+use super::ready::{PackRef, Ready, is_hex};
+use super::reason::{Failure, Reason};
+
+/// Most bytes of a facts view.
+const BYTES_MAX: usize = 16 << 20;
+
+/// What the streamer needs of a facts view that has everything a facts view must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The runner's id of the run.
+    pub run_id: String,
+    /// The platform run, if the facts name one.
+    pub platform_run_id: Option<String>,
+    /// The scenario run, if they name one.
+    pub scenario_run_id: Option<String>,
+    /// The pins.
+    pub pins: Pins,
+    /// The outputs that were looked at, by name.
+    pub outputs: Vec<String>,
+    /// Gates that did not pass.
+    pub failed_gates: Vec<String>,
+    /// Which pack, where the facts say so.
+    pub pack: PackRef,
+}
+
+/// What every event of the run is pinned to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pins {
+    /// 64 hex digits.
+    pub manifest_fingerprint: String,
+    /// 64 hex digits.
+    pub parameter_hash: String,
+    /// The seed.
+    pub seed: u64,
+    /// The scenario; the step that needs it complains.
+    pub scenario_id: Option<String>,
+    /// The runner's or the engine's id of the run.
+    pub run_id: Option<String>,
+    /// As at the top.
+    pub platform_run_id: Option<String>,
+    /// As at the top.
+    pub scenario_run_id: Option<String>,
+}
+
+impl Facts {
+    /// Reads a facts view.
+    ///
+    /// # Errors
+    /// `RUN_FACTS_INVALID` with what is wrong.
+    pub fn read(bytes: &[u8]) -> Result<Self, Failure> {
+        let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
+        let value = json::parse(bytes, &limits)
+            .map_err(|error| Failure::caused(Reason::RunFactsInvalid, "not readable", error))?;
+        let facts = value.as_object().ok_or_else(|| invalid("it is not an object"))?;
+        for name in ["plan_ref", "record_ref", "status_ref"] {
+            text(facts, name).ok_or_else(|| invalid(format!("{name} is missing")))?;
+        }
+        let has_policy = facts.get("policy_rev").is_some_and(Value::is_object);
+        let has_bundle = text(facts, "bundle_hash").is_some_and(|hash| is_hex(&hash, 64));
+        if !has_policy || !has_bundle {
+            return Err(invalid("policy_rev or bundle_hash is missing or malformed"));
+        }
+        let run_id = text(facts, "run_id").filter(|id| is_hex(id, 32));
+        let pins = facts.get("pins").and_then(Value::as_object);
+        Ok(Self {
+            run_id: run_id.ok_or_else(|| invalid("run_id is missing or malformed"))?,
+            platform_run_id: text(facts, "platform_run_id"),
+            scenario_run_id: text(facts, "scenario_run_id"),
+            pins: Pins::read(pins.ok_or_else(|| invalid("pins are missing"))?)?,
+            outputs: outputs(facts)?,
+            failed_gates: failed_gates(facts)?,
+            pack: PackRef::of(facts),
+        })
+    }
+
+    /// Checks that READY and the facts are of the same run, and gives its two ids.
+    ///
+    /// # Errors
+    /// With the id that is missing or differs.
+    pub fn ids(&self, ready: &Ready) -> Result<(String, String), Failure> {
+        let platform = agreed(
+            [&self.platform_run_id, &self.pins.platform_run_id],
+            &ready.platform_run_id,
+            [Reason::PlatformRunIdMissing, Reason::PlatformRunIdMismatch],
+        )?;
+        let scenario = agreed(
+            [&self.scenario_run_id, &self.pins.scenario_run_id],
+            &ready.scenario_run_id,
+            [Reason::ScenarioRunIdMissing, Reason::ScenarioRunIdMismatch],
+        )?;
+        Ok((platform, scenario))
+    }
+
+    /// Checks that READY tells of the world the facts tell of.
+    ///
+    /// # Errors
+    /// With the first pin that differs.
+    pub fn same_world(&self, ready: &Ready) -> Result<(), Failure> {
+        let pins = &self.pins;
+        for (name, facts, told) in [
+            ("manifest_fingerprint", Some(&pins.manifest_fingerprint), &ready.manifest_fingerprint),
+            ("parameter_hash", Some(&pins.parameter_hash), &ready.parameter_hash),
+            ("scenario_id", pins.scenario_id.as_ref(), &ready.scenario_id),
+        ] {
+            if facts.is_some_and(|facts| facts != told) {
+                let detail = format!("{name} is not the same in READY and in the facts");
+                return Err(Failure::new(Reason::WorldKeyMismatch, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the pack is. READY and facts may both say it, but not differently.
+    ///
+    /// # Errors
+    /// When nobody says it, or both do and differ.
+    pub fn engine_root(&self, ready: &Ready) -> Result<String, Failure> {
+        match (&ready.pack.engine_run_root, &self.pack.engine_run_root) {
+            (Some(one), Some(other)) if one != other => Err(Failure::new(
+                Reason::EngineRootMismatch,
+                format!("READY names the pack {one}, the facts name {other}"),
+            )),
+            (Some(root), _) | (None, Some(root)) => Ok(root.clone()),
+            (None, None) => Err(Failure::new(
+                Reason::EngineRootMissing,
+                "neither READY nor the facts name oracle_pack_ref.engine_run_root",
+            )),
+        }
+    }
+}
+
+impl Pins {
+    fn read(pins: &Object<'_>) -> Result<Self, Failure> {
+        let hex = |name: &str| {
+            let found = text(pins, name).filter(|text| is_hex(text, 64));
+            found.ok_or_else(|| invalid(format!("pins.{name} is missing or malformed")))
+        };
+        let seed = pins.get("seed").and_then(Value::as_u64);
+        Ok(Self {
+            manifest_fingerprint: hex("manifest_fingerprint")?,
+            parameter_hash: hex("parameter_hash")?,
+            seed: seed.ok_or_else(|| invalid("pins.seed is missing or no integer"))?,
+            scenario_id: text(pins, "scenario_id"),
+            run_id: text(pins, "run_id"),
+            platform_run_id: text(pins, "platform_run_id"),
+            scenario_run_id: text(pins, "scenario_run_id"),
+        })
+    }
+}
+
+/// The id that the facts and READY name, when it is one.
+fn agreed(
+    facts: [&Option<String>; 2],
+    ready: &str,
+    [missing, mismatch]: [Reason; 2],
+) -> Result<String, Failure> {
+    let Some(named) = facts[0] else {
+        return Err(Failure::new(missing, "the facts do not name it"));
+    };
+    let differs = |other: &String| other != named;
+    if named != ready || facts[1].as_ref().is_some_and(differs) {
+        return Err(Failure::new(mismatch, "READY, the facts and their pins do not name the same"));
+    }
+    Ok(named.clone())
+}
+
+/// The outputs the run is of: those that were intended, else those that were found.
+fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
+    let locators = facts.get("locators").and_then(Value::as_array);
+    let locators = locators.ok_or_else(|| invalid("locators are missing"))?;
+    let located: Option<Vec<String>> = locators
+        .iter()
+        .map(|locator| {
+            locator.get("path").and_then(Value::as_str)?;
+            locator.get("output_id").and_then(Value::as_str).map(str::to_owned)
+        })
+        .collect();
+    let located = located.ok_or_else(|| invalid("a locator lacks output_id or path"))?;
+    let intended = facts.get("intended_outputs").and_then(Value::as_array).unwrap_or_default();
+    let intended: Vec<String> =
+        intended.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect();
+    Ok(if intended.is_empty() { located } else { intended })
+}
+
+fn failed_gates(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
+    let receipts = facts.get("gate_receipts").and_then(Value::as_array);
+    let receipts = receipts.ok_or_else(|| invalid("gate_receipts are missing"))?;
+    let mut failed = Vec::new();
+    for receipt in receipts {
+        let said = |name| receipt.get(name).and_then(Value::as_str);
+        match (said("gate_id"), said("status")) {
+            (Some(_), Some("PASS")) => {}
+            (Some(gate), Some("FAIL")) => failed.push(gate.to_owned()),
+            _ => return Err(invalid("a gate receipt lacks gate_id or status")),
+        }
+    }
+    Ok(failed)
+}
+
+fn text(object: &Object<'_>, name: &str) -> Option<String> {
+    let text = object.get(name)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn invalid(detail: impl Into<String>) -> Failure {
+    Failure::new(Reason::RunFactsInvalid, detail)
+}

@@ -1,0 +1,344 @@
+//! A gate over HTTP/1.1, with connections that are kept while they are warm.
+//!
+//! A push may safely be sent twice, because the gate knows copies. So a kept connection that turns
+//! out to be closed is replaced at once, and does not count as an attempt.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_util::task::TaskTracker;
+
+use super::gate::{BoxFuture, Gate, Pushed, meaning};
+use admit_core::json::{self, Limits, Value};
+
+/// Longest wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Connections kept for later pushes.
+const IDLE_MAX: usize = 256;
+/// Most of an answer that is read.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// How a gate is reached.
+#[derive(Clone)]
+pub struct HttpGateConfig {
+    /// `http://HOST` or `https://HOST`, perhaps with a port and a path that all calls start with.
+    pub url: String,
+    /// The header the key goes in.
+    pub key_header: String,
+    /// The key, if the gate wants one.
+    pub key: Option<String>,
+    /// Longest wait for the answer to a push.
+    pub push_max: Duration,
+    /// Further URLs that must answer with success before a run is streamed.
+    pub require_alive: Vec<String>,
+}
+
+/// Why a gate cannot be spoken to at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpGateError {
+    /// Not a URL.
+    #[error("{0:?} must be http://HOST or https://HOST, perhaps with a port and a path")]
+    Url(String),
+    /// The key cannot be a header.
+    #[error("the key or its header has characters that no header can carry")]
+    Key,
+    /// No TLS.
+    #[error("{0}")]
+    Tls(String),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A server: where it is and how it is spoken to.
+struct Server {
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    prefix: String,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+impl Server {
+    fn at(url: &str) -> Result<Self, HttpGateError> {
+        let wrong = || HttpGateError::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let authority = uri.authority().ok_or_else(wrong)?;
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() || uri.query().is_some() || authority.as_str().contains('@') {
+            return Err(wrong());
+        }
+        let (tls, port) = match uri.scheme_str() {
+            Some("http") => (None, 80),
+            Some("https") => (Some(tls(&host)?), 443),
+            _ => return Err(wrong()),
+        };
+        Ok(Self {
+            port: authority.port_u16().unwrap_or(port),
+            host,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+            tls,
+        })
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(match &self.tls {
+            None => Box::new(stream),
+            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
+        })
+    }
+}
+
+fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), HttpGateError> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| HttpGateError::Tls(format!("{host:?} cannot be on a certificate")))?;
+    let mut roots = RootCertStore::empty();
+    let (trusted, _) =
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if trusted == 0 {
+        let text = "this machine trusts no certificate authority; set SSL_CERT_FILE";
+        return Err(HttpGateError::Tls(text.to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| HttpGateError::Tls(error.to_string()))?;
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
+    Ok((TlsConnector::from(Arc::new(config)), name))
+}
+
+/// A gate over HTTP.
+pub struct HttpGate {
+    server: Server,
+    required: Vec<(String, Server)>,
+    key: Option<(HeaderName, HeaderValue)>,
+    push_max: Duration,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    /// Drive connections; they end with them.
+    tasks: TaskTracker,
+}
+
+impl fmt::Debug for HttpGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpGate").field("server", &self.server.authority).finish_non_exhaustive()
+    }
+}
+
+struct Answer {
+    status: u16,
+    retry_after: Option<Duration>,
+    body: Bytes,
+}
+
+impl HttpGate {
+    /// A gate. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the URL or the key cannot be used.
+    pub fn new(config: &HttpGateConfig) -> Result<Self, HttpGateError> {
+        let key = match &config.key {
+            None => None,
+            Some(key) => {
+                let name: HeaderName = config.key_header.parse().map_err(|_| HttpGateError::Key)?;
+                let mut value = HeaderValue::from_str(key).map_err(|_| HttpGateError::Key)?;
+                value.set_sensitive(true);
+                Some((name, value))
+            }
+        };
+        let required = config.require_alive.iter();
+        Ok(Self {
+            server: Server::at(&config.url)?,
+            required: required
+                .map(|url| Ok((url.clone(), Server::at(url)?)))
+                .collect::<Result<_, HttpGateError>>()?,
+            key,
+            push_max: config.push_max,
+            idle: Mutex::default(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    fn request(
+        &self,
+        server: &Server,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Request<Full<Bytes>> {
+        let target = match format!("{}{path}", server.prefix) {
+            empty if empty.is_empty() => "/".to_owned(),
+            target => target,
+        };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::try_from(target).unwrap_or_default();
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, server.authority.clone());
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some((name, value)) = &self.key {
+            headers.insert(name.clone(), value.clone());
+        }
+        request
+    }
+
+    async fn connected(&self, server: &Server) -> Result<SendRequest<Full<Bytes>>, String> {
+        let cannot = |error: &dyn fmt::Display| {
+            format!("cannot connect to {}:{}: {error}", server.host, server.port)
+        };
+        let connecting = async {
+            let stream = server.connect().await.map_err(|error| cannot(&error))?;
+            let made = http1::handshake(TokioIo::new(stream)).await;
+            let (sender, connection) = made.map_err(|error| cannot(&error))?;
+            self.tasks.spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the gate ended");
+                }
+            });
+            Ok(sender)
+        };
+        timeout(CONNECT_MAX, connecting).await.unwrap_or_else(|_| Err(cannot(&"no answer in time")))
+    }
+
+    fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(sender) = idle.pop() {
+            if sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX && !sender.is_closed() {
+            idle.push(sender);
+        }
+    }
+
+    /// One exchange, over a kept connection if there is one.
+    async fn post(&self, path: &str, body: &Bytes) -> Result<Answer, String> {
+        let request = || self.request(&self.server, Method::POST, path, body.clone());
+        if let Some(mut sender) = self.kept()
+            && let Ok(answer) = exchange(&mut sender, request()).await
+        {
+            self.keep(sender);
+            return Ok(answer);
+        }
+        let mut sender = self.connected(&self.server).await?;
+        let answer = exchange(&mut sender, request()).await?;
+        self.keep(sender);
+        Ok(answer)
+    }
+
+    async fn get(&self, server: &Server, path: &str) -> Result<Answer, String> {
+        let mut sender = self.connected(server).await?;
+        exchange(&mut sender, self.request(server, Method::GET, path, Bytes::new())).await
+    }
+
+    async fn look(&self) -> Result<(), String> {
+        let answer = self.get(&self.server, "/v1/ops/health").await?;
+        let value = json::parse(&answer.body, &Limits::default()).ok();
+        let state = value.as_ref().and_then(|value| value.get("state")).and_then(Value::as_str);
+        if answer.status == 503 || state == Some("RED") {
+            return Err(format!("the gate is unwell: it answered {}", answer.status));
+        }
+        for (url, server) in &self.required {
+            let answer = self.get(server, "").await?;
+            if !(200..300).contains(&answer.status) {
+                return Err(format!("{url} is required and answered {}", answer.status));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gate for HttpGate {
+    fn push(&self, envelope: Bytes) -> BoxFuture<'_, Pushed> {
+        Box::pin(async move {
+            let again = |what| Pushed::Again { what, hint: None };
+            match timeout(self.push_max, self.post("/v1/ingest/push", &envelope)).await {
+                Ok(Ok(answer)) => meaning(answer.status, answer.retry_after, &answer.body),
+                Ok(Err(what)) => again(what),
+                Err(_) => again(format!("no answer within {} ms", self.push_max.as_millis())),
+            }
+        })
+    }
+
+    fn alive(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let looked = timeout(self.push_max, self.look()).await;
+            looked.unwrap_or_else(|_| Err("the gate did not say how it is in time".to_owned()))
+        })
+    }
+}
+
+async fn exchange(
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<Answer, String> {
+    let fail = |error: hyper::Error| format!("the connection to the gate broke: {error}");
+    let response = sender.send_request(request).await.map_err(fail)?;
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get(header::RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
+    let body = read(response.into_body()).await.map_err(fail)?;
+    Ok(Answer { status, retry_after, body })
+}
+
+/// The whole body; what is beyond the limit is read and thrown away.
+async fn read(mut body: Incoming) -> Result<Bytes, hyper::Error> {
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame?;
+        let Some(data) = frame.data_ref() else { continue };
+        let room = ANSWER_BYTES_MAX - read.len();
+        read.extend_from_slice(&data[..data.len().min(room)]);
+    }
+    Ok(read.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_a_scheme_a_host_and_perhaps_a_path() {
+        let server = Server::at("http://127.0.0.1:9000/api/").expect("a url");
+        assert_eq!((server.port, server.prefix.as_str()), (9000, "/api"));
+        assert_eq!(Server::at("http://gate").expect("a url").port, 80);
+        for wrong in ["", "gate", "ftp://gate", "http://u:p@gate", "http://g?x=1", "/v1"] {
+            assert!(Server::at(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_never_shown() {
+        let gate = HttpGate::new(&HttpGateConfig {
+            url: "http://gate".to_owned(),
+            key_header: "X-IG-Api-Key".to_owned(),
+            key: Some("hush".to_owned()),
+            push_max: Duration::from_secs(1),
+            require_alive: Vec::new(),
+        });
+        assert!(!format!("{gate:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the files of a pack come from. All of it blocks, and is called where that is allowed.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Most bytes of a small file: receipts, manifests, flags.
+pub const SMALL_BYTES_MAX: u64 = 4 << 20;
+
+/// Most files of one folder.
+pub const NAMES_MAX: usize = 100_000;
+
+/// The files of one pack, by their paths in it.
+pub trait PackStore: Send + Sync {
+    /// The bytes of a small file; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not small.
+    fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// The names in a folder in byte order; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has too many.
+    fn names(&self, folder: &str) -> io::Result<Option<Vec<String>>>;
+
+    /// A large file, for reading here and there.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open(&self, path: &str) -> io::Result<File>;
+}
+
+/// A pack on a disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    root: PathBuf,
+}
+
+impl Disk {
+    /// The pack in this folder.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl PackStore for Disk {
+    fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.root.join(path)) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = Vec::new();
+        file.take(SMALL_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > SMALL_BYTES_MAX {
+            return Err(io::Error::other(format!("it has more than {SMALL_BYTES_MAX} bytes")));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Option<Vec<String>>> {
+        let entries = match fs::read_dir(self.root.join(folder)) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry?.file_name().into_string().ok());
+            if names.len() > NAMES_MAX {
+                return Err(io::Error::other(format!("it has more than {NAMES_MAX} files")));
+            }
+        }
+        names.sort_unstable();
+        Ok(Some(names))
+    }
+
+    fn open(&self, path: &str) -> io::Result<File> {
+        File::open(self.root.join(path))
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,127 @@
+//! The stream view of an output: its part files in order, with a manifest and a sort receipt.
+
+use std::sync::Arc;
+
+use admit_core::json::Value;
+
+use super::rows::Part;
+use super::store::PackStore;
+use super::{parsed, small};
+use crate::catalogue::Output;
+use crate::streamer::reason::{Failure, Reason};
+
+const MANIFEST: &str = "_stream_view_manifest.json";
+const SORT_RECEIPT: &str = "_stream_sort_receipt.json";
+
+/// A part file and how many rows it says it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartFile {
+    /// Its name; parts are streamed in the order of their names.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+}
+
+/// A stream view that can be streamed.
+pub struct View {
+    /// The output it is of.
+    pub output: Output,
+    /// Its parts in order.
+    pub parts: Vec<PartFile>,
+    store: Arc<dyn PackStore>,
+    folder: String,
+}
+
+impl View {
+    /// Opens the view of an output below `root`, and looks at every part of it.
+    ///
+    /// # Errors
+    /// With the reason it cannot be streamed.
+    pub(super) fn open(
+        store: &Arc<dyn PackStore>,
+        root: &str,
+        output: &Output,
+    ) -> Result<Self, Failure> {
+        let id = &output.output_id;
+        let slash = if root.is_empty() { "" } else { "/" };
+        let folder = format!("{root}{slash}output_id={id}");
+        let missing = Reason::StreamViewMissing;
+        let names = store
+            .names(&folder)
+            .map_err(|error| Failure::caused(missing, format!("{folder} cannot be read"), error))?;
+        let Some(names) = names else {
+            return Err(Failure::new(missing, format!("{folder} is not there")));
+        };
+        check(&**store, &folder, id)?;
+        let is_part = |name: &String| name.starts_with("part-") && name.ends_with(".parquet");
+        let mut view =
+            Self { output: output.clone(), parts: Vec::new(), store: Arc::clone(store), folder };
+        for name in names.into_iter().filter(is_part) {
+            let rows = view.part(&name)?.len();
+            view.parts.push(PartFile { name, rows });
+        }
+        if view.parts.is_empty() {
+            let detail = format!("{} has no part-*.parquet", view.folder);
+            return Err(Failure::new(Reason::StreamViewEmpty, detail));
+        }
+        Ok(view)
+    }
+
+    /// Opens one part.
+    ///
+    /// # Errors
+    /// `STREAM_FAILED` with the file and what is wrong with it.
+    pub fn part(&self, name: &str) -> Result<Part, Failure> {
+        let path = format!("{}/{name}", self.folder);
+        let file = self.store.open(&path).map_err(|error| {
+            Failure::caused(Reason::StreamFailed, format!("{path} cannot be opened"), error)
+        })?;
+        Part::open(file).map_err(|error| {
+            Failure::caused(Reason::StreamFailed, format!("{path} cannot be streamed"), error)
+        })
+    }
+
+    /// All its rows.
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.rows).sum()
+    }
+
+    /// How many rows come before and with a place: what a checkpoint there stands for. A file that
+    /// is gone counts as if nothing of it had been streamed.
+    pub fn rows_until(&self, last_file: &str, last_row_index: u64) -> u64 {
+        let before = self.parts.iter().filter(|part| part.name.as_str() < last_file);
+        let before: u64 = before.map(|part| part.rows).sum();
+        let within = self.parts.iter().find(|part| part.name == last_file);
+        before + within.map_or(0, |part| part.rows.min(last_row_index.saturating_add(1)))
+    }
+}
+
+/// The manifest must be of this output and the rows must have been sorted.
+fn check(store: &dyn PackStore, folder: &str, output_id: &str) -> Result<(), Failure> {
+    let path = format!("{folder}/{MANIFEST}");
+    let Some(bytes) = small(store, &path, Reason::StreamViewMissing)? else {
+        return Err(Failure::new(Reason::StreamViewMissing, format!("{path} is not there")));
+    };
+    let manifest = parsed(&bytes, &path, Reason::StreamViewMissing)?;
+    if manifest.get("output_id").and_then(Value::as_str) != Some(output_id) {
+        let detail = format!("{path} is of another output");
+        return Err(Failure::new(Reason::StreamViewOutputMismatch, detail));
+    }
+    let path = format!("{folder}/{SORT_RECEIPT}");
+    let bad = Reason::StreamViewReceiptBad;
+    let Some(bytes) = small(store, &path, bad)? else {
+        return Err(Failure::new(bad, format!("{path} is not there")));
+    };
+    let receipt = parsed(&bytes, &path, bad)?;
+    if receipt.get("status").and_then(Value::as_str) != Some("OK") {
+        return Err(Failure::new(bad, format!("{path} does not say OK")));
+    }
+    let ids = [&manifest, &receipt].map(|one| one.get("stream_view_id").and_then(Value::as_str));
+    if let [Some(one), Some(other)] = ids
+        && one != other
+    {
+        let detail = format!("{path} is the receipt of another view");
+        return Err(Failure::new(Reason::StreamViewIdMismatch, detail));
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! Streams one run: opens its pack, then all its outputs beside each other.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+
+use super::Parts;
+use super::checkpoint::RunLock;
+use super::envelope::Envelopes;
+use super::facts::Facts;
+use super::identity::checkpoint_pack_key;
+use super::output::{self, Emitted, Job};
+use super::pack::store::PackStore;
+use super::pack::{Pack, View, Wanted};
+use super::progress::{Counts, OutputProgress};
+use super::ready::Ready;
+use super::reason::{Failure, Reason};
+use super::session::Session;
+
+/// A run that is going to be streamed.
+pub(super) struct Run {
+    pub(super) ready: Ready,
+    pub(super) facts: Facts,
+    pub(super) platform_run_id: String,
+    pub(super) scenario_run_id: String,
+    pub(super) scenario_id: String,
+    pub(super) engine_root: String,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streamed {
+    /// By output, traffic first.
+    pub outputs: Vec<Emitted>,
+}
+
+impl Streamed {
+    /// Rows the gate has answered for.
+    pub fn emitted(&self) -> u64 {
+        self.outputs.iter().map(|output| output.rows).sum()
+    }
+
+    /// What it decided.
+    pub fn counts(&self) -> Counts {
+        self.outputs.iter().fold(Counts::default(), |all, output| all.plus(output.counts))
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.outputs.iter().any(|output| output.is_stopped)
+    }
+}
+
+/// How streaming a run ended, when it did not fail.
+pub(super) enum Ended {
+    Streamed(Streamed),
+    Stopped(Streamed),
+    InUse,
+}
+
+/// Streams a run from its checkpoints on.
+pub(super) async fn stream(
+    parts: &Arc<Parts>,
+    run: Run,
+    stop: &CancellationToken,
+) -> Result<Ended, Failure> {
+    allowed(parts)?;
+    let run = Arc::new(run);
+    let pack = {
+        let (parts, run) = (Arc::clone(parts), Arc::clone(&run));
+        let opened = spawn_blocking(move || open(&parts, &run)).await;
+        opened.map_err(|error| broken("opening the pack", error))??
+    };
+    let key = checkpoint_pack_key(&pack.key, &run.platform_run_id, &run.scenario_run_id);
+    let Some(lock) = lock(parts, &key).await? else { return Ok(Ended::InUse) };
+    let session = Session::new(&parts.sessions, &run.platform_run_id, Arc::clone(&parts.clock));
+    let session = Arc::new(session);
+    session.write(
+        "engine_world_selected",
+        [
+            ("run_id", run.ready.run_id.as_str().into()),
+            ("engine_run_root", run.engine_root.as_str().into()),
+            ("pack_key", pack.key.as_str().into()),
+            ("scenario_id", run.scenario_id.as_str().into()),
+        ],
+    );
+    let streamed = outputs(parts, &run, &pack, &key, &session, stop).await?;
+    drop(lock);
+    session.write(
+        "engine_world_streamed",
+        [("run_id", run.ready.run_id.as_str().into()), ("emitted", streamed.emitted().into())],
+    );
+    Ok(if streamed.is_stopped() { Ended::Stopped(streamed) } else { Ended::Streamed(streamed) })
+}
+
+fn broken(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::caused(Reason::StreamFailed, format!("{doing} ended by a panic"), error)
+}
+
+fn allowed(parts: &Parts) -> Result<(), Failure> {
+    let producer = &parts.settings.producer;
+    if parts.settings.producers_allowed.contains(producer) {
+        return Ok(());
+    }
+    let detail = format!("{producer} is not one of the producers that are allowed");
+    Err(Failure::new(Reason::ProducerNotAllowed, detail))
+}
+
+async fn lock(parts: &Parts, key: &str) -> Result<Option<RunLock>, Failure> {
+    let (checkpoints, key) = (Arc::clone(&parts.checkpoints), key.to_owned());
+    let locked = spawn_blocking(move || checkpoints.lock(&key)).await;
+    let locked = locked.map_err(|error| broken("taking the run", error))?;
+    locked.map_err(|error| Failure::caused(Reason::StreamFailed, "could not take the run", error))
+}
+
+fn open(parts: &Parts, run: &Run) -> Result<Pack, Failure> {
+    let store = |place: &str, reason| {
+        (parts.packs)(place).map_err(|what| Failure::new(reason, format!("{place}: {what}")))
+    };
+    let pack = store(&run.engine_root, Reason::RunReceiptUnreadable)?;
+    let apart = run.ready.pack.stream_view_root.as_ref();
+    let apart = apart.or(run.facts.pack.stream_view_root.as_ref());
+    let views: Option<Arc<dyn PackStore>> =
+        apart.map(|place| store(place, Reason::StreamViewMissing)).transpose()?;
+    let wanted = Wanted {
+        ready: &run.ready,
+        facts: &run.facts,
+        scenario_id: &run.scenario_id,
+        engine_root: &run.engine_root,
+        catalogue: &parts.settings.catalogue,
+        must_be_sealed: parts.settings.must_be_sealed(),
+        mode: &parts.settings.mode,
+        only: &parts.settings.outputs,
+        views,
+    };
+    Pack::open(&pack, &wanted)
+}
+
+/// Streams all outputs; when one fails the others stop where they are, with their checkpoints.
+async fn outputs(
+    parts: &Arc<Parts>,
+    run: &Run,
+    pack: &Pack,
+    key: &str,
+    session: &Arc<Session>,
+    stop: &CancellationToken,
+) -> Result<Streamed, Failure> {
+    let rows_max = parts.settings.max_events_per_output.unwrap_or(u64::MAX);
+    let all: Vec<Arc<OutputProgress>> = pack
+        .views
+        .iter()
+        .map(|view| OutputProgress::new(&view.output.output_id, view.rows().min(rows_max)))
+        .map(Arc::new)
+        .collect();
+    parts.progress.begin(all.clone());
+    let at_once = match parts.settings.concurrency {
+        0 => pack.views.len(),
+        some => some,
+    };
+    let turns = Arc::new(Semaphore::new(at_once.max(1)));
+    let stop = stop.child_token();
+    let mut tasks = JoinSet::new();
+    for (place, (view, progress)) in pack.views.iter().zip(all).enumerate() {
+        let job = Arc::new(job(parts, run, pack, key, session, view, progress, stop.clone()));
+        let (turns, run_id) = (Arc::clone(&turns), run.ready.run_id.clone());
+        tasks.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            (place, told(&run_id, job).await)
+        });
+    }
+    let mut done = Vec::new();
+    let mut failure = None;
+    while let Some(ended) = tasks.join_next().await {
+        match ended {
+            Ok((place, Ok(emitted))) => done.push((place, emitted)),
+            Ok((_, Err(found))) => {
+                stop.cancel();
+                failure.get_or_insert(found);
+            }
+            Err(error) => {
+                stop.cancel();
+                failure.get_or_insert(broken("streaming an output", error));
+            }
+        }
+    }
+    parts.progress.begin(Vec::new());
+    done.sort_by_key(|(place, _)| *place);
+    let streamed = Streamed { outputs: done.into_iter().map(|(_, emitted)| emitted).collect() };
+    failure.map_or(Ok(streamed), Err)
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything an output needs meets here, once")]
+fn job(
+    parts: &Parts,
+    run: &Run,
+    pack: &Pack,
+    key: &str,
+    session: &Arc<Session>,
+    view: &Arc<View>,
+    progress: Arc<OutputProgress>,
+    stop: CancellationToken,
+) -> Job {
+    Job {
+        view: Arc::clone(view),
+        envelopes: Envelopes {
+            output: view.output.clone(),
+            world: pack.world.clone(),
+            engine_run_id: pack.engine_run_id.clone(),
+            platform_run_id: run.platform_run_id.clone(),
+            scenario_run_id: run.scenario_run_id.clone(),
+            producer: parts.settings.producer.clone(),
+            pack_key: pack.key.clone(),
+            engine_release: pack.engine_release.clone(),
+        },
+        checkpoint_key: key.to_owned(),
+        settings: Arc::clone(&parts.settings),
+        gate: Arc::clone(&parts.gate),
+        checkpoints: Arc::clone(&parts.checkpoints),
+        chance: Arc::clone(&parts.chance),
+        clock: Arc::clone(&parts.clock),
+        session: Arc::clone(session),
+        progress,
+        stop,
+    }
+}
+
+/// Streams one output and says so in the words that operators of the reference look for.
+async fn told(run_id: &str, job: Arc<Job>) -> Result<Emitted, Failure> {
+    let output_id = job.view.output.output_id.clone();
+    tracing::info!("WSP stream start run_id={run_id} output_id={output_id}");
+    let said = [("run_id", run_id.into()), ("output_id", output_id.as_str().into())];
+    job.session.write("stream_start", said.clone());
+    let emitted = output::stream(Arc::clone(&job)).await?;
+    let rows = emitted.rows;
+    let how = if emitted.is_capped {
+        tracing::info!(
+            "WSP stream stop run_id={run_id} output_id={output_id} emitted={rows} reason=max_events"
+        );
+        "max_events"
+    } else if emitted.is_stopped {
+        "stopped"
+    } else {
+        "output_complete"
+    };
+    if !emitted.is_stopped {
+        tracing::info!("WSP stream complete run_id={run_id} output_id={output_id} emitted={rows}");
+        let ended = [("emitted", rows.into()), ("reason", how.into())];
+        job.session.write("stream_complete", said.into_iter().chain(ended));
+    }
+    Ok(emitted)
+}

@@ -1,0 +1,184 @@
+//! The books of a run over a real ledger and real files: closing waits for what flies, and gives up.
+
+#![cfg(test)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
+use admit_artifacts::{Artifacts, File};
+use admit_contracts::Contract as _;
+use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
+use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::receipt::Committed;
+use admit_contracts::ingestion_gate::{DOOR, IngestionGate, Settings as ContractSettings};
+use admit_core::closure::Ground;
+use admit_core::effect::{By, Outcome, Step};
+use admit_core::json::Value;
+use admit_core::{Door, Millis, Principal, RunState, Seq, Submission};
+use admit_ledger::sqlite::{Options, SqliteLedger};
+use admit_ledger::{
+    Handover, Issuance as _, IssuedReader as _, Issuing, Kept, Outlook, Settlement,
+};
+use admit_runs::closure::NotClosed;
+use admit_runs::report::{Books, Parts, Settings};
+use admit_testkit::clock::ManualClock;
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+const RUN: &str = "platform_20260212T085637Z";
+const NOW: Millis = Millis(1_771_524_842_123);
+
+/// Nobody performs anything by itself here.
+struct Nobody;
+
+impl Handover for Nobody {
+    fn recorded(&self, _: &Kept) {}
+}
+
+struct World {
+    ledger: Arc<SqliteLedger>,
+    artifacts: Arc<LocalArtifacts>,
+    contract: Arc<IngestionGate>,
+    books: Arc<Books>,
+    _folder: TempDir,
+}
+
+impl World {
+    fn new(closing_wait: Duration) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options::new(folder.path().join("data"), NOW);
+        let ledger = Arc::new(SqliteLedger::open(options).expect("a ledger"));
+        let artifacts = ArtifactOptions::new(folder.path().join("artifacts"));
+        let artifacts = Arc::new(LocalArtifacts::open(artifacts).expect("a store"));
+        let contract = IngestionGate::new(ContractSettings::default(), Policy::shipped());
+        let contract = Arc::new(contract.expect("settings"));
+        let books = Books::new(Parts {
+            ledger: ledger.clone(),
+            artifacts: artifacts.clone(),
+            paths: contract.paths().clone(),
+            clock: Arc::new(ManualClock::at(NOW)),
+            settings: Settings { closing_wait, ..Settings::default() },
+        });
+        Self { ledger, artifacts, contract, books: Arc::new(books), _folder: folder }
+    }
+
+    /// Event number `n` is recorded, and in flight.
+    async fn begin(&self, n: u64) -> Seq {
+        let body = include_str!("envelope.json").replace("event-0", &format!("event-{n}"));
+        let submission = Submission {
+            principal: Principal::new("local"),
+            received_at: NOW,
+            body: Bytes::from(body),
+            headers: Vec::new(),
+            nonce: [0; 16],
+        };
+        let entry = self.contract.vet(&Door::new(DOOR), submission);
+        let issuing = Issuing { issue: self.contract.clone(), handover: Arc::new(Nobody) };
+        let kept = self.ledger.record_issuing(vec![entry], issuing).await.pop();
+        let kept = kept.expect("one answer").expect("recorded");
+        let Outlook::Performs { seq, .. } = kept.outlook else { panic!("{:?}", kept.outlook) };
+        seq
+    }
+
+    /// It is on the bus, and the file of its receipt is written where `with_file` says so.
+    async fn land(&self, seq: Seq, with_file: bool) {
+        let eb_ref = EbRef {
+            topic: "t".to_owned(),
+            partition: 0,
+            offset: seq.0.to_string(),
+            offset_kind: OffsetKind::FileLine,
+            published_at: None,
+        };
+        let evidence = Committed::at(eb_ref, NOW).to_evidence();
+        let step = Step::Settle { attempt: 1, outcome: Outcome::Done, evidence, reply: None };
+        let batch = vec![Settlement { seq, step, facts: None }];
+        let settled = self.ledger.settle(batch, self.contract.clone(), NOW).await.expect("settled");
+        for settled in settled {
+            for filed in settled.expect("legal").filed {
+                if with_file {
+                    let file = File::new(filed.issued.path, filed.issued.text + "\n");
+                    self.artifacts
+                        .put_if_absent(vec![file])
+                        .await
+                        .pop()
+                        .expect("one")
+                        .expect("put");
+                }
+            }
+        }
+    }
+
+    async fn close(&self) -> Result<u64, Vec<Ground>> {
+        let by = By { who: "somebody".to_owned(), why: None };
+        match self.books.close(RUN, None, by).await {
+            Ok(closed) => {
+                let ingress = closed.document.get("ingress").expect("numbers");
+                Ok(ingress.get("admit").and_then(Value::as_u64).expect("a number"))
+            }
+            Err(NotClosed::Refused { objections, .. }) => {
+                Err(objections.iter().map(|objection| objection.ground).collect())
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    async fn state(&self) -> RunState {
+        self.ledger.run(RUN.to_owned()).await.expect("readable").expect("named").state
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_flight_speaks_against_closing_until_it_has_landed() {
+    let world = World::new(Duration::from_millis(50));
+    let first = world.begin(1).await;
+    world.land(first, true).await;
+    let second = world.begin(2).await;
+    assert_eq!(world.close().await, Err(vec![Ground::InFlight]));
+    assert_eq!(world.state().await, RunState::Open, "a refused closure opens the run again");
+    world.land(second, true).await;
+    assert_eq!(world.close().await, Ok(2));
+    assert_eq!(world.state().await, RunState::Closed);
+}
+
+#[tokio::test]
+async fn closing_waits_for_what_is_about_to_land() {
+    let world = Arc::new(World::new(Duration::from_secs(30)));
+    let seq = world.begin(1).await;
+    let mut closing = JoinSet::new();
+    closing.spawn({
+        let world = world.clone();
+        async move { world.close().await }
+    });
+    while world.state().await != RunState::Closing {
+        tokio::task::yield_now().await;
+    }
+    let by = By { who: "another".to_owned(), why: None };
+    let other = world.books.close(RUN, None, by).await;
+    assert!(matches!(other, Err(NotClosed::InWork)), "one at a time: {other:?}");
+    world.land(seq, true).await;
+    let closed = closing.join_next().await.expect("one").expect("no panic");
+    assert_eq!(closed, Ok(1));
+}
+
+#[tokio::test]
+async fn a_receipt_without_its_file_speaks_against_closing() {
+    let world = World::new(Duration::from_millis(50));
+    let seq = world.begin(1).await;
+    world.land(seq, false).await;
+    assert_eq!(world.close().await, Err(vec![Ground::ReceiptMissing]));
+    let report = world.books.report(RUN).await.expect("readable").expect("named");
+    let ingress = report.get("ingress").expect("numbers");
+    assert_eq!(ingress.get("received").and_then(Value::as_u64), Some(1), "the ledger has it");
+}
+
+#[tokio::test]
+async fn many_documents_are_laid_beside_their_files_page_by_page() {
+    let world = World::new(Duration::from_millis(50));
+    for n in 0..300 {
+        let seq = world.begin(n).await;
+        world.land(seq, true).await;
+    }
+    assert_eq!(world.close().await, Ok(300));
+}

@@ -1,0 +1,127 @@
+//! Evidence that is late, missing or wrong.
+
+use std::fs;
+
+use admit_core::ScenarioState;
+
+use crate::world::{MF, World};
+
+fn bundle(gate: &str) -> String {
+    let layer = match &gate[..1] {
+        "5" => "layer2",
+        "6" => "layer3",
+        _ => "layer1",
+    };
+    format!("data/{layer}/{gate}/validation/manifest_fingerprint={MF}")
+}
+
+const GATES: [&str; 10] = ["1A", "1B", "2A", "2B", "3A", "3B", "5A", "5B", "6A", "6B"];
+
+#[tokio::test]
+async fn evidence_that_comes_in_time_makes_the_run_ready() {
+    let world = World::new();
+    let flag = world.pack().join(bundle("3A")).join("_passed.flag");
+    let text = fs::read(&flag).expect("a flag");
+    fs::remove_file(&flag).expect("it goes");
+    assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
+    fs::write(&flag, "").expect("an empty flag");
+    world.advance(300);
+    assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
+    fs::write(&flag, text).expect("a flag");
+    world.advance(299);
+    // Nobody asks: the runner looks after it by itself.
+    assert_eq!(world.runner().look_after().await.expect("it answers"), 1);
+    assert_eq!(world.run().await.state, ScenarioState::Ready);
+    assert_eq!(
+        world.events().await,
+        ["PLAN_COMMITTED", "EVIDENCE_WAITING", "READY_COMMITTED", "READY_PUBLISHED"],
+        "the same event is there once"
+    );
+    assert_eq!(world.runner().look_after().await.expect("it answers"), 0);
+    world.check_files().await;
+}
+
+#[tokio::test]
+async fn evidence_that_does_not_come_in_time_fails_the_run_for_good() {
+    let world = World::new();
+    let parts = world.pack().join("data/layer3/6B/s1_arrival_entities_6B");
+    let aside = world.folder.path().join("aside");
+    fs::rename(&parts, &aside).expect("the output goes");
+    assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
+    world.advance(600);
+    let failed = world.submit().await.run;
+    assert_eq!(failed.state, ScenarioState::Failed);
+    assert_eq!(failed.reason.as_deref(), Some("EVIDENCE_MISSING_DEADLINE"));
+    fs::rename(&aside, &parts).expect("the output comes, too late");
+    assert_eq!(world.submit().await.run, failed);
+    assert!(world.said().await.is_empty());
+    world.check_files().await;
+}
+
+#[tokio::test]
+async fn evidence_that_contradicts_itself_quarantines_the_run_whatever_the_gate() {
+    for gate in GATES {
+        let world = World::new();
+        fs::write(world.pack().join(bundle(gate)).join("report.json"), "{\"ok\":maybe}")
+            .expect("a forged report");
+        let run = world.submit().await.run;
+        assert_eq!(run.state, ScenarioState::Quarantined, "{gate}");
+        assert_eq!(run.reason.as_deref(), Some("EVIDENCE_CONFLICT"), "{gate}");
+        assert!(run.document("quarantine").is_some(), "{gate}");
+        assert!(world.said().await.is_empty(), "{gate}");
+        world.check_files().await;
+    }
+}
+
+#[tokio::test]
+async fn every_gate_is_asked_for() {
+    for gate in GATES {
+        let world = World::new();
+        fs::remove_dir_all(world.pack().join(bundle(gate))).expect("it goes");
+        assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence, "{gate}");
+    }
+}
+
+#[tokio::test]
+async fn a_pack_that_is_of_another_world_is_quarantined() {
+    let world = World::new();
+    let receipt = world.pack().join("run_receipt.json");
+    let text = fs::read_to_string(&receipt).expect("a receipt");
+    fs::write(&receipt, text.replace("42", "43")).expect("a receipt");
+    let run = world.submit().await.run;
+    assert_eq!(run.state, ScenarioState::Quarantined);
+    assert_eq!(run.reason.as_deref(), Some("ENGINE_RECEIPT_MISMATCH"));
+    for (text, state, reason) in [
+        ("[]", ScenarioState::Failed, "ENGINE_RECEIPT_INVALID"),
+        ("{\"seed\":42}", ScenarioState::Failed, "ENGINE_RECEIPT_INVALID"),
+    ] {
+        let world = World::new();
+        fs::write(world.pack().join("run_receipt.json"), text).expect("a receipt");
+        let run = world.submit().await.run;
+        assert_eq!((run.state, run.reason.as_deref()), (state, Some(reason)));
+    }
+    let world = World::new();
+    fs::remove_file(world.pack().join("run_receipt.json")).expect("it goes");
+    assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
+    world.advance(600);
+    assert_eq!(world.submit().await.run.reason.as_deref(), Some("ENGINE_RECEIPT_MISSING"));
+}
+
+#[tokio::test]
+async fn a_gate_that_says_it_failed_fails_the_run() {
+    let world = World::new();
+    let flag = world.pack().join(bundle("2B")).join("_passed.flag");
+    fs::write(flag, "{\"status\":\"FAIL\"}").expect("a flag");
+    let run = world.submit().await.run;
+    assert_eq!((run.state, run.reason.as_deref()), (ScenarioState::Failed, Some("GATE_FAIL")));
+}
+
+#[tokio::test]
+async fn an_index_that_leads_out_of_the_pack_is_never_followed() {
+    let world = World::new();
+    let index = world.pack().join(bundle("3B")).join("index.json");
+    let text = fs::read_to_string(&index).expect("an index");
+    fs::write(&index, text.replace("report.json", "../../../../../../secret")).expect("an index");
+    let run = world.submit().await.run;
+    assert_eq!(run.reason.as_deref(), Some("EVIDENCE_CONFLICT"));
+}

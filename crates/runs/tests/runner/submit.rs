@@ -1,0 +1,193 @@
+//! The whole of a submit, and submitting again.
+
+use admit_artifacts::Artifacts as _;
+use admit_core::ScenarioState;
+use admit_core::json::Value;
+use admit_ledger::scenario_runs::PublicationState;
+use admit_runs::runner::identity;
+use admit_runs::runner::reason::Refusal;
+use admit_runs::streamer::facts::Facts;
+use admit_runs::streamer::ready::Ready;
+use admit_testkit::faulty_bus::Trouble;
+
+use crate::world::{PLATFORM_RUN, RUN, World, refusal};
+
+fn text<'v>(value: &'v Value<'_>, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{pointer}"))
+}
+
+#[tokio::test]
+async fn the_golden_pack_becomes_ready_with_every_document_about_it() {
+    let world = World::new();
+    let standing = world.submit().await;
+    assert_eq!(standing.run.run_id, RUN);
+    assert_eq!(standing.run.state, ScenarioState::Ready);
+    world.check_files().await;
+    let plan = world.file("run_plan").await;
+    assert_eq!(plan.get("required_gates").and_then(Value::as_array).map(<[_]>::len), Some(10));
+    assert_eq!(plan.get("intended_outputs").and_then(Value::as_array).map(<[_]>::len), Some(4));
+    let facts = world.file("run_facts_view").await;
+    assert_eq!(text(&facts, "/pins/scenario_run_id"), RUN);
+    let receipts = facts.get("gate_receipts").and_then(Value::as_array).expect("receipts");
+    assert!(receipts.iter().all(|receipt| text(receipt, "/status") == "PASS"));
+    let signal = world.file("ready_signal").await;
+    let wanted = identity::ready_message_id(PLATFORM_RUN, RUN, text(&facts, "/bundle_hash"));
+    assert_eq!(text(&signal, "/message_id"), wanted);
+    assert_eq!(world.events().await, ["PLAN_COMMITTED", "READY_COMMITTED", "READY_PUBLISHED"]);
+    let governance = format!("{PLATFORM_RUN}/obs/governance/events.jsonl");
+    let governance = world.artifacts.get(&governance).await.expect("it answers").expect("a log");
+    assert_eq!(governance.iter().filter(|byte| **byte == b'\n').count(), 1);
+    let outputs = format!("{PLATFORM_RUN}/sr/instance_receipts/");
+    assert_eq!(world.artifacts.list(&outputs, None, 10).await.expect("it answers").len(), 4);
+}
+
+#[tokio::test]
+async fn what_is_said_is_what_a_streamer_reads() {
+    let world = World::new();
+    world.submit().await;
+    let said = world.said().await;
+    assert_eq!(said.len(), 1);
+    assert_eq!(text(&said[0], "/attributes/kind"), "READY");
+    assert_eq!(text(&said[0], "/partition_key"), RUN);
+    let mut message = Vec::new();
+    admit_core::json::write(&said[0], &mut message);
+    let ready = Ready::read("fp.bus.control.v1", &message).expect("a READY");
+    let facts = world.artifacts.get(&ready.facts_view_ref).await.expect("it answers");
+    let facts = Facts::read(&facts.expect("the facts")).expect("facts");
+    assert_eq!(facts.ids(&ready).expect("ids"), (PLATFORM_RUN.to_owned(), RUN.to_owned()));
+    facts.same_world(&ready).expect("one world");
+    assert_eq!(facts.engine_root(&ready).expect("a root"), world.pack().display().to_string());
+}
+
+#[tokio::test]
+async fn a_run_that_is_ready_is_returned_and_never_goes_back() {
+    let world = World::new();
+    let first = world.submit().await;
+    for seconds in [0, 299, 301, 100_000] {
+        world.advance(seconds);
+        let again = world.submit().await;
+        assert_eq!(again.run, first.run, "after {seconds} s");
+    }
+    assert_eq!(world.said().await.len(), 1);
+    // Nor does it when the pack is gone.
+    std::fs::remove_dir_all(world.pack()).expect("the pack goes");
+    assert_eq!(world.submit().await.run, first.run);
+    world.check_files().await;
+}
+
+#[tokio::test]
+async fn a_key_that_stands_for_another_intent_is_a_collision() {
+    let world = World::new();
+    world.submit().await;
+    let other = world.request_text().replace("\"seed\":42", "\"seed\":43");
+    let other = admit_runs::runner::request::RunRequest::read(other.as_bytes()).expect("a request");
+    let refused = world.runner().submit(other).await;
+    assert_eq!(refusal(refused), Refusal::EquivKeyCollision);
+    assert_eq!(world.run().await.state, ScenarioState::Ready);
+}
+
+#[tokio::test]
+async fn a_run_asked_for_with_another_plan_is_drift() {
+    let world = World::new();
+    let flag = world.pack().join("data/layer3/6B/validation");
+    let aside = world.folder.path().join("aside");
+    std::fs::rename(&flag, &aside).expect("the evidence goes");
+    assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
+    let other = world.request_with(r#""output_ids":["arrival_events_5B"]"#);
+    assert_eq!(refusal(world.runner().submit(other).await), Refusal::PlanDrift);
+    let other = world.request_text().replace("/pack", "/other");
+    let other = admit_runs::runner::request::RunRequest::read(other.as_bytes()).expect("a request");
+    assert_eq!(refusal(world.runner().submit(other).await), Refusal::PlanDrift);
+    std::fs::rename(&aside, &flag).expect("the evidence comes");
+    assert_eq!(world.submit().await.run.state, ScenarioState::Ready);
+}
+
+/// Each file that is written once, with the word for its drift.
+#[tokio::test]
+async fn a_file_that_says_something_else_is_drift_and_stays_as_it_is() {
+    for (kind, drift) in [
+        ("run_plan", Refusal::PlanDrift),
+        ("run_facts_view", Refusal::FactsViewDrift),
+        ("ready_signal", Refusal::ReadySignalDrift),
+    ] {
+        let world = World::new();
+        let path = format!("{PLATFORM_RUN}/sr/{kind}/{RUN}.json");
+        let forged = admit_artifacts::File::new(&*path, "{}");
+        world.artifacts.put_if_absent(vec![forged]).await.remove(0).expect("it is put");
+        assert_eq!(refusal(world.runner().submit(world.request()).await), drift, "{kind}");
+        assert!(world.said().await.is_empty(), "{kind}: nothing is said");
+        let there = world.artifacts.get(&path).await.expect("it answers");
+        assert_eq!(there.as_deref(), Some(&b"{}"[..]));
+    }
+}
+
+#[tokio::test]
+async fn facts_that_were_kept_do_not_change_with_the_pack() {
+    let world = World::new();
+    // The facts are kept, and their file cannot be written.
+    let path = format!("{PLATFORM_RUN}/sr/run_facts_view/{RUN}.json");
+    let forged = admit_artifacts::File::new(&*path, "{}");
+    world.artifacts.put_if_absent(vec![forged]).await.remove(0).expect("it is put");
+    refusal(world.runner().submit(world.request()).await);
+    std::fs::remove_file(world.folder.path().join("artifacts").join(&path)).expect("it goes");
+    let part = "data/layer2/5B/arrival_events/seed=42";
+    let part = world.pack().join(part).join(format!("manifest_fingerprint={}", crate::world::MF));
+    std::fs::write(part.join("scenario_id=baseline_v1/part-001.parquet"), "more").expect("a file");
+    let drifted = refusal(world.runner().submit(world.request()).await);
+    assert!(matches!(drifted, Refusal::FactsViewDrift | Refusal::ArtifactDrift), "{drifted}");
+    world.advance(601);
+    let late = world.submit().await;
+    assert_eq!(late.run.state, ScenarioState::Quarantined);
+    assert_eq!(late.run.reason.as_deref(), Some("EVIDENCE_CONFLICT"));
+}
+
+#[tokio::test]
+async fn a_publish_that_is_known_to_have_failed_is_tried_again_when_asked() {
+    let world = World::new();
+    world.bus.next([Some(Trouble::Refuse)]);
+    let standing = world.submit().await;
+    assert_eq!(standing.run.state, ScenarioState::Ready, "the status stays");
+    assert_eq!(world.events().await.last().map(String::as_str), Some("READY_PUBLISH_FAILED"));
+    let standing = world.submit().await;
+    let states: Vec<_> = standing.run.publications.iter().map(|said| said.state).collect();
+    assert_eq!(states, [PublicationState::NotWritten, PublicationState::Published]);
+    assert_eq!(world.said().await.len(), 1);
+    world.check_files().await;
+}
+
+#[tokio::test]
+async fn a_publish_nobody_knows_the_outcome_of_is_never_repeated_by_itself() {
+    for trouble in [Trouble::AcceptThenCut, Trouble::LandLater] {
+        let world = World::new();
+        world.bus.next([Some(trouble)]);
+        let standing = world.submit().await;
+        assert!(standing.message.contains("nobody knows"), "{}", standing.message);
+        world.advance(100_000);
+        let again = world.submit().await;
+        let states: Vec<_> = again.run.publications.iter().map(|said| said.state).collect();
+        assert_eq!(states, [PublicationState::Unknown]);
+        let said = if trouble == Trouble::AcceptThenCut { 1 } else { 0 };
+        assert_eq!(world.said().await.len(), said);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_planned_or_found_fails_with_its_reason() {
+    for (members, reason) in [
+        (r#""output_ids":["nothing"]"#, "UNKNOWN_OUTPUT_ID"),
+        (r#""requested_strategy":"FORCE_INVOKE""#, "ENGINE_INVOCATION_INVALID"),
+    ] {
+        let world = World::new();
+        let run = world.runner().submit(world.request_with(members)).await.expect("it answers").run;
+        assert_eq!(run.state, ScenarioState::Failed);
+        assert_eq!(run.reason.as_deref(), Some(reason));
+        assert!(world.said().await.is_empty());
+    }
+    let world = World::new();
+    let without = world.request_text();
+    let without = without.split_once(",\n            \"engine_run_root\"").expect("a root").0;
+    let without = format!("{without}}}");
+    let request = admit_runs::runner::request::RunRequest::read(without.as_bytes());
+    let run = world.runner().submit(request.expect("a request")).await.expect("it answers").run;
+    assert_eq!(run.reason.as_deref(), Some("ENGINE_ROOT_MISSING"));
+}

@@ -1,0 +1,59 @@
+//! Pacing, under a clock of the test's own.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use admit_contracts::ingestion_gate::Decision;
+use admit_runs::streamer::gate::{BoxFuture, Gate, Pushed};
+use bytes::Bytes;
+use tokio::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::world::World;
+
+/// Remembers when each push came.
+struct Timed {
+    began: Instant,
+    at: Mutex<Vec<Duration>>,
+}
+
+impl Gate for Timed {
+    fn push(&self, _envelope: Bytes) -> BoxFuture<'_, Pushed> {
+        self.at.lock().unwrap().push(self.began.elapsed());
+        Box::pin(async { Pushed::Decided(Decision::Admit) })
+    }
+
+    fn alive(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// When the rows of the traffic output left; they happened 10 ms apart.
+async fn left(speedup: f64, checkpoint_every: u64) -> Vec<u128> {
+    let mut world = World::synthetic(30, 30).traffic_only();
+    (world.settings.speedup, world.settings.checkpoint_every) = (speedup, checkpoint_every);
+    world.announce().await;
+    let gate = Arc::new(Timed { began: Instant::now(), at: Mutex::default() });
+    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    assert!(streamer.cycle(&CancellationToken::new()).await.unwrap().is_settled());
+    let at = gate.at.lock().unwrap();
+    let first = at[0];
+    at.iter().map(|at| (*at - first).as_millis()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_leave_as_far_apart_as_they_happened_whatever_the_window() {
+    for checkpoint_every in [1, 7, 100] {
+        let left = left(0.01, checkpoint_every).await;
+        let expected: Vec<u128> = (0..30).map(|row| row * 1_000).collect();
+        for (left, expected) in left.iter().zip(&expected) {
+            assert!(left.abs_diff(*expected) <= 20, "{left} is not {expected}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_speed_rows_leave_at_once() {
+    let left = left(0.0, 10).await;
+    assert!(left.iter().all(|at| *at < 1_000), "{left:?}");
+}

@@ -1,0 +1,145 @@
+//! Two streamers on one run; many envelopes at once, and still in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use admit_runs::streamer::Status;
+use admit_runs::streamer::gate::{BoxFuture, Gate, Pushed};
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{FakeGate, World, id, member};
+
+#[tokio::test]
+async fn two_streamers_on_one_folder_send_every_row_once() {
+    let world = World::synthetic(40, 15);
+    world.announce().await;
+    let stop = CancellationToken::new();
+    let (mut one, mut other) = (world.streamer(), world.streamer());
+    let (first, second) = tokio::join!(one.cycle(&stop), other.cycle(&stop));
+    let statuses = [first, second].map(|cycle| cycle.unwrap().outcomes[0].status);
+    assert!(statuses.contains(&Status::Streamed), "{statuses:?}");
+    assert_eq!((world.gate.ids().len(), world.gate.duplicates()), (160, 0), "{statuses:?}");
+    // Whoever had to wait finds it done.
+    assert!(one.cycle(&stop).await.unwrap().is_settled());
+    assert!(other.cycle(&stop).await.unwrap().is_settled());
+    assert_eq!(world.gate.pushes(), 160);
+}
+
+/// Admits, but only when it is let.
+#[derive(Default)]
+struct Held {
+    inner: FakeGate,
+    arrived: Notify,
+    go: Notify,
+}
+
+impl Gate for Held {
+    fn push(&self, envelope: Bytes) -> BoxFuture<'_, Pushed> {
+        Box::pin(async move {
+            self.arrived.notify_one();
+            self.go.notified().await;
+            self.go.notify_one();
+            self.inner.push(envelope).await
+        })
+    }
+
+    fn alive(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn a_run_in_use_is_left_alone_and_not_lost() {
+    let world = World::golden();
+    world.announce().await;
+    let stop = CancellationToken::new();
+    let gate = Arc::new(Held::default());
+    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let mut other = world.streamer();
+    let watch = async {
+        gate.arrived.notified().await;
+        let cycle = other.cycle(&stop).await.unwrap();
+        gate.go.notify_one();
+        cycle.outcomes[0].status
+    };
+    let (first, second) = tokio::join!(one.cycle(&stop), watch);
+    assert_eq!(second, Status::DeferredRunInUse);
+    assert_eq!(first.unwrap().outcomes[0].status, Status::Streamed);
+    assert!(other.cycle(&stop).await.unwrap().is_settled(), "it finds the run done");
+    assert_eq!(world.gate.pushes(), 0);
+    assert_eq!(world.record(&id('a')), ["STREAMED - 12"]);
+}
+
+#[tokio::test]
+async fn two_streamers_apart_admit_the_same_set() {
+    let mut world = World::synthetic(40, 15);
+    world.announce().await;
+    let stop = CancellationToken::new();
+    let mut one = world.streamer();
+    world.data = "other-data";
+    let mut other = world.streamer();
+    let (first, second) = tokio::join!(one.cycle(&stop), other.cycle(&stop));
+    assert!(first.unwrap().is_settled() && second.unwrap().is_settled());
+    assert_eq!(world.gate.ids().len(), 160);
+    assert!(world.gate.duplicates() <= 160);
+}
+
+#[tokio::test]
+async fn rows_of_one_flow_arrive_in_order_however_many_are_on_the_way() {
+    let mut world = World::synthetic(60, 25).traffic_only();
+    (world.settings.checkpoint_every, world.settings.in_flight) = (30, 8);
+    world.announce().await;
+    assert_eq!(world.one().await.status, Status::Streamed);
+    assert!(world.gate.most_at_once.load(SeqCst) > 1, "several at once");
+    assert!(world.gate.most_at_once.load(SeqCst) <= 8, "but no more than allowed");
+    let admitted = world.gate.admitted.lock().unwrap();
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for arrived in world.gate.arrived.lock().unwrap().iter() {
+        let body = &admitted[arrived];
+        let seq: u64 = member(body, "/payload/event_seq").parse().unwrap();
+        let before = last.insert(member(body, "/payload/flow_id"), seq);
+        assert!(before.is_none_or(|before| before < seq), "{seq} after {before:?}");
+    }
+}
+
+#[tokio::test]
+async fn outputs_take_turns_when_only_some_may_run() {
+    let mut world = World::synthetic(20, 20);
+    (world.settings.concurrency, world.settings.in_flight) = (1, 1);
+    world.announce().await;
+    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.gate.most_at_once.load(SeqCst), 1);
+    let admitted = world.gate.admitted.lock().unwrap();
+    let arrived = world.gate.arrived.lock().unwrap();
+    let mut kinds: Vec<String> =
+        arrived.iter().map(|id| member(&admitted[id], "/event_type")).collect();
+    kinds.dedup();
+    assert_eq!(kinds.len(), 4, "one output after the other: {kinds:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_streamer_goes_on_where_it_was() {
+    let world = World::synthetic(40, 15).traffic_only();
+    world.announce().await;
+    let stop = CancellationToken::new();
+    let gate = Arc::new(Held::default());
+    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let halt = async {
+        gate.arrived.notified().await;
+        stop.cancel();
+        gate.go.notify_one();
+    };
+    let (cycle, ()) = tokio::join!(one.cycle(&stop), halt);
+    let outcome = &cycle.unwrap().outcomes[0];
+    assert_eq!(outcome.status, Status::Stopped);
+    assert_eq!(world.record(&id('a')), Vec::<String>::new());
+    let first = gate.inner.ids();
+    assert!(first.len() < 40, "{}", first.len());
+    let outcome = world.one().await;
+    assert_eq!((outcome.status, outcome.streamed.emitted()), (Status::Streamed, 40));
+    let both = first.len() + world.gate.ids().len();
+    assert!((40..=50).contains(&both), "{both}: at most a window twice");
+}

@@ -1,0 +1,324 @@
+//! A streamer with everything around it: a pack, facts, READY messages, and a gate that remembers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use admit_artifacts::local::{self, LocalArtifacts};
+use admit_artifacts::{Artifacts as _, File};
+use admit_bus::{BoxFuture, BusError, OffsetKind, Record, Reference};
+use admit_contracts::ingestion_gate::{Decision, Paths};
+use admit_core::json::{self, Limits, Value};
+use admit_core::{Clock, Millis};
+use admit_runs::streamer::checkpoint::Checkpoints;
+use admit_runs::streamer::control::Control;
+use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, Pushed};
+use admit_runs::streamer::pack::store::{Disk, PackStore};
+use admit_runs::streamer::progress::Progress;
+use admit_runs::streamer::records::Records;
+use admit_runs::streamer::{Cycle, Outcome, Parts, Settings, Streamer};
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::synthetic::{self, Synthetic, copy};
+
+pub(crate) const RUN: &str = "platform_20260212T085637Z";
+pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
+
+/// The golden pack.
+pub(crate) fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/engine_run")
+}
+
+/// A message id made of one digit.
+pub(crate) fn id(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+/// A clock that goes on by a millisecond each time it is asked.
+#[derive(Default)]
+pub(crate) struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Millis {
+        Millis(1_770_886_597_000 + self.0.fetch_add(1, SeqCst))
+    }
+}
+
+/// Messages of the control bus.
+#[derive(Default)]
+pub(crate) struct Messages {
+    all: Mutex<Vec<Bytes>>,
+    /// The offsets that were read from.
+    pub(crate) read_from: Mutex<Vec<String>>,
+}
+
+impl Messages {
+    pub(crate) fn send(&self, message: impl Into<Bytes>) {
+        self.all.lock().unwrap().push(message.into());
+    }
+}
+
+impl Control for Messages {
+    fn read(
+        &self,
+        topic: &str,
+        partition: u32,
+        from: &str,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+        let topic = topic.to_owned();
+        if partition > 0 {
+            return Box::pin(async move { Err(BusError::NoSuchPartition { topic, partition }) });
+        }
+        self.read_from.lock().unwrap().push(from.to_owned());
+        let first: usize = if from.is_empty() { 0 } else { from.parse().expect("an offset") };
+        let all = self.all.lock().unwrap();
+        let records =
+            all.iter().enumerate().skip(first).take(rows_max).map(|(line, payload)| Record {
+                reference: Reference {
+                    topic: topic.clone(),
+                    partition,
+                    offset: line.to_string(),
+                    offset_kind: OffsetKind::FileLine,
+                    published_at: None,
+                },
+                partition_key: "r".to_owned(),
+                dedupe_key: None,
+                payload: payload.clone(),
+            });
+        let records = Ok(records.collect());
+        Box::pin(async move { records })
+    }
+}
+
+/// A gate that admits what it does not know, unless a script says otherwise.
+#[derive(Default)]
+pub(crate) struct FakeGate {
+    /// Bodies by event id.
+    pub(crate) admitted: Mutex<BTreeMap<String, Bytes>>,
+    /// Event ids in the order of arrival, copies included.
+    pub(crate) arrived: Mutex<Vec<String>>,
+    /// Answers to give instead, one a push.
+    pub(crate) script: Mutex<VecDeque<Pushed>>,
+    /// Why nobody should push.
+    pub(crate) unwell: Mutex<Option<String>>,
+    /// Pushes on their way now, and the most there ever were.
+    pub(crate) at_once: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+}
+
+impl FakeGate {
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.admitted.lock().unwrap().keys().cloned().collect()
+    }
+
+    pub(crate) fn pushes(&self) -> usize {
+        self.arrived.lock().unwrap().len()
+    }
+
+    pub(crate) fn duplicates(&self) -> usize {
+        self.pushes() - self.admitted.lock().unwrap().len()
+    }
+
+    fn decide(&self, body: Bytes) -> Pushed {
+        if let Some(scripted) = self.script.lock().unwrap().pop_front() {
+            return scripted;
+        }
+        let id = member(&body, "/event_id");
+        self.arrived.lock().unwrap().push(id.clone());
+        let known = self.admitted.lock().unwrap().insert(id, body.clone());
+        match known {
+            None => Pushed::Decided(Decision::Admit),
+            Some(first) if first == body => Pushed::Decided(Decision::Duplicate),
+            Some(_) => Pushed::Decided(Decision::Quarantine),
+        }
+    }
+}
+
+impl Gate for FakeGate {
+    fn push(&self, envelope: Bytes) -> GateFuture<'_, Pushed> {
+        Box::pin(async move {
+            let now = self.at_once.fetch_add(1, SeqCst) + 1;
+            self.most_at_once.fetch_max(now, SeqCst);
+            tokio::task::yield_now().await;
+            let pushed = self.decide(envelope);
+            self.at_once.fetch_sub(1, SeqCst);
+            pushed
+        })
+    }
+
+    fn alive(&self) -> GateFuture<'_, Result<(), String>> {
+        let unwell = self.unwell.lock().unwrap().clone();
+        Box::pin(async move { unwell.map_or(Ok(()), Err) })
+    }
+}
+
+/// A text or number in a JSON body.
+pub(crate) fn member(body: &[u8], pointer: &str) -> String {
+    let value = json::parse(body, &Limits::default()).expect("json");
+    match value.pointer(pointer) {
+        Some(Value::String(text)) => text.to_string(),
+        Some(Value::Int(digits)) => digits.to_string(),
+        other => panic!("{pointer}: {other:?}"),
+    }
+}
+
+/// A folder that is removed in the end, or left to whoever made it.
+pub(crate) enum Folder {
+    Own(TempDir),
+    Lent(PathBuf),
+}
+
+impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Own(folder) => folder.path(),
+            Self::Lent(folder) => folder,
+        }
+    }
+}
+
+/// Everything around a streamer, in a folder of its own.
+pub(crate) struct World {
+    pub(crate) folder: Folder,
+    pub(crate) pack: PathBuf,
+    pub(crate) gate: Arc<FakeGate>,
+    pub(crate) control: Arc<Messages>,
+    pub(crate) settings: Settings,
+    /// The folder of checkpoints, below `folder`.
+    pub(crate) data: &'static str,
+}
+
+impl World {
+    /// A copy of the golden pack.
+    pub(crate) fn golden() -> Self {
+        let world = Self::empty();
+        copy(&golden(), &world.pack).expect("copied");
+        world
+    }
+
+    /// A made-up pack with so many rows in each output.
+    pub(crate) fn synthetic(rows: u64, part_rows: u64) -> Self {
+        let world = Self::empty();
+        let pack = Synthetic { rows, part_rows, group_rows: 7, seed: 3, per_flow: 3 };
+        pack.write(&world.pack, &golden()).expect("written");
+        world
+    }
+
+    /// What another process made in this folder.
+    pub(crate) fn inside(folder: &Path) -> Self {
+        Self::at(Folder::Lent(folder.to_owned()))
+    }
+
+    fn empty() -> Self {
+        Self::at(Folder::Own(tempfile::tempdir().expect("a folder")))
+    }
+
+    fn at(folder: Folder) -> Self {
+        Self {
+            pack: folder.path().join("pack"),
+            folder,
+            gate: Arc::default(),
+            control: Arc::default(),
+            settings: Settings { speedup: 0.0, ..Settings::default() },
+            data: "data",
+        }
+    }
+
+    /// Only the traffic output.
+    pub(crate) fn traffic_only(mut self) -> Self {
+        self.settings.outputs = vec!["s3_event_stream_with_fraud_6B".to_owned()];
+        self
+    }
+
+    pub(crate) fn root(&self) -> String {
+        self.pack.to_string_lossy().into_owned()
+    }
+
+    /// Facts as their runner would commit them.
+    pub(crate) fn facts(&self) -> String {
+        synthetic::facts(RUN, &self.root())
+    }
+
+    /// READY with this message id.
+    pub(crate) fn ready(&self, message_id: &str) -> String {
+        synthetic::ready(RUN, FACTS, &self.root(), message_id)
+    }
+
+    /// Commits facts and sends READY.
+    pub(crate) async fn announce(&self) {
+        self.commit_facts(&self.facts()).await;
+        self.control.send(self.ready(&id('a')));
+    }
+
+    pub(crate) async fn commit_facts(&self, facts: &str) {
+        let file = File::new(FACTS, facts.to_owned());
+        for put in self.artifacts().put_if_absent(vec![file]).await {
+            put.expect("put");
+        }
+    }
+
+    pub(crate) fn artifacts(&self) -> LocalArtifacts {
+        let root = self.folder.path().join("artifacts");
+        LocalArtifacts::open(local::Options::new(root)).expect("artifacts")
+    }
+
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::open(&self.folder.path().join(self.data)).expect("checkpoints")
+    }
+
+    pub(crate) fn streamer(&self) -> Streamer {
+        self.streamer_at(Arc::clone(&self.gate) as Arc<dyn Gate>)
+    }
+
+    pub(crate) fn streamer_at(&self, gate: Arc<dyn Gate>) -> Streamer {
+        Streamer::new(Parts {
+            settings: Arc::new(self.settings.clone()),
+            control: Arc::clone(&self.control) as Arc<dyn Control>,
+            records: Records::new(Arc::new(self.artifacts()), Paths::local("artifacts")),
+            checkpoints: Arc::new(self.checkpoints()),
+            gate,
+            packs: Arc::new(|place: &str| Ok(Arc::new(Disk::new(place)) as Arc<dyn PackStore>)),
+            sessions: self.folder.path().join(self.data).join("stream"),
+            clock: Arc::new(Ticking::default()),
+            chance: Arc::new(|| 0.0),
+            progress: Progress::default(),
+        })
+    }
+
+    /// One cycle of a new streamer.
+    pub(crate) async fn cycle(&self) -> Cycle {
+        self.streamer().cycle(&CancellationToken::new()).await.expect("a cycle")
+    }
+
+    /// What a new streamer makes of the only READY there is.
+    pub(crate) async fn one(&self) -> Outcome {
+        let mut outcomes = self.cycle().await.outcomes;
+        assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+        outcomes.remove(0)
+    }
+
+    /// Statuses and reasons in the record of a message.
+    pub(crate) fn record(&self, message_id: &str) -> Vec<String> {
+        let path = format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs/{message_id}.jsonl");
+        let text = fs::read_to_string(self.folder.path().join(path)).unwrap_or_default();
+        let said = |line: &str| {
+            let value = json::parse(line.as_bytes(), &Limits::default()).expect("a line");
+            let text = |name| value.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
+            let emitted = value.get("emitted").and_then(Value::as_u64).expect("emitted");
+            format!("{} {} {emitted}", text("status"), text("reason"))
+        };
+        text.lines().map(said).collect()
+    }
+
+    /// Kinds of lines in the session log.
+    pub(crate) fn session(&self) -> Vec<String> {
+        let path = self.folder.path().join(self.data).join(format!("stream/{RUN}/session.jsonl"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| member(line.as_bytes(), "/kind")).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! Scenario runs with the real binary: asked for, vouched for, announced, streamed, said again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::gate::{Gate, Launch};
+use crate::support::ingest::{RUN, document, topic};
+use crate::support::intents::admit;
+use crate::support::machine::text;
+use crate::support::{SOON, until};
+
+/// The run that the golden key stands for.
+const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
+const CONTROL: &str = "fp.bus.control.v1";
+
+fn golden() -> PathBuf {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run");
+    place.canonicalize().unwrap()
+}
+
+fn request(pack: &Path) -> Value {
+    let receipt = fs::read_to_string(golden().join("run_receipt.json")).unwrap();
+    let receipt: Value = serde_json::from_str(&receipt).unwrap();
+    json!({
+        "run_equivalence_key": "parity_demo_1",
+        "manifest_fingerprint": receipt["manifest_fingerprint"],
+        "parameter_hash": receipt["parameter_hash"],
+        "seed": 42,
+        "scenario": { "scenario_id": "baseline_v1" },
+        "window": {
+            "window_start_utc": "2026-01-01T00:00:00Z",
+            "window_end_utc": "2026-01-02T00:00:00Z",
+            "window_tz": "UTC",
+        },
+        "engine_run_root": pack,
+    })
+}
+
+fn launch(data: &Path) -> Launch {
+    Launch::on(data).variable("PLATFORM_RUN_ID", RUN)
+}
+
+struct World {
+    data: TempDir,
+    gate: Gate,
+}
+
+impl World {
+    fn new() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let gate = launch(data.path()).start();
+        Self { data, gate }
+    }
+
+    /// `admit runs …` with the gate's place behind it.
+    fn runs(&self, words: &[&str]) -> (bool, String) {
+        let listen = self.gate.address().to_string();
+        let mut all = vec!["runs"];
+        all.extend(words);
+        all.extend(["--data", text(self.data.path())]);
+        if words[0] != "status" {
+            all.extend(["--listen", &listen]);
+        }
+        admit(&all)
+    }
+
+    fn write(&self, request: &Value) -> String {
+        let path = self.data.path().join("request.json");
+        fs::write(&path, request.to_string()).unwrap();
+        text(&path).to_owned()
+    }
+}
+
+/// The JSON it printed; logs may come behind it.
+fn parsed((ok, said): (bool, String)) -> Value {
+    assert!(ok, "{said}");
+    let mut values = serde_json::Deserializer::from_str(&said).into_iter();
+    values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {said}"))
+}
+
+#[test]
+fn a_run_is_asked_for_streamed_and_said_again() {
+    let world = World::new();
+    let file = world.write(&request(&golden()));
+    let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
+    assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
+    assert_eq!(said["platform_run_id"], RUN);
+    let facts = document(world.data.path(), said["facts_view_ref"].as_str().unwrap());
+    assert_eq!(facts["pins"]["scenario_run_id"], RUN_ID);
+
+    let url = format!("http://{}", world.gate.address());
+    let stream = ["stream", "--once", "--speedup", "0", "--json", "--gate", &url, "--data"];
+    let streamed = parsed(admit(&[&stream[..], &[text(world.data.path())]].concat()));
+    assert_eq!(streamed["messages"][0]["status"], "STREAMED", "{streamed}");
+    assert_eq!(streamed["messages"][0]["admitted"], 12);
+
+    let again = parsed(world.runs(&["reemit", RUN_ID, "--actor", "svc:operator", "--json"]));
+    assert_eq!(again["message_id"], said["message_id"]);
+    let messages = topic(world.data.path(), CONTROL);
+    let ids: Vec<&Value> = messages.iter().map(|line| &line["payload"]["message_id"]).collect();
+    assert_eq!(ids, [&said["message_id"], &said["message_id"]]);
+    let status = parsed(world.runs(&["status", RUN_ID, "--json"]));
+    assert_eq!(status["publications"].as_array().unwrap().len(), 2);
+    let record = status["record_ref"].as_str().unwrap();
+    let record = fs::read_to_string(world.data.path().join("artifacts").join(record)).unwrap();
+    assert!(record.contains("svc:operator"), "{record}");
+
+    let (ok, table) = world.runs(&["submit", "--request", &file]);
+    assert!(ok && table.contains("READY") && table.contains(RUN_ID), "{table}");
+    world.gate.stop();
+}
+
+#[test]
+fn a_run_survives_its_gate_and_is_returned_by_the_next() {
+    let World { data, gate } = World::new();
+    let mut client = gate.client();
+    let body = request(&golden()).to_string();
+    let first = client.send("POST", "/runs", &[], body.as_bytes()).unwrap();
+    assert_eq!((first.status, &first.json()["state"]), (200, &json!("READY")));
+    gate.kill();
+    let gate = launch(data.path()).start();
+    let again = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
+    assert_eq!(again.json(), first.json());
+    assert_eq!(gate.client().get(&format!("/runs/{RUN_ID}")), first.json());
+    assert_eq!(topic(data.path(), CONTROL).len(), 1);
+    gate.stop();
+}
+
+#[test]
+fn evidence_that_comes_later_is_found_without_anybody_asking() {
+    let data = tempfile::tempdir().unwrap();
+    let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
+    let pack = data.path().join("pack");
+    let body = request(&pack).to_string();
+    let waiting = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
+    assert_eq!((waiting.status, &waiting.json()["state"]), (202, &json!("WAITING_EVIDENCE")));
+    std::os::unix::fs::symlink(golden(), &pack).unwrap();
+    until("the run is ready", SOON, || {
+        let standing = gate.client().send("GET", &format!("/runs/{RUN_ID}"), &[], b"").unwrap();
+        (standing.json()["state"] == "READY").then_some(())
+    });
+    until("it is said", SOON, || (topic(data.path(), CONTROL).len() == 1).then_some(()));
+    gate.stop();
+}
+
+#[test]
+fn what_is_refused_says_why_in_the_words_of_the_wire() {
+    let world = World::new();
+    let mut client = world.gate.client();
+    let mut post = |path: &str, body: &str| {
+        let answer = client.send("POST", path, &[], body.as_bytes()).unwrap();
+        (answer.status, answer.json()["error"].as_str().unwrap_or_default().to_owned())
+    };
+    let known = |status: u16, code: &str| (status, code.to_owned());
+    assert_eq!(post("/runs", "{}"), known(400, "RUN_REQUEST_INVALID"));
+    let mut other = request(&golden());
+    assert_eq!(post("/runs", &other.to_string()).0, 200);
+    other["seed"] = 43.into();
+    assert_eq!(post("/runs", &other.to_string()), known(409, "EQUIV_KEY_COLLISION"));
+    let reemit = format!("/runs/{RUN_ID}/reemit");
+    let terminal = r#"{"reemit_kind":"TERMINAL_ONLY"}"#;
+    assert_eq!(post(&reemit, terminal), known(409, "REEMIT_TERMINAL_ONLY_MISMATCH"));
+    let elsewhere = r#"{"emit_platform_run_id":"platform_20270101T000000Z"}"#;
+    assert_eq!(post(&reemit, elsewhere), known(403, "CROSS_RUN_OVERRIDE_REQUIRED"));
+    let nobody = format!("/runs/{}/reemit", "0".repeat(32));
+    assert_eq!(post(&nobody, "{}"), known(404, "RUN_NOT_FOUND"));
+    let (ok, said) = world.runs(&["submit", "--key", "x"]);
+    assert!(!ok && said.contains("RUN_REQUEST_INVALID"), "{said}");
+    let (ok, said) = world.runs(&["status", "0"]);
+    assert!(!ok && said.contains("no run"), "{said}");
+    world.gate.stop();
+}
+
+#[test]
+fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
+    let data = tempfile::tempdir().unwrap();
+    let packs = data.path().join("packs");
+    fs::create_dir(&packs).unwrap();
+    let config = data.path().join("admit.toml");
+    let written = format!(
+        "[runner]\npacks = {:?}\n\n[[principals]]\nname = \"producer\"\n\
+         keys = [\"producer-key-0123456789\"]\n\n[[principals]]\nname = \"operator\"\n\
+         keys = [\"operator-key-0123456789\"]\nrole = [\"read\", \"operate\"]\n",
+        text(&packs)
+    );
+    fs::write(&config, written).unwrap();
+    let gate = launch(&data.path().join("data")).argument("--config").argument(&config).start();
+    let body = request(&golden()).to_string();
+    let asked = |key: &str| {
+        let bearer = format!("Bearer {key}");
+        let headers = [("Authorization", bearer.as_str())];
+        gate.client().send("POST", "/runs", &headers, body.as_bytes()).unwrap()
+    };
+    assert_eq!(asked("nobody-knows-this-key").status, 401);
+    assert_eq!(asked("producer-key-0123456789").status, 403);
+    let answer = asked("operator-key-0123456789").json();
+    assert_eq!(answer["state"], "WAITING_EVIDENCE", "{answer}");
+    let record = answer["record_ref"].as_str().unwrap();
+    let record = fs::read_to_string(data.path().join("data/artifacts").join(record)).unwrap();
+    assert!(record.contains("runner.packs"), "{record}");
+    gate.stop();
+}
