@@ -136,7 +136,7 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
 
 #[test]
 fn a_disk_that_turns_read_only_is_nacked_and_heals() {
-    // As in the test above, so many writes no thread needs to start.
+    // So many writes no thread needs to start on a ledger that is there already.
     const FAILS_FROM: u64 = 200;
     const FAILS_UNTIL: u64 = 205;
     const EVENTS: u64 = 200;
@@ -145,6 +145,7 @@ fn a_disk_that_turns_read_only_is_nacked_and_heals() {
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
+    Gate::on(&data).stop();
     let trace = Trace::into(folder.path());
     let inject = format!("inject=pwrite64:error=EROFS:when={FAILS_FROM}..{FAILS_UNTIL}");
     let options = ["-e", "trace=pwrite64", "-e", &inject];
