@@ -14,7 +14,7 @@
 //! ```
 //!
 //! One process writes to a folder; others may read beside it ([`FileReader`]). The layout is in
-//! [`log`], the form of a line in [`line`].
+//! [`log`], the form of a line in [`mod@line`].
 
 mod beside;
 mod index;

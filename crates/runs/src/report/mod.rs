@@ -63,7 +63,7 @@ pub struct Settings {
     pub knobs: Object<'static>,
     /// Which release, configuration and build made the report.
     pub provenance: Object<'static>,
-    /// Where admissions are kept. Whoever gives it has [redacted](redacted) it.
+    /// Where admissions are kept. Whoever gives it has [redacted] it.
     pub locator: String,
     /// The config file, where there is one.
     pub profile: Option<String>,
