@@ -173,6 +173,7 @@ fn failed(policy: &Policy, event: &SourceEvent, status: LinkStatus, reason: Reas
             window_seconds: policy.window_seconds,
             ..Diagnostics::default()
         },
+        unsent: None,
     }
 }
 
@@ -235,6 +236,7 @@ fn stand(
             }
             if link.state == State::Enriched && State::Enriched.leads_to(known.state) {
                 link.state = known.state;
+                link.unsent = known.unsent.clone();
             }
         } else {
             link.attempt = known.attempt.saturating_add(1);
