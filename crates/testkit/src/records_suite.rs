@@ -26,9 +26,9 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     records_are_listed_and_counted(&*home()).await;
 }
 
-const OPENER: &str = "opener";
-const TELLER: &str = "teller";
-const WITNESS: &str = "witness";
+pub(crate) const OPENER: &str = "opener";
+pub(crate) const TELLER: &str = "teller";
+pub(crate) const WITNESS: &str = "witness";
 
 const fn source(name: &'static str, opens: bool, replay: Replay) -> Source {
     Source {
@@ -59,7 +59,7 @@ const DOMAINS: &[Domain] = &[Domain {
     row_key: None,
 }];
 
-fn policy(window_seconds: i64) -> Arc<Policy> {
+pub(crate) fn policy(window_seconds: i64) -> Arc<Policy> {
     Arc::new(Policy {
         sources: SOURCES,
         domains: DOMAINS,
@@ -74,7 +74,7 @@ fn policy(window_seconds: i64) -> Arc<Policy> {
 }
 
 /// What `source` tells at `time` of entity 1 of `group`.
-fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
+pub(crate) fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
     let hard_key = format!("{source}|{group}|{time}");
     let key = Key::derive(DOOR, &[hard_key.as_bytes()]);
     let mut event = SourceEvent::new(source, key, Millis(1_000));
@@ -94,7 +94,7 @@ fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
     event
 }
 
-fn entry(event: SourceEvent) -> Entry {
+pub(crate) fn entry(event: SourceEvent) -> Entry {
     ruled(event.clone(), Arc::new(Told { policy: policy(100), event }))
 }
 
@@ -109,13 +109,13 @@ fn ruled(told: SourceEvent, rule: Arc<dyn RecordRule>) -> Entry {
     })
 }
 
-async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
+pub(crate) async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
     let mut recorded = ledger.record(vec![entry(event)]).await;
     recorded.pop().expect("one answer").expect("recorded")
 }
 
 /// What an answer says about where the event stands.
-fn said(recorded: &Recorded, name: &str) -> String {
+pub(crate) fn said(recorded: &Recorded, name: &str) -> String {
     let outcome = recorded.outcome.as_ref().expect("an event of a record has an outcome");
     outcome.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -124,17 +124,17 @@ fn filter() -> RecordFilter {
     RecordFilter { door: DOOR.to_owned(), rows_max: 100, ..RecordFilter::default() }
 }
 
-async fn list(ledger: &dyn WholeLedger) -> Vec<RecordLine> {
+pub(crate) async fn list(ledger: &dyn WholeLedger) -> Vec<RecordLine> {
     ledger.records(filter()).await.expect("readable")
 }
 
-async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
+pub(crate) async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
     let found = ledger.record_of(DOOR.to_owned(), id.to_owned()).await;
     found.expect("readable").expect("it is there")
 }
 
 /// A record without places and times.
-fn gist(detail: &RecordDetail) -> Vec<String> {
+pub(crate) fn gist(detail: &RecordDetail) -> Vec<String> {
     let fields = detail.line.fields.iter();
     let mut gist: Vec<String> =
         fields.map(|field| format!("{} {} {}", field.name, field.value, field.source)).collect();
