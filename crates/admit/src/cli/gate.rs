@@ -31,6 +31,12 @@ pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, F
     said(ask(listen, "GET", path, None, "")?)
 }
 
+/// The same of what may not be there.
+pub(super) fn find(listen: SocketAddr, path: &str) -> Result<Option<serde_json::Value>, Failure> {
+    let answer = ask(listen, "GET", path, None, "")?;
+    if answer.status == 404 { Ok(None) } else { said(answer).map(Some) }
+}
+
 fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     let said: serde_json::Value = serde_json::from_slice(&answer.body)
         .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;

@@ -179,33 +179,28 @@ fn resolve(
     }
 }
 
-/// Everything ambiguous. A door that is not open here has nothing; if none is, that is said.
+/// Everything ambiguous, of every door that publishes here.
 fn list(listen: SocketAddr, run: Option<&str>) -> Result<Vec<Value>, Failure> {
     let asked = run.map(|run| format!("&run={run}")).unwrap_or_default();
-    let ingestion = pages(listen, INGESTION, &asked);
-    if run.is_some() {
-        return ingestion;
+    let ingestion = pages(listen, INGESTION, &asked)?;
+    let rounds = if run.is_none() { pages(listen, ROUNDS, "")? } else { None };
+    if ingestion.is_none() && rounds.is_none() {
+        return Err(Failure::runtime("no door of this gate publishes"));
     }
-    match (ingestion, pages(listen, ROUNDS, "")) {
-        (Ok(mut listed), Ok(rounds)) => {
-            listed.extend(rounds);
-            Ok(listed)
-        }
-        (Ok(listed), Err(_)) | (Err(_), Ok(listed)) => Ok(listed),
-        (Err(failure), Err(_)) => Err(failure),
-    }
+    Ok(ingestion.into_iter().chain(rounds).flatten().collect())
 }
 
-/// What one door lists, page by page.
-fn pages(listen: SocketAddr, path: &str, asked: &str) -> Result<Vec<Value>, Failure> {
+/// What one door lists, page by page; `None` if it does not publish here.
+fn pages(listen: SocketAddr, path: &str, asked: &str) -> Result<Option<Vec<Value>>, Failure> {
     let mut listed = Vec::new();
     let mut after = 0;
     loop {
-        let page = gate::get(listen, &format!("{path}?after={after}&limit={PAGE}{asked}"))?;
+        let page = gate::find(listen, &format!("{path}?after={after}&limit={PAGE}{asked}"))?;
+        let Some(page) = page else { return Ok(None) };
         listed.extend(page["ambiguous"].as_array().cloned().unwrap_or_default());
         match page["next"].as_u64() {
             Some(next) if next > after => after = next,
-            _ => return Ok(listed),
+            _ => return Ok(Some(listed)),
         }
     }
 }
