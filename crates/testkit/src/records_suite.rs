@@ -13,6 +13,7 @@ use admit_ledger::port::{CountsAsked, RecordDetail, RecordFilter, RecordLine};
 
 use crate::event::{DOOR, event};
 use crate::ledger_suite::Home;
+use crate::rng::Rng;
 
 /// Runs the whole contract; `home` makes a new, empty home for each promise.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
@@ -24,6 +25,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_rule_that_breaks_fails_its_own_event_only(&*home()).await;
     linking_again_uses_the_policy_it_is_given(&*home()).await;
     records_are_listed_and_counted(&*home()).await;
+    in_a_crowd_everything_finds_its_own(&*home()).await;
 }
 
 pub(crate) const OPENER: &str = "opener";
@@ -354,4 +356,33 @@ async fn records_are_listed_and_counted(home: &dyn Home) {
     assert_eq!(counts.newest.len(), 2);
     let elsewhere = RecordFilter { door: Door::new("other").to_string(), ..filter() };
     assert!(times(elsewhere).await.is_empty());
+}
+
+async fn in_a_crowd_everything_finds_its_own(home: &dyn Home) {
+    const PAIRS: i64 = 150;
+    let ledger = home.open();
+    let mut events: Vec<SourceEvent> = (0..PAIRS)
+        .flat_map(|n| [OPENER, TELLER].map(|source| told(source, "g", 10_000 + 2 * n, n)))
+        .collect();
+    // Many more of them lie within the range of each than an arrival may look at.
+    let policy = policy(100);
+    let range = policy.range(&events[0]);
+    assert!(range.events_max < events.len() && range.to - range.from > 2 * PAIRS);
+    let mut rng = Rng::seeded(7);
+    while !events.is_empty() {
+        let next = usize::try_from(rng.below(events.len() as u64)).expect("few");
+        tell(&*ledger, events.swap_remove(next)).await;
+    }
+    let mut filter = RecordFilter { rows_max: 1_000, ..filter() };
+    filter.group = Some("g".to_owned());
+    let found = ledger.records(filter).await.expect("readable");
+    assert_eq!(found.len(), usize::try_from(PAIRS).expect("few"));
+    for line in found {
+        let told = detail(&*ledger, &line.record_id).await;
+        let times: Vec<&str> = told.events.iter().map(|event| event.source.as_str()).collect();
+        assert_eq!(times.len(), 2, "{:?} at {:?}", times, line.event_time);
+        let winner = told.line.fields.iter().find(|field| field.name == "winner").expect("told");
+        let own = (line.event_time.expect("timed") - 10_000) / 2;
+        assert_eq!((winner.value.as_str(), winner.source.as_str()), (&*own.to_string(), TELLER));
+    }
 }

@@ -127,10 +127,12 @@ queries! {
     RECORD_FIELD_SEEN "record_field_seen";
     RECORD_FIELDS "record_fields";
     RECORD_GET "record_get";
-    RECORD_GROUPLESS "record_groupless";
+    RECORD_GROUPLESS_AFTER "record_groupless_after";
+    RECORD_GROUPLESS_BEFORE "record_groupless_before";
     RECORD_HISTORY "record_history";
     RECORD_HISTORY_ADD "record_history_add";
-    RECORD_NEAR "record_near";
+    RECORD_NEAR_AFTER "record_near_after";
+    RECORD_NEAR_BEFORE "record_near_before";
     RECORD_OFFER "record_offer";
     RECORD_OPEN "record_open";
     RECORD_PUT "record_put";
