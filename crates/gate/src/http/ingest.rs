@@ -52,7 +52,13 @@ fn asked<'g>(
             Err(Routed(gate.refuse(door, Code::RateLimited, message, gate.ticket())))
         }
         Ok(_) => Ok((door, ingest)),
-        Err(denied) => Err(Routed(gate.refuse(door, denied.code, denied.message, gate.ticket()))),
+        Err(denied) => {
+            let mut reply = gate.refuse(door, denied.code, denied.message, gate.ticket());
+            if denied.code == Code::Unauthorized {
+                reply.headers.push(("www-authenticate", "Bearer".to_owned()));
+            }
+            Err(Routed(reply))
+        }
     }
 }
 
