@@ -90,6 +90,12 @@ fn rounds_are_published_whole_and_everything_shows_it() {
     assert_intact(data);
     let (agrees, said) = admit(&["verify", "--data", text(data)]);
     assert!(agrees, "{said}");
+    std::fs::remove_dir_all(data.join("bus").join(TOPIC)).unwrap();
+    let (agrees, said) = admit(&["verify", "--data", text(data)]);
+    assert!(
+        !agrees && said.contains(&format!("the bus does not have revision 1 of {id}")),
+        "{said}"
+    );
 }
 
 #[test]

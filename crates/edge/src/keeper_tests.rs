@@ -311,7 +311,7 @@ fn after_the_disk_was_full_in_the_middle_of_a_batch_the_depth_is_what_is_there()
     let mut keeper =
         Keeper::new(store, backoff, clock, Jitter::begun_at(1), Arc::clone(&counters)).unwrap();
     let news = Notify::new();
-    let mut write = |keeper: &mut Keeper, sizes: &[usize]| {
+    let write = |keeper: &mut Keeper, sizes: &[usize]| {
         let mut answers = Vec::new();
         let store = |bytes: &usize| {
             let (told, answer) = tokio::sync::oneshot::channel();

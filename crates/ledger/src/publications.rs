@@ -20,6 +20,14 @@ pub trait PublicationReader: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Unoffered>, Fault>>;
 
+    /// Publications after the place `after`, in order.
+    fn publications(
+        &self,
+        door: String,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>>;
+
     /// The publications of a record, the newest first.
     fn publications_of(
         &self,
@@ -133,6 +141,8 @@ pub struct Publication {
     pub partition_key: String,
     /// What it can be found by.
     pub dedupe_key: String,
+    /// The digest of the message.
+    pub digest: Digest,
     /// How far it has come.
     pub standing: Standing,
     /// Why it is not known to have gone out, where it is not.

@@ -280,6 +280,11 @@ async fn publications_are_counted_and_their_steps_are_kept(home: &dyn Publishing
     let told: Vec<String> = steps.iter().map(|step| step.what.clone()).collect();
     assert_eq!(told, ["in_flight", "ambiguous", "done"]);
     assert_eq!(steps[2].by.as_ref().map(|by| by.who.as_str()), Some("ann"));
+    let listed = ledger.publications(DOOR.to_owned(), 0, 10).await.expect("readable");
+    let [listed] = listed.try_into().expect("one publication");
+    assert_eq!((listed.n, listed.digest), (begun.n, Digest::of(b"message")));
+    let beyond = ledger.publications(DOOR.to_owned(), begun.n, 10).await.expect("readable");
+    assert!(beyond.is_empty());
     let named = ledger.publication(DOOR.to_owned(), begun.dedupe_key.clone()).await;
     assert_eq!(named.expect("readable").expect("it is there").n, begun.n);
     assert_eq!(ledger.publication(DOOR.to_owned(), "x".to_owned()).await.expect("readable"), None);

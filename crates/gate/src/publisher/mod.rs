@@ -26,6 +26,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics::Counter;
 
+pub use reconcile::place_of;
+
 /// What the publisher needs of a ledger.
 pub trait PublishedRecords: Reader + RecordReader + Publications {}
 

@@ -70,7 +70,7 @@ impl Publisher {
         let history = self.ledger.publication_history(of.n).await?;
         let attempt = of.standing.attempt();
         let told = history.iter().filter(|line| line.what == "evidence" && line.attempt == attempt);
-        Ok(told.filter_map(|line| line.evidence.as_ref()).find_map(reference))
+        Ok(told.filter_map(|line| line.evidence.as_ref()).find_map(place_of))
     }
 
     /// Why "absent" cannot be said yet.
@@ -199,8 +199,8 @@ fn object(text: &[u8]) -> Object<'static> {
     }
 }
 
-/// The place that evidence tells of, if it does.
-fn reference(evidence: &Evidence) -> Option<Reference> {
+/// The place on the bus that evidence tells of, if it does.
+pub fn place_of(evidence: &Evidence) -> Option<Reference> {
     let told = object(evidence.as_bytes());
     let text = |name| told.get(name).and_then(Value::as_str);
     Some(Reference {

@@ -117,6 +117,16 @@ impl<T: Answers> PublicationReader for T {
         Box::pin(self.readers().read(move |conn, _| published::unoffered(conn, &door, rows_max)))
     }
 
+    fn publications(
+        &self,
+        door: String,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
+        let listed = move |conn: &_, _| published::list(conn, &door, after, rows_max);
+        Box::pin(self.readers().read(listed))
+    }
+
     fn publications_of(
         &self,
         door: String,

@@ -91,6 +91,7 @@ queries! {
     META_MAX "meta_max";
     META_PUT "meta_put";
     META_REMOVE "meta_remove";
+    PUBLICATIONS "publications";
     PUBLICATIONS_AMBIGUOUS "publications_ambiguous";
     PUBLICATIONS_LOST "publications_lost";
     PUBLICATIONS_OF "publications_of";

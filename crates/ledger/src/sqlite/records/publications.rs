@@ -125,6 +125,7 @@ fn begin(
         None => insert(conn, epoch, offer, &members, at)?,
     };
     publication.topic.clone_from(&offer.topic);
+    publication.digest = offer.digest;
     (publication.reason, publication.begun_at, publication.changed_at) = (None, at, at);
     note(conn, epoch, &publication, None)?;
     Ok(Some(publication))
@@ -155,7 +156,7 @@ fn insert(
         ),
         |row| row.get(0),
     )?;
-    let Offer { record_id, revision, topic, partition_key, dedupe_key, .. } = offer.clone();
+    let Offer { record_id, revision, topic, partition_key, dedupe_key, digest, .. } = offer.clone();
     let (reason, begun_at, changed_at) = (None, at, at);
     Ok(Publication {
         n,
@@ -164,6 +165,7 @@ fn insert(
         topic,
         partition_key,
         dedupe_key,
+        digest,
         standing,
         reason,
         begun_at,

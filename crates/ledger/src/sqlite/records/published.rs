@@ -1,7 +1,7 @@
 //! Publications as they are read, also beside the writer.
 
-use admit_core::Millis;
 use admit_core::effect::{Passage, Standing};
+use admit_core::{Digest, Millis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -23,6 +23,7 @@ pub(super) fn publication_row(row: &Row<'_>) -> rusqlite::Result<Publication> {
         topic: row.get("topic")?,
         partition_key: row.get("partition_key")?,
         dedupe_key: row.get("dedupe_key")?,
+        digest: Digest::from_bytes(row.get("digest")?),
         standing,
         reason: row.get("reason_code")?,
         begun_at: Millis(row.get("begun_at")?),
@@ -58,16 +59,33 @@ pub(in crate::sqlite) fn of(
         .collect()
 }
 
+pub(in crate::sqlite) fn list(
+    conn: &Connection,
+    door: &str,
+    after: u64,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<Publication>> {
+    page(conn, queries::PUBLICATIONS, door, after, rows_max)
+}
+
 pub(in crate::sqlite) fn ambiguous(
     conn: &Connection,
     door: &str,
     after: u64,
     rows_max: usize,
 ) -> rusqlite::Result<Vec<Publication>> {
+    page(conn, queries::PUBLICATIONS_AMBIGUOUS, door, after, rows_max)
+}
+
+fn page(
+    conn: &Connection,
+    query: &str,
+    door: &str,
+    after: u64,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<Publication>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
-    conn.prepare_cached(queries::PUBLICATIONS_AMBIGUOUS)?
-        .query_map((door, after, rows_max), publication_row)?
-        .collect()
+    conn.prepare_cached(query)?.query_map((door, after, rows_max), publication_row)?.collect()
 }
 
 pub(in crate::sqlite) fn named(
