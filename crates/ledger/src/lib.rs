@@ -8,6 +8,7 @@ pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+pub mod publications;
 pub mod scenario_runs;
 pub mod sqlite;
 
@@ -21,3 +22,4 @@ pub use port::{
     Admissions, BoxFuture, Claims, Filter, Inbox, Ledger, News, Reader, RecordReader, Records,
     Retention, Status, Streams, WholeLedger,
 };
+pub use publications::{PublicationReader, Publications};

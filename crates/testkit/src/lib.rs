@@ -16,6 +16,7 @@ pub mod inbox_suite;
 pub mod issuance_suite;
 pub mod ledger_suite;
 pub mod proxy;
+pub mod publications_suite;
 pub mod records_suite;
 pub mod retention_suite;
 pub mod rng;

@@ -31,7 +31,13 @@ pub(super) fn insert(
     let (word, attempt) = (standing.word(), standing.attempt());
     let row = (seq.0, intent.kind, plan, word, attempt, standing.epoch(), at.0);
     conn.prepare_cached(queries::EFFECT_INSERT)?.execute(row)?;
-    note(conn, epoch, seq, &Line { at, attempt, what: word, by: None, evidence: None })
+    note(
+        conn,
+        queries::EFFECT_NOTE,
+        epoch,
+        seq.0,
+        &Line { at, attempt, what: word, by: None, evidence: None },
+    )
 }
 
 /// A step of one effect, for the writer.
@@ -101,7 +107,7 @@ pub(super) fn advance(
         }
         Step::Replay(by) | Step::Reconcile { by, .. } => line.by = Some(by),
     }
-    note(conn, epoch, seq, &line)?;
+    note(conn, queries::EFFECT_NOTE, epoch, seq.0, &line)?;
     if !matches!(step, Step::Evidence { .. }) {
         update(conn, seq, &standing, at, said)?;
     }
@@ -145,7 +151,7 @@ pub(super) fn recovered(
     if standing != effect.standing {
         let (attempt, what) = (standing.attempt(), standing.word());
         let line = Line { at, attempt, what, by: None, evidence: standing.evidence() };
-        note(conn, epoch, effect.seq, &line)?;
+        note(conn, queries::EFFECT_NOTE, epoch, effect.seq.0, &line)?;
         update(conn, effect.seq, &standing, at, None)?;
         effect.standing = standing;
     }
@@ -157,19 +163,20 @@ pub(super) fn get(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Effect
 }
 
 pub(super) fn history(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Passage>> {
-    conn.prepare_cached(queries::EFFECT_HISTORY)?
-        .query_map([seq.0], |row| {
-            let who: Option<String> = row.get("who")?;
-            let why = row.get("why")?;
-            Ok(Passage {
-                at: Millis(row.get("at")?),
-                attempt: row.get("attempt")?,
-                what: row.get("what")?,
-                by: who.map(|who| By { who, why }),
-                evidence: evidence(row)?,
-            })
-        })?
-        .collect()
+    conn.prepare_cached(queries::EFFECT_HISTORY)?.query_map([seq.0], passage_row)?.collect()
+}
+
+/// A line of history, of whatever takes the steps of an effect.
+pub(super) fn passage_row(row: &Row<'_>) -> rusqlite::Result<Passage> {
+    let who: Option<String> = row.get("who")?;
+    let why = row.get("why")?;
+    Ok(Passage {
+        at: Millis(row.get("at")?),
+        attempt: row.get("attempt")?,
+        what: row.get("what")?,
+        by: who.map(|who| By { who, why }),
+        evidence: evidence(row)?,
+    })
 }
 
 pub(super) fn list(conn: &Connection, filter: &EffectFilter) -> rusqlite::Result<Vec<Effect>> {
@@ -181,17 +188,24 @@ pub(super) fn list(conn: &Connection, filter: &EffectFilter) -> rusqlite::Result
 }
 
 /// One line of history, before it has a number.
-struct Line<'a> {
-    at: Millis,
-    attempt: u32,
-    what: &'static str,
-    by: Option<&'a By>,
-    evidence: Option<&'a Evidence>,
+pub(super) struct Line<'a> {
+    pub(super) at: Millis,
+    pub(super) attempt: u32,
+    pub(super) what: &'static str,
+    pub(super) by: Option<&'a By>,
+    pub(super) evidence: Option<&'a Evidence>,
 }
 
-fn note(conn: &Connection, epoch: u64, seq: Seq, line: &Line<'_>) -> rusqlite::Result<()> {
-    conn.prepare_cached(queries::EFFECT_NOTE)?.execute((
-        seq.0,
+/// Adds a line to the history that `query` writes to.
+pub(super) fn note(
+    conn: &Connection,
+    query: &str,
+    epoch: u64,
+    of: u64,
+    line: &Line<'_>,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(query)?.execute((
+        of,
         line.at.0,
         line.attempt,
         line.what,
@@ -223,11 +237,11 @@ fn update(
     Ok(())
 }
 
-fn text(evidence: &Evidence) -> String {
+pub(super) fn text(evidence: &Evidence) -> String {
     String::from_utf8_lossy(evidence.as_bytes()).into_owned()
 }
 
-fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
+pub(super) fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
     Ok(row.get::<_, Option<String>>("evidence")?.map(Evidence::from_stored))
 }
 

@@ -6,6 +6,8 @@
 //! so, and nothing else is held up by it.
 
 mod near;
+pub(super) mod publications;
+pub(super) mod published;
 pub(super) mod read;
 mod relink;
 mod rows;
@@ -68,8 +70,12 @@ pub(super) fn arrive(
     let resolution = near.resolve(conn, rule, at)?;
     let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
     insert(conn, door, &event, &link)?;
-    let drift = settle(conn, door, rule.policy(), &mut near, &resolution, at)?;
-    Ok(standing(&link, drift.get(&seq).and_then(Option::as_deref)))
+    let settled = settle(conn, door, rule.policy(), &mut near, &resolution, at)?;
+    let link = match settled.caught_up {
+        true => near::one(conn, seq)?.map_or(link, |(_, link)| link),
+        false => link,
+    };
+    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
 }
 
 /// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
@@ -129,10 +135,11 @@ fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
 }
 
 /// The state and the reason that people are shown: without its rows an event has enriched nothing.
+/// Where a record could not go out, that is why an event stands where it does.
 fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (State, &'a str) {
     match drift {
         Some(drift) if link.status == LinkStatus::Linked => (State::Linked, code(drift)),
-        _ => (link.state, &link.reason),
+        _ => (link.state, link.unsent.as_deref().unwrap_or(&link.reason)),
     }
 }
 
@@ -166,6 +173,13 @@ fn insert(conn: &Connection, door: &str, event: &SourceEvent, link: &Link) -> ru
 /// What the writing of rows came to, for each event whose rows were written: none, or why not.
 type Drift = BTreeMap<Seq, Option<String>>;
 
+/// What became of a resolution that was written.
+struct Written {
+    drift: Drift,
+    /// Whether events took part in what had become of their record before they came.
+    caught_up: bool,
+}
+
 /// Writes everything that a resolution says.
 fn settle(
     conn: &Connection,
@@ -174,7 +188,7 @@ fn settle(
     near: &mut Near,
     resolution: &Resolution,
     at: Millis,
-) -> Result<Drift, RecordError> {
+) -> Result<Written, RecordError> {
     for id in &resolution.retired {
         conn.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([id])?;
         conn.prepare_cached(queries::RECORD_REMOVE)?.execute([id])?;
@@ -204,7 +218,11 @@ fn settle(
     for transition in &resolution.transitions {
         step(conn, transition, drift.get(&transition.seq).and_then(Option::as_deref))?;
     }
-    Ok(drift)
+    let mut caught_up = false;
+    for record in &resolution.records {
+        caught_up |= publications::catch_up(conn, &record.record_id, at)?;
+    }
+    Ok(Written { drift, caught_up })
 }
 
 fn relinked(conn: &Connection, seq: Seq, link: &Link, drift: Option<&str>) -> rusqlite::Result<()> {

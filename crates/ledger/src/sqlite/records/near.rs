@@ -22,6 +22,7 @@ type Decided = (SourceEvent, Link);
 pub(super) struct Near {
     pub(super) group: String,
     around: Option<i64>,
+    covered: Option<(i64, i64)>,
     pub(super) events: Vec<SourceEvent>,
     pub(super) known: Vec<Known>,
     far: Vec<Far>,
@@ -43,12 +44,20 @@ impl Near {
             found.extend(rows.into_iter().map(|decided| (decided.0.seq, decided)));
         };
         let most = i64::try_from(range.events_max).unwrap_or(i64::MAX);
-        let (from, to, around) = (range.from, range.to, range.around.unwrap_or_default());
+        let mut covered = None;
         if !range.group.is_empty() {
-            let near = (door, &range.group, from, to, around, most);
-            take(rows(conn, queries::RECORD_NEAR, near)?);
-            take(rows(conn, queries::RECORD_TIMELESS, (door, &range.group, most))?);
-            take(rows(conn, queries::RECORD_GROUPLESS, (door, from, to, around, most))?);
+            let [before, after] = sides(&range);
+            let half = most / 2;
+            let near = |query, (from, to)| rows(conn, query, (door, &range.group, from, to, half));
+            let before_it = near(queries::RECORD_NEAR_BEFORE, before)?;
+            let after_it = near(queries::RECORD_NEAR_AFTER, after)?;
+            covered = cover(&range, half, &before_it, &after_it);
+            take(before_it);
+            take(after_it);
+            take(rows(conn, queries::RECORD_TIMELESS, (door, &range.group, half))?);
+            let led = |query, (from, to)| rows(conn, query, (door, from, to, half));
+            take(led(queries::RECORD_GROUPLESS_BEFORE, before)?);
+            take(led(queries::RECORD_GROUPLESS_AFTER, after)?);
         }
         if let Some(hard_key) = &event.hard_key {
             let same = (door, hard_key, &range.group, most);
@@ -58,6 +67,7 @@ impl Near {
         let mut near = Self {
             group: range.group.clone(),
             around: range.around,
+            covered,
             events: Vec::with_capacity(found.len() + 1),
             known: Vec::with_capacity(found.len()),
             far: Vec::new(),
@@ -125,12 +135,33 @@ impl Near {
         Neighbourhood {
             group: &self.group,
             around: self.around,
+            covered: self.covered,
             now,
             events: &self.events,
             known: &self.known,
             far: &self.far,
         }
     }
+}
+
+/// The range up to its middle, and from there on.
+fn sides(range: &Range) -> [(i64, i64); 2] {
+    let around = range.around.unwrap_or_default();
+    [(range.from, around.min(range.to)), (around.saturating_add(1).max(range.from), range.to)]
+}
+
+/// The times between which everything was read, where not all of the range was: events at the very
+/// edge may have been left out.
+fn cover(range: &Range, half: i64, before: &[Decided], after: &[Decided]) -> Option<(i64, i64)> {
+    let edge = |side: &[Decided]| {
+        let is_full = i64::try_from(side.len()).is_ok_and(|rows| rows >= half);
+        side.last().filter(|_| is_full).and_then(|(event, _)| event.event_time)
+    };
+    let (from, to) = (edge(before), edge(after));
+    (from.is_some() || to.is_some()).then(|| {
+        let from = from.map_or(range.from, |time| time.saturating_add(1));
+        (from, to.map_or(range.to, |time| time.saturating_sub(1)))
+    })
 }
 
 /// The range of an event. One that does not say where it belongs, or when it was, is led there by
@@ -182,17 +213,16 @@ fn far(
     if !policy.opens(&event.source) {
         numbers.extend(event.number);
     }
-    let opening: Vec<&str> =
-        policy.sources.iter().filter(|source| source.opens).map(|source| source.name).collect();
-    let opening = format!(" {} ", opening.join(" "));
+    let opening = policy.sources.iter().filter(|source| source.opens);
+    let opening: Vec<&str> = opening.map(|source| source.name).collect();
+    let sides = [(queries::RECORD_FAR_BEFORE, range.from), (queries::RECORD_FAR_AFTER, range.to)];
     let mut found = Vec::new();
     for number in numbers.into_iter().take(FAR_NUMBERS_MAX) {
-        let sides =
-            [(queries::RECORD_FAR_BEFORE, range.from), (queries::RECORD_FAR_AFTER, range.to)];
-        for (query, edge) in sides {
+        let asked = opening.iter().flat_map(|source| sides.map(|side| (source, side)));
+        for (source, (query, edge)) in asked {
             let row = conn
                 .prepare_cached(query)?
-                .query_row((door, &range.group, edge, number, &opening), |row| {
+                .query_row((door, &range.group, number, source, edge), |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
                 })
                 .optional()?;
@@ -232,3 +262,7 @@ fn decided(row: &Row<'_>) -> Result<Decided, RecordError> {
     event.received_at = event.received_at.max(Millis(row.get("seen_at")?));
     Ok((event, Link::from_text(link)?))
 }
+
+#[cfg(test)]
+#[path = "near_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use admit_core::{Millis, Seq};
 use rusqlite::Connection;
 
 use super::near::{self, Near};
-use super::{RecordError, relinked, rows, settle, step, stored_drift};
+use super::{RecordError, publications, relinked, rows, settle, step, stored_drift};
 use crate::port::Relinked;
 use crate::sqlite::queries;
 use crate::sqlite::task::{Tx, Work};
@@ -105,6 +105,9 @@ impl Relink {
                 record_id: link.record_id.clone(),
             };
             step(conn, &enriched, None)?;
+        }
+        if let Some(record_id) = &link.record_id {
+            publications::catch_up(conn, record_id, self.at)?;
         }
         Ok(())
     }
