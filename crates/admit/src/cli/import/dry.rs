@@ -5,16 +5,14 @@ use admit_contracts::{BELOW, Contract as _, QUERY};
 use admit_core::json::Value;
 use admit_core::{Clock as _, Door, Entry, Principal, Submission};
 use admit_gate::SystemClock;
-use admit_ledger::Reader as _;
-use admit_ledger::sqlite::SqliteReader;
 use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::files::{Artifact, Found};
 use super::report::{Progress, Tally};
-use super::runtime;
 use super::send::{Fate, Told, body};
 use crate::config::Config;
+use crate::ledger::{LedgerReader, open_reader};
 use crate::output::Failure;
 
 /// Says what would be sent.
@@ -29,8 +27,7 @@ pub(super) fn run(
         rounds: rounds.map_err(Failure::usage)?,
         update_metadata,
         // Without a ledger nothing is known yet, and everything is new.
-        ledger: SqliteReader::open(&config.data).ok(),
-        runtime: runtime()?,
+        ledger: open_reader(config).ok(),
     };
     let mut tally = Tally::new();
     tally.skip(found.skipped);
@@ -46,8 +43,7 @@ pub(super) fn run(
 struct Dry {
     rounds: Rounds,
     update_metadata: bool,
-    ledger: Option<SqliteReader>,
-    runtime: Runtime,
+    ledger: Option<(Box<dyn LedgerReader>, Runtime)>,
 }
 
 impl Dry {
@@ -73,8 +69,7 @@ impl Dry {
         };
         let known = match &self.ledger {
             None => None,
-            Some(ledger) => self
-                .runtime
+            Some((ledger, runtime)) => runtime
                 .block_on(ledger.find(event.key))
                 .map_err(|fault| crate::cli::receipts::unreadable(&fault))?,
         };
