@@ -55,7 +55,7 @@ pub(crate) fn open(
             closing_wait,
             knobs: knobs(config),
             provenance,
-            locator: report::redacted(&config.ledger.url),
+            locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
         },
     });

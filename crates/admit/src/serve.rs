@@ -44,7 +44,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
-    let ledger = open_ledger(config)?;
+    let ledger = open_ledger(config, base)?;
     let bus = match config.doors.ingestion_gate.enabled {
         true => Some(ingestion::open_bus(config)?),
         false => None,

@@ -10,7 +10,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
 use super::Place;
-use crate::config::check_ledger;
 use crate::ledger::{LedgerReader, open_reader};
 use crate::output::{Failure, print, print_bytes, printable, table};
 
@@ -220,9 +219,8 @@ pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
 
 /// Opens the ledger for questions, and a runtime to ask them on.
 pub(super) fn open(place: Place) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
-    let (config, _) = place.load(None)?;
-    check_ledger(&config).map_err(Failure::usage)?;
-    open_reader(&config)
+    let (config, base) = place.load(None)?;
+    open_reader(&config, &base)
 }
 
 /// An id of another ledger would name the wrong receipt.

@@ -245,8 +245,8 @@ impl Flags {
 }
 
 fn status(run_id: &str, place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, _) = place.load(None)?;
-    let (ledger, runtime) = open_reader(&config)?;
+    let (config, base) = place.load(None)?;
+    let (ledger, runtime) = open_reader(&config, &base)?;
     let run = runtime.block_on(ledger.scenario_run(run_id.to_owned()));
     let run = run.map_err(|fault| unreadable(&fault))?;
     let none = || Failure::runtime(format!("there is no run {}", printable(run_id)));

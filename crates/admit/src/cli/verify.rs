@@ -20,7 +20,7 @@ use serde_json::json;
 use super::Place;
 use super::outside::{self, Outside};
 use super::receipts::unreadable;
-use crate::config::{Config, EventsConfig, check_ledger};
+use crate::config::{Config, EventsConfig};
 use crate::ledger::{cannot_open, open_reader};
 use crate::output::{Failure, print, print_json, printable, progress};
 
@@ -32,8 +32,7 @@ const DEPTH_MAX: usize = 512;
 
 pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     let (config, base) = place.load(None)?;
-    check_ledger(&config).map_err(Failure::usage)?;
-    let (reader, runtime) = open_reader(&config)?;
+    let (reader, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
     let ledger =

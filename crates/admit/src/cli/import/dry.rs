@@ -1,5 +1,7 @@
 //! `--dry-run`: how files read and whether the ledger knows them, without sending any.
 
+use std::path::Path;
+
 use admit_contracts::rounds::{DOOR, Rounds};
 use admit_contracts::{BELOW, Contract as _, QUERY};
 use admit_core::json::Value;
@@ -17,7 +19,7 @@ use crate::output::Failure;
 
 /// Says what would be sent.
 pub(super) fn run(
-    config: &Config,
+    (config, base): (&Config, &Path),
     found: Found,
     update_metadata: bool,
     as_json: bool,
@@ -27,7 +29,11 @@ pub(super) fn run(
         rounds: rounds.map_err(Failure::usage)?,
         update_metadata,
         // Without a ledger nothing is known yet, and everything is new.
-        ledger: open_reader(config).ok(),
+        ledger: match open_reader(config, base) {
+            Ok(opened) => Some(opened),
+            Err(_) if config.ledger.url.is_sqlite() => None,
+            Err(failure) => return Err(failure),
+        },
     };
     let mut tally = Tally::new();
     tally.skip(found.skipped);
