@@ -6,10 +6,10 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::support::events::{heartbeat, match_begin};
-use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::gate::{self, Gate, Launch};
 use crate::support::http::DOOR;
 use crate::support::machine::{command, text};
-use crate::support::{SOON, python, until};
+use crate::support::{SOON, python, sql, until};
 
 fn page(gate: &Gate) -> String {
     let answer = gate.client().send("GET", "/metrics", &[], b"").expect("the gate answers");
@@ -83,13 +83,7 @@ fn a_request_is_found_in_the_log_by_its_trace_id() {
 
 /// `admit` with these words, to its end.
 fn admit(words: &[&str]) -> Output {
-    let mut command = command(BINARY);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ADMIT_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words).output().unwrap()
+    gate::admit(words).output().unwrap()
 }
 
 fn verified(folder: &std::path::Path) -> (Option<i32>, Value) {
