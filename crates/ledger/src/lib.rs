@@ -4,10 +4,13 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod closures;
+mod common;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod scenario_runs;
 pub mod sqlite;
 
