@@ -1,7 +1,7 @@
 //! Importing folders of artifacts: again and again, watched, killed, and nothing grows.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
 use crate::support::grpc::Caller;
-use crate::support::{ledger, sql};
 use crate::support::skyra::{DOOR, Wire, assert_acked, assert_nacked, envelope, id, inbox, text};
 use crate::support::ws::{BINARY, CLOSE, Frame, PING, PONG, Socket, TEXT};
+use crate::support::{ledger, sql};
 
 #[test]
 fn a_valid_envelope_is_one_row_and_every_copy_is_acked_alike() {

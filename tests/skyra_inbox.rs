@@ -1,6 +1,5 @@
 //! The inbox: consumers claim, finish, lose leases and take over; copies of events disturb nobody.
 
-use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};

@@ -56,7 +56,7 @@ fn announced(pack: &Path) -> TempDir {
 
 fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
     let words = ["stream", "--once", "--json", "--speedup", "0", "--gate", gate, "--data"];
-    gate::admit([&words, &[text(data)], more].concat())
+    gate::admit([&words[..], &[text(data)], more].concat())
 }
 
 /// What it printed, and the only message in it.

@@ -185,6 +185,12 @@ pub(crate) fn json_text(column: &str, path: &[&str]) -> String {
     format!("json_extract({column}, '$.{}')", path.join("."))
 }
 
+/// Bytes as they are written in SQL.
+pub(crate) fn bytes(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if is_postgres() { format!("'\\x{digits}'::bytea") } else { format!("x'{digits}'") }
+}
+
 /// Opens the file of the embedded ledger, for reading only.
 pub(crate) fn open_file(data: &Path) -> Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -75,7 +75,7 @@ pub(crate) fn open_reader(
     if config.ledger.url.is_postgres() {
         // A command asks one thing after the other.
         let options = postgres::Options { readers_max: 2, ..postgres_options(config, base)? };
-        let ledger = PostgresReader::open(options).map_err(|error| with_cause(&error))?;
+        let ledger = PostgresReader::open(&options).map_err(|error| with_cause(&error))?;
         return Ok((Box::new(ledger), runtime));
     }
     let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(config, &error))?;
