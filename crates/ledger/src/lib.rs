@@ -4,6 +4,7 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod closures;
+mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
