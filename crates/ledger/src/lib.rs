@@ -4,11 +4,14 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod closures;
+mod common;
 mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod scenario_runs;
 pub mod sqlite;
 

@@ -9,10 +9,11 @@ use admit_core::{Fault, Millis, Seq};
 use bytes::Bytes;
 use tokio_postgres::Row;
 
+use super::answers::answering;
 use super::conn::{Columns, Conn, Error, Result, big, rows};
 use super::desk::Desk;
 use super::task::{Tx, Work};
-use super::{PostgresLedger, PostgresReader, sql};
+use super::{PostgresLedger, sql};
 use crate::desk;
 use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
 use crate::port::BoxFuture;
@@ -46,32 +47,22 @@ impl Effects for PostgresLedger {
     }
 }
 
-/// Not for every `T`: ledgers without effects have their own blanket answer.
-macro_rules! answer_about_effects {
-    ($($ledger:ty),+) => {$(
-        impl EffectReader for $ledger {
-            fn effect(
-                &self,
-                seq: Seq,
-            ) -> BoxFuture<'_, std::result::Result<Option<Effect>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| get(conn, seq)))
-            }
+answering!(EffectReader {
+    fn effect(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| get(conn, seq)))
+    }
 
-            fn history(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Vec<Passage>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| history(conn, seq)))
-            }
+    fn history(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Vec<Passage>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| history(conn, seq)))
+    }
 
-            fn effects(
-                &self,
-                filter: EffectFilter,
-            ) -> BoxFuture<'_, std::result::Result<Vec<Effect>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| list(conn, &filter)))
-            }
-        }
-    )+};
-}
-
-answer_about_effects!(PostgresLedger, PostgresReader);
+    fn effects(
+        &self,
+        filter: EffectFilter,
+    ) -> BoxFuture<'_, std::result::Result<Vec<Effect>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| list(conn, &filter)))
+    }
+});
 
 /// A step of one effect, for the writer.
 struct Advance {
@@ -101,6 +92,9 @@ impl Work for Recover {
     type Answer = (Recovered, Option<Seq>);
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
+        if !tx.may_judge {
+            return Ok((Recovered::default(), None));
+        }
         let left = left(tx.conn, self.after, RECOVERED_MAX)?;
         let next = next(&left);
         let mut desk = Desk::of(tx);

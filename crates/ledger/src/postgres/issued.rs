@@ -4,7 +4,7 @@ use admit_core::effect::By;
 use admit_core::{Fault, Filed, Issued, IssuedKind, Released, RunState, Seq};
 use tokio_postgres::Row;
 
-use super::answers::Answers;
+use super::answers::answering;
 use super::conn::{Columns, Conn, Error, Result, big, rows};
 use super::{sql, text};
 use crate::desk::Open;
@@ -13,48 +13,50 @@ use crate::port::BoxFuture;
 
 type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
-impl<T: Answers> IssuedReader for T {
+answering!(IssuedReader {
     fn filed(&self, filter: FiledFilter) -> Answer<'_, Vec<Filed>> {
-        Box::pin(self.readers().read(move |conn, _| list(conn, &filter)))
+        Box::pin(self.readers.read(move |conn, _| list(conn, &filter)))
     }
 
     fn named(&self, id: String) -> Answer<'_, Vec<Filed>> {
-        Box::pin(self.readers().read(move |conn, _| {
+        Box::pin(self.readers.read(move |conn, _| {
             filed_rows(&conn.query(sql!("issued_named"), &[&text::kept(&id)])?)
         }))
     }
 
     fn filed_of(&self, seq: Seq) -> Answer<'_, Vec<Filed>> {
-        Box::pin(self.readers().read(move |conn, _| {
-            filed_rows(&conn.query(sql!("issued_of"), &[&big(seq.0)])?)
-        }))
+        Box::pin(
+            self.readers
+                .read(move |conn, _| filed_rows(&conn.query(sql!("issued_of"), &[&big(seq.0)])?)),
+        )
     }
 
     fn unwritten(&self, after: u64, rows_max: usize) -> Answer<'_, Vec<Filed>> {
-        Box::pin(self.readers().read(move |conn, _| {
+        Box::pin(self.readers.read(move |conn, _| {
             let asked = [&big(after) as _, &rows(rows_max) as _];
             filed_rows(&conn.query(sql!("issued_unwritten"), &asked)?)
         }))
     }
 
     fn synced(&self) -> Answer<'_, (u64, u64)> {
-        Box::pin(self.readers().read(|conn, _| {
-            let row = conn.query_one(sql!("issued_synced"), &[])?;
-            Ok((row.num("synced_to")?, row.num("newest")?))
-        }))
+        Box::pin(self.readers.read(|conn, _| synced(conn, sql!("issued_synced"))))
+    }
+
+    fn left_unsynced(&self) -> Answer<'_, (u64, u64)> {
+        Box::pin(self.readers.read(|conn, _| synced(conn, sql!("issued_left"))))
     }
 
     fn run(&self, id: String) -> Answer<'_, Option<Run>> {
-        Box::pin(self.readers().read(move |conn, _| run(conn, &id)))
+        Box::pin(self.readers.read(move |conn, _| run(conn, &id)))
     }
 
     fn runs(&self, after: String, rows_max: usize) -> Answer<'_, Vec<Run>> {
-        Box::pin(self.readers().read(move |conn, _| {
+        Box::pin(self.readers.read(move |conn, _| {
             let asked = [&text::kept(&after) as _, &rows(rows_max) as _];
             conn.query(sql!("run_list"), &asked)?.iter().map(run_row).collect()
         }))
     }
-}
+});
 
 fn list(conn: &Conn, filter: &FiledFilter) -> Result<Vec<Filed>> {
     let (after, rows_max) = (big(filter.after), rows(filter.rows_max));
@@ -69,6 +71,11 @@ fn list(conn: &Conn, filter: &FiledFilter) -> Result<Vec<Filed>> {
         sql!("issued_list"),
         &[&kind, &run, &decision, &filter.is_open, &after, &rows_max],
     )?)
+}
+
+fn synced(conn: &Conn, sql: &str) -> Result<(u64, u64)> {
+    let row = conn.query_one(sql, &[])?;
+    Ok((row.num("synced_to")?, row.num("newest")?))
 }
 
 /// One run.

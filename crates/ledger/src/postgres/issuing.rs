@@ -12,11 +12,11 @@ use admit_core::{
 use tokio::sync::oneshot;
 
 use super::batch::{Batch, BatchError};
-use super::conn::{Conn, Result, big, rows};
+use super::conn::{Columns, Conn, Result, big, rows};
 use super::desk::{Asked, Desk};
 use super::task::{Tx, Work};
-use super::{PostgresLedger, effects, issued, sql, text};
-use crate::common::job::{Job, stopped};
+use super::{Job, PostgresLedger, effects, issued, sql, text};
+use crate::common::job::stopped;
 use crate::desk::{self, Recording, Told};
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
 use crate::port::BoxFuture;
@@ -99,17 +99,19 @@ impl Issuance for PostgresLedger {
         Box::pin(self.write(Release { run, id, how, by, at }))
     }
 
+    fn issued_here(&self, after: u64, rows_max: usize) -> Answer<'_, Vec<u64>> {
+        let own: Vec<i64> = self.epochs.all().into_iter().map(big).collect();
+        Box::pin(self.readers.read(move |conn, _| {
+            let numbers = conn.query(sql!("issued_here"), &[&own, &big(after), &rows(rows_max)])?;
+            numbers.iter().map(|row| row.num("n")).collect()
+        }))
+    }
+
     fn note_files(&self, note: FileNote) -> Answer<'_, ()> {
         Box::pin(self.write(NoteFiles(note)))
     }
 
-    fn turn_run(
-        &self,
-        id: String,
-        from: RunState,
-        to: RunState,
-        at: Millis,
-    ) -> Answer<'_, bool> {
+    fn turn_run(&self, id: String, from: RunState, to: RunState, at: Millis) -> Answer<'_, bool> {
         Box::pin(self.write(TurnRun { id, from, to, at }))
     }
 }
@@ -150,7 +152,7 @@ impl<'c> Recording for Batch<'c> {
         event: &Event,
         first: First,
     ) -> std::result::Result<Verdict, BatchError> {
-        Ok(Batch::conflict(self, event, first))
+        Ok(Batch::conflict(self, event, first)?)
     }
 
     fn sighting(&mut self, event: &Event, first: Seq) -> std::result::Result<Seq, BatchError> {
@@ -158,7 +160,7 @@ impl<'c> Recording for Batch<'c> {
     }
 
     fn refused(&mut self, refused: &Refused) -> std::result::Result<Verdict, BatchError> {
-        Ok(Batch::refused(self, refused))
+        Ok(Batch::refused(self, refused)?)
     }
 }
 
@@ -180,8 +182,7 @@ impl Work for Settle {
             facts: factless.map(|settlement| settlement.seq).collect(),
             runs: HashSet::new(),
         })?;
-        let settled =
-            desk.decide(|desk| desk::settle(desk, &self.batch, &*self.issue, self.at))?;
+        let settled = desk.decide(|desk| desk::settle(desk, &self.batch, &*self.issue, self.at))?;
         tx.position.last_issued = desk.flush()?;
         Ok(settled)
     }
@@ -229,6 +230,9 @@ impl Work for RecoverDoor {
     type Answer = (Vec<Effect>, Option<Seq>);
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
+        if !tx.may_judge {
+            return Ok((Vec::new(), None));
+        }
         let lost = lost(tx.conn, &self.door, self.after, effects::RECOVERED_MAX)?;
         let seqs: HashSet<Seq> = lost.iter().map(|effect| effect.seq).collect();
         let mut desk = Desk::of(tx);
@@ -272,7 +276,8 @@ impl Work for NoteFiles {
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let (numbers, is_unwritten) = match &self.0 {
             FileNote::SyncedTo(n) => {
-                tx.conn.execute(sql!("gate_synced"), &[&big(tx.epoch), &big(*n)])?;
+                let own: Vec<i64> = tx.own.iter().copied().chain([tx.epoch]).map(big).collect();
+                tx.conn.execute(sql!("gate_synced"), &[&own, &big(*n)])?;
                 return Ok(());
             }
             FileNote::RestoredTo(n) => {

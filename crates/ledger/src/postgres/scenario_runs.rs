@@ -3,7 +3,7 @@
 use admit_core::{Fault, Millis, ScenarioState};
 use tokio_postgres::Row;
 
-use super::answers::Answers;
+use super::answers::answering;
 use super::conn::{Ask, Columns, Conn, Error, Result, big, rows};
 use super::task::{Tx, Work};
 use super::{PostgresLedger, sql, text};
@@ -37,19 +37,19 @@ impl ScenarioRuns for PostgresLedger {
     }
 }
 
-impl<T: Answers> ScenarioRunReader for T {
+answering!(ScenarioRunReader {
     fn scenario_run(&self, run_id: String) -> Answer<'_, Option<ScenarioRun>> {
-        Box::pin(self.readers().read(move |conn, _| get(conn, &run_id)))
+        Box::pin(self.readers.read(move |conn, _| get(conn, &run_id)))
     }
 
     fn unfinished_runs(&self, after: String, rows_max: usize) -> Answer<'_, Vec<String>> {
-        Box::pin(self.readers().read(move |conn, _| {
+        Box::pin(self.readers.read(move |conn, _| {
             let asked = [&text::kept(&after) as _, &rows(rows_max) as _];
             let unfinished = conn.query(sql!("sr_run_unfinished"), &asked)?;
             unfinished.iter().map(|row| row.text("run_id")).collect()
         }))
     }
-}
+});
 
 struct OpenRun(Opening);
 
@@ -154,8 +154,7 @@ impl Work for Keep {
         let mut changed = 0;
         for RunDocument { kind, path, text } in documents {
             let (kind, path, text) = (text::kept(kind), text::kept(path), text::kept(text));
-            changed +=
-                conn.execute(sql!("sr_document_put"), &[&run, &kind, &path, &text, &at])?;
+            changed += conn.execute(sql!("sr_document_put"), &[&run, &kind, &path, &text, &at])?;
         }
         for RunEvent { event_id, line } in events {
             let (id, line) = (text::kept(event_id), text::kept(line));
@@ -165,8 +164,7 @@ impl Work for Keep {
             && state != turn.to
         {
             let reason = turn.reason.as_deref().map(text::kept);
-            changed +=
-                conn.execute(sql!("sr_run_turn"), &[&run, &turn.to.word(), &reason, &at])?;
+            changed += conn.execute(sql!("sr_run_turn"), &[&run, &turn.to.word(), &reason, &at])?;
         }
         if let Some(said) = publication {
             changed += publish(conn, &run, said)?;
@@ -253,11 +251,14 @@ fn read(conn: &Conn, run_id: &str) -> Result<Option<ScenarioRun>> {
     let (found, documents, events, publications) = (next(), next(), next(), next());
     let Some(row) = found.first() else { return Ok(None) };
     let document = |row: &Row| {
-        Ok(RunDocument { kind: row.text("kind")?, path: row.text("path")?, text: row.text("text")? })
+        Ok(RunDocument {
+            kind: row.text("kind")?,
+            path: row.text("path")?,
+            text: row.text("text")?,
+        })
     };
-    let event = |row: &Row| {
-        Ok(RunEvent { event_id: row.text("event_id")?, line: row.text("line")? })
-    };
+    let event =
+        |row: &Row| Ok(RunEvent { event_id: row.text("event_id")?, line: row.text("line")? });
     Ok(Some(ScenarioRun {
         run_id: row.text("run_id")?,
         run_equivalence_key: row.text("run_equivalence_key")?,

@@ -8,9 +8,9 @@ use admit_core::{Door, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::inbox::Shown;
-use super::news::News;
 use super::task::{Tx, Work};
 use super::{SqliteLedger, queries, streams};
+use crate::common::news::News;
 use crate::port::{
     BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
     Wanted,

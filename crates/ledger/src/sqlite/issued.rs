@@ -131,6 +131,18 @@ pub(super) fn unwritten(
         .collect()
 }
 
+/// The numbers of documents, after one.
+pub(super) fn numbers(
+    conn: &Connection,
+    after: u64,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<u64>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached("SELECT n FROM issued WHERE n > ?1 ORDER BY n LIMIT ?2")?
+        .query_map((after, rows_max), |row| row.get(0))?
+        .collect()
+}
+
 /// The name of the watermark among the ledger's single values.
 pub(super) const SYNCED: &str = "artifacts_synced";
 

@@ -14,14 +14,11 @@ mod desk;
 mod documents;
 mod effects;
 mod fault;
-mod group;
-mod health;
 mod inbox;
 mod issued;
 mod issuing;
 mod keys;
 mod lock;
-mod news;
 mod open;
 mod queries;
 mod reader;
@@ -47,25 +44,29 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::common::health::Health;
+use crate::common::job::{self, stopped};
+use crate::common::news::News;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
 use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use batch::Position;
 use checkpoint::Log;
-use health::Health;
 use keys::KeyIndex;
 use lock::FolderLock;
-use news::News;
 use reader::Readers;
 use retention::Sweeper;
-use task::Work;
-use writer::{Job, Writer};
+use task::{Task, Work};
+use writer::Writer;
 
-pub use batch::RefusalQuota;
+pub use crate::common::RefusalQuota;
 pub use beside::SqliteReader;
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
+
+/// A call of this ledger.
+type Job = job::Job<Box<dyn Task>>;
 
 /// How to open the ledger.
 #[derive(Clone, Debug)]
@@ -223,12 +224,6 @@ impl SqliteLedger {
     }
 }
 
-/// The writer died with the answer: what it did is on disk or it is not.
-fn stopped() -> Fault {
-    let message = "the ledger stopped before it answered, send the same event again";
-    Fault::new(FaultKind::OutcomeUnknown, message)
-}
-
 impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
         let events = batch.len();
@@ -317,6 +312,11 @@ impl Issuance for SqliteLedger {
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
         Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
+    }
+
+    /// Nobody else writes: whatever is there is of this process.
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
     }
 
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {

@@ -140,10 +140,7 @@ struct LineRows<'a> {
 }
 
 impl<'a> LineRows<'a> {
-    fn of(
-        lines: &'a [KeptLine],
-        effects: &std::collections::BTreeMap<Seq, Turned>,
-    ) -> Self {
+    fn of(lines: &'a [KeptLine], effects: &std::collections::BTreeMap<Seq, Turned>) -> Self {
         let mut rows = Self::default();
         let mut counts: HashMap<Seq, i64> = HashMap::new();
         for line in lines {

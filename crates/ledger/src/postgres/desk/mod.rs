@@ -49,6 +49,8 @@ impl Name {
 pub(super) struct Desk<'c> {
     conn: &'c Conn,
     epoch: u64,
+    /// The other epochs of this process.
+    own: &'c [u64],
     /// What the database holds, as far as somebody has looked.
     known: RefCell<Known>,
     /// What this transaction changes.
@@ -112,6 +114,7 @@ impl<'c> Desk<'c> {
         Self {
             conn,
             epoch,
+            own: &[],
             known: RefCell::default(),
             changes: Changes::after(last_issued),
             is_assuming: false,
@@ -122,14 +125,11 @@ impl<'c> Desk<'c> {
 
     /// A desk for a piece of work.
     pub(super) fn of(tx: &Tx<'c>) -> Self {
-        Self::new(tx.conn, tx.epoch, tx.position.last_issued)
+        Self { own: tx.own, ..Self::new(tx.conn, tx.epoch, tx.position.last_issued) }
     }
 
     /// Decides, and decides again where it rested on an id that was not free.
-    pub(super) fn decide<T>(
-        &mut self,
-        decision: impl Fn(&mut Self) -> Result<T>,
-    ) -> Result<T> {
+    pub(super) fn decide<T>(&mut self, decision: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
         let last_issued = self.changes.last_issued;
         self.is_assuming = true;
         for _ in 0..ASSUME_MAX {
@@ -226,6 +226,10 @@ impl crate::desk::Desk for Desk<'_> {
         self.epoch
     }
 
+    fn is_own(&self, epoch: u64) -> bool {
+        epoch == self.epoch || self.own.contains(&epoch)
+    }
+
     fn effect(&mut self, seq: Seq) -> Result<Option<Effect>> {
         if let Some(turned) = self.changes.effects.get(&seq) {
             return Ok(Some(turned.effect.clone()));
@@ -313,9 +317,8 @@ impl crate::desk::Desk for Desk<'_> {
     fn receipt_of(&mut self, seq: Seq) -> Result<Option<String>> {
         let receipts = self.documents_of(seq, |filed| {
             let Filed { issued, .. } = filed;
-            let is_it = filed.seq == seq
-                && issued.kind == IssuedKind::Receipt
-                && issued.reason.is_none();
+            let is_it =
+                filed.seq == seq && issued.kind == IssuedKind::Receipt && issued.reason.is_none();
             is_it.then(|| issued.path.clone())
         })?;
         Ok(receipts.into_iter().next())

@@ -5,9 +5,7 @@
 
 use std::collections::HashSet;
 
-use admit_core::{
-    Entry, Event, Fault, First, Issue, Key, Refused, Seq, Verdict,
-};
+use admit_core::{Entry, Event, Fault, First, Issue, Key, Refused, Seq, Verdict};
 
 use super::super::conn::{Error, Result};
 use super::{Asked, Changes, Desk};
