@@ -5,6 +5,7 @@
 
 pub mod closures;
 mod common;
+mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;

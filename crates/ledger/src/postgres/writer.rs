@@ -37,7 +37,7 @@ use crate::common::health::Health;
 use crate::common::job::{Outcomes, answer_all};
 use crate::common::news::News;
 use crate::gauges::Gauges;
-pub(super) use lease::Lease;
+pub(super) use lease::{Epochs, Lease};
 
 /// How often a writer that could not write tries whether the database is back.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
