@@ -95,6 +95,7 @@ pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres:
         tls: load_ledger_tls(ledger, base).map_err(Failure::usage)?,
         schema: ledger.schema.clone(),
         owner,
+        is_named: !ledger.gate_id.is_empty(),
         readers_max: ledger.connections_max,
         reader_wait: Duration::from_millis(ledger.connection_wait_ms_max),
         connect_timeout: Duration::from_millis(ledger.connect_ms_max),

@@ -77,6 +77,10 @@ pub struct Options {
     pub schema: String,
     /// The name of this gate, for the epochs it writes down.
     pub owner: String,
+    /// Whether the name is this gate's alone. Then a start under it ends the lease of whoever had it
+    /// before, so that what a crash left is looked after at once; and a process that finds its name
+    /// taken stops.
+    pub is_named: bool,
     /// The time of opening.
     pub now: Millis,
     /// How much of refusals is kept.
@@ -113,6 +117,7 @@ impl Options {
             tls: None,
             schema: "public".to_owned(),
             owner: "gate".to_owned(),
+            is_named: false,
             now,
             refusal_quota: RefusalQuota::default(),
             commit_events_max: 1024,
@@ -228,7 +233,7 @@ fn start(
     let tag =
         conn.query_one(sql!("head_get"), &[]).and_then(|row| row.small("tag")).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
-    let lease = Lease::take(&conn, &options.owner, options.lease, options.now).map_err(fail)?;
+    let lease = Lease::take(&conn, options).map_err(fail)?;
     let opened = Opened { tag, epochs: lease.shared() };
     let writer = Writer {
         connector,

@@ -274,6 +274,14 @@ impl Writer {
                 self.health.must_stop(&fault);
                 return After::Stop;
             }
+            BatchError::Replaced => {
+                let message = "another gate has started under this gate's id, so this one stops; give each \
+                     its own ledger.gate_id";
+                let fault = Fault::new(FaultKind::LedgerUnavailable, message);
+                self.give_up(jobs, &fault);
+                self.health.must_stop(&fault);
+                return After::Stop;
+            }
         };
         self.give_up(jobs, &fault)
     }

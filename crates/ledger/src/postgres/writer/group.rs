@@ -85,6 +85,9 @@ impl Writer {
         let beginner = Beginner { epoch, token: token.as_bytes(), renew };
         let begun = head::begin(conn, &beginner)?;
         if !begun.is_alive {
+            if self.lease.is_taken(conn)? {
+                return Err(BatchError::Replaced);
+            }
             return Ok((self.lease.start_over(conn, began)?, begun.position));
         }
         if renew.is_some() {
