@@ -4,12 +4,14 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod closures;
+mod common;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
 pub mod scenario_runs;
 pub mod sqlite;
+pub mod verify;
 
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;

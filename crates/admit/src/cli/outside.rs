@@ -19,7 +19,7 @@ use admit_core::effect::{Effect, Standing};
 use admit_core::json;
 use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
 use admit_ledger::sqlite::SqliteReader;
-use admit_ledger::sqlite::verify::{Disagreement, Found};
+use admit_ledger::verify::{Disagreement, Found};
 use admit_ledger::{
     EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
 };

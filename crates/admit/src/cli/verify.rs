@@ -14,7 +14,8 @@ use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::Reader as _;
-use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use admit_ledger::sqlite;
+use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -36,8 +37,8 @@ pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     let (reader, runtime) = open_at(&config)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
-    let ledger =
-        Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
+    let ledger = sqlite::verify::verifier(&config.data, forgets)
+        .map_err(|error| cannot_open(&config, &error))?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
     let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
