@@ -34,22 +34,21 @@ impl Near {
         event: &SourceEvent,
     ) -> Result<Self, RecordError<T::Error>> {
         let range = led(tables, door, rule, event)?;
-        let mut found: BTreeMap<Seq, Decided> = BTreeMap::new();
-        let mut take = |rows: Vec<Decided>| {
-            found.extend(rows.into_iter().map(|decided| (decided.0.seq, decided)));
-        };
         let most = most(&range);
         let (from, to, around) = (range.from, range.to, range.around.unwrap_or_default());
         let group = &*range.group;
+        let mut asked = vec![Asked::At(event.seq)];
         if !group.is_empty() {
-            take(tables.events(door, Asked::Near { group, from, to, around, most })?);
-            take(tables.events(door, Asked::Timeless { group, most })?);
-            take(tables.events(door, Asked::Groupless { from, to, around, most })?);
+            asked.push(Asked::Near { group, from, to, around, most });
+            asked.push(Asked::Timeless { group, most });
+            asked.push(Asked::Groupless { from, to, around, most });
         }
         if let Some(hard_key) = &event.hard_key {
-            take(tables.events(door, Asked::SameKey { hard_key, group, most })?);
+            asked.push(Asked::SameKey { hard_key, group, most });
         }
-        take(one(tables, event.seq)?.into_iter().collect());
+        let found = tables.events(door, &asked)?;
+        let found: BTreeMap<Seq, Decided> =
+            found.into_iter().map(|decided| (decided.0.seq, decided)).collect();
         let mut near = Self {
             group: range.group.clone(),
             around: range.around,
@@ -150,7 +149,7 @@ fn led<T: Tables>(
         return Ok(range);
     }
     let asked = Asked::SameKey { hard_key, group: &range.group, most: most(&range) };
-    let others = tables.events(door, asked)?;
+    let others = tables.events(door, &[asked])?;
     let guide = others.iter().find(|(other, _)| !other.group.is_empty());
     if let Some((guide, _)) = guide {
         let as_if = SourceEvent {
@@ -207,5 +206,5 @@ pub(super) fn one<T: Tables>(
     seq: Seq,
 ) -> Result<Option<Decided>, RecordError<T::Error>> {
     // A place belongs to one door, whichever that is.
-    Ok(tables.events("", Asked::At(seq))?.into_iter().next())
+    Ok(tables.events("", &[Asked::At(seq)])?.into_iter().next())
 }

@@ -15,6 +15,7 @@ use crate::port::Relinked;
 const SLICE: i64 = 64;
 
 /// One slice of the work.
+#[derive(Clone)]
 pub(crate) struct Relinking {
     pub(crate) door: String,
     pub(crate) policy: Arc<Policy>,

@@ -27,11 +27,11 @@ pub(crate) trait Tables {
     /// What the database says when it cannot.
     type Error: Error + Send + Sync + 'static;
 
-    /// Events with what was decided about them; not what they tell.
+    /// Events with what was decided about them; not what they tell. One question after the other.
     fn events(
         &mut self,
         door: &str,
-        asked: Asked<'_>,
+        asked: &[Asked<'_>],
     ) -> Result<Vec<Decided>, RecordError<Self::Error>>;
 
     /// The time and the head of the nearest event beyond an edge.

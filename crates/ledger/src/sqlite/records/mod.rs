@@ -50,23 +50,27 @@ impl Tables for RecordTables<'_> {
     fn events(
         &mut self,
         door: &str,
-        asked: Asked<'_>,
+        asked: &[Asked<'_>],
     ) -> Result<Vec<Decided>, RecordError<rusqlite::Error>> {
-        match asked {
-            Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
-            Asked::Near { group, from, to, around, most } => {
-                self.rows(queries::RECORD_NEAR, (door, group, from, to, around, most))
-            }
-            Asked::Timeless { group, most } => {
-                self.rows(queries::RECORD_TIMELESS, (door, group, most))
-            }
-            Asked::Groupless { from, to, around, most } => {
-                self.rows(queries::RECORD_GROUPLESS, (door, from, to, around, most))
-            }
-            Asked::SameKey { hard_key, group, most } => {
-                self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
-            }
+        let mut found = Vec::new();
+        for asked in asked {
+            found.extend(match *asked {
+                Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
+                Asked::Near { group, from, to, around, most } => {
+                    self.rows(queries::RECORD_NEAR, (door, group, from, to, around, most))
+                }
+                Asked::Timeless { group, most } => {
+                    self.rows(queries::RECORD_TIMELESS, (door, group, most))
+                }
+                Asked::Groupless { from, to, around, most } => {
+                    self.rows(queries::RECORD_GROUPLESS, (door, from, to, around, most))
+                }
+                Asked::SameKey { hard_key, group, most } => {
+                    self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
+                }
+            }?);
         }
+        Ok(found)
     }
 
     fn far(&mut self, asked: &FarAsked<'_>) -> rusqlite::Result<Option<(i64, String)>> {
