@@ -9,6 +9,8 @@ pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod scenario_runs;
 pub mod sqlite;
 pub mod verify;

@@ -15,6 +15,7 @@ pub mod faulty_bus;
 pub mod inbox_suite;
 pub mod issuance_suite;
 pub mod ledger_suite;
+pub mod postgres;
 pub mod proxy;
 pub mod records_suite;
 pub mod retention_suite;

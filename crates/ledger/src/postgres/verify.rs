@@ -7,8 +7,10 @@ use admit_core::{Digest, Key, Seq};
 use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Result, big};
+use super::connect::Connector;
 use super::inbox::event_id;
-use super::{OpenError, Options, sql, text};
+use super::migrate::Schema;
+use super::{OpenError, Options, connect_once, sql, text};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
     InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Verifier,
@@ -26,7 +28,8 @@ pub fn verifier(
     options: &Options,
     forgets: bool,
 ) -> std::result::Result<Verifier, OpenError> {
-    let (conn, place) = super::reading(options)?;
+    let (conn, place) = connect_once(&Connector::new(options)?)?;
+    Schema { place: &place, name: &options.schema }.check(&conn)?;
     let counters = || -> Result<Counters> {
         let row = conn.query_one(sql!("verify_counters"), &[])?;
         Ok(Counters {

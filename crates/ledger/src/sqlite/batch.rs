@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use admit_core::json;
 use admit_core::{
     Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Refused, Seq,
     Verdict, decide,
@@ -18,26 +17,12 @@ use super::documents::{ApplyError, Documents};
 use super::effects;
 use super::inbox;
 use super::issued::Runs;
-use super::issuing::Told;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
 use super::records::RecordTables;
+use crate::common::RefusalQuota;
+use crate::common::job::{Written, facts_text};
 use crate::common::records::{self, NotTold};
-
-/// How much of refused submissions is kept, for each producer at each door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusalQuota {
-    /// At most so many.
-    pub rows_max: u64,
-    /// At most so many bytes of raw bodies.
-    pub bytes_max: u64,
-}
-
-impl Default for RefusalQuota {
-    fn default() -> Self {
-        Self { rows_max: 100_000, bytes_max: 256 * 1024 * 1024 }
-    }
-}
 
 /// Where the ledger stands; the writer's copy moves only with durable commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,22 +64,6 @@ pub(super) struct Batch<'c> {
     fresh: HashMap<Key, First>,
     claims: Vec<(Key, Seq)>,
     documents: Documents,
-}
-
-/// What became of an entry, once its commit is durable.
-pub(super) struct Written {
-    pub(super) verdict: Verdict,
-    /// How the record stands that it tells of.
-    pub(super) outcome: Option<json::Object<'static>>,
-    /// What is said about it at a door that issues documents.
-    pub(super) told: Option<Box<Told>>,
-}
-
-impl Written {
-    /// A verdict that has nothing beside it.
-    fn plain(verdict: Verdict) -> Self {
-        Self { verdict, outcome: None, told: None }
-    }
 }
 
 /// Why a batch could not go on.
@@ -393,10 +362,4 @@ impl<'c> Batch<'c> {
         self.statements.sighting.execute(row)?;
         Ok(seq)
     }
-}
-
-fn facts_text(facts: &json::Object<'static>) -> String {
-    let mut text = Vec::with_capacity(256);
-    json::write_object(facts, &mut text);
-    String::from_utf8(text).expect("json is written as utf-8")
 }

@@ -8,10 +8,10 @@ use admit_core::{Door, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::inbox::Shown;
-use super::news::News;
 use super::task::{Tx, Work};
 use super::{SqliteLedger, queries, streams};
 use crate::common::claims::{Found, Held, Taken, given_back, unheld};
+use crate::common::news::News;
 use crate::port::{
     BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
     Wanted,

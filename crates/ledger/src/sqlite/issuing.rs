@@ -17,20 +17,8 @@ use super::issued::{self, About, Ids, Runs};
 use super::keys::KeyIndex;
 use super::queries;
 use super::task::{Tx, Work};
+use crate::common::job::Told;
 use crate::issuance::{Copied, FileNote, Outlook, Settled, Settlement};
-
-/// What a record commit says beside the verdict.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) filed: Vec<Filed>,
-    pub(super) outlook: Outlook,
-}
-
-impl Told {
-    fn filed(filed: Vec<Filed>) -> Self {
-        Self { filed, outlook: Outlook::Said }
-    }
-}
 
 impl Batch<'_> {
     /// Records one entry of a door that issues. After an error the transaction is rolled back.

@@ -13,14 +13,11 @@ mod closures;
 mod documents;
 mod effects;
 mod fault;
-mod group;
-mod health;
 mod inbox;
 mod issued;
 mod issuing;
 mod keys;
 mod lock;
-mod news;
 mod open;
 mod queries;
 mod reader;
@@ -46,6 +43,9 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::common::health::Health;
+use crate::common::job::{self, stopped};
+use crate::common::news::News;
 use crate::common::records::Relinking;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
@@ -53,19 +53,20 @@ use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settle
 use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use batch::Position;
 use checkpoint::Log;
-use health::Health;
 use keys::KeyIndex;
 use lock::FolderLock;
-use news::News;
 use reader::Readers;
 use retention::Sweeper;
-use task::Work;
-use writer::{Job, Writer};
+use task::{Task, Work};
+use writer::Writer;
 
-pub use batch::RefusalQuota;
+pub use crate::common::RefusalQuota;
 pub use beside::SqliteReader;
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
+
+/// A call of this ledger.
+type Job = job::Job<Box<dyn Task>>;
 
 /// How to open the ledger.
 #[derive(Clone, Debug)]
@@ -221,12 +222,6 @@ impl SqliteLedger {
         self.hand_in(Job::Task(task))?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
-}
-
-/// The writer died with the answer: what it did is on disk or it is not.
-fn stopped() -> Fault {
-    let message = "the ledger stopped before it answered, send the same event again";
-    Fault::new(FaultKind::OutcomeUnknown, message)
 }
 
 impl Admissions for SqliteLedger {

@@ -253,7 +253,7 @@ impl Tables for RecordTables<'_> {
         if written == 0 {
             return Ok(());
         }
-        let ids = [&id];
+        let ids = vec![&id];
         let names: Vec<_> = record.fields.iter().map(|field| kept(&field.name)).collect();
         let values: Vec<String> = new.values().map(|value| kept(&value).into_owned()).collect();
         let sources: Vec<_> = record.fields.iter().map(|field| kept(&field.source)).collect();

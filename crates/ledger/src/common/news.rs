@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 /// The channels. Only streams somebody has asked for have one.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(crate) struct News {
     doors: Mutex<HashMap<Door, watch::Sender<Seq>>>,
 }
 
 impl News {
-    pub(super) fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+    pub(crate) fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
         let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = doors.get(door) {
             return sender.subscribe();
@@ -26,7 +26,7 @@ impl News {
     }
 
     /// Wakes whoever waits at `door`.
-    pub(super) fn tell(&self, door: &Door, seq: Seq) {
+    pub(crate) fn tell(&self, door: &Door, seq: Seq) {
         let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = doors.get(door) {
             sender.send_modify(|newest| *newest = seq.max(*newest));
@@ -36,10 +36,10 @@ impl News {
 
 /// What one commit put into streams: told once per stream, however many events it had.
 #[derive(Debug, Default)]
-pub(super) struct Noted(Vec<(Door, Seq)>);
+pub(crate) struct Noted(Vec<(Door, Seq)>);
 
 impl Noted {
-    pub(super) fn note(&mut self, recorded: &Recorded) {
+    pub(crate) fn note(&mut self, recorded: &Recorded) {
         let (Verdict::Fresh { seq } | Verdict::Revision { seq, .. }) = &recorded.verdict else {
             return;
         };
@@ -53,7 +53,7 @@ impl Noted {
         }
     }
 
-    pub(super) fn tell(&mut self, news: &News) {
+    pub(crate) fn tell(&mut self, news: &News) {
         for (door, seq) in self.0.drain(..) {
             news.tell(&door, seq);
         }

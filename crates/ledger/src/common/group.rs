@@ -10,8 +10,7 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
-use super::task::Tx;
-use super::writer::Job;
+use super::job::Job;
 
 /// A commit of at least so many calls had company.
 const COMPANY_MIN: usize = 8;
@@ -21,9 +20,9 @@ const COMPANY_WAIT: Duration = Duration::from_micros(50);
 const COMPANY_LOOKS: u32 = 4;
 
 /// A commit in the making.
-pub(super) struct Group<'q> {
-    jobs: Vec<Job>,
-    queue: &'q Receiver<Job>,
+pub(crate) struct Group<'q, T> {
+    jobs: Vec<Job<T>>,
+    queue: &'q Receiver<Job<T>>,
     next: usize,
     weight: usize,
     weight_max: usize,
@@ -31,12 +30,12 @@ pub(super) struct Group<'q> {
     looks: u32,
 }
 
-impl<'q> Group<'q> {
+impl<'q, T> Group<'q, T> {
     /// A group around `first`; without one it is empty and stays so, to probe the disk.
     /// `last_company` is how many calls shared the last commit.
-    pub(super) fn new(
-        first: Option<Job>,
-        queue: &'q Receiver<Job>,
+    pub(crate) fn new(
+        first: Option<Job<T>>,
+        queue: &'q Receiver<Job<T>>,
         weight_max: usize,
         last_company: usize,
     ) -> Self {
@@ -47,7 +46,7 @@ impl<'q> Group<'q> {
     }
 
     /// The next call to write, or `None` when it is time to commit.
-    pub(super) fn next(&mut self) -> Option<&mut Job> {
+    pub(crate) fn next(&mut self) -> Option<&mut Job<T>> {
         if self.next == self.jobs.len() {
             let job = self.arrived()?;
             self.weight += job.weight();
@@ -57,7 +56,7 @@ impl<'q> Group<'q> {
         self.jobs.get_mut(self.next - 1)
     }
 
-    fn arrived(&mut self) -> Option<Job> {
+    fn arrived(&mut self) -> Option<Job<T>> {
         if self.jobs.is_empty() || self.weight >= self.weight_max {
             return None;
         }
@@ -73,23 +72,26 @@ impl<'q> Group<'q> {
         }
     }
 
-    /// Lets the calls that are not of `record` write, after the events.
-    pub(super) fn write_tasks(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
-        for job in &mut self.jobs {
-            if let Job::Task(task) = job {
-                task.write(tx)?;
-            }
-        }
-        Ok(())
+    /// The work other than recording that is in it.
+    pub(crate) fn tasks(&mut self) -> impl Iterator<Item = &mut T> {
+        self.jobs
+            .iter_mut()
+            .filter_map(|job| if let Job::Task(task) = job { Some(task) } else { None })
+    }
+
+    /// The calls that are in it so far.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn jobs(&self) -> &[Job<T>] {
+        &self.jobs
     }
 
     /// Starts over with the calls that are in it, after a rollback.
-    pub(super) fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.next = 0;
     }
 
     /// The calls, to be answered.
-    pub(super) fn into_jobs(self) -> Vec<Job> {
+    pub(crate) fn into_jobs(self) -> Vec<Job<T>> {
         self.jobs
     }
 }
