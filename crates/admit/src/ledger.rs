@@ -15,6 +15,7 @@ use admit_ledger::closures::Closures;
 use admit_ledger::postgres::{self, PostgresLedger, PostgresReader};
 use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
+use admit_ledger::verify::Verifier;
 use admit_ledger::{
     EffectReader, Inbox, Issuance, IssuedReader, Reader, RecordReader, Streams, WholeLedger,
 };
@@ -82,6 +83,25 @@ pub(crate) fn open_reader(
     Ok((Box::new(ledger), runtime))
 }
 
+/// Opens the ledger for checking it against itself. `forgets` is whether retention has removed
+/// something, so that what is missing proves nothing.
+pub(crate) fn open_verifier(
+    config: &Config,
+    base: &Path,
+    forgets: bool,
+) -> Result<Verifier, Failure> {
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = postgres_options(config, base)?;
+        let opened = postgres::verify::verifier(&options, forgets);
+        return opened.map_err(|error| with_cause(&error));
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = base;
+    let opened = sqlite::verify::verifier(&config.data, forgets);
+    opened.map_err(|error| cannot_open(config, &error))
+}
+
 /// How the config wants a ledger on PostgreSQL to be opened.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres::Options, Failure> {
@@ -119,7 +139,7 @@ fn machine() -> String {
 }
 
 /// Why the ledger of this config is not open.
-pub(crate) fn cannot_open(config: &Config, error: &sqlite::OpenError) -> Failure {
+fn cannot_open(config: &Config, error: &sqlite::OpenError) -> Failure {
     if let sqlite::OpenError::Folder { source, .. } = error
         && source.kind() == io::ErrorKind::NotFound
     {

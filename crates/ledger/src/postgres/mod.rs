@@ -7,6 +7,7 @@
 
 mod answers;
 mod batch;
+mod claims;
 mod closures;
 mod conn;
 mod connect;
@@ -22,10 +23,13 @@ mod issuing;
 mod migrate;
 mod open;
 mod reader;
+mod records;
 mod scenario_runs;
+mod streams;
 mod task;
 mod text;
 mod token;
+pub mod verify;
 mod writer;
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};

@@ -47,6 +47,7 @@ use tokio::sync::oneshot;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::records::Relinking;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
@@ -346,7 +347,7 @@ impl Records for SqliteLedger {
             let (mut all, mut after) = (Relinked::default(), Seq(0));
             loop {
                 let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = records::Relink { door, policy, at, is_dry, after };
+                let slice = Relinking { door, policy, at, is_dry, after };
                 let (relinked, next) = self.write(slice).await?;
                 all.scanned += relinked.scanned;
                 all.updated += relinked.updated;
