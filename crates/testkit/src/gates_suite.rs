@@ -294,7 +294,7 @@ async fn what_is_known_of_files_is_known_for_each_gate(home: &dyn GatesHome) {
     assert_eq!(b.left_unsynced().await.expect("readable"), (4, 4), "the living write their own");
     home.presume_dead("a");
     assert_eq!(b.left_unsynced().await.expect("readable"), (1, 4), "the dead do not");
-    b.note_files(FileNote::RestoredTo(4)).await.expect("noted");
+    b.note_files(FileNote::Restored { after: 1, to: 4 }).await.expect("noted");
     assert_eq!(b.left_unsynced().await.expect("readable"), (4, 4));
     assert_eq!(b.synced().await.expect("readable"), (4, 4));
 }
