@@ -5,6 +5,8 @@
 
 pub mod closures;
 mod common;
+#[cfg(feature = "postgres")]
+pub mod copy;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;

@@ -88,9 +88,8 @@ impl Work for Claim {
                 break;
             }
         }
-        let taken = found
-            .hand_out()
-            .map_err(|error| Error::NotOurs(format!("no randomness: {error}")))?;
+        let taken =
+            found.hand_out().map_err(|error| Error::NotOurs(format!("no randomness: {error}")))?;
         if taken.is_empty() {
             return Ok(taken);
         }
@@ -102,8 +101,7 @@ impl Work for Claim {
         let mut shown = Shown::at(&wanted.door, wanted.now);
         taken.iter().for_each(|taken| shown.status(taken.seq, inbox_status::CLAIMED));
         let shown = shown.named(tx.conn)?;
-        let put: Vec<Param<'_>> =
-            vec![&door, &seqs, &leases, &attempts, &consumer, &expires_at];
+        let put: Vec<Param<'_>> = vec![&door, &seqs, &leases, &attempts, &consumer, &expires_at];
         let mut asks = vec![Ask::new(sql!("claim_put"), put)];
         asks.extend(shown.asks());
         let last = taken.last().map(|last| last.seq).filter(|last| *last > head);
@@ -260,7 +258,8 @@ impl Changed {
 
 fn lease(bytes: Vec<u8>) -> Result<Lease> {
     let length = bytes.len();
-    let bits = bytes.try_into().map_err(|_| Error::NotOurs(format!("a lease of {length} bytes")))?;
+    let bits =
+        bytes.try_into().map_err(|_| Error::NotOurs(format!("a lease of {length} bytes")))?;
     Ok(Lease::from_bytes(bits))
 }
 

@@ -21,6 +21,7 @@ mod open;
 mod reader;
 mod records;
 mod streams;
+pub(crate) mod target;
 mod task;
 mod text;
 mod token;

@@ -24,10 +24,7 @@ impl From<Error> for VerifyError {
 }
 
 /// Opens the ledger for a check. `forgets` says that retention has removed something from it.
-pub fn verifier(
-    options: &Options,
-    forgets: bool,
-) -> std::result::Result<Verifier, OpenError> {
+pub fn verifier(options: &Options, forgets: bool) -> std::result::Result<Verifier, OpenError> {
     let (conn, place) = connect_once(&Connector::new(options)?)?;
     Schema { place: &place, name: &options.schema }.check(&conn)?;
     let counters = || -> Result<Counters> {

@@ -24,6 +24,8 @@ mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+#[cfg(feature = "postgres")]
+pub(crate) mod source;
 mod streams;
 mod sweep;
 mod task;

@@ -77,8 +77,7 @@ impl Tables for RecordTables<'_> {
         door: &str,
         asked: &[Asked<'_>],
     ) -> Result<Vec<Decided>, RecordError<Error>> {
-        let owned: Vec<(&str, Owned)> =
-            asked.iter().map(|asked| statement(door, *asked)).collect();
+        let owned: Vec<(&str, Owned)> = asked.iter().map(|asked| statement(door, *asked)).collect();
         let asks: Vec<Ask<'_>> = owned
             .iter()
             .map(|(sql, params)| {
@@ -94,10 +93,9 @@ impl Tables for RecordTables<'_> {
             Side::After => sql!("record_far_after"),
         };
         let (door, group) = (kept(asked.door), kept(asked.group));
-        let row = self.0.query_opt(
-            query,
-            &[&door, &group, &asked.edge, &asked.number, &asked.sources],
-        )?;
+        let row = self
+            .0
+            .query_opt(query, &[&door, &group, &asked.edge, &asked.number, &asked.sources])?;
         row.map(|row| Ok((row.val(0)?, row.text(1)?))).transpose()
     }
 
@@ -197,8 +195,7 @@ impl Tables for RecordTables<'_> {
             prints().map(|it| kept_opt(it.map(|it| it.value.as_str()))).collect();
         let statuses: Vec<&str> = taken().map(|step| step.link_status.word()).collect();
         let confidences: Vec<&str> = taken().map(|step| step.confidence.word()).collect();
-        let reasons: Vec<Option<String>> =
-            steps.iter().map(|step| kept_opt(step.reason)).collect();
+        let reasons: Vec<Option<String>> = steps.iter().map(|step| kept_opt(step.reason)).collect();
         let records: Vec<Option<String>> =
             taken().map(|step| kept_opt(step.record_id.as_deref())).collect();
         self.0.execute(
@@ -266,8 +263,15 @@ impl Tables for RecordTables<'_> {
         Ok(())
     }
 
-    fn stamp(&mut self, record_id: &str, name: &str, source: &str, value: &str) -> conn::Result<()> {
-        let row: [conn::Param<'_>; 4] = [&kept(record_id), &kept(name), &kept(source), &kept(value)];
+    fn stamp(
+        &mut self,
+        record_id: &str,
+        name: &str,
+        source: &str,
+        value: &str,
+    ) -> conn::Result<()> {
+        let row: [conn::Param<'_>; 4] =
+            [&kept(record_id), &kept(name), &kept(source), &kept(value)];
         self.0.execute(sql!("record_field_seen"), &row)?;
         Ok(())
     }

@@ -143,9 +143,8 @@ fn upsert(table: &Table) -> String {
     let [captured_at, round_id, event, owner] =
         [1, 2, 3, 4].map(|place| format!("${}", own.len() + place));
     let told = own.iter().filter(|name| !table.key.contains(name));
-    let set: String = told
-        .map(|name| format!("{name} = coalesce(excluded.{name}, kept.{name}), "))
-        .collect();
+    let set: String =
+        told.map(|name| format!("{name} = coalesce(excluded.{name}, kept.{name}), ")).collect();
     format!(
         "INSERT INTO {table} AS kept ({names}, {common}) \
          SELECT {cells}, {captured_at}::bigint, {round_id}::text, {event}::bigint, {owner}::text \
