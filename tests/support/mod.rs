@@ -16,6 +16,7 @@ pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod said;
 pub(crate) mod skyra;
+pub(crate) mod sql;
 pub(crate) mod strace;
 pub(crate) mod ws;
 

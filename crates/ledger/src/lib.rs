@@ -7,6 +7,7 @@ pub mod closures;
 mod common;
 #[cfg(feature = "postgres")]
 pub mod copy;
+mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;

@@ -10,6 +10,7 @@ mod beside;
 mod checkpoint;
 mod claims;
 mod closures;
+mod desk;
 mod documents;
 mod effects;
 mod fault;
@@ -289,7 +290,7 @@ impl Issuance for SqliteLedger {
         issue: Arc<dyn Issue>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Copied, Fault>> {
-        let work = issuing::SettleCopy { copy, first, issue, at };
+        let work = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
         Box::pin(async move {
             let lost = "the first event under this key is not where it was left";
             self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
@@ -313,7 +314,12 @@ impl Issuance for SqliteLedger {
         by: By,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::Release { run, id, how, by, at }))
+        Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
+    }
+
+    /// Nobody else writes: whatever is there is of this process.
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
     }
 
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
