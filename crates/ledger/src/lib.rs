@@ -18,6 +18,7 @@ pub mod scenario_runs;
 pub mod sqlite;
 pub mod verify;
 
+pub use common::Migrated;
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
 pub use issuance::{
