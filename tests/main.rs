@@ -23,6 +23,7 @@ mod ingest;
 mod ingest_crash;
 mod intents;
 mod intents_crash;
+mod ledger_copy;
 mod limits;
 mod mixed_load;
 mod operations;
