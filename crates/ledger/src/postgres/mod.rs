@@ -26,6 +26,7 @@ mod reader;
 mod records;
 mod scenario_runs;
 mod streams;
+pub(crate) mod target;
 mod task;
 mod text;
 mod token;
@@ -40,6 +41,7 @@ use std::time::Duration;
 use admit_core::{Age, Entry, Fault, FaultKind, Millis, Recorded};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
@@ -54,7 +56,6 @@ use task::{Task, Work};
 use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
-pub use migrate::Migrated;
 pub use open::OpenError;
 
 /// A statement, from the file of its name; the comments there say why.
