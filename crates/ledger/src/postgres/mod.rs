@@ -5,6 +5,8 @@
 //! go through a bounded pool ([`reader`]). Every port is kept in the file of its subject. Readable by
 //! anyone with `psql` while gates run; the tables have the names they have in the embedded ledger.
 
+mod absent;
+mod answers;
 mod batch;
 mod conn;
 mod connect;
@@ -13,11 +15,15 @@ mod effects;
 mod fault;
 mod growth;
 mod head;
+mod health;
 mod inbox;
 mod issuing;
 mod migrate;
 mod open;
 mod reader;
+mod retention;
+mod streams;
+mod sweep;
 mod task;
 mod text;
 mod token;
@@ -29,12 +35,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Millis, Recorded};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded};
 use tokio::sync::oneshot;
 
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::retention::Sweeper;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
 use conn::Columns as _;
@@ -42,6 +49,7 @@ use connect::Connector;
 use growth::Growth;
 use migrate::Schema;
 use reader::Readers;
+use streams::{Turn, look_for_news};
 use task::{Task, Work};
 use writer::{Lease, Writer};
 
@@ -145,6 +153,8 @@ pub struct PostgresLedger {
     health: Arc<Health>,
     gauges: Arc<Gauges>,
     news: Arc<News>,
+    horizon: Horizon,
+    sweeper: tokio::sync::Mutex<Sweeper>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -152,6 +162,9 @@ pub struct PostgresLedger {
 struct Opened {
     tag: u32,
     epoch: Arc<AtomicU64>,
+    turn: Turn,
+    horizon: Horizon,
+    sweeper: Sweeper,
 }
 
 impl PostgresLedger {
@@ -178,7 +191,7 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let Opened { tag, epoch } = opened.recv().map_err(ended)??;
+        let Opened { tag, epoch, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
             readers: Readers::new(&options, &connector, tag)?,
             jobs: Some(jobs),
@@ -187,8 +200,13 @@ impl PostgresLedger {
             health,
             gauges,
             news,
+            horizon,
+            sweeper: tokio::sync::Mutex::new(sweeper),
             threads: Mutex::new(vec![writer]),
         };
+        ledger.news.known_to(turn.last_seq);
+        let heard = Arc::downgrade(&ledger.news);
+        ledger.readers.beside(look_for_news(ledger.readers.asking(), heard, turn));
         Ok(ledger)
     }
 
@@ -221,11 +239,13 @@ fn start(
     Schema { place: &place, name: &options.schema }.migrate(&conn)?;
     let fail =
         |error: conn::Error| OpenError::Database { place: place.clone(), source: error.into() };
-    let tag =
-        conn.query_one(sql!("head_get"), &[]).and_then(|row| row.small("tag")).map_err(fail)?;
+    let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
+    let (tag, turn) = (head.small("tag").map_err(fail)?, Turn::read(&head).map_err(fail)?);
+    let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
+    let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
     let lease = Lease::take(&conn, &options.owner, options.lease, options.now).map_err(fail)?;
-    let opened = Opened { tag, epoch: lease.shared() };
+    let opened = Opened { tag, epoch: lease.shared(), turn, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,
@@ -235,6 +255,7 @@ fn start(
         growth: Growth::new(options.partition_places),
         quota: options.refusal_quota,
         commit_events_max: options.commit_events_max,
+        horizon,
         fate_max: options.lock_timeout + options.connect_timeout,
         health,
         gauges,
