@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
@@ -14,7 +13,7 @@ use crate::support::http::Answer;
 use crate::support::ingest::{RUN, count, decided, document, envelope, gist, impatient, push};
 use crate::support::intents::admit;
 use crate::support::machine::text;
-use crate::support::{SOON, until};
+use crate::support::{SOON, sql, until};
 
 /// Where the artifacts of the golden run are.
 fn run_folder(data: &Path) -> PathBuf {
@@ -264,7 +263,7 @@ fn a_run_is_refused_for_each_reason_in_turn_and_then_closed() {
 
 /// Runs a script on the ledger of a gate that does not run.
 fn operate(data: &Path, script: &str) {
-    Connection::open(data.join("ledger.db")).unwrap().execute_batch(script).unwrap();
+    sql::operate(data, script);
 }
 
 /// Counters, references and places that no gate writes wrong.
@@ -303,10 +302,8 @@ fn refused_for_what_only_a_defect_does(data: &Path) {
 /// An event that was in flight when a gate died: the last one loses what was said after it.
 fn ambiguous_until_a_person_has_found_out(data: &Path) {
     const LAST: &str = "(SELECT max(seq) FROM effect)";
-    let receipt: String = Connection::open(data.join("ledger.db"))
-        .unwrap()
-        .query_row(&format!("SELECT path FROM issued WHERE of = {LAST}"), [], |row| row.get(0))
-        .unwrap();
+    let query = format!("SELECT path FROM issued WHERE of = {LAST}");
+    let receipt: String = sql::one(data, &query);
     fs::remove_file(data.join("artifacts").join(receipt)).unwrap();
     operate(
         data,

@@ -19,6 +19,9 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [--filter TEXT]  install what tests need (when missing), then run all tests and doc tests;
                         --filter runs only the tests whose name contains TEXT
+  test --ledger postgres [--filter TEXT]
+                        the black-box contract tests again, on a PostgreSQL server in a folder and on
+                        a port of its own; `--ledger sqlite` is what `test` does anyway
   lint                  rustfmt --check, clippy and rustdoc, warnings denied
   tidy                  only the house rules (they are tests and also run with `test`)
   setup                 only install what tests need beyond the Rust toolchain
@@ -34,8 +37,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["test"] => test(None),
-        ["test", "--filter", text] => test(Some(text)),
+        ["test"] | ["test", "--ledger", "sqlite"] => test(None),
+        ["test", "--filter", text] | ["test", "--ledger", "sqlite", "--filter", text] => {
+            test(Some(text))
+        }
+        ["test", "--ledger", "postgres"] => test_on_postgres(None),
+        ["test", "--ledger", "postgres", "--filter", text] => test_on_postgres(Some(text)),
         ["lint"] => lint(),
         ["tidy"] => tidy(),
         ["setup"] => setup::install_what_is_missing(),
@@ -80,6 +87,47 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
     Step::cargo("tests and doc tests", &["test", "--workspace", "--all-features"])
         .and(all_failures)
         .and(filter.as_slice())
+        .run()
+}
+
+/// What a contract promises at its door, and what holds after a crash, whatever the ledger is. Left
+/// out is what is about the embedded ledger's file (disk, syncs, power cut), about the edge's outbox,
+/// and about the wire before anything reaches a ledger.
+const CONTRACT_TESTS: &[&str] = &[
+    "abuse::",
+    "closure::",
+    "crash::",
+    "events::",
+    "events_out::",
+    "ingest::",
+    "ingest_crash::",
+    "intents::",
+    "intents_crash::",
+    "pixel_control::",
+    "rounds::",
+    "rounds_files::",
+    "rounds_import::",
+    "runs::",
+    "skyra::",
+    "skyra_crash::",
+    "skyra_inbox::",
+];
+
+/// The black-box contract tests on PostgreSQL: a difference to the embedded ledger is a defect. The
+/// suites of the ports run on both ledgers in every `test`.
+fn test_on_postgres(filter: Option<&str>) -> Result<(), Failed> {
+    setup::install_what_is_missing()?;
+    // As `test` builds it, so that nothing is compiled twice.
+    let tests = ["test", "--workspace", "--all-features", "--test", "blackbox"];
+    let all_failures = if std::env::var_os("CI").is_some() { &["--no-fail-fast"][..] } else { &[] };
+    let names = filter.map_or(CONTRACT_TESTS.to_vec(), |filter| vec![filter]);
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    Step::cargo("contract tests on PostgreSQL", &["run", "--quiet", "--all-features"])
+        .and(&["--package", "admit-testkit", "--example", "with_postgres", "--", &cargo])
+        .and(&tests)
+        .and(all_failures)
+        .and(&["--"])
+        .and(&names)
         .run()
 }
 

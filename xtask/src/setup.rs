@@ -54,6 +54,12 @@ const NEEDS: &[Need] = &[
         must_exist: false,
     },
     Need {
+        program: "pg_lsclusters",
+        package: "postgresql",
+        used_by: "tests of the ledger on PostgreSQL and of several gates on one ledger",
+        must_exist: false,
+    },
+    Need {
         program: "wrk",
         package: "wrk",
         used_by: "the test that holds a mixed load",

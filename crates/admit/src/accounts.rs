@@ -11,11 +11,11 @@ use admit_core::effect::By;
 use admit_core::json::{Object, Value};
 use admit_gate::SystemClock;
 use admit_gate::accounts::{Accounts, NotClosed, Work};
-use admit_ledger::sqlite::SqliteLedger;
 use admit_runs::closure;
 use admit_runs::report::{self, Books, Parts, Settings};
 
 use crate::config::Config;
+use crate::ledger::GateLedger;
 use crate::output::{Failure, with_cause};
 
 /// The longest that reading everything of a run may take.
@@ -31,7 +31,7 @@ pub(crate) struct RunBooks {
 pub(crate) fn open(
     config: &Config,
     base: &Path,
-    ledger: Arc<SqliteLedger>,
+    ledger: Arc<dyn GateLedger>,
     commit: &str,
 ) -> Result<Arc<RunBooks>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
@@ -55,7 +55,7 @@ pub(crate) fn open(
             closing_wait,
             knobs: knobs(config),
             provenance,
-            locator: report::redacted(&config.ledger.url),
+            locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
         },
     });

@@ -10,9 +10,9 @@ use admit_core::Door;
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts};
 use admit_gate::{DoorMount, SystemClock};
-use admit_ledger::sqlite::SqliteLedger;
 
 use crate::config::Config;
+use crate::ledger::GateLedger;
 use crate::output::{Failure, with_cause};
 
 /// The bus that the config names. Opening it repairs what a crash left there.
@@ -30,7 +30,7 @@ pub(crate) fn open_bus(config: &Config) -> Result<Arc<FileBus>, Failure> {
 pub(crate) fn mount(
     config: &Config,
     base: &Path,
-    ledger: &Arc<SqliteLedger>,
+    ledger: &Arc<dyn GateLedger>,
     bus: Arc<FileBus>,
 ) -> Result<DoorMount, Failure> {
     let ingestion = &config.doors.ingestion_gate;

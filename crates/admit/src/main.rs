@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod edge;
 mod ingestion;
+mod ledger;
 mod logs;
 mod output;
 mod packs;

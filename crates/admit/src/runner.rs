@@ -12,7 +12,6 @@ use admit_contracts::ingestion_gate::Paths;
 use admit_core::Fault;
 use admit_gate::SystemClock;
 use admit_gate::runs::{Actor, ScenarioRunner, Work};
-use admit_ledger::sqlite::SqliteLedger;
 use admit_runs::runner::reason::RunnerError;
 use admit_runs::runner::request::RunRequest;
 use admit_runs::runner::{self, Parts, Reemit, Runner, Standing, identity};
@@ -20,6 +19,7 @@ use admit_runs::streamer::OpenPack;
 use bytes::Bytes;
 
 use crate::config::Config;
+use crate::ledger::GateLedger;
 use crate::output::{Failure, with_cause};
 use crate::packs;
 
@@ -33,7 +33,7 @@ pub(crate) struct Runs {
 pub(crate) fn open(
     config: &Config,
     base: &Path,
-    ledger: Arc<SqliteLedger>,
+    ledger: Arc<dyn GateLedger>,
     bus: Arc<dyn Bus>,
 ) -> Result<Arc<Runs>, Failure> {
     let root = config.artifacts_root().map_err(Failure::usage)?;

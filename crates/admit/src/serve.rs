@@ -12,17 +12,17 @@ use admit_bus::file::FileBus;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
-use admit_core::{Clock as _, Door, Fault, FaultKind};
+use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::port::keep_swept;
-use admit_ledger::sqlite::{Options, SqliteLedger};
-use admit_ledger::{Ledger, Retention as _};
+use admit_ledger::{Ledger, Retention};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, check, load_tls};
+use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
 use crate::{accounts, ingestion, logs, welcome};
@@ -44,9 +44,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
-    let retain = config.ledger.retain().map_err(Failure::usage)?;
-    let options = Options { retain, ..Options::new(&config.data, SystemClock.now()) };
-    let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
+    let ledger = open_ledger(config, base)?;
     let bus = match config.doors.ingestion_gate.enabled {
         true => Some(ingestion::open_bus(config)?),
         false => None,
@@ -82,7 +80,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         welcome::say(config, address_of(&listener)?, json)?;
         tokio::select! {
             ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
-            never = sweep(&ledger) => match never {},
+            never = sweep(&*ledger) => match never {},
             never = look_after(runs.as_deref(), config) => match never {},
         }
     })?;
@@ -110,7 +108,7 @@ fn assemble(
     config: &Config,
     base: &Path,
     principals: Principals,
-    ledger: Arc<SqliteLedger>,
+    ledger: Arc<dyn GateLedger>,
     bus: Option<Arc<FileBus>>,
 ) -> Result<Gate, Failure> {
     let depth_max = config.limits.json_depth_max;
@@ -171,7 +169,7 @@ fn mount(
 }
 
 /// Removes what is too old, as long as the gate runs.
-async fn sweep(ledger: &SqliteLedger) -> Infallible {
+async fn sweep(ledger: &dyn Retention) -> Infallible {
     keep_swept(ledger, &SystemClock).await;
     std::future::pending().await
 }
@@ -323,6 +321,9 @@ fn ledger_stopped(fault: &Fault) -> Failure {
             "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
              restart: check the disk, then start the gate again"
         ));
+    }
+    if fault.kind == FaultKind::LedgerUnavailable {
+        return Failure::runtime(format!("the ledger has stopped the gate: {cause}"));
     }
     Failure::runtime(format!(
         "the ledger has stopped the gate: {fault}: {cause}\n  starting again does not help: keep a \

@@ -5,6 +5,7 @@
 
 pub mod closures;
 mod common;
+mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
@@ -13,6 +14,7 @@ pub mod port;
 pub mod postgres;
 pub mod scenario_runs;
 pub mod sqlite;
+pub mod verify;
 
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;

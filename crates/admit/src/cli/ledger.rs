@@ -2,7 +2,7 @@
 
 use admit_core::{Clock as _, Horizon, Millis};
 use admit_gate::SystemClock;
-use admit_ledger::{Reader as _, Status};
+use admit_ledger::Status;
 use clap::Subcommand;
 use serde_json::json;
 

@@ -18,11 +18,10 @@ use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
 use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
-use admit_ledger::sqlite::SqliteReader;
-use admit_ledger::sqlite::verify::{Disagreement, Found};
-use admit_ledger::{
-    EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
-};
+use admit_ledger::verify::{Disagreement, Found};
+use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
+
+use crate::ledger::LedgerReader;
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
@@ -51,7 +50,7 @@ pub(super) enum OutsideError {
 
 /// Compares all three. `last` is the newest place that the ledger's own check has seen.
 pub(super) async fn verify(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     artifacts: &Path,
     bus: &Path,
     last: Seq,
@@ -67,7 +66,7 @@ pub(super) async fn verify(
 
 /// Every document has its file, byte for byte.
 async fn documents(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     store: &LocalArtifacts,
     outside: &mut Outside,
     found: &mut Found<'_>,
@@ -101,7 +100,7 @@ async fn documents(
 }
 
 /// Every run, by its name.
-async fn runs(ledger: &SqliteReader) -> Result<BTreeMap<String, Run>, OutsideError> {
+async fn runs(ledger: &dyn LedgerReader) -> Result<BTreeMap<String, Run>, OutsideError> {
     let mut all = BTreeMap::new();
     let mut after = String::new();
     loop {
@@ -196,7 +195,7 @@ async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>
 }
 
 /// Whether a document is what comes out when it is made again.
-async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, OutsideError> {
+async fn is_borne_out(ledger: &dyn LedgerReader, filed: &Filed) -> Result<bool, OutsideError> {
     // Retention may have let its row go; whether it may is for the ledger's own check.
     let Some(delivery) = ledger.receipt(filed.seq).await? else { return Ok(true) };
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
@@ -224,7 +223,7 @@ async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, Outs
 
 /// What is wrong with the bytes beside the record of a delivery that is in no run.
 async fn raw_of(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     store: &LocalArtifacts,
     filed: &Filed,
 ) -> Result<Option<String>, OutsideError> {
@@ -247,7 +246,7 @@ async fn raw_of(
 
 /// Every file of a document has its document.
 async fn strangers(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     store: &LocalArtifacts,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
@@ -271,7 +270,7 @@ async fn strangers(
 
 /// Every message has its admission, and every admission its message.
 async fn messages(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     bus: &Path,
     last: Seq,
     outside: &mut Outside,
@@ -320,7 +319,7 @@ fn stray(found: &mut Found<'_>, message: String) {
 
 /// One message: whose is it, and is it where that says.
 async fn message(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     record: &Record,
     seen: &mut [bool],
     found: &mut Found<'_>,
@@ -389,7 +388,7 @@ async fn message(
 
 /// One settled admission: its message was seen, and its documents are there.
 async fn admission(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     effect: &Effect,
     seen: &[bool],
     outside: &mut Outside,

@@ -8,7 +8,6 @@ use admit_core::record::State;
 use admit_core::{ReceiptId, Seq};
 use admit_gate::rounds as told;
 use admit_ledger::port::{EventLine, RecordFilter, RecordLine};
-use admit_ledger::{Reader as _, RecordReader as _};
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 
@@ -256,7 +255,7 @@ fn unlinked(
 ) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     if let Some(after) = after {
-        check_tag(&ledger, after)?;
+        check_tag(&*ledger, after)?;
     }
     let seq = after.map_or(Seq(0), |id| id.seq);
     let found = runtime.block_on(ledger.open_events(DOOR.to_owned(), seq, limit));

@@ -13,15 +13,15 @@ use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
-use admit_ledger::Reader as _;
-use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
 use super::Place;
 use super::outside::{self, Outside};
-use super::receipts::{cannot_open, open_at, unreadable};
-use crate::config::{Config, EventsConfig, check_ledger};
+use super::receipts::unreadable;
+use crate::config::{Config, EventsConfig};
+use crate::ledger::{open_reader, open_verifier};
 use crate::output::{Failure, print, print_json, printable, progress};
 
 /// Admissions between two lines of progress.
@@ -32,12 +32,10 @@ const DEPTH_MAX: usize = 512;
 
 pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     let (config, base) = place.load(None)?;
-    check_ledger(&config).map_err(Failure::usage)?;
-    let (reader, runtime) = open_at(&config)?;
+    let (reader, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
-    let ledger =
-        Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
+    let ledger = open_verifier(&config, &base, forgets)?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
     let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
@@ -47,7 +45,7 @@ pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     );
     let last = ledger.last();
     let found = &mut |disagreement| report.note(disagreement);
-    let looked = outside::verify(&reader, &artifacts, &bus, last, found);
+    let looked = outside::verify(&*reader, &artifacts, &bus, last, found);
     checked.outside = runtime.block_on(looked).map_err(Failure::runtime)?;
     report.end(&ledger, &checked)
 }

@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_ledger_this_build_does_not_have_is_refused() {
-        insta::assert_snapshot!(complaint("[ledger]\nurl = \"postgres://me:pw@db/admit\"\n"), @r#"DIR/my.toml: ledger.url "postgres://…" is not supported by this build; use "sqlite:""#);
+        insta::assert_snapshot!(complaint("[ledger]\nurl = \"mysql://me:pw@db/admit\"\n"), @r#"DIR/my.toml: ledger.url: "mysql://…": use "sqlite:" or "postgres://USER@HOST/DATABASE""#);
     }
 
     #[test]

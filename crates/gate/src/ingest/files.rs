@@ -2,7 +2,9 @@
 //! behind it.
 //!
 //! A file may be lost with the power until it is synced; the ledger remembers up to which number
-//! everything is, and the next start makes the rest again.
+//! everything is, and the next start makes the rest again. Where several gates share a ledger, each
+//! writes the files of its own documents, and whoever syncs first looks after those that a gate which
+//! died has left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +32,28 @@ struct Numbers {
     beyond: BTreeSet<u64>,
     /// Every file up to this number is on stable storage, and the ledger knows.
     synced_to: u64,
+    /// The newest number at the last look, where other gates write documents too.
+    newest_before: u64,
+}
+
+impl Numbers {
+    fn is_written(&self, n: u64) -> bool {
+        n <= self.written_to || self.beyond.contains(&n)
+    }
+
+    /// Every file up to `n` is there.
+    fn all_written_to(&mut self, n: u64) {
+        self.written_to = self.written_to.max(n);
+        self.beyond = self.beyond.split_off(&(self.written_to + 1));
+        self.close_up();
+    }
+
+    fn close_up(&mut self) {
+        while self.beyond.first().is_some_and(|first| *first == self.written_to + 1) {
+            self.beyond.pop_first();
+            self.written_to += 1;
+        }
+    }
 }
 
 impl Files {
@@ -50,10 +74,7 @@ impl Files {
                 numbers.beyond.insert(n);
             }
         }
-        while numbers.beyond.first().is_some_and(|first| *first == numbers.written_to + 1) {
-            numbers.beyond.pop_first();
-            numbers.written_to += 1;
-        }
+        numbers.close_up();
     }
 }
 
@@ -145,20 +166,35 @@ impl Ingest {
     /// Before the doors open: whatever came after the last sync is made again from the ledger.
     pub(super) async fn restore_files(&self) -> Result<u64, Fault> {
         let (synced, newest) = self.ledger.synced().await?;
-        let cannot = |error: admit_artifacts::ArtifactsError| {
-            let message = "the documents of the last run cannot be put back";
-            Fault::caused_by(FaultKind::Internal, message, error)
-        };
-        let mut after = synced;
-        while after < newest {
+        self.restore_between(synced, newest, |_| true).await?;
+        if newest > synced {
+            self.artifacts.sync().await.map_err(cannot_restore)?;
+            self.ledger.note_files(FileNote::SyncedTo(newest)).await?;
+        }
+        self.files.begin_at(newest);
+        Ok(newest - synced)
+    }
+
+    /// Makes the documents after `after` up to `to` again that `wanted` names, where they are not.
+    async fn restore_between(
+        &self,
+        mut after: u64,
+        to: u64,
+        wanted: impl Fn(u64) -> bool + Send,
+    ) -> Result<(), Fault> {
+        while after < to {
             let filter = admit_ledger::FiledFilter {
                 after,
                 rows_max: PAGE,
                 ..admit_ledger::FiledFilter::default()
             };
-            let page = self.ledger.filed(filter).await?;
+            let mut page = self.ledger.filed(filter).await?;
             let Some(last) = page.last() else { break };
             after = last.n;
+            page.retain(|filed| filed.n <= to && wanted(filed.n));
+            if page.is_empty() {
+                continue;
+            }
             let mut files = Vec::with_capacity(page.len());
             for filed in page.iter().filter(|f| f.issued.kind != IssuedKind::Governance) {
                 if let Some(path) = self.raw_path(filed) {
@@ -170,23 +206,37 @@ impl Ingest {
                 files.push(file(filed));
             }
             for restored in self.artifacts.restore(files).await {
-                restored.map_err(cannot)?;
+                restored.map_err(cannot_restore)?;
             }
             for (log, lines) in self.lines(page.iter()) {
                 let lines = lines.into_iter().map(|(_, line)| line).collect();
                 for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
-                    put.map_err(cannot)?;
+                    put.map_err(cannot_restore)?;
                 }
             }
             let numbers = page.iter().map(|filed| filed.n).collect();
             self.ledger.note_files(FileNote::Written(numbers)).await?;
         }
-        if newest > synced {
-            self.artifacts.sync().await.map_err(cannot)?;
-            self.ledger.note_files(FileNote::SyncedTo(newest)).await?;
+        Ok(())
+    }
+
+    /// Where other gates write documents too: has everything written that was there at the last
+    /// look. By then a gate that lives has written its own, or has noted that it could not.
+    async fn fill_gaps(&self) -> Result<(), Fault> {
+        let (synced, newest) = self.ledger.synced().await?;
+        let (from, to) = {
+            let mut numbers = self.files.lock();
+            numbers.all_written_to(synced);
+            numbers.synced_to = numbers.synced_to.max(synced);
+            let before = std::mem::replace(&mut numbers.newest_before, newest);
+            (numbers.written_to, before)
+        };
+        if to > from {
+            let is_left_out = |n| !self.files.lock().is_written(n);
+            self.restore_between(from, to, is_left_out).await?;
+            self.files.lock().all_written_to(to);
         }
-        self.files.begin_at(newest);
-        Ok(newest - synced)
+        Ok(())
     }
 
     /// Where the body of a delivery is: a copy of a refusal keeps none of its own.
@@ -207,6 +257,11 @@ impl Ingest {
 
     /// Brings what is written to stable storage, and has the ledger remember.
     pub(super) async fn sync_files(&self) {
+        if self.reader.lease().is_some()
+            && let Err(fault) = self.fill_gaps().await
+        {
+            tracing::warn!(%fault, "documents of other gates could not be looked after");
+        }
         let (to, synced_to) = {
             let numbers = self.files.lock();
             (numbers.written_to, numbers.synced_to)
@@ -251,6 +306,11 @@ impl Ingest {
             }
         }
     }
+}
+
+fn cannot_restore(error: admit_artifacts::ArtifactsError) -> Fault {
+    let message = "the documents after the last sync cannot be put back";
+    Fault::caused_by(FaultKind::Internal, message, error)
 }
 
 /// A document as a file.

@@ -78,6 +78,10 @@ impl Ingest {
 
     /// The message of a flight, and the facts of its event.
     async fn load(&self, flight: &mut Flight) -> Result<(Message, Object<'static>), String> {
+        // Others may have taken this gate for dead, and a person may have found the publish absent.
+        if self.reader.lease().is_some_and(|lease| flight.since.elapsed() > lease) {
+            return Err("the gate was held up for longer than its lease".to_owned());
+        }
         let Cargo { plan, body, facts } = match flight.cargo.take() {
             Some(cargo) => cargo,
             None => self.first_event(flight.seq).await.map_err(|fault| fault.to_string())?,
@@ -218,10 +222,7 @@ impl Ingest {
                     Ok(settled.filed)
                 }
                 Some(_) => Err(super::files::unwritten()),
-                None => Err(Fault::new(
-                    FaultKind::Internal,
-                    "the effect of this event is not where it was left",
-                )),
+                None => Err(self.taken_up()),
             };
             // Whoever asked may have gone away; the outcome stands all the same.
             landed.send(said).unwrap_or_default();
@@ -250,6 +251,7 @@ impl Ingest {
                             Err(illegal) => {
                                 let seq = settlement.seq.0;
                                 tracing::error!(seq, %illegal, "a publish is not where it was left");
+                                self.keep_beside(settlement).await;
                                 None
                             }
                         });
@@ -273,6 +275,27 @@ impl Ingest {
             sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);
         }
+    }
+
+    /// Others took this gate for dead meanwhile: what is known now is kept beside their finding.
+    async fn keep_beside(&self, settlement: &Settlement) {
+        let Step::Settle { attempt, evidence, .. } = &settlement.step else { return };
+        let step = Step::Evidence { attempt: *attempt, evidence: evidence.clone() };
+        let late = Settlement { seq: settlement.seq, step, facts: None };
+        let kept = self.ledger.settle(vec![late], self.issue.clone(), self.clock.now()).await;
+        if let Err(fault) = kept {
+            tracing::warn!(seq = settlement.seq.0, %fault, "late evidence could not be kept");
+        }
+    }
+
+    /// What is said when an outcome is no longer ours to settle.
+    fn taken_up(&self) -> Fault {
+        if self.reader.lease().is_none() {
+            let message = "the effect of this event is not where it was left";
+            return Fault::new(FaultKind::Internal, message);
+        }
+        let message = "another gate has looked after the publish of this event; send it again";
+        Fault::new(FaultKind::OutcomeUnknown, message)
     }
 
     async fn settled_before(&self, seq: Seq) -> Option<Settled> {

@@ -170,6 +170,8 @@ impl Ingest {
         if self.flights.is_alive(doubt.seq) {
             return Some("the attempt is still under way in this gate");
         }
+        // It holds for what another gate has under way too: a gate that is held up for longer than
+        // its lease begins nothing.
         let timeout = i64::try_from(self.bus.delivery_timeout().as_millis()).unwrap_or(i64::MAX);
         let over_at = doubt.since.0.saturating_add(timeout);
         (self.clock.now().0 < over_at).then_some("the delivery timeout of the bus has not passed")

@@ -8,6 +8,18 @@ impl Ingest {
     /// In-flight publishes of earlier processes become ambiguous, lost files are made again, a
     /// change of policy is written down, and the first probe is made.
     pub(crate) async fn recover(&self) -> Result<(), Fault> {
+        self.take_over().await?;
+        let restored = self.restore_files().await?;
+        if restored > 0 {
+            tracing::info!(restored, "documents after the last sync were put back");
+        }
+        self.note_policy().await?;
+        self.probe().await;
+        Ok(())
+    }
+
+    /// In-flight publishes of gates that are gone become ambiguous.
+    pub(crate) async fn take_over(&self) -> Result<(), Fault> {
         let (door, now) = (Self::door(), self.clock.now());
         let lost = self.ledger.recover_issuing(door, self.issue.clone(), now).await?;
         if !lost.is_empty() {
@@ -19,12 +31,6 @@ impl Ingest {
                 self.ambiguous.add_one();
             }
         }
-        let restored = self.restore_files().await?;
-        if restored > 0 {
-            tracing::info!(restored, "documents after the last sync were put back");
-        }
-        self.note_policy().await?;
-        self.probe().await;
         Ok(())
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use admit_core::json::{self, Object};
-use admit_core::{Entry, Fault, FaultKind, Filed, Issue, Recorded, Verdict};
+use admit_core::{Entry, Fault, FaultKind, Issue, Recorded, Verdict};
 use tokio::sync::oneshot;
 
 use super::news::{News, Noted};
-use crate::issuance::{Issuing, Kept, Outlook};
+use crate::desk::Told;
+use crate::issuance::{Issuing, Kept};
 
 /// One call, waiting for its commit. `T` is whatever the ledger calls work other than recording.
 pub(crate) enum Job<T> {
@@ -86,19 +87,6 @@ impl Written {
     /// A verdict that has nothing beside it.
     pub(crate) fn plain(verdict: Verdict) -> Self {
         Self { verdict, outcome: None, told: None }
-    }
-}
-
-/// What a record commit says beside the verdict.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) filed: Vec<Filed>,
-    pub(crate) outlook: Outlook,
-}
-
-impl Told {
-    pub(crate) fn filed(filed: Vec<Filed>) -> Self {
-        Self { filed, outlook: Outlook::Said }
     }
 }
 

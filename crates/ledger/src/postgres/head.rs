@@ -30,12 +30,6 @@ impl Position {
         self.last_seq = Seq(self.last_seq.0 + 1);
         self.last_seq
     }
-
-    /// The number of the next document.
-    pub(super) fn next_issued(&mut self) -> u64 {
-        self.last_issued += 1;
-        self.last_issued
-    }
 }
 
 /// Who begins a transaction.

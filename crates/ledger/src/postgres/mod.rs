@@ -5,11 +5,13 @@
 //! go through a bounded pool ([`reader`]). Every port is kept in the file of its subject. Readable by
 //! anyone with `psql` while gates run; the tables have the names they have in the embedded ledger.
 
-mod absent;
 mod answers;
 mod batch;
+mod claims;
+mod closures;
 mod conn;
 mod connect;
+mod desk;
 mod documents;
 mod effects;
 mod fault;
@@ -17,19 +19,22 @@ mod growth;
 mod head;
 mod health;
 mod inbox;
+mod issued;
 mod issuing;
 mod migrate;
 mod open;
 mod reader;
+mod records;
 mod retention;
+mod scenario_runs;
 mod streams;
 mod sweep;
 mod task;
 mod text;
 mod token;
+pub mod verify;
 mod writer;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -51,7 +56,7 @@ use migrate::Schema;
 use reader::Readers;
 use streams::{Turn, look_for_news};
 use task::{Task, Work};
-use writer::{Lease, Writer};
+use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
 pub use migrate::Migrated;
@@ -81,6 +86,10 @@ pub struct Options {
     pub schema: String,
     /// The name of this gate, for the epochs it writes down.
     pub owner: String,
+    /// Whether the name is this gate's alone. Then a start under it ends the lease of whoever had it
+    /// before, so that what a crash left is looked after at once; and a process that finds its name
+    /// taken stops.
+    pub is_named: bool,
     /// The time of opening.
     pub now: Millis,
     /// How much of refusals is kept.
@@ -117,6 +126,7 @@ impl Options {
             tls: None,
             schema: "public".to_owned(),
             owner: "gate".to_owned(),
+            is_named: false,
             now,
             refusal_quota: RefusalQuota::default(),
             commit_events_max: 1024,
@@ -148,7 +158,7 @@ impl std::fmt::Debug for Options {
 pub struct PostgresLedger {
     jobs: Option<SyncSender<Job>>,
     readers: Readers,
-    epoch: Arc<AtomicU64>,
+    epochs: Arc<Epochs>,
     lease: Duration,
     health: Arc<Health>,
     gauges: Arc<Gauges>,
@@ -161,7 +171,7 @@ pub struct PostgresLedger {
 /// What the writer found when it opened the ledger.
 struct Opened {
     tag: u32,
-    epoch: Arc<AtomicU64>,
+    epochs: Arc<Epochs>,
     turn: Turn,
     horizon: Horizon,
     sweeper: Sweeper,
@@ -191,11 +201,11 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let Opened { tag, epoch, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
+        let Opened { tag, epochs, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
             readers: Readers::new(&options, &connector, tag)?,
             jobs: Some(jobs),
-            epoch,
+            epochs,
             lease: options.lease,
             health,
             gauges,
@@ -218,7 +228,7 @@ impl PostgresLedger {
 
     /// Which start of this gate writes. It changes when the lease ran out and was taken again.
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.epochs.current()
     }
 }
 
@@ -244,8 +254,8 @@ fn start(
     let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
     let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
-    let lease = Lease::take(&conn, &options.owner, options.lease, options.now).map_err(fail)?;
-    let opened = Opened { tag, epoch: lease.shared(), turn, horizon: horizon.clone(), sweeper };
+    let lease = Lease::take(&conn, options).map_err(fail)?;
+    let opened = Opened { tag, epochs: lease.shared(), turn, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,

@@ -18,6 +18,11 @@ pub(super) struct Tx<'t> {
     pub(super) conn: &'t Conn,
     /// Which start of this gate writes.
     pub(super) epoch: u64,
+    /// Every epoch that this process has had.
+    pub(super) own: &'t [u64],
+    /// Whether other gates may be taken for dead: not while this one's own lease ran out just now,
+    /// for theirs may have for the same reason.
+    pub(super) may_judge: bool,
     /// Where the ledger stands; written back before the commit.
     pub(super) position: &'t mut Position,
 }

@@ -37,7 +37,7 @@ use crate::common::health::Health;
 use crate::common::job::{Outcomes, answer_all};
 use crate::common::news::News;
 use crate::gauges::Gauges;
-pub(super) use lease::Lease;
+pub(super) use lease::{Epochs, Lease};
 
 /// How often a writer that could not write tries whether the database is back.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
@@ -272,6 +272,14 @@ impl Writer {
                 let message =
                     "a key was claimed twice, the gate stops; keep a copy of the database";
                 let fault = Fault::caused_by(FaultKind::Internal, message, error);
+                self.give_up(jobs, &fault);
+                self.health.must_stop(&fault);
+                return After::Stop;
+            }
+            BatchError::Replaced => {
+                let message = "another gate has started under this gate's id, so this one stops; give each \
+                     its own ledger.gate_id";
+                let fault = Fault::new(FaultKind::LedgerUnavailable, message);
                 self.give_up(jobs, &fault);
                 self.health.must_stop(&fault);
                 return After::Stop;

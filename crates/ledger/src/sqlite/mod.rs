@@ -10,6 +10,7 @@ mod beside;
 mod checkpoint;
 mod claims;
 mod closures;
+mod desk;
 mod documents;
 mod effects;
 mod fault;
@@ -46,6 +47,7 @@ use tokio::sync::oneshot;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::records::Relinking;
 use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
@@ -286,7 +288,7 @@ impl Issuance for SqliteLedger {
         issue: Arc<dyn Issue>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Copied, Fault>> {
-        let work = issuing::SettleCopy { copy, first, issue, at };
+        let work = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
         Box::pin(async move {
             let lost = "the first event under this key is not where it was left";
             self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
@@ -310,7 +312,12 @@ impl Issuance for SqliteLedger {
         by: By,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::Release { run, id, how, by, at }))
+        Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
+    }
+
+    /// Nobody else writes: whatever is there is of this process.
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
     }
 
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
@@ -340,7 +347,7 @@ impl Records for SqliteLedger {
             let (mut all, mut after) = (Relinked::default(), Seq(0));
             loop {
                 let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = records::Relink { door, policy, at, is_dry, after };
+                let slice = Relinking { door, policy, at, is_dry, after };
                 let (relinked, next) = self.write(slice).await?;
                 all.scanned += relinked.scanned;
                 all.updated += relinked.updated;

@@ -8,8 +8,8 @@ use admit_core::{Digest, EntityId, Entry, Event, First, Key, Seq};
 use bytes::Bytes;
 
 use super::super::conn::{Ask, Columns, Conn, Result};
+use super::super::desk::Wanted;
 use super::super::documents::Documents;
-use super::super::issuing::Wanted;
 use super::super::sql;
 use super::Delivery;
 use super::refusals::Refusals;

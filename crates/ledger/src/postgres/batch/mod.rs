@@ -18,13 +18,13 @@ use admit_core::{
 };
 
 use super::conn::{self, Conn};
+use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
-use super::effects::Born;
 use super::head::Position;
 use super::inbox::Arrived;
-use super::issuing::Prefetched;
 use crate::common::RefusalQuota;
 use crate::common::job::{Written, facts_text};
+use crate::desk;
 use fetch::Known;
 use refusals::Refusals;
 use rows::Rows;
@@ -34,10 +34,8 @@ pub(super) struct Batch<'c> {
     pub(super) conn: &'c Conn,
     pub(super) epoch: u64,
     pub(super) position: Position,
-    /// What is known about doors that issue documents.
-    pub(super) issuing: Prefetched,
-    /// The effects of what this batch admits.
-    pub(super) born: Born,
+    /// The effects of events, and the documents and runs of doors that issue.
+    pub(super) desk: Desk<'c>,
     known: Known,
     /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
     fresh: HashMap<Key, First>,
@@ -59,6 +57,9 @@ pub(super) enum BatchError {
     /// A promise of the ledger is broken.
     #[error(transparent)]
     Broken(#[from] ClaimedTwice),
+    /// Another process has started under the name of this gate.
+    #[error("another process has started under the name of this gate")]
+    Replaced,
 }
 
 /// A key that was free under the lock was claimed all the same. It cannot happen; if it does,
@@ -83,14 +84,14 @@ impl<'c> Batch<'c> {
         deliveries: &[Delivery<'_>],
     ) -> conn::Result<Self> {
         let known = Known::fetch(conn, deliveries)?;
-        let issuing = Prefetched::fetch(conn, &known.wanted(deliveries))?;
+        let mut desk = Desk::new(conn, epoch, position.last_issued);
+        desk.prepare(&known.wanted(deliveries))?;
         let (refusals, documents) = fetch::beside(conn, quota, &known, deliveries)?;
         Ok(Self {
             conn,
             epoch,
             position,
-            issuing,
-            born: Born::default(),
+            desk,
             known,
             fresh: HashMap::new(),
             refusals,
@@ -127,8 +128,7 @@ impl<'c> Batch<'c> {
     /// Writes everything. The commit itself is the caller's.
     pub(super) fn flush(mut self) -> Result<Position, BatchError> {
         let claims = self.rows.claims();
-        let mut asks = self.inbox.asks();
-        asks.extend(self.born.asks());
+        let asks = self.inbox.asks();
         let claimed = self.rows.flush(self.conn, self.epoch, asks)?;
         if claimed != claims {
             return Err(ClaimedTwice { claimed: claims, taken: claims - claimed }.into());
@@ -136,7 +136,7 @@ impl<'c> Batch<'c> {
         self.position.keys += claims as u64;
         self.refusals.flush(self.conn)?;
         self.documents.flush(self.conn)?;
-        self.issuing.flush(self.conn)?;
+        self.position.last_issued = self.desk.flush()?;
         Ok(self.position)
     }
 
@@ -189,7 +189,7 @@ impl<'c> Batch<'c> {
         }
         self.inbox.push(seq, event);
         if let Some(intent) = &event.effect {
-            self.born.push(self.epoch, seq, intent, event.received_at);
+            desk::born(&mut self.desk, seq, intent, event.received_at)?;
         }
         self.rows.claim(event.key, seq);
         let (digest, received_at) = (event.digest, event.received_at);

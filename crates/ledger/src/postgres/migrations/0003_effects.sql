@@ -7,7 +7,7 @@ CREATE TABLE effect (
   plan         TEXT COLLATE "C" NOT NULL,        -- what is to be done, JSON
   state        TEXT COLLATE "C" NOT NULL,        -- withheld, intended, in_flight, done, refused, ambiguous
   attempt      BIGINT NOT NULL,     -- 0 before the first
-  epoch        BIGINT,              -- which start of which gate has it in flight
+  epoch        BIGINT,              -- which start of which gate has it in flight, or is about to
   evidence     TEXT COLLATE "C",                 -- what a settled state rests on, JSON
   reply_status BIGINT,              -- what was said when the first attempt was settled;
   reply        BYTEA,                 -- copies of the event get it again, byte for byte

@@ -68,7 +68,8 @@ impl Writer {
         let entries: usize = group.jobs().iter().map(|job| job.entries().len()).sum();
         self.growth.make_room(conn, before.last_seq.0 + 2 * entries as u64)?;
         let (outcomes, mut position) = self.record(conn, epoch, before, poisoned, group)?;
-        let mut tx = Tx { conn, epoch, position: &mut position };
+        let (own, may_judge) = (self.lease.own(), self.lease.may_judge(epoch));
+        let mut tx = Tx { conn, epoch, own: &own, may_judge, position: &mut position };
         for task in group.tasks() {
             task.write(&mut tx)?;
         }
@@ -85,6 +86,9 @@ impl Writer {
         let beginner = Beginner { epoch, token: token.as_bytes(), renew };
         let begun = head::begin(conn, &beginner)?;
         if !begun.is_alive {
+            if self.lease.is_taken(conn)? {
+                return Err(BatchError::Replaced);
+            }
             return Ok((self.lease.start_over(conn, began)?, begun.position));
         }
         if renew.is_some() {
