@@ -24,6 +24,7 @@ mod ingest;
 mod ingest_crash;
 mod intents;
 mod intents_crash;
+mod ledger_copy;
 mod limits;
 mod many_gates;
 mod many_gates_crash;

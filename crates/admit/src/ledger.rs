@@ -17,7 +17,8 @@ use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    EffectReader, Inbox, Issuance, IssuedReader, Reader, RecordReader, Streams, WholeLedger,
+    EffectReader, Inbox, Issuance, IssuedReader, Migrated, Reader, RecordReader, Streams,
+    WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -100,6 +101,18 @@ pub(crate) fn open_verifier(
     let _ = base;
     let opened = sqlite::verify::verifier(&config.data, forgets);
     opened.map_err(|error| cannot_open(config, &error))
+}
+
+/// Brings the ledger to what this build needs, and nothing else.
+pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, Failure> {
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = postgres_options(config, base)?;
+        return postgres::migrate(&options).map_err(|error| with_cause(&error));
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = base;
+    sqlite::migrate(&config.data).map_err(Failure::runtime)
 }
 
 /// How the config wants a ledger on PostgreSQL to be opened.

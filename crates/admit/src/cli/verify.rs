@@ -17,7 +17,7 @@ use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::Place;
+use super::LedgerPlace;
 use super::outside::{self, Outside};
 use super::receipts::unreadable;
 use crate::config::{Config, EventsConfig};
@@ -30,8 +30,8 @@ const PROGRESS_EVERY: u64 = 100_000;
 /// The deepest nesting that the contract ever takes; what is kept was taken under some limit.
 const DEPTH_MAX: usize = 512;
 
-pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load(None)?;
+pub(super) fn run(place: LedgerPlace, as_json: bool) -> Result<(), Failure> {
+    let (config, base) = place.load()?;
     let (reader, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
@@ -95,7 +95,7 @@ fn verify(
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
     if is_watched {
-        progress("checking the structure of the file");
+        progress("checking the structure");
     }
     ledger.structure(&mut found)?;
     let last = ledger.last().0;

@@ -12,3 +12,12 @@ pub(crate) mod records;
 pub(crate) mod retention;
 
 pub use quota::RefusalQuota;
+
+/// From which version to which the tables were brought; zero is none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// How many migrations were in.
+    pub from: usize,
+    /// How many are in now.
+    pub to: usize,
+}

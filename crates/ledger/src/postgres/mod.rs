@@ -29,6 +29,7 @@ mod retention;
 mod scenario_runs;
 mod streams;
 mod sweep;
+pub(crate) mod target;
 mod task;
 mod text;
 mod token;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
@@ -59,7 +61,6 @@ use task::{Task, Work};
 use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
-pub use migrate::Migrated;
 pub use open::OpenError;
 
 /// A statement, from the file of its name; the comments there say why.

@@ -25,6 +25,8 @@ mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+#[cfg(feature = "postgres")]
+pub(crate) mod source;
 mod streams;
 mod sweep;
 mod task;
@@ -44,6 +46,7 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
@@ -372,6 +375,19 @@ impl Ledger for SqliteLedger {
     fn gauges(&self) -> Option<&Gauges> {
         Some(&self.gauges)
     }
+}
+
+/// Brings the ledger in the data folder `dir` to what this build needs; makes it if there is none. No
+/// gate may serve the folder.
+pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
+    let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
+    create_private(dir).map_err(folder)?;
+    let _lock = FolderLock::take(dir)?;
+    let path = dir.join(open::FILE);
+    let from = open::version(&path)?;
+    let conn = open::recover(&path)?;
+    tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    Ok(Migrated { from, to: open::version(&path)? })
 }
 
 /// Creates the data folder for this user only: raw bodies are nobody else's business. A folder that
