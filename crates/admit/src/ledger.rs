@@ -15,8 +15,10 @@ use admit_ledger::closures::Closures;
 use admit_ledger::postgres::{self, PostgresLedger, PostgresReader};
 use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
+use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    EffectReader, Inbox, Issuance, IssuedReader, Reader, RecordReader, Streams, WholeLedger,
+    EffectReader, Inbox, Issuance, IssuedReader, Migrated, Reader, RecordReader, Streams,
+    WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -82,6 +84,37 @@ pub(crate) fn open_reader(
     Ok((Box::new(ledger), runtime))
 }
 
+/// Opens the ledger for checking it against itself. `forgets` is whether retention has removed
+/// something, so that what is missing proves nothing.
+pub(crate) fn open_verifier(
+    config: &Config,
+    base: &Path,
+    forgets: bool,
+) -> Result<Verifier, Failure> {
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = postgres_options(config, base)?;
+        let opened = postgres::verify::verifier(&options, forgets);
+        return opened.map_err(|error| with_cause(&error));
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = base;
+    let opened = sqlite::verify::verifier(&config.data, forgets);
+    opened.map_err(|error| cannot_open(config, &error))
+}
+
+/// Brings the ledger to what this build needs, and nothing else.
+pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, Failure> {
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = postgres_options(config, base)?;
+        return postgres::migrate(&options).map_err(|error| with_cause(&error));
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = base;
+    sqlite::migrate(&config.data).map_err(Failure::runtime)
+}
+
 /// How the config wants a ledger on PostgreSQL to be opened.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres::Options, Failure> {
@@ -95,6 +128,7 @@ pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres:
         tls: load_ledger_tls(ledger, base).map_err(Failure::usage)?,
         schema: ledger.schema.clone(),
         owner,
+        is_named: !ledger.gate_id.is_empty(),
         readers_max: ledger.connections_max,
         reader_wait: Duration::from_millis(ledger.connection_wait_ms_max),
         connect_timeout: Duration::from_millis(ledger.connect_ms_max),
@@ -118,7 +152,7 @@ fn machine() -> String {
 }
 
 /// Why the ledger of this config is not open.
-pub(crate) fn cannot_open(config: &Config, error: &sqlite::OpenError) -> Failure {
+fn cannot_open(config: &Config, error: &sqlite::OpenError) -> Failure {
     if let sqlite::OpenError::Folder { source, .. } = error
         && source.kind() == io::ErrorKind::NotFound
     {

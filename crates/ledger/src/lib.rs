@@ -5,6 +5,8 @@
 
 pub mod closures;
 mod common;
+#[cfg(feature = "postgres")]
+pub mod copy;
 mod desk;
 pub mod effects;
 pub mod gauges;
@@ -14,7 +16,9 @@ pub mod port;
 pub mod postgres;
 pub mod scenario_runs;
 pub mod sqlite;
+pub mod verify;
 
+pub use common::Migrated;
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
 pub use issuance::{

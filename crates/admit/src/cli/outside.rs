@@ -18,7 +18,7 @@ use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
 use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
-use admit_ledger::sqlite::verify::{Disagreement, Found};
+use admit_ledger::verify::{Disagreement, Found};
 use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
 
 use crate::ledger::LedgerReader;

@@ -13,15 +13,15 @@ use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
-use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::Place;
+use super::LedgerPlace;
 use super::outside::{self, Outside};
 use super::receipts::unreadable;
 use crate::config::{Config, EventsConfig};
-use crate::ledger::{cannot_open, open_reader};
+use crate::ledger::{open_reader, open_verifier};
 use crate::output::{Failure, print, print_json, printable, progress};
 
 /// Admissions between two lines of progress.
@@ -30,13 +30,12 @@ const PROGRESS_EVERY: u64 = 100_000;
 /// The deepest nesting that the contract ever takes; what is kept was taken under some limit.
 const DEPTH_MAX: usize = 512;
 
-pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load(None)?;
+pub(super) fn run(place: LedgerPlace, as_json: bool) -> Result<(), Failure> {
+    let (config, base) = place.load()?;
     let (reader, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
-    let ledger =
-        Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
+    let ledger = open_verifier(&config, &base, forgets)?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
     let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
@@ -96,7 +95,7 @@ fn verify(
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
     if is_watched {
-        progress("checking the structure of the file");
+        progress("checking the structure");
     }
     ledger.structure(&mut found)?;
     let last = ledger.last().0;

@@ -36,7 +36,8 @@ pub(crate) struct LedgerConfig {
     pub(crate) tls_key: PathBuf,
     /// The schema that holds the tables; it is made if it is missing.
     pub(crate) schema: String,
-    /// What this gate is called in the ledger, for people. Empty: its machine and process.
+    /// What this gate alone is called in the ledger, so that a restart takes over from the process
+    /// before at once. Empty: its machine and process.
     pub(crate) gate_id: String,
     /// Most connections for questions, beside the one that writes.
     pub(crate) connections_max: usize,

@@ -7,11 +7,14 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::{Millis, Seq};
+use bytes::Bytes;
 use deadpool_postgres::{ClientWrapper, Object};
+use futures_util::SinkExt as _;
 use futures_util::future::join_all;
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::Row;
@@ -176,6 +179,20 @@ impl Conn {
     /// Statements without parameters and without an answer.
     pub(super) fn batch(&self, sql: &str) -> Result<()> {
         self.wait(self.client().batch_execute(sql))
+    }
+
+    /// Every row of a statement that is not worth preparing.
+    pub(super) fn query_once(&self, sql: &str) -> Result<Vec<Row>> {
+        self.wait(self.client().query_typed(sql, &[]))
+    }
+
+    /// Puts rows into a table, in the text form of COPY. Returns how many were taken.
+    pub(super) fn copy_in(&self, sql: &str, rows: Bytes) -> Result<u64> {
+        self.wait(async {
+            let mut sink = pin!(self.client().copy_in(sql).await?);
+            sink.send(rows).await?;
+            sink.finish().await
+        })
     }
 
     /// Sends all statements before it waits for the first answer: one round trip. They are done in

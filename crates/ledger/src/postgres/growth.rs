@@ -38,6 +38,16 @@ impl Growth {
         Ok(())
     }
 
+    /// Makes the first partition of a table, where it has none, for places from `lo` on.
+    pub(super) fn begin_at(&self, conn: &Conn, parent: &str, lo: u64) -> Result<()> {
+        for row in conn.query(sql!("growth_ends"), &[])? {
+            if row.text("parent")? == parent && row.num("hi")? == 0 {
+                self.add(conn, parent, lo)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The same ahead of time, when nobody waits: a whole partition more than is needed.
     pub(super) fn make_room_ahead(&mut self, conn: &Conn, last: u64) -> Result<()> {
         self.make_room(conn, last.saturating_add(self.places))

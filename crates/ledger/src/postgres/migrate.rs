@@ -3,6 +3,7 @@
 use super::conn::{self, Columns, Conn, Error, big};
 use super::connect::identifier;
 use super::{OpenError, sql};
+use crate::Migrated;
 
 /// Migrations in order; `admit_schema` says how many are in.
 const MIGRATIONS: &[&str] = &[
@@ -21,15 +22,6 @@ const SERVER_MIN: i64 = 130_000;
 
 /// Names the lock under which gates that start together migrate one after the other (`ADMT`).
 const LOCK: i64 = 0x4144_4d54;
-
-/// From which version to which the tables were brought; zero is none at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
-    /// How many migrations were in.
-    pub from: usize,
-    /// How many are in now.
-    pub to: usize,
-}
 
 /// Where the tables are.
 pub(super) struct Schema<'a> {

@@ -7,6 +7,7 @@
 
 mod answers;
 mod batch;
+mod claims;
 mod closures;
 mod conn;
 mod connect;
@@ -16,16 +17,23 @@ mod effects;
 mod fault;
 mod growth;
 mod head;
+mod health;
 mod inbox;
 mod issued;
 mod issuing;
 mod migrate;
 mod open;
 mod reader;
+mod records;
+mod retention;
 mod scenario_runs;
+mod streams;
+mod sweep;
+pub(crate) mod target;
 mod task;
 mod text;
 mod token;
+pub mod verify;
 mod writer;
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
@@ -33,12 +41,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Millis, Recorded};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::retention::Sweeper;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
 use conn::Columns as _;
@@ -46,11 +56,11 @@ use connect::Connector;
 use growth::Growth;
 use migrate::Schema;
 use reader::Readers;
+use streams::{Turn, look_for_news};
 use task::{Task, Work};
 use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
-pub use migrate::Migrated;
 pub use open::OpenError;
 
 /// A statement, from the file of its name; the comments there say why.
@@ -77,6 +87,10 @@ pub struct Options {
     pub schema: String,
     /// The name of this gate, for the epochs it writes down.
     pub owner: String,
+    /// Whether the name is this gate's alone. Then a start under it ends the lease of whoever had it
+    /// before, so that what a crash left is looked after at once; and a process that finds its name
+    /// taken stops.
+    pub is_named: bool,
     /// The time of opening.
     pub now: Millis,
     /// How much of refusals is kept.
@@ -113,6 +127,7 @@ impl Options {
             tls: None,
             schema: "public".to_owned(),
             owner: "gate".to_owned(),
+            is_named: false,
             now,
             refusal_quota: RefusalQuota::default(),
             commit_events_max: 1024,
@@ -149,6 +164,8 @@ pub struct PostgresLedger {
     health: Arc<Health>,
     gauges: Arc<Gauges>,
     news: Arc<News>,
+    horizon: Horizon,
+    sweeper: tokio::sync::Mutex<Sweeper>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -156,6 +173,9 @@ pub struct PostgresLedger {
 struct Opened {
     tag: u32,
     epochs: Arc<Epochs>,
+    turn: Turn,
+    horizon: Horizon,
+    sweeper: Sweeper,
 }
 
 impl PostgresLedger {
@@ -182,7 +202,7 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let Opened { tag, epochs } = opened.recv().map_err(ended)??;
+        let Opened { tag, epochs, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
             readers: Readers::new(&options, &connector, tag)?,
             jobs: Some(jobs),
@@ -191,8 +211,13 @@ impl PostgresLedger {
             health,
             gauges,
             news,
+            horizon,
+            sweeper: tokio::sync::Mutex::new(sweeper),
             threads: Mutex::new(vec![writer]),
         };
+        ledger.news.known_to(turn.last_seq);
+        let heard = Arc::downgrade(&ledger.news);
+        ledger.readers.beside(look_for_news(ledger.readers.asking(), heard, turn));
         Ok(ledger)
     }
 
@@ -225,11 +250,13 @@ fn start(
     Schema { place: &place, name: &options.schema }.migrate(&conn)?;
     let fail =
         |error: conn::Error| OpenError::Database { place: place.clone(), source: error.into() };
-    let tag =
-        conn.query_one(sql!("head_get"), &[]).and_then(|row| row.small("tag")).map_err(fail)?;
+    let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
+    let (tag, turn) = (head.small("tag").map_err(fail)?, Turn::read(&head).map_err(fail)?);
+    let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
+    let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
-    let lease = Lease::take(&conn, &options.owner, options.lease, options.now).map_err(fail)?;
-    let opened = Opened { tag, epochs: lease.shared() };
+    let lease = Lease::take(&conn, options).map_err(fail)?;
+    let opened = Opened { tag, epochs: lease.shared(), turn, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,
@@ -239,6 +266,7 @@ fn start(
         growth: Growth::new(options.partition_places),
         quota: options.refusal_quota,
         commit_events_max: options.commit_events_max,
+        horizon,
         fate_max: options.lock_timeout + options.connect_timeout,
         health,
         gauges,

@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use admit_core::json;
-use admit_core::record::RecordRule;
 use admit_core::{
     Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Refused, Seq,
     Verdict, decide,
@@ -21,9 +19,10 @@ use super::inbox;
 use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
-use super::records::{self, Arrival, RecordError};
+use super::records::RecordTables;
 use crate::common::RefusalQuota;
 use crate::common::job::{Written, facts_text};
+use crate::common::records::{self, NotTold};
 use crate::desk;
 
 /// Where the ledger stands; the writer's copy moves only with durable commits.
@@ -91,6 +90,15 @@ impl From<ClaimError> for BatchError {
     }
 }
 
+impl From<NotTold<rusqlite::Error>> for BatchError {
+    fn from(error: NotTold<rusqlite::Error>) -> Self {
+        match error {
+            NotTold::Store(error) => Self::Sqlite(error),
+            NotTold::Poisoned(fault) => Self::Poisoned(fault),
+        }
+    }
+}
+
 impl<'c> Batch<'c> {
     pub(super) fn begin(
         conn: &'c Connection,
@@ -129,7 +137,10 @@ impl<'c> Batch<'c> {
                 let (verdict, told_at) = self.event(keys, event)?;
                 let outcome = match &event.record {
                     None => None,
-                    Some(rule) => self.tell(event, &**rule, &verdict, told_at)?,
+                    Some(rule) => {
+                        let tables = &mut RecordTables(self.conn);
+                        records::tell(tables, event, &**rule, &verdict, told_at)?
+                    }
                 };
                 Ok(Written { outcome, ..Written::plain(verdict) })
             }
@@ -175,39 +186,6 @@ impl<'c> Batch<'c> {
                 let told_at = first.seq;
                 Ok((self.conflict(event, first)?, told_at))
             }
-        }
-    }
-
-    /// Puts what an event tells together with what others told. A failure, even a panic, is the
-    /// event's own.
-    fn tell(
-        &self,
-        event: &Event,
-        rule: &dyn RecordRule,
-        verdict: &Verdict,
-        told_at: Seq,
-    ) -> Result<Option<json::Object<'static>>, BatchError> {
-        let at = event.received_at;
-        let arrive = |seq, first| {
-            let door = event.door.as_str();
-            records::arrive(self.conn, &Arrival { door, seq, first, rule, at }).map(Some)
-        };
-        let told = catch_unwind(AssertUnwindSafe(|| match verdict {
-            Verdict::Fresh { seq } => arrive(*seq, None),
-            Verdict::Revision { seq, first } => arrive(*seq, Some(first.seq)),
-            Verdict::Duplicate { .. } | Verdict::Conflict { .. } => {
-                records::seen(self.conn, rule, told_at, at)
-            }
-            Verdict::Refused { .. } => Ok(None),
-        }));
-        let message = "the record that this event tells of failed, nothing was stored";
-        match told {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(RecordError::Sqlite(error))) => Err(error.into()),
-            Ok(Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided))) => {
-                Err(BatchError::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
-            }
-            Err(_) => Err(BatchError::Poisoned(Fault::new(FaultKind::Internal, message))),
         }
     }
 

@@ -25,6 +25,8 @@ mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+#[cfg(feature = "postgres")]
+pub(crate) mod source;
 mod streams;
 mod sweep;
 mod task;
@@ -44,9 +46,12 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::records::Relinking;
+use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
@@ -56,7 +61,6 @@ use checkpoint::Log;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
-use retention::Sweeper;
 use task::{Task, Work};
 use writer::Writer;
 
@@ -142,7 +146,7 @@ impl SqliteLedger {
             }
         })?;
         let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(Sweeper::load(&conn).map_err(fail)?);
+        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
@@ -346,7 +350,7 @@ impl Records for SqliteLedger {
             let (mut all, mut after) = (Relinked::default(), Seq(0));
             loop {
                 let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = records::Relink { door, policy, at, is_dry, after };
+                let slice = Relinking { door, policy, at, is_dry, after };
                 let (relinked, next) = self.write(slice).await?;
                 all.scanned += relinked.scanned;
                 all.updated += relinked.updated;
@@ -371,6 +375,19 @@ impl Ledger for SqliteLedger {
     fn gauges(&self) -> Option<&Gauges> {
         Some(&self.gauges)
     }
+}
+
+/// Brings the ledger in the data folder `dir` to what this build needs; makes it if there is none. No
+/// gate may serve the folder.
+pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
+    let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
+    create_private(dir).map_err(folder)?;
+    let _lock = FolderLock::take(dir)?;
+    let path = dir.join(open::FILE);
+    let from = open::version(&path)?;
+    let conn = open::recover(&path)?;
+    tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    Ok(Migrated { from, to: open::version(&path)? })
 }
 
 /// Creates the data folder for this user only: raw bodies are nobody else's business. A folder that

@@ -57,6 +57,9 @@ pub(super) enum BatchError {
     /// A promise of the ledger is broken.
     #[error(transparent)]
     Broken(#[from] ClaimedTwice),
+    /// Another process has started under the name of this gate.
+    #[error("another process has started under the name of this gate")]
+    Replaced,
 }
 
 /// A key that was free under the lock was claimed all the same. It cannot happen; if it does,

@@ -2,21 +2,33 @@
 
 use admit_core::json::Object;
 use admit_core::record::RecordRule;
-use admit_core::{Event, Fault, FaultKind, Seq, Verdict};
+use admit_core::{Event, Seq, Verdict};
 
 use super::{Batch, BatchError};
+use crate::common::records::{self, NotTold};
+use crate::postgres::conn;
+use crate::postgres::records::RecordTables;
+
+impl From<NotTold<conn::Error>> for BatchError {
+    fn from(error: NotTold<conn::Error>) -> Self {
+        match error {
+            NotTold::Store(error) => Self::Server(error),
+            NotTold::Poisoned(fault) => Self::Poisoned(fault),
+        }
+    }
+}
 
 impl Batch<'_> {
-    /// Puts what an event tells together with what others told. A failure, even a panic, is the
-    /// event's own.
+    /// Puts what an event tells together with what others told, statement by statement inside the
+    /// transaction: rounds are few.
     pub(super) fn tell(
         &self,
-        _: &Event,
-        _: &dyn RecordRule,
-        _: &Verdict,
-        _: Seq,
+        event: &Event,
+        rule: &dyn RecordRule,
+        verdict: &Verdict,
+        told_at: Seq,
     ) -> Result<Option<Object<'static>>, BatchError> {
-        let message = "this ledger keeps no records yet, nothing was stored";
-        Err(BatchError::Poisoned(Fault::new(FaultKind::Internal, message)))
+        let tables = &mut RecordTables(self.conn);
+        Ok(records::tell(tables, event, rule, verdict, told_at)?)
     }
 }

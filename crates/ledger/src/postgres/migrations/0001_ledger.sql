@@ -130,6 +130,24 @@ CREATE TABLE refusal_quota (
   PRIMARY KEY (door, principal)
 ) WITH (fillfactor = 50);
 
+-- JSON as these views read it: a text that holds the character NUL would otherwise stop everybody who
+-- asks. It is shown as the replacement character.
+CREATE FUNCTION admit_json(said TEXT) RETURNS JSON LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT replace(said, '\u0000', '\ufffd')::json $$;
+
+-- A number, where there is one.
+CREATE FUNCTION admit_number(said JSON) RETURNS NUMERIC LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT CASE json_typeof(said)
+             WHEN 'number' THEN (said #>> '{}')::numeric
+             WHEN 'boolean' THEN (said #>> '{}')::boolean::int::numeric
+             WHEN 'string' THEN CASE WHEN said #>> '{}' ~ '^-?[0-9]{1,100}([.][0-9]{1,100})?$'
+                                     THEN (said #>> '{}')::numeric END
+             END $$;
+
+-- A list, where there is one.
+CREATE FUNCTION admit_list(said JSON) RETURNS JSON LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE json_typeof(said) WHEN 'array' THEN said ELSE '[]'::json END $$;
+
 -- An admission with what its sightings add up to: the receipt as it stands now.
 CREATE VIEW receipt AS
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
@@ -143,12 +161,12 @@ FROM admission a;
 
 -- The pixel-control contract's receipt, under the names its readers know.
 CREATE VIEW pixel_receipts AS
-SELECT facts::json ->> 'dedupe_key'      AS dedupe_key,
+SELECT admit_json(facts) ->> 'dedupe_key'      AS dedupe_key,
        principal                         AS dedupe_scope,
-       facts::json ->> 'idempotency_key' AS idempotency_key,
-       facts::json ->> 'event_id'        AS event_id,
-       facts::json ->> 'event_name'      AS event_name,
-       facts::json ->> 'schema_version'  AS schema_version,
+       admit_json(facts) ->> 'idempotency_key' AS idempotency_key,
+       admit_json(facts) ->> 'event_id'        AS event_id,
+       admit_json(facts) ->> 'event_name'      AS event_name,
+       admit_json(facts) ->> 'schema_version'  AS schema_version,
        to_char(to_timestamp(received_at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
                                          AS first_seen_at,
        to_char(to_timestamp(last_seen_at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')

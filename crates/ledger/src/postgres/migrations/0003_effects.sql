@@ -34,16 +34,16 @@ CREATE TABLE effect_history (
 -- Intents as their readers know them.
 CREATE VIEW intents AS
 SELECT a.seq,
-       a.facts::json ->> 'idempotency_key' AS idempotency_key,
-       a.facts::json ->> 'intent_id'       AS intent_id,
-       a.facts::json ->> 'source'          AS source,
-       a.facts::json ->> 'schema_version'  AS schema_version,
+       admit_json(a.facts) ->> 'idempotency_key' AS idempotency_key,
+       admit_json(a.facts) ->> 'intent_id'       AS intent_id,
+       admit_json(a.facts) ->> 'source'          AS source,
+       admit_json(a.facts) ->> 'schema_version'  AS schema_version,
        a.principal,
        to_char(to_timestamp(a.received_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at,
        CASE e.state WHEN 'done' THEN 'executed' WHEN 'refused' THEN 'failed'
                     WHEN 'ambiguous' THEN 'failed' WHEN 'withheld' THEN 'planned'
                     WHEN 'intended' THEN 'planned' WHEN 'in_flight' THEN 'planned'
-                    ELSE a.facts::json ->> 'status' END AS status,
+                    ELSE admit_json(a.facts) ->> 'status' END AS status,
        e.state AS effect_state,
        e.attempt
 FROM admission a LEFT JOIN effect e ON e.seq = a.seq

@@ -50,26 +50,26 @@ CREATE TABLE run (
 
 -- The state of the ingestion gate under the names that its readers know.
 CREATE VIEW ig_admissions AS
-SELECT a.facts::json ->> 'dedupe_key'      AS dedupe_key,
+SELECT admit_json(a.facts) ->> 'dedupe_key'      AS dedupe_key,
        CASE e.state WHEN 'in_flight' THEN 'PUBLISH_IN_FLIGHT' WHEN 'done' THEN 'ADMITTED'
                     WHEN 'ambiguous' THEN 'PUBLISH_AMBIGUOUS' WHEN 'refused' THEN 'RELEASED'
                     END AS state,
-       a.facts::json #>> '{envelope,platform_run_id}' AS platform_run_id,
-       a.facts::json ->> 'event_class'     AS event_class,
-       a.facts::json #>> '{envelope,event_id}' AS event_id,
-       a.facts::json ->> 'payload_hash'    AS payload_hash,
+       admit_json(a.facts) #>> '{envelope,platform_run_id}' AS platform_run_id,
+       admit_json(a.facts) ->> 'event_class'     AS event_class,
+       admit_json(a.facts) #>> '{envelope,event_id}' AS event_id,
+       admit_json(a.facts) ->> 'payload_hash'    AS payload_hash,
        coalesce((SELECT i.path FROM issued i
                  WHERE i.of = a.seq AND i.kind = 'receipt' AND i.decision = 'ADMIT'), '')
                                                   AS receipt_ref,
        coalesce((SELECT max(i.is_unwritten) FROM issued i
                  WHERE i.of = a.seq AND i.kind = 'receipt' AND i.decision = 'ADMIT'), 0)
                                                   AS receipt_write_failed,
-       e.evidence::json ->> 'admitted_at_utc'         AS admitted_at_utc,
-       e.evidence::json #>> '{eb_ref,topic}'            AS eb_topic,
-       e.evidence::json #>> '{eb_ref,partition}'        AS eb_partition,
-       e.evidence::json #>> '{eb_ref,offset}'           AS eb_offset,
-       e.evidence::json #>> '{eb_ref,offset_kind}'      AS eb_offset_kind,
-       e.evidence::json #>> '{eb_ref,published_at_utc}' AS eb_published_at_utc
+       admit_json(e.evidence) ->> 'admitted_at_utc'         AS admitted_at_utc,
+       admit_json(e.evidence) #>> '{eb_ref,topic}'            AS eb_topic,
+       admit_number(admit_json(e.evidence) #> '{eb_ref,partition}')        AS eb_partition,
+       admit_json(e.evidence) #>> '{eb_ref,offset}'           AS eb_offset,
+       admit_json(e.evidence) #>> '{eb_ref,offset_kind}'      AS eb_offset_kind,
+       admit_json(e.evidence) #>> '{eb_ref,published_at_utc}' AS eb_published_at_utc
 FROM admission a JOIN effect e ON e.seq = a.seq
 WHERE a.door = 'ingestion-gate' AND a.verdict = 'fresh' AND e.kind = 'bus';
 
@@ -78,31 +78,31 @@ SELECT i.id                                        AS receipt_id,
        i.run                                       AS platform_run_id,
        i.event_id,
        i.event_type,
-       i.text::json ->> 'dedupe_key'        AS dedupe_key,
+       admit_json(i.text) ->> 'dedupe_key'        AS dedupe_key,
        i.decision,
-       i.text::json #>> '{eb_ref,topic}'      AS eb_topic,
-       i.text::json #>> '{eb_ref,partition}'  AS eb_partition,
-       i.text::json #>> '{eb_ref,offset}'     AS eb_offset,
-       i.text::json #>> '{eb_ref,offset_kind}' AS eb_offset_kind,
-       i.text::json #>> '{policy_rev,policy_id}'      AS policy_id,
-       i.text::json #>> '{policy_rev,revision}'       AS policy_revision,
-       i.text::json #>> '{policy_rev,content_digest}' AS policy_digest,
+       admit_json(i.text) #>> '{eb_ref,topic}'      AS eb_topic,
+       admit_number(admit_json(i.text) #> '{eb_ref,partition}')  AS eb_partition,
+       admit_json(i.text) #>> '{eb_ref,offset}'     AS eb_offset,
+       admit_json(i.text) #>> '{eb_ref,offset_kind}' AS eb_offset_kind,
+       admit_json(i.text) #>> '{policy_rev,policy_id}'      AS policy_id,
+       admit_json(i.text) #>> '{policy_rev,revision}'       AS policy_revision,
+       admit_json(i.text) #>> '{policy_rev,content_digest}' AS policy_digest,
        to_char(to_timestamp(i.at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"+00:00"') AS created_at_utc,
        i.path                                      AS receipt_ref,
-       i.text::json ->> 'pins'              AS pins_json,
-       i.text::json ->> 'reason_codes'      AS reason_codes_json,
-       i.text::json ->> 'evidence_refs'     AS evidence_refs_json
+       admit_json(i.text) ->> 'pins'              AS pins_json,
+       admit_json(i.text) ->> 'reason_codes'      AS reason_codes_json,
+       admit_json(i.text) ->> 'evidence_refs'     AS evidence_refs_json
 FROM issued i WHERE i.kind = 'receipt';
 
 CREATE VIEW ig_quarantines AS
 SELECT i.id                                        AS quarantine_id,
        i.event_id,
        i.decision,
-       i.text::json ->> 'reason_codes'      AS reason_codes_json,
-       i.text::json #>> '{policy_rev,policy_id}'      AS policy_id,
-       i.text::json #>> '{policy_rev,revision}'       AS policy_revision,
-       i.text::json #>> '{policy_rev,content_digest}' AS policy_digest,
+       admit_json(i.text) ->> 'reason_codes'      AS reason_codes_json,
+       admit_json(i.text) #>> '{policy_rev,policy_id}'      AS policy_id,
+       admit_json(i.text) #>> '{policy_rev,revision}'       AS policy_revision,
+       admit_json(i.text) #>> '{policy_rev,content_digest}' AS policy_digest,
        to_char(to_timestamp(i.at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"+00:00"') AS created_at_utc,
        i.path                                      AS evidence_ref,
-       i.text::json ->> 'pins'              AS pins_json
+       admit_json(i.text) ->> 'pins'              AS pins_json
 FROM issued i WHERE i.kind = 'quarantine';

@@ -86,29 +86,29 @@ CREATE TABLE record_history (
 
 -- The tables below are rows of what the events of the rounds door tell, under the names and unique
 -- keys that their readers know. event is the admission that told a row last; owner is what names
--- the events it may come from.
+-- the events it may come from. What a source calls a number may have a fraction.
 
 CREATE TABLE lua_round_teams (
   match_id                TEXT COLLATE "C" NOT NULL,
   round_number            BIGINT NOT NULL,
   map_name                TEXT COLLATE "C",
-  round_start_unix        BIGINT,
-  round_end_unix          BIGINT,
-  actual_duration_seconds BIGINT,
-  total_pause_seconds     BIGINT,
-  pause_count             BIGINT,
+  round_start_unix        NUMERIC,
+  round_end_unix          NUMERIC,
+  actual_duration_seconds NUMERIC,
+  total_pause_seconds     NUMERIC,
+  pause_count             NUMERIC,
   end_reason              TEXT COLLATE "C",
-  winner_team             BIGINT,
-  defender_team           BIGINT,
-  time_limit_minutes      BIGINT,
-  lua_warmup_seconds      BIGINT,
-  lua_warmup_start_unix   BIGINT,
+  winner_team             NUMERIC,
+  defender_team           NUMERIC,
+  time_limit_minutes      NUMERIC,
+  lua_warmup_seconds      NUMERIC,
+  lua_warmup_start_unix   NUMERIC,
   lua_pause_events        TEXT COLLATE "C",
-  surrender_team          BIGINT,
+  surrender_team          NUMERIC,
   surrender_caller_guid   TEXT COLLATE "C",
   surrender_caller_name   TEXT COLLATE "C",
-  axis_score              BIGINT,
-  allies_score            BIGINT,
+  axis_score              NUMERIC,
+  allies_score            NUMERIC,
   axis_players            TEXT COLLATE "C",
   allies_players          TEXT COLLATE "C",
   lua_version             TEXT COLLATE "C",
@@ -125,13 +125,13 @@ CREATE TABLE lua_spawn_stats (
   round_number        BIGINT NOT NULL,
   player_guid         TEXT COLLATE "C" NOT NULL,
   player_name         TEXT COLLATE "C",
-  spawn_count         BIGINT,
-  death_count         BIGINT,
-  dead_seconds        BIGINT,
-  avg_respawn_seconds BIGINT,
-  max_respawn_seconds BIGINT,
+  spawn_count         NUMERIC,
+  death_count         NUMERIC,
+  dead_seconds        NUMERIC,
+  avg_respawn_seconds NUMERIC,
+  max_respawn_seconds NUMERIC,
   map_name            TEXT COLLATE "C",
-  round_end_unix      BIGINT,
+  round_end_unix      NUMERIC,
   captured_at         BIGINT NOT NULL,
   round_id            TEXT COLLATE "C",
   event               BIGINT NOT NULL,
@@ -144,7 +144,7 @@ CREATE TABLE combat_engagement (
   session_date     TEXT COLLATE "C" NOT NULL,
   round_number     BIGINT NOT NULL,
   round_start_unix BIGINT NOT NULL,
-  engagement_id    BIGINT NOT NULL,
+  engagement_id    NUMERIC NOT NULL,
   map_name         TEXT COLLATE "C",
   data             TEXT COLLATE "C" NOT NULL,   -- the engagement as the tracker told it, JSON
   captured_at      BIGINT NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE player_track (
   round_number     BIGINT NOT NULL,
   round_start_unix BIGINT NOT NULL,
   player_guid      TEXT COLLATE "C" NOT NULL,
-  spawn_time_ms    BIGINT NOT NULL,
+  spawn_time_ms    NUMERIC NOT NULL,
   player_name      TEXT COLLATE "C",
   map_name         TEXT COLLATE "C",
   data             TEXT COLLATE "C" NOT NULL,
@@ -192,8 +192,8 @@ CREATE TABLE proximity_kill_heatmap (
   session_date     TEXT COLLATE "C" NOT NULL,
   round_number     BIGINT NOT NULL,
   round_start_unix BIGINT NOT NULL,
-  grid_x           BIGINT NOT NULL,
-  grid_y           BIGINT NOT NULL,
+  grid_x           NUMERIC NOT NULL,
+  grid_y           NUMERIC NOT NULL,
   map_name         TEXT COLLATE "C",
   data             TEXT COLLATE "C" NOT NULL,
   captured_at      BIGINT NOT NULL,
@@ -208,8 +208,8 @@ CREATE TABLE proximity_movement_heatmap (
   session_date     TEXT COLLATE "C" NOT NULL,
   round_number     BIGINT NOT NULL,
   round_start_unix BIGINT NOT NULL,
-  grid_x           BIGINT NOT NULL,
-  grid_y           BIGINT NOT NULL,
+  grid_x           NUMERIC NOT NULL,
+  grid_y           NUMERIC NOT NULL,
   map_name         TEXT COLLATE "C",
   data             TEXT COLLATE "C" NOT NULL,
   captured_at      BIGINT NOT NULL,
@@ -223,41 +223,41 @@ CREATE INDEX proximity_movement_heatmap_event ON proximity_movement_heatmap (eve
 -- Rounds as their readers know them, one row a record.
 CREATE VIEW rounds AS
 SELECT r.record_id AS id,
-       replace((SELECT value::json #>> '{}' FROM record_field f
+       replace((SELECT admit_json(value) #>> '{}' FROM record_field f
                 WHERE f.record_id = r.record_id AND f.name = 'filename'), '.txt', '') AS match_id,
        r.number AS round_number,
        r.date AS round_date,
        r.time AS round_time,
        r.grp AS map_name,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_json(value) #>> '{}' FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'time_limit') AS time_limit,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_json(value) #>> '{}' FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'actual_time') AS actual_time,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'defender_team') AS defender_team,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'winner_team') AS winner_team,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'round_start_unix') AS round_start_unix,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'round_end_unix') AS round_end_unix,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'actual_duration_seconds') AS actual_duration_seconds,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'total_pause_seconds') AS total_pause_seconds,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'pause_count') AS pause_count,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_json(value) #>> '{}' FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'end_reason') AS end_reason,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_json(value) #>> '{}' FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'score_confidence') AS score_confidence,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_json(value) #>> '{}' FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'round_stopwatch_state') AS round_stopwatch_state,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'time_to_beat_seconds') AS time_to_beat_seconds,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'next_timelimit_minutes') AS next_timelimit_minutes,
-       (SELECT value::json #>> '{}' FROM record_field f
+       (SELECT admit_number(admit_json(value)) FROM record_field f
         WHERE f.record_id = r.record_id AND f.name = 'player_count') AS player_count,
        r.state,
        r.revision,
@@ -269,37 +269,37 @@ CREATE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,
        p.value ->> 'name'      AS player_name,
-       p.value ->> 'team'      AS team,
-       p.value ->> 'kills'     AS kills,
-       p.value ->> 'deaths'    AS deaths,
-       p.value ->> 'headshots' AS headshots,
-       p.value                              AS data
-FROM record_field f, json_array_elements(f.value::json) p WHERE f.name = 'players';
+       admit_number(p.value -> 'team')      AS team,
+       admit_number(p.value -> 'kills')     AS kills,
+       admit_number(p.value -> 'deaths')    AS deaths,
+       admit_number(p.value -> 'headshots') AS headshots,
+       p.value::text                        AS data
+FROM record_field f, json_array_elements(admit_list(admit_json(f.value))) p WHERE f.name = 'players';
 
 CREATE VIEW weapon_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,
        w.value ->> 'weapon'    AS weapon_name,
-       w.value ->> 'hits'      AS hits,
-       w.value ->> 'shots'     AS shots,
-       w.value ->> 'kills'     AS kills,
-       w.value ->> 'deaths'    AS deaths,
-       w.value ->> 'headshots' AS headshots
-FROM record_field f, json_array_elements(f.value::json) p,
-     json_array_elements(p.value -> 'weapons') w
+       admit_number(w.value -> 'hits')      AS hits,
+       admit_number(w.value -> 'shots')     AS shots,
+       admit_number(w.value -> 'kills')     AS kills,
+       admit_number(w.value -> 'deaths')    AS deaths,
+       admit_number(w.value -> 'headshots') AS headshots
+FROM record_field f, json_array_elements(admit_list(admit_json(f.value))) p,
+     json_array_elements(admit_list(p.value -> 'weapons')) w
 WHERE f.name = 'players';
 
 -- Totals of a map, added up from the rows of each file when they are asked for: importing a file
 -- again cannot make them grow.
 CREATE VIEW map_kill_heatmap AS
 SELECT map_name, grid_x, grid_y,
-       sum((data::json ->> 'axis_kills')::bigint)::bigint   AS axis_kills,
-       sum((data::json ->> 'allies_kills')::bigint)::bigint AS allies_kills
+       sum(admit_number(admit_json(data) -> 'axis_kills'))   AS axis_kills,
+       sum(admit_number(admit_json(data) -> 'allies_kills')) AS allies_kills
 FROM proximity_kill_heatmap GROUP BY map_name, grid_x, grid_y;
 
 CREATE VIEW map_movement_heatmap AS
 SELECT map_name, grid_x, grid_y,
-       sum((data::json ->> 'traversal')::bigint)::bigint AS traversal,
-       sum((data::json ->> 'combat')::bigint)::bigint    AS combat,
-       sum((data::json ->> 'escape')::bigint)::bigint    AS escapes
+       sum(admit_number(admit_json(data) -> 'traversal')) AS traversal,
+       sum(admit_number(admit_json(data) -> 'combat'))    AS combat,
+       sum(admit_number(admit_json(data) -> 'escape'))    AS escapes
 FROM proximity_movement_heatmap GROUP BY map_name, grid_x, grid_y;

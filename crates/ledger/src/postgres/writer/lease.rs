@@ -12,7 +12,7 @@ use admit_core::Millis;
 
 use super::super::conn::{Columns, Conn, Result, big};
 use super::super::head::millis;
-use super::super::{sql, text};
+use super::super::{Options, sql, text};
 
 /// So many epochs of its own a gate remembers: enough for whatever it may still have in flight.
 const EPOCHS_MAX: usize = 64;
@@ -67,6 +67,7 @@ impl Epochs {
 #[derive(Debug)]
 pub(in super::super) struct Lease {
     owner: String,
+    is_named: bool,
     length: Duration,
     epoch: u64,
     renewed: Instant,
@@ -77,17 +78,22 @@ pub(in super::super) struct Lease {
 
 impl Lease {
     /// Takes the next epoch.
-    pub(in super::super) fn take(
-        conn: &Conn,
-        owner: &str,
-        length: Duration,
-        now: Millis,
-    ) -> Result<Self> {
+    pub(in super::super) fn take(conn: &Conn, options: &Options) -> Result<Self> {
+        let Options { owner, lease: length, is_named, now, .. } = options;
+        if *is_named {
+            conn.execute(sql!("gate_supersede"), &[&text::kept(owner)])?;
+        }
         let renewed = Instant::now();
-        let epoch = start(conn, owner, length, now)?;
-        let owner = owner.to_owned();
-        let shared = Epochs::new(epoch);
-        Ok(Self { owner, length, epoch, renewed, pending: None, shared })
+        let epoch = start(conn, owner, *length, *now)?;
+        Ok(Self {
+            owner: owner.clone(),
+            is_named: *is_named,
+            length: *length,
+            epoch,
+            renewed,
+            pending: None,
+            shared: Epochs::new(epoch),
+        })
     }
 
     /// The epochs, for whoever asks from outside.
@@ -122,6 +128,13 @@ impl Lease {
     /// A transaction has begun that renews it.
     pub(super) fn renews(&mut self, began: Instant) {
         self.pending = Some((self.epoch, began));
+    }
+
+    /// Whether another process has started under the name that is this gate's alone.
+    pub(super) fn is_taken(&self, conn: &Conn) -> Result<bool> {
+        let asked =
+            || conn.query_opt(sql!("gate_newer"), &[&text::kept(&self.owner), &big(self.epoch)]);
+        Ok(self.is_named && asked()?.is_some())
     }
 
     /// It had run out: a new epoch, in the open transaction.

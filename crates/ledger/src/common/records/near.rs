@@ -3,20 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admit_core::record::{
-    Far, Fields, Known, Link, LinkStatus, Neighbourhood, Policy, Range, RecordRule, Resolution,
+    Far, Fields, Known, LinkStatus, Neighbourhood, Policy, Range, RecordRule, Resolution,
     SourceEvent,
 };
 use admit_core::{Millis, Seq};
-use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::RecordError;
-use crate::sqlite::queries;
+use super::tables::{Asked, Decided, FarAsked, Side, Tables};
 
 /// For so many numbers it is looked beyond the range.
 const FAR_NUMBERS_MAX: usize = 8;
-
-/// An event and what was decided about it.
-type Decided = (SourceEvent, Link);
 
 /// The events around one of them, with what is known. What they tell is read when it is needed.
 pub(super) struct Near {
@@ -31,30 +27,28 @@ pub(super) struct Near {
 
 impl Near {
     /// Reads what is around `event`, which may be in the ledger already.
-    pub(super) fn load(
-        conn: &Connection,
+    pub(super) fn load<T: Tables>(
+        tables: &mut T,
         door: &str,
         rule: &dyn RecordRule,
         event: &SourceEvent,
-    ) -> Result<Self, RecordError> {
-        let range = led(conn, door, rule, event)?;
-        let mut found: BTreeMap<Seq, Decided> = BTreeMap::new();
-        let mut take = |rows: Vec<Decided>| {
-            found.extend(rows.into_iter().map(|decided| (decided.0.seq, decided)));
-        };
-        let most = i64::try_from(range.events_max).unwrap_or(i64::MAX);
+    ) -> Result<Self, RecordError<T::Error>> {
+        let range = led(tables, door, rule, event)?;
+        let most = most(&range);
         let (from, to, around) = (range.from, range.to, range.around.unwrap_or_default());
-        if !range.group.is_empty() {
-            let near = (door, &range.group, from, to, around, most);
-            take(rows(conn, queries::RECORD_NEAR, near)?);
-            take(rows(conn, queries::RECORD_TIMELESS, (door, &range.group, most))?);
-            take(rows(conn, queries::RECORD_GROUPLESS, (door, from, to, around, most))?);
+        let group = &*range.group;
+        let mut asked = vec![Asked::At(event.seq)];
+        if !group.is_empty() {
+            asked.push(Asked::Near { group, from, to, around, most });
+            asked.push(Asked::Timeless { group, most });
+            asked.push(Asked::Groupless { from, to, around, most });
         }
         if let Some(hard_key) = &event.hard_key {
-            let same = (door, hard_key, &range.group, most);
-            take(rows(conn, queries::RECORD_SAME_KEY, same)?);
+            asked.push(Asked::SameKey { hard_key, group, most });
         }
-        take(one(conn, event.seq)?.into_iter().collect());
+        let found = tables.events(door, &asked)?;
+        let found: BTreeMap<Seq, Decided> =
+            found.into_iter().map(|decided| (decided.0.seq, decided)).collect();
         let mut near = Self {
             group: range.group.clone(),
             around: range.around,
@@ -67,7 +61,7 @@ impl Near {
             near.events.push(event);
             near.known.push(Known { seq, link });
         }
-        near.far = far(conn, door, rule.policy(), &range, event, &near)?;
+        near.far = far(tables, door, rule.policy(), &range, event, &near)?;
         Ok(near)
     }
 
@@ -79,44 +73,47 @@ impl Near {
 
     /// What it all comes to. Links are decided by what names events; only for the records that this
     /// touches is read what their events tell.
-    pub(super) fn resolve(
+    pub(super) fn resolve<T: Tables>(
         &mut self,
-        conn: &Connection,
+        tables: &mut T,
         rule: &dyn RecordRule,
         now: Millis,
-    ) -> Result<Resolution, RecordError> {
+    ) -> Result<Resolution, RecordError<T::Error>> {
         let mut sketch = rule.resolve(self.neighbourhood(now));
         let touched: BTreeSet<&str> =
             sketch.records.iter().map(|record| record.record_id.as_str()).collect();
-        let mut members: BTreeSet<Seq> = BTreeSet::new();
+        let mut members: Vec<Seq> = Vec::new();
         for known in &self.known {
             let link = sketch.link(known.seq).unwrap_or(&known.link);
             if link.record_id.as_deref().is_some_and(|id| touched.contains(id)) {
-                members.insert(known.seq);
+                members.push(known.seq);
             }
         }
         members.retain(|seq| !self.loaded.contains(seq));
         if members.is_empty() {
             return Ok(sketch);
         }
-        for seq in members {
-            self.read_fields(conn, seq)?;
-        }
+        self.read_fields(tables, &members).map_err(RecordError::Store)?;
         rule.merge(self.neighbourhood(now), &mut sketch);
         Ok(sketch)
     }
 
-    /// Makes sure that what an event tells is here.
-    pub(super) fn read_fields(&mut self, conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
-        if !self.loaded.insert(seq) {
+    /// Makes sure that what events tell is here.
+    pub(super) fn read_fields<T: Tables>(
+        &mut self,
+        tables: &mut T,
+        seqs: &[Seq],
+    ) -> Result<(), T::Error> {
+        let missing: Vec<Seq> =
+            seqs.iter().copied().filter(|seq| self.loaded.insert(*seq)).collect();
+        if missing.is_empty() {
             return Ok(());
         }
-        if let Some(event) = self.events.iter_mut().find(|event| event.seq == seq) {
-            let text: Option<String> = conn
-                .prepare_cached(queries::RECORD_TOLD_GET)?
-                .query_row([seq.0], |row| row.get(0))
-                .optional()?;
-            event.fields = text.map(Fields::from_stored).unwrap_or_default();
+        let mut told: BTreeMap<Seq, Fields> = tables.told(&missing)?.into_iter().collect();
+        for event in &mut self.events {
+            if let Some(fields) = told.remove(&event.seq) {
+                event.fields = fields;
+            }
         }
         Ok(())
     }
@@ -133,21 +130,26 @@ impl Near {
     }
 }
 
+/// The limit of a range, as databases count.
+fn most(range: &Range) -> i64 {
+    i64::try_from(range.events_max).unwrap_or(i64::MAX)
+}
+
 /// The range of an event. One that does not say where it belongs, or when it was, is led there by
 /// others that share its hard key.
-fn led(
-    conn: &Connection,
+fn led<T: Tables>(
+    tables: &mut T,
     door: &str,
     rule: &dyn RecordRule,
     event: &SourceEvent,
-) -> Result<Range, RecordError> {
+) -> Result<Range, RecordError<T::Error>> {
     let mut range = rule.policy().range(event);
     let Some(hard_key) = &event.hard_key else { return Ok(range) };
     if !range.group.is_empty() && range.around.is_some() {
         return Ok(range);
     }
-    let most = i64::try_from(range.events_max).unwrap_or(i64::MAX);
-    let others = rows(conn, queries::RECORD_SAME_KEY, (door, hard_key, &range.group, most))?;
+    let asked = Asked::SameKey { hard_key, group: &range.group, most: most(&range) };
+    let others = tables.events(door, &[asked])?;
     let guide = others.iter().find(|(other, _)| !other.group.is_empty());
     if let Some((guide, _)) = guide {
         let as_if = SourceEvent {
@@ -161,14 +163,14 @@ fn led(
 }
 
 /// What lies beyond, for the numbers of events that are not linked: it can tell why they are not.
-fn far(
-    conn: &Connection,
+fn far<T: Tables>(
+    tables: &mut T,
     door: &str,
     policy: &Policy,
     range: &Range,
     event: &SourceEvent,
     near: &Near,
-) -> Result<Vec<Far>, RecordError> {
+) -> Result<Vec<Far>, RecordError<T::Error>> {
     if range.group.is_empty() || range.around.is_none() {
         return Ok(Vec::new());
     }
@@ -182,21 +184,14 @@ fn far(
     if !policy.opens(&event.source) {
         numbers.extend(event.number);
     }
-    let opening: Vec<&str> =
+    let sources: Vec<&'static str> =
         policy.sources.iter().filter(|source| source.opens).map(|source| source.name).collect();
-    let opening = format!(" {} ", opening.join(" "));
     let mut found = Vec::new();
     for number in numbers.into_iter().take(FAR_NUMBERS_MAX) {
-        let sides =
-            [(queries::RECORD_FAR_BEFORE, range.from), (queries::RECORD_FAR_AFTER, range.to)];
-        for (query, edge) in sides {
-            let row = conn
-                .prepare_cached(query)?
-                .query_row((door, &range.group, edge, number, &opening), |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
-                })
-                .optional()?;
-            if let Some((time, head)) = row {
+        for (side, edge) in [(Side::Before, range.from), (Side::After, range.to)] {
+            let group = &range.group;
+            let asked = FarAsked { side, door, group, edge, number, sources: &sources };
+            if let Some((time, head)) = tables.far(&asked).map_err(RecordError::Store)? {
                 let date = SourceEvent::from_text(&head, Fields::default())?.date;
                 found.push(Far { number, time, date });
             }
@@ -206,29 +201,10 @@ fn far(
 }
 
 /// The event at a place, with what was decided about it; not what it tells.
-pub(super) fn one(conn: &Connection, seq: Seq) -> Result<Option<Decided>, RecordError> {
-    Ok(rows(conn, queries::RECORD_EVENT_GET, [seq.0])?.into_iter().next())
-}
-
-fn rows(
-    conn: &Connection,
-    query: &str,
-    asked: impl rusqlite::Params,
-) -> Result<Vec<Decided>, RecordError> {
-    let mut statement = conn.prepare_cached(query)?;
-    let mut rows = statement.query(asked)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(decided(row)?);
-    }
-    Ok(found)
-}
-
-fn decided(row: &Row<'_>) -> Result<Decided, RecordError> {
-    let head = row.get_ref("head")?.as_str().map_err(rusqlite::Error::from)?;
-    let link = row.get_ref("link")?.as_str().map_err(rusqlite::Error::from)?;
-    let mut event = SourceEvent::from_text(head, Fields::default())?;
-    // A copy tells nothing new but when its source last told it.
-    event.received_at = event.received_at.max(Millis(row.get("seen_at")?));
-    Ok((event, Link::from_text(link)?))
+pub(super) fn one<T: Tables>(
+    tables: &mut T,
+    seq: Seq,
+) -> Result<Option<Decided>, RecordError<T::Error>> {
+    // A place belongs to one door, whichever that is.
+    Ok(tables.events("", &[Asked::At(seq)])?.into_iter().next())
 }

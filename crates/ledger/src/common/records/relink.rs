@@ -5,90 +5,81 @@ use std::sync::Arc;
 
 use admit_core::record::{Link, LinkStatus, Policy, State, Told, Transition};
 use admit_core::{Millis, Seq};
-use rusqlite::Connection;
 
 use super::near::{self, Near};
-use super::{RecordError, relinked, rows, settle, step, stored_drift};
+use super::tables::{Linked, Step, Tables};
+use super::{RecordError, rows, settle, stored_drift};
 use crate::port::Relinked;
-use crate::sqlite::queries;
-use crate::sqlite::task::{Tx, Work};
 
 /// So many events are looked at in one commit.
 const SLICE: i64 = 64;
 
 /// One slice of the work.
-pub(in crate::sqlite) struct Relink {
-    pub(in crate::sqlite) door: String,
-    pub(in crate::sqlite) policy: Arc<Policy>,
-    pub(in crate::sqlite) at: Millis,
-    pub(in crate::sqlite) is_dry: bool,
+#[derive(Clone)]
+pub(crate) struct Relinking {
+    pub(crate) door: String,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) at: Millis,
+    pub(crate) is_dry: bool,
     /// Only events after this place.
-    pub(in crate::sqlite) after: Seq,
+    pub(crate) after: Seq,
 }
 
-impl Work for Relink {
+impl Relinking {
     /// What this slice came to, and where the next one begins.
-    type Answer = (Relinked, Option<Seq>);
-
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        let open: Vec<Seq> = tx
-            .conn
-            .prepare_cached(queries::RECORD_OPEN)?
-            .query_map((&self.door, self.after.0, SLICE), |row| row.get(0).map(Seq))?
-            .collect::<rusqlite::Result<_>>()?;
-        tx.conn.prepare_cached("SAVEPOINT relink")?.execute([])?;
+    pub(crate) fn slice<T: Tables>(
+        &self,
+        tables: &mut T,
+    ) -> Result<(Relinked, Option<Seq>), T::Error> {
+        let open = tables.open(&self.door, self.after, SLICE)?;
+        tables.mark()?;
         let mut relinked = Relinked::default();
         for seq in &open {
             relinked.scanned += 1;
-            match self.again(tx.conn, *seq) {
+            match self.again(tables, *seq) {
                 Ok(true) => relinked.updated += 1,
                 Ok(false) => {}
-                Err(RecordError::Sqlite(error)) => return Err(error),
+                Err(RecordError::Store(error)) => return Err(error),
                 Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided)) => {
                     tracing::error!(seq = seq.0, %error, "an event of a record cannot be read");
                 }
             }
         }
-        if self.is_dry {
-            tx.conn.prepare_cached("ROLLBACK TO relink")?.execute([])?;
-        }
-        tx.conn.prepare_cached("RELEASE relink")?.execute([])?;
+        tables.release(self.is_dry)?;
         Ok((relinked, open.last().copied()))
     }
-}
 
-impl Relink {
     /// Looks at one event again; whether anything has changed for it.
-    fn again(&self, conn: &Connection, seq: Seq) -> Result<bool, RecordError> {
-        let Some((event, before)) = near::one(conn, seq)? else { return Ok(false) };
-        let had_drifted = stored_drift(conn, seq)?.is_some();
+    fn again<T: Tables>(&self, tables: &mut T, seq: Seq) -> Result<bool, RecordError<T::Error>> {
+        let Some((event, before)) = near::one(tables, seq)? else { return Ok(false) };
+        let had_drifted = stored_drift(tables, seq)?.is_some();
         let rule = Told { policy: Arc::clone(&self.policy), event: event.clone() };
-        let mut near = Near::load(conn, &self.door, &rule, &event)?;
-        let resolution = near.resolve(conn, &rule, self.at)?;
-        settle(conn, &self.door, &self.policy, &mut near, &resolution, self.at)?;
+        let mut near = Near::load(tables, &self.door, &rule, &event)?;
+        let resolution = near.resolve(tables, &rule, self.at)?;
+        settle(tables, &self.door, &self.policy, &mut near, &resolution, self.at)?;
         let after = resolution.link(seq).cloned().unwrap_or_else(|| before.clone());
         if had_drifted {
-            self.rows_again(conn, &mut near, seq, &after)?;
+            self.rows_again(tables, &mut near, seq, &after)?;
         }
-        let is_mended = had_drifted && stored_drift(conn, seq)?.is_none();
+        let is_mended = had_drifted && stored_drift(tables, seq)?.is_none();
         let is_other = after.status != before.status || after.record_id != before.record_id;
         Ok(is_other || is_mended)
     }
 
     /// Tries whether the rows of an event can be kept now.
-    fn rows_again(
+    fn rows_again<T: Tables>(
         &self,
-        conn: &Connection,
+        tables: &mut T,
         near: &mut Near,
         seq: Seq,
         link: &Link,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), RecordError<T::Error>> {
         let changed = BTreeSet::from([seq]);
-        let drifted = rows::write(conn, &self.policy, near, &BTreeMap::new(), &changed)?;
+        let drifted = rows::write(tables, &self.policy, near, &BTreeMap::new(), &changed)?;
         if drifted.get(&seq).is_some_and(Option::is_some) {
             return Ok(());
         }
-        relinked(conn, seq, link, None)?;
+        tables.relink(&[Linked::of(seq, link, None)]).map_err(RecordError::Store)?;
         if link.status == LinkStatus::Linked && link.state == State::Enriched {
             let source = near.events.iter().find(|event| event.seq == seq);
             let enriched = Transition {
@@ -104,7 +95,8 @@ impl Relink {
                 reason: Some(link.reason.clone()),
                 record_id: link.record_id.clone(),
             };
-            step(conn, &enriched, None)?;
+            let steps: Vec<Step<'_>> = Step::of(&enriched, None).into_iter().collect();
+            tables.step(&steps).map_err(RecordError::Store)?;
         }
         Ok(())
     }

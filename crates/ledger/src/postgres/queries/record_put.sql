@@ -1,0 +1,10 @@
+-- A record as it stands. Its revision moves only when what it says has changed.
+INSERT INTO record (record_id, door, grp, number, date, time, event_time, state, revision, opened_at,
+                    changed_at, digest, fingerprints)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $9, $10, $11)
+ON CONFLICT (record_id) DO UPDATE
+SET grp = excluded.grp, number = excluded.number, date = excluded.date, time = excluded.time,
+    event_time = excluded.event_time, state = excluded.state, revision = record.revision + 1,
+    changed_at = excluded.changed_at, digest = excluded.digest,
+    fingerprints = excluded.fingerprints
+WHERE record.digest <> excluded.digest;
