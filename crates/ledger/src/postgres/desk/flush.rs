@@ -83,7 +83,7 @@ impl<'a> EffectRows<'a> {
             rows.state.push(effect.standing.word());
             rows.attempt.push(effect.standing.attempt().into());
             rows.epoch.push(big_opt(owner));
-            rows.evidence.push(effect.standing.evidence().map(evidence_text).map(kept));
+            rows.evidence.push(effect.standing.evidence().map(evidence_text).map(text::into_kept));
             rows.reply_status.push(effect.reply.as_ref().map(|reply| reply.status.into()));
             rows.reply.push(effect.reply.as_ref().map(|reply| &reply.body[..]));
             rows.changed_at.push(at.0);
@@ -113,14 +113,7 @@ impl<'a> EffectRows<'a> {
 fn plan(plan: &[u8]) -> Text<'_> {
     match String::from_utf8_lossy(plan) {
         Cow::Borrowed(plan) => text::kept(plan),
-        Cow::Owned(plan) => Cow::Owned(kept(plan)),
-    }
-}
-
-fn kept(text: String) -> String {
-    match text::kept(&text) {
-        Cow::Borrowed(_) => text,
-        Cow::Owned(kept) => kept,
+        Cow::Owned(plan) => Cow::Owned(text::into_kept(plan)),
     }
 }
 

@@ -1,4 +1,3 @@
--- The files of everything that any gate has issued up to here are on stable storage: whoever says so
--- has looked after those of the others too.
-UPDATE gate SET synced_to = greatest(synced_to, $2)
-WHERE epoch = ANY($1::bigint[]) OR issued_to > synced_to;
+-- The files of everything that a gate has issued up to here are on stable storage. It speaks for
+-- itself only: the others write the files of what they issued.
+UPDATE gate SET synced_to = greatest(synced_to, $2) WHERE epoch = ANY($1::bigint[]);
