@@ -161,12 +161,13 @@ impl Writer {
     /// Writes and commits a group. What was lost with its connection and is certainly not in the
     /// ledger is done a second time, so that a restart of the database costs nobody an event.
     fn write_twice(&mut self, group: &mut Group<'_, Box<dyn Task>>) -> Result<Prepared, Failed> {
+        let was_connected = self.conn.is_some();
         let failed = match self.write_and_commit(group) {
             Ok(prepared) => return Ok(prepared),
             Err(failed) => failed,
         };
         match failed {
-            Failed::Before(BatchError::Server(error)) if self.lost() => {
+            Failed::Before(BatchError::Server(error)) if was_connected && self.conn.is_none() => {
                 tracing::debug!(%error, "the connection to the database was lost before a commit");
             }
             Failed::Before(error) => return Err(Failed::Before(error)),
@@ -217,18 +218,10 @@ impl Writer {
         };
         match &committed {
             Ok(_) => self.conn = Some(conn),
-            // After an error the connection is kept only if it can still roll back.
-            Err(Failed::Before(_)) if !conn.is_lost() && conn.batch("ROLLBACK").is_ok() => {
-                self.conn = Some(conn);
-            }
+            Err(Failed::Before(error)) if is_of_use(&conn, error) => self.conn = Some(conn),
             Err(_) => {}
         }
         committed
-    }
-
-    /// Whether the last failure took the connection with it.
-    fn lost(&self) -> bool {
-        self.conn.is_none()
     }
 
     /// What became of a transaction. The connection that could tell is the writer's from here on.
@@ -305,10 +298,11 @@ impl Writer {
     fn give_up(&self, jobs: Vec<Job>, fault: &Fault) -> After {
         self.gauges.commit_failed();
         self.tell_failure(fault, jobs.len());
+        // First readiness, then the answers: whoever hears of the failure may ask.
+        self.health.failed(fault);
         for job in jobs {
             job.fail(fault);
         }
-        self.health.failed(fault);
         After::GoOn
     }
 
@@ -330,4 +324,11 @@ impl Writer {
             tracing::warn!(%error, "the gate could not say that it stops, its lease runs out");
         }
     }
+}
+
+/// Whether a connection can be written to again after an error: it is there, it has rolled back, and
+/// its server has not become one that is only read.
+fn is_of_use(conn: &Conn, error: &BatchError) -> bool {
+    let is_read_only = matches!(error, BatchError::Server(error) if fault::is_read_only(error));
+    !is_read_only && !conn.is_lost() && conn.batch("ROLLBACK").is_ok()
 }
