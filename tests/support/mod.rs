@@ -1,5 +1,6 @@
 //! What the tests share: a gate as a process, a client, events to send, and ways to hurt a disk.
 
+pub(crate) mod cluster;
 pub(crate) mod disks;
 pub(crate) mod edge;
 pub(crate) mod events;

@@ -322,6 +322,9 @@ fn ledger_stopped(fault: &Fault) -> Failure {
              restart: check the disk, then start the gate again"
         ));
     }
+    if fault.kind == FaultKind::LedgerUnavailable {
+        return Failure::runtime(format!("the ledger has stopped the gate: {cause}"));
+    }
     Failure::runtime(format!(
         "the ledger has stopped the gate: {fault}: {cause}\n  starting again does not help: keep a \
          copy of the data folder, then restore a backup or rescue what is readable with sqlite3's \

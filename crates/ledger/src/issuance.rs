@@ -101,9 +101,14 @@ pub struct Copied {
 pub enum FileNote {
     /// Every file of what this process has issued, up to this number, is on stable storage.
     SyncedTo(u64),
-    /// Every file that processes which are gone should have written, up to this number, is on stable
-    /// storage.
-    RestoredTo(u64),
+    /// The files of everything between two numbers are on stable storage, whoever issued it: what
+    /// processes that are gone left there is made good.
+    Restored {
+        /// After this number.
+        after: u64,
+        /// Up to this one.
+        to: u64,
+    },
     /// These could not be written.
     Unwritten(Vec<u64>),
     /// These are there after all.

@@ -137,7 +137,7 @@ impl Handover for Hands {
     }
 }
 
-fn issuing() -> Issuing {
+pub(crate) fn issuing() -> Issuing {
     Issuing { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
 }
 
@@ -164,7 +164,7 @@ pub(crate) async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<
     settled.expect("the ledger answers").pop().expect("one answer")
 }
 
-fn by() -> By {
+pub(crate) fn by() -> By {
     By { who: "somebody".to_owned(), why: Some("looked".to_owned()) }
 }
 
@@ -180,11 +180,11 @@ pub(crate) fn performs(kept: &Kept) -> (Seq, u32) {
     (seq, attempt)
 }
 
-fn ids(filed: &[Filed]) -> Vec<&str> {
+pub(crate) fn ids(filed: &[Filed]) -> Vec<&str> {
     filed.iter().map(|filed| filed.issued.id.as_str()).collect()
 }
 
-async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
+pub(crate) async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
     let run = ledger.run(RUN.to_owned()).await.expect("readable").expect("it was named");
     let c = run.counts;
     [
@@ -199,7 +199,7 @@ async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
     ]
 }
 
-async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
+pub(crate) async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
     let filter = FiledFilter {
         kind: Some(IssuedKind::Quarantine),
         is_open: true,

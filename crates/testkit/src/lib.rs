@@ -12,6 +12,7 @@ pub mod closures_suite;
 pub mod effects_suite;
 pub mod event;
 pub mod faulty_bus;
+pub mod gates_suite;
 pub mod inbox_suite;
 pub mod issuance_suite;
 pub mod ledger_suite;

@@ -13,18 +13,18 @@ use admit_contracts::ingestion_gate::policy::Policy;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
-use admit_core::{Clock as _, Door};
+use admit_core::Door;
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::sqlite::{Options, SqliteLedger, SqliteReader};
-use admit_ledger::{IssuedReader as _, Ledger};
+use admit_ledger::{IssuedReader, Ledger};
 use http::HeaderName;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::ceiling::{self, Ceiling, Nothing};
+use crate::ledger::GateLedger;
 use crate::output::Failure;
 
 /// Where the pixel door stands.
@@ -52,10 +52,8 @@ impl BenchGate {
         Self::start(Arc::new(Nothing), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
     }
 
-    /// The real thing: pixel-control, a stream that takes batches, and skyra, on a ledger in `dir`.
-    pub(super) fn pixel(dir: &Path) -> Result<Self, Failure> {
-        let options = Options::new(dir, SystemClock.now());
-        let ledger = SqliteLedger::open(options).map_err(Failure::runtime)?;
+    /// The real thing: pixel-control, a stream that takes batches, and skyra.
+    pub(super) fn pixel(ledger: Arc<dyn GateLedger>) -> Result<Self, Failure> {
         let contract = PixelControl::new(Settings::default());
         let stream =
             events::Settings { identity: Identity::Body, ..events::Settings::named("bench") };
@@ -65,13 +63,11 @@ impl BenchGate {
             mount("events/bench", BATCH_PATH, Arc::new(stream)),
             mount(skyra::DOOR, SKYRA_PATH, Arc::new(Skyra::default())),
         ];
-        Self::start(Arc::new(ledger), doors)
+        Self::start(ledger, doors)
     }
 
     /// The ingestion gate, on a file bus and files in `dir`.
-    pub(super) fn publishing(dir: &Path) -> Result<Self, Failure> {
-        let options = Options::new(dir.join("ledger"), SystemClock.now());
-        let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
+    pub(super) fn publishing(dir: &Path, ledger: Arc<dyn GateLedger>) -> Result<Self, Failure> {
         let bus = FileBus::open(file::Options::new(dir.join("bus"))).map_err(Failure::runtime)?;
         let artifacts = local::Options::new(dir.join("artifacts"));
         let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
@@ -133,13 +129,12 @@ impl Drop for BenchGate {
 }
 
 /// Whether everything that was answered is admitted: a quarantine is answered with 200 too.
-pub(super) fn check_published(dir: &Path) -> Result<(), Failure> {
-    let reader = SqliteReader::open(&dir.join("ledger")).map_err(Failure::runtime)?;
+pub(super) fn check_published(ledger: &dyn IssuedReader) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::runtime)?;
-    let run = runtime.block_on(reader.run(super::sample::RUN.to_owned()));
+    let run = runtime.block_on(ledger.run(super::sample::RUN.to_owned()));
     let run = run.map_err(|fault| Failure::runtime(fault.to_string()))?;
     match run.map(|run| run.counts) {
         Some(counts) if counts.admit == counts.deliveries && counts.admit > 0 => Ok(()),

@@ -8,13 +8,16 @@ mod ceiling;
 mod client;
 mod edge;
 mod gate;
+mod grounds;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod report;
 mod sample;
 mod stream;
 mod sync;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -22,6 +25,7 @@ use clap::Args;
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
+use grounds::Grounds;
 use report::{Figure, Report};
 use sample::Samples;
 use stream::Transport;
@@ -52,6 +56,10 @@ pub(crate) struct Bench {
     /// Measure only these lines of the table, for example ceiling,fresh
     #[arg(long, value_name = "LINES", value_delimiter = ',')]
     only: Vec<String>,
+    /// Measure a ledger in this database instead, against single inserts on the same server; the
+    /// bench makes schemas of its own there and drops them
+    #[arg(long, value_name = "URL")]
+    ledger: Option<String>,
     /// Where the temporary folder goes; it must be on the kind of disk you want to measure
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -66,26 +74,32 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds.max(1));
-    match bench.known {
-        Some(known) => measure_known(folder.path(), known, seconds, &mut report)?,
+    let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
+    let measured = match bench.known {
+        Some(known) => measure_known(&grounds, known, seconds, &mut report),
         None => {
             let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
-            measure_all(folder.path(), seconds, &wanted, &mut report)?;
+            measure_all(&grounds, seconds, &wanted, &mut report)
         }
+    };
+    #[cfg(feature = "postgres")]
+    if let Some(url) = grounds.database() {
+        postgres::clean_up(url)?;
     }
+    measured?;
     report.print()
 }
 
 /// Every wanted line of the table. Ceiling and fresh stand next to each other in time, because
 /// their ratio is what counts.
 fn measure_all(
-    dir: &Path,
+    grounds: &Grounds,
     seconds: Duration,
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     if wanted("sync") {
-        report.add("sync", sync::measure(dir)?);
+        report.add("sync", sync::measure(&grounds.dir(""))?);
     }
     let load =
         |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples, per_request: 1 };
@@ -94,27 +108,32 @@ fn measure_all(
         let all = load(Samples::fresh(0), None);
         report.add("ceiling", client::run(ceiling.address(), ceiling::PATH, &all)?);
     }
+    #[cfg(feature = "postgres")]
+    if let Some(url) = grounds.database() {
+        postgres::measure(url, &grounds.dir(""), seconds, wanted, report)?;
+    }
     if GATE_LINES.into_iter().any(wanted) {
-        measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
+        measure_gate(&BenchGate::pixel(grounds.open("gate")?)?, &load, wanted, report)?;
     }
     if wanted("publish") {
-        let folder = dir.join("publish");
-        let gate = BenchGate::publishing(&folder)?;
+        let folder = grounds.dir("publish");
+        let ledger = grounds.open("publish")?;
+        let gate = BenchGate::publishing(&folder, ledger.clone())?;
         let all = load(Samples::fresh(6 << 40).enveloped(), None);
         let figure = client::run(gate.address(), gate::PUBLISH_PATH, &all)?;
         drop(gate);
-        gate::check_published(&folder)?;
+        gate::check_published(&*ledger)?;
         report.add("publish", figure);
     }
     if wanted("ledger") {
-        report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
+        report.add("ledger", ledger::measure(grounds, seconds)?);
     }
     if wanted("enqueue") {
-        report.add("enqueue", edge::enqueue(&dir.join("outbox"), seconds)?);
+        report.add("enqueue", edge::enqueue(&grounds.dir("outbox"), seconds)?);
     }
     if wanted("drain") {
-        let gate = BenchGate::pixel(&dir.join("drain-gate"))?;
-        report.add("drain", edge::drain(&dir.join("backlog"), gate.address())?);
+        let gate = BenchGate::pixel(grounds.open("drain")?)?;
+        report.add("drain", edge::drain(&grounds.dir("backlog"), gate.address())?);
     }
     Ok(())
 }
@@ -171,13 +190,13 @@ fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
 
 /// The ledger alone, at 100 thousand known keys and at `known`.
 fn measure_known(
-    dir: &Path,
+    grounds: &Grounds,
     known: u64,
     seconds: Duration,
     report: &mut Report,
 ) -> Result<(), Failure> {
     const FEW: u64 = 100_000;
-    let mut ledger = ledger::Filled::open(&dir.join("ledger"))?;
+    let mut ledger = ledger::Filled::open(grounds)?;
     ledger.fill_to(FEW)?;
     report.add("ledger_100k_known", ledger.measure(seconds)?);
     ledger.fill_to(known)?;

@@ -3,8 +3,7 @@
 //!
 //! A file may be lost with the power until it is synced; the ledger remembers up to which number
 //! everything is, and the next start makes the rest again. Where several gates share a ledger, each
-//! writes the files of its own documents, and whoever syncs first looks after those that a gate which
-//! died has left out.
+//! writes the files of its own documents, and the living make again what one that died has left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,40 +19,23 @@ use super::Ingest;
 /// Documents that are put right at a time.
 const PAGE: usize = 256;
 
-/// Which numbers have their files.
+/// Numbers that are looked at in one question.
+const NUMBERS_PAGE: usize = 4096;
+
+/// Which numbers have their files. Every process writes the files of what it issued itself.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Every file up to this number is there.
+    /// Every file of ours up to this number is there.
     written_to: u64,
     /// Those beyond it that are there too.
     beyond: BTreeSet<u64>,
-    /// Every file up to this number is on stable storage, and the ledger knows.
+    /// Every file of ours up to this number is on stable storage, and the ledger knows.
     synced_to: u64,
-    /// The newest number at the last look, where other gates write documents too.
-    newest_before: u64,
-}
-
-impl Numbers {
-    fn is_written(&self, n: u64) -> bool {
-        n <= self.written_to || self.beyond.contains(&n)
-    }
-
-    /// Every file up to `n` is there.
-    fn all_written_to(&mut self, n: u64) {
-        self.written_to = self.written_to.max(n);
-        self.beyond = self.beyond.split_off(&(self.written_to + 1));
-        self.close_up();
-    }
-
-    fn close_up(&mut self) {
-        while self.beyond.first().is_some_and(|first| *first == self.written_to + 1) {
-            self.beyond.pop_first();
-            self.written_to += 1;
-        }
-    }
+    /// The first of ours that was not there at the last look.
+    missing: Option<u64>,
 }
 
 impl Files {
@@ -69,12 +51,25 @@ impl Files {
 
     fn written(&self, written: impl Iterator<Item = u64>) {
         let mut numbers = self.lock();
-        for n in written {
-            if n > numbers.written_to {
-                numbers.beyond.insert(n);
-            }
-        }
-        numbers.close_up();
+        let written_to = numbers.written_to;
+        numbers.beyond.extend(written.filter(|n| *n > written_to));
+    }
+
+    /// The first of `own` up to `newest` whose file is not there.
+    fn first_missing(&self, own: &[u64], newest: u64) -> Option<u64> {
+        let numbers = self.lock();
+        own.iter().copied().find(|n| *n <= newest && !numbers.beyond.contains(n))
+    }
+
+    /// Everything of ours up to `newest` is there, or up to the first that is missing. The one that
+    /// was missing at the last look already.
+    fn looked(&self, newest: u64, missing: Option<u64>) -> Option<u64> {
+        let mut numbers = self.lock();
+        numbers.written_to = missing.map_or(newest, |n| n - 1).max(numbers.written_to);
+        let beyond = numbers.written_to + 1;
+        numbers.beyond = numbers.beyond.split_off(&beyond);
+        let before = std::mem::replace(&mut numbers.missing, missing);
+        missing.filter(|_| missing == before)
     }
 }
 
@@ -163,25 +158,20 @@ impl Ingest {
         logs
     }
 
-    /// Before the doors open: whatever came after the last sync is made again from the ledger.
-    pub(super) async fn restore_files(&self) -> Result<u64, Fault> {
-        let (synced, newest) = self.ledger.synced().await?;
-        self.restore_between(synced, newest, |_| true).await?;
-        if newest > synced {
+    /// Makes again what processes that are gone may have left unwritten. How many it looked at, and
+    /// the newest number.
+    pub(super) async fn restore_files(&self) -> Result<(u64, u64), Fault> {
+        let (after, newest) = self.ledger.left_unsynced().await?;
+        if newest > after {
+            self.restore_between(after, newest).await?;
             self.artifacts.sync().await.map_err(cannot_restore)?;
-            self.ledger.note_files(FileNote::SyncedTo(newest)).await?;
+            self.ledger.note_files(FileNote::Restored { after, to: newest }).await?;
         }
-        self.files.begin_at(newest);
-        Ok(newest - synced)
+        Ok((newest - after, newest))
     }
 
-    /// Makes the documents after `after` up to `to` again that `wanted` names, where they are not.
-    async fn restore_between(
-        &self,
-        mut after: u64,
-        to: u64,
-        wanted: impl Fn(u64) -> bool + Send,
-    ) -> Result<(), Fault> {
+    /// Makes the documents after `after` up to `to` again, where they are not.
+    async fn restore_between(&self, mut after: u64, to: u64) -> Result<(), Fault> {
         while after < to {
             let filter = admit_ledger::FiledFilter {
                 after,
@@ -191,10 +181,7 @@ impl Ingest {
             let mut page = self.ledger.filed(filter).await?;
             let Some(last) = page.last() else { break };
             after = last.n;
-            page.retain(|filed| filed.n <= to && wanted(filed.n));
-            if page.is_empty() {
-                continue;
-            }
+            page.retain(|filed| filed.n <= to);
             let mut files = Vec::with_capacity(page.len());
             for filed in page.iter().filter(|f| f.issued.kind != IssuedKind::Governance) {
                 if let Some(path) = self.raw_path(filed) {
@@ -220,23 +207,25 @@ impl Ingest {
         Ok(())
     }
 
-    /// Where other gates write documents too: has everything written that was there at the last
-    /// look. By then a gate that lives has written its own, or has noted that it could not.
-    async fn fill_gaps(&self) -> Result<(), Fault> {
-        let (synced, newest) = self.ledger.synced().await?;
-        let (from, to) = {
-            let mut numbers = self.files.lock();
-            numbers.all_written_to(synced);
-            numbers.synced_to = numbers.synced_to.max(synced);
-            let before = std::mem::replace(&mut numbers.newest_before, newest);
-            (numbers.written_to, before)
+    /// Finds out up to where every file of ours is there. One that nobody came to write, because the
+    /// commit that issued it was not confirmed in time, is noted as unwritten at the second look.
+    async fn close_up(&self) -> Result<(), Fault> {
+        let (mut after, newest) = {
+            let numbers = self.files.lock();
+            (numbers.written_to, numbers.beyond.last().copied())
         };
-        if to > from {
-            let is_left_out = |n| !self.files.lock().is_written(n);
-            self.restore_between(from, to, is_left_out).await?;
-            self.files.lock().all_written_to(to);
+        // The ledger was asked after this number was given out, so it shows all that came before.
+        let Some(newest) = newest else { return Ok(()) };
+        let mut missing = None;
+        while after < newest && missing.is_none() {
+            let own = self.ledger.issued_here(after, NUMBERS_PAGE).await?;
+            missing = self.files.first_missing(&own, newest);
+            after = own.get(NUMBERS_PAGE - 1).copied().unwrap_or(newest);
         }
-        Ok(())
+        match self.files.looked(newest, missing) {
+            Some(n) => self.ledger.note_files(FileNote::Unwritten(vec![n])).await,
+            None => Ok(()),
+        }
     }
 
     /// Where the body of a delivery is: a copy of a refusal keeps none of its own.
@@ -251,16 +240,20 @@ impl Ingest {
                 sleep(self.settings.sync_every).await;
                 self.sync_files().await;
                 self.mend_files().await;
+                // Where others share the ledger, one of them may have died.
+                if self.reader.lease().is_some()
+                    && let Err(fault) = self.restore_files().await
+                {
+                    tracing::warn!(%fault, "documents of other gates could not be looked after");
+                }
             }
         })
     }
 
     /// Brings what is written to stable storage, and has the ledger remember.
     pub(super) async fn sync_files(&self) {
-        if self.reader.lease().is_some()
-            && let Err(fault) = self.fill_gaps().await
-        {
-            tracing::warn!(%fault, "documents of other gates could not be looked after");
+        if let Err(fault) = self.close_up().await {
+            tracing::warn!(%fault, "the ledger did not say which documents are this gate's");
         }
         let (to, synced_to) = {
             let numbers = self.files.lock();

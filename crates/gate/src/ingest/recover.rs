@@ -9,7 +9,8 @@ impl Ingest {
     /// change of policy is written down, and the first probe is made.
     pub(crate) async fn recover(&self) -> Result<(), Fault> {
         self.take_over().await?;
-        let restored = self.restore_files().await?;
+        let (restored, newest) = self.restore_files().await?;
+        self.files.begin_at(newest);
         if restored > 0 {
             tracing::info!(restored, "documents after the last sync were put back");
         }

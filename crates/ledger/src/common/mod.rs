@@ -7,7 +7,9 @@ pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod news;
 mod quota;
+pub(crate) mod receipts;
 pub(crate) mod records;
+pub(crate) mod retention;
 
 pub use quota::RefusalQuota;
 

@@ -280,8 +280,8 @@ impl Work for NoteFiles {
                 tx.conn.execute(sql!("gate_synced"), &[&own, &big(*n)])?;
                 return Ok(());
             }
-            FileNote::RestoredTo(n) => {
-                tx.conn.execute(sql!("gate_restored"), &[&big(*n)])?;
+            FileNote::Restored { after, to } => {
+                tx.conn.execute(sql!("gate_restored"), &[&big(*after), &big(*to)])?;
                 return Ok(());
             }
             FileNote::Unwritten(numbers) => (numbers, true),

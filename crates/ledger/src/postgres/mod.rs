@@ -17,6 +17,7 @@ mod effects;
 mod fault;
 mod growth;
 mod head;
+mod health;
 mod inbox;
 mod issued;
 mod issuing;
@@ -24,8 +25,10 @@ mod migrate;
 mod open;
 mod reader;
 mod records;
+mod retention;
 mod scenario_runs;
 mod streams;
+mod sweep;
 pub(crate) mod target;
 mod task;
 mod text;
@@ -38,13 +41,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Millis, Recorded};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded};
 use tokio::sync::oneshot;
 
 use crate::Migrated;
 use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
+use crate::common::retention::Sweeper;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
 use conn::Columns as _;
@@ -52,6 +56,7 @@ use connect::Connector;
 use growth::Growth;
 use migrate::Schema;
 use reader::Readers;
+use streams::{Turn, look_for_news};
 use task::{Task, Work};
 use writer::{Epochs, Lease, Writer};
 
@@ -159,6 +164,8 @@ pub struct PostgresLedger {
     health: Arc<Health>,
     gauges: Arc<Gauges>,
     news: Arc<News>,
+    horizon: Horizon,
+    sweeper: tokio::sync::Mutex<Sweeper>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -166,6 +173,9 @@ pub struct PostgresLedger {
 struct Opened {
     tag: u32,
     epochs: Arc<Epochs>,
+    turn: Turn,
+    horizon: Horizon,
+    sweeper: Sweeper,
 }
 
 impl PostgresLedger {
@@ -192,7 +202,7 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let Opened { tag, epochs } = opened.recv().map_err(ended)??;
+        let Opened { tag, epochs, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
             readers: Readers::new(&options, &connector, tag)?,
             jobs: Some(jobs),
@@ -201,8 +211,13 @@ impl PostgresLedger {
             health,
             gauges,
             news,
+            horizon,
+            sweeper: tokio::sync::Mutex::new(sweeper),
             threads: Mutex::new(vec![writer]),
         };
+        ledger.news.known_to(turn.last_seq);
+        let heard = Arc::downgrade(&ledger.news);
+        ledger.readers.beside(look_for_news(ledger.readers.asking(), heard, turn));
         Ok(ledger)
     }
 
@@ -235,11 +250,13 @@ fn start(
     Schema { place: &place, name: &options.schema }.migrate(&conn)?;
     let fail =
         |error: conn::Error| OpenError::Database { place: place.clone(), source: error.into() };
-    let tag =
-        conn.query_one(sql!("head_get"), &[]).and_then(|row| row.small("tag")).map_err(fail)?;
+    let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
+    let (tag, turn) = (head.small("tag").map_err(fail)?, Turn::read(&head).map_err(fail)?);
+    let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
+    let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
     let lease = Lease::take(&conn, options).map_err(fail)?;
-    let opened = Opened { tag, epochs: lease.shared() };
+    let opened = Opened { tag, epochs: lease.shared(), turn, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,
@@ -249,6 +266,7 @@ fn start(
         growth: Growth::new(options.partition_places),
         quota: options.refusal_quota,
         commit_events_max: options.commit_events_max,
+        horizon,
         fate_max: options.lock_timeout + options.connect_timeout,
         health,
         gauges,

@@ -1,5 +1,6 @@
 //! Questions: a bounded pool of connections that only read.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +13,19 @@ use super::connect::Connector;
 use super::fault::{no_reader, unreadable};
 use super::{OpenError, Options};
 
-/// A pool of read connections, and the threads that carry them.
-pub(super) struct Readers {
+/// A pool of read connections.
+#[derive(Clone)]
+pub(super) struct Asking {
     pool: Pool,
     tag: u32,
     answer_max: Duration,
-    runtime: Option<Runtime>,
     handle: Handle,
+}
+
+/// The same with the threads that carry it.
+pub(super) struct Readers {
+    asking: Asking,
+    runtime: Option<Runtime>,
 }
 
 impl Readers {
@@ -47,34 +54,49 @@ impl Readers {
             .build()
             .map_err(|error| thread(std::io::Error::other(error)))?;
         let handle = runtime.handle().clone();
-        Ok(Self { pool, tag, answer_max: connector.answer_max(), runtime: Some(runtime), handle })
+        let asking = Asking { pool, tag, answer_max: connector.answer_max(), handle };
+        Ok(Self { asking, runtime: Some(runtime) })
     }
 
     pub(super) fn tag(&self) -> u32 {
-        self.tag
+        self.asking.tag
     }
 
-    /// Where work beside the caller's runtime can be put.
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
+    /// Has `work` done beside everything else, for as long as the ledger is open.
+    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.asking.handle.spawn(work);
     }
 
+    /// For whoever asks on its own account.
+    pub(super) fn asking(&self) -> Asking {
+        self.asking.clone()
+    }
+
+    /// Runs `read` on a connection; see [`Asking::read`].
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
+    ) -> impl Future<Output = std::result::Result<T, Fault>> + Send + '_ {
+        self.asking.read(read)
+    }
+}
+
+impl Asking {
     /// Runs `read` on a connection, away from the async threads. Where the connection turns out to
     /// be dead, on another one once more: reading changes nothing.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
     ) -> std::result::Result<T, Fault> {
-        let (pool, tag, answer_max) = (self.pool.clone(), self.tag, self.answer_max);
-        let (handle, read) = (self.handle.clone(), Arc::new(read));
+        let (asking, read) = (self.clone(), Arc::new(read));
         let asked = self.handle.spawn(async move {
             let mut is_second = false;
             loop {
-                let object = pool.get().await.map_err(no_reader)?;
-                let (carrier, read) = (handle.clone(), Arc::clone(&read));
-                let asked = handle.spawn_blocking(move || {
-                    let conn = Conn::lent(object, carrier, answer_max);
-                    let answer = read(&conn, tag);
+                let object = asking.pool.get().await.map_err(no_reader)?;
+                let (asking, read) = (asking.clone(), Arc::clone(&read));
+                let asked = tokio::task::spawn_blocking(move || {
+                    let conn = Conn::lent(object, asking.handle, asking.answer_max);
+                    let answer = read(&conn, asking.tag);
                     let is_lost = conn.is_lost();
                     conn.give_back();
                     (answer, is_lost)
@@ -95,7 +117,7 @@ fn gone() -> Fault {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.pool.close();
+        self.asking.pool.close();
         if let Some(runtime) = self.runtime.take() {
             // Waiting here would block whoever drops the ledger inside a runtime.
             runtime.shutdown_background();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use admit_core::{Fault, FaultKind};
+use admit_core::{Fault, FaultKind, Horizon};
 use tokio::runtime::Runtime;
 
 use super::Job;
@@ -53,6 +53,8 @@ pub(super) struct Writer {
     pub(super) growth: Growth,
     pub(super) quota: RefusalQuota,
     pub(super) commit_events_max: usize,
+    /// How far back this ledger remembers; other gates may forget too.
+    pub(super) horizon: Horizon,
     /// How long whoever waits is kept waiting while the fate of a commit is not known.
     pub(super) fate_max: Duration,
     pub(super) health: Arc<Health>,

@@ -159,7 +159,7 @@ impl Work for NoteFiles {
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
         let (numbers, is_unwritten) = match &self.0 {
-            FileNote::SyncedTo(n) | FileNote::RestoredTo(n) => {
+            FileNote::SyncedTo(n) | FileNote::Restored { to: n, .. } => {
                 tx.conn.prepare_cached(queries::META_PUT)?.execute((issued::SYNCED, n))?;
                 return Ok(());
             }

@@ -51,6 +51,7 @@ use crate::common::health::Health;
 use crate::common::job::{self, stopped};
 use crate::common::news::News;
 use crate::common::records::Relinking;
+use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
@@ -60,7 +61,6 @@ use checkpoint::Log;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
-use retention::Sweeper;
 use task::{Task, Work};
 use writer::Writer;
 
@@ -146,7 +146,7 @@ impl SqliteLedger {
             }
         })?;
         let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(Sweeper::load(&conn).map_err(fail)?);
+        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;

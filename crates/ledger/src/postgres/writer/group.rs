@@ -9,6 +9,7 @@ use super::super::Job;
 use super::super::batch::{Batch, BatchError, Delivery};
 use super::super::conn::Conn;
 use super::super::head::{self, Beginner, Position};
+use super::super::retention;
 use super::super::task::{Task, Tx};
 use super::super::token::Token;
 use super::{Prepared, Writer};
@@ -93,6 +94,9 @@ impl Writer {
         if renew.is_some() {
             self.lease.renews(began);
             self.growth.make_room_ahead(conn, begun.position.last_seq.0)?;
+            if let Some(at) = retention::forgotten_to(conn)? {
+                self.horizon.forget_to(at);
+            }
         }
         Ok((epoch, begun.position))
     }
