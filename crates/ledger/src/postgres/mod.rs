@@ -221,12 +221,6 @@ impl PostgresLedger {
         Ok(ledger)
     }
 
-    /// How long this gate is believed to be alive when it is silent; whoever looks after what dead
-    /// gates left does so three times in it.
-    pub fn lease(&self) -> Duration {
-        self.lease
-    }
-
     /// Which start of this gate writes. It changes when the lease ran out and was taken again.
     pub fn epoch(&self) -> u64 {
         self.epochs.current()
