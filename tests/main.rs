@@ -13,6 +13,7 @@
 mod abuse;
 mod closure;
 mod crash;
+mod deploy;
 mod disk;
 mod edge;
 mod edge_crash;

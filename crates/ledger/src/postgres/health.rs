@@ -4,6 +4,8 @@
 //! whoever asks whether it is ready, and goes on when the database is back. Only a broken promise
 //! stops the process.
 
+use std::time::Duration;
+
 use admit_core::Fault;
 
 use super::PostgresLedger;
@@ -17,6 +19,10 @@ impl Ledger for PostgresLedger {
 
     fn must_stop(&self) -> BoxFuture<'_, Fault> {
         Box::pin(self.health.until_must_stop())
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(self.lease)
     }
 
     fn gauges(&self) -> Option<&Gauges> {

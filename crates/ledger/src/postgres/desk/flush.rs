@@ -73,10 +73,8 @@ impl<'a> EffectRows<'a> {
         let mut rows = Self::default();
         for Turned { effect, at, .. } in turned {
             // What is intended has an owner too: whoever is about to do it, unless its lease ends.
-            let owner = match &effect.standing {
-                Standing::Intended(_) => Some(epoch),
-                standing => standing.epoch(),
-            };
+            let is_intended = matches!(effect.standing, Standing::Intended(_));
+            let owner = if is_intended { Some(epoch) } else { effect.standing.epoch() };
             rows.seq.push(big(effect.seq.0));
             rows.kind.push(text::kept(&effect.kind));
             rows.plan.push(plan(&effect.plan));
