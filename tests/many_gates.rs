@@ -209,7 +209,7 @@ fn sources_that_tell_different_gates_of_a_round_make_one_round() {
                 scope.spawn(move || match index {
                     0 => drop(told(&mut client, "stats_ready", &round.ready())),
                     1 => drop(told(&mut client, "proximity_file", &file(round.proximity(3)))),
-                    _ => drop(told(&mut client, "gametime_file", &file(round.gametime()))),
+                    _ => drop(told(&mut client, "gametime_fallback", &file(round.gametime()))),
                 });
             }
         });
