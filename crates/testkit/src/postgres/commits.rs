@@ -15,6 +15,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// The message with which a client commits.
@@ -134,54 +135,63 @@ async fn accept(
     state: Arc<State>,
     cuts: watch::Receiver<u64>,
 ) {
+    let mut connections = JoinSet::new();
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
+        while connections.try_join_next().is_some() {}
         if state.is_closed.load(Ordering::SeqCst) {
             continue;
         }
         state.connections.fetch_add(1, Ordering::SeqCst);
         let (state, mut cut) = (Arc::clone(&state), cuts.clone());
         cut.mark_unchanged();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = carry(client, upstream, state) => {}
-                _ = cut.changed() => {}
+        connections.spawn(async move {
+            let late = tokio::select! {
+                ended = carry(client, upstream, &state) => ended.unwrap_or_default(),
+                _ = cut.changed() => None,
+            };
+            // Beyond the end of the connection, which its sender has given up.
+            if let Some(late) = late {
+                late.arrive().await.unwrap_or_default();
             }
         });
     }
 }
 
 /// Carries one connection until either end, or a mishap, ends it.
-async fn carry(client: TcpStream, upstream: SocketAddr, state: Arc<State>) -> io::Result<()> {
+async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Result<Option<Late>> {
     client.set_nodelay(true)?;
     let server = TcpStream::connect(upstream).await?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let met = tokio::select! {
-        met = forth(from_client, &mut to_server, &state) => met?,
-        ended = back(&mut from_server, to_client) => return ended,
+        met = forth(from_client, &mut to_server, state) => met?,
+        ended = back(&mut from_server, to_client) => return ended.map(|()| None),
     };
-    let Some(mishap) = met else { return Ok(()) };
-    match mishap {
-        // The client's halves are gone: whoever sent it knows nothing from here on.
-        Mishap::Lost => {}
-        Mishap::AnswerLost => {
-            to_server.write_all(COMMIT).await?;
-            let mut answer = [0; 64];
-            from_server.read(&mut answer).await?;
-        }
-        Mishap::Late(delay) => {
-            // Beyond the end of this connection, which its sender has given up.
-            tokio::spawn(async move {
-                sleep(delay).await;
-                to_server.write_all(COMMIT).await?;
-                let mut answer = [0; 64];
-                from_server.read(&mut answer).await.map(drop)
-            });
-        }
+    // The client's halves are gone: whoever sent it knows nothing from here on.
+    let delay = match met {
+        None | Some(Mishap::Lost) => return Ok(None),
+        Some(Mishap::AnswerLost) => Duration::ZERO,
+        Some(Mishap::Late(delay)) => delay,
+    };
+    Ok(Some(Late { delay, from_server, to_server }))
+}
+
+/// A COMMIT on its way, of which nobody waits for the answer.
+struct Late {
+    delay: Duration,
+    from_server: OwnedReadHalf,
+    to_server: OwnedWriteHalf,
+}
+
+impl Late {
+    async fn arrive(mut self) -> io::Result<()> {
+        sleep(self.delay).await;
+        self.to_server.write_all(COMMIT).await?;
+        // Its answer is the proof that it was done, or that the server would have none of it.
+        self.from_server.read_u8().await.map(drop)
     }
-    Ok(())
 }
 
 /// Carries what the client says, up to a COMMIT that meets a mishap.
