@@ -23,6 +23,7 @@ mod migrate;
 mod open;
 mod reader;
 mod scenario_runs;
+mod session;
 mod task;
 mod text;
 mod token;
@@ -52,6 +53,7 @@ use writer::{Epochs, Lease, Writer};
 pub use crate::common::RefusalQuota;
 pub use migrate::Migrated;
 pub use open::OpenError;
+pub use session::{Session, SessionError};
 
 /// A statement, from the file of its name; the comments there say why.
 macro_rules! sql {
