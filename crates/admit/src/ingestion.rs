@@ -1,11 +1,10 @@
-//! Puts the ingestion gate together: bus, artifacts, contract.
+//! Puts the ingestion gate together: artifacts, contract, and what publishes.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admit_artifacts::local::{self, LocalArtifacts};
-use admit_bus::file::{self, FileBus};
+use admit_bus::Bus;
 use admit_core::Door;
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts};
@@ -15,23 +14,12 @@ use admit_ledger::sqlite::SqliteLedger;
 use crate::config::Config;
 use crate::output::{Failure, with_cause};
 
-/// The bus that the config names. Opening it repairs what a crash left there.
-pub(crate) fn open_bus(config: &Config) -> Result<Arc<FileBus>, Failure> {
-    let root = config.bus_root().map_err(Failure::usage)?;
-    let options = file::Options {
-        message_bytes_max: config.limits.body_bytes_max.min(file::MESSAGE_BYTES_CEILING),
-        delivery_timeout: Duration::from_millis(config.bus.delivery_timeout_ms),
-        ..file::Options::new(root)
-    };
-    Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
-}
-
 /// The door with everything behind it.
 pub(crate) fn mount(
     config: &Config,
     base: &Path,
     ledger: &Arc<SqliteLedger>,
-    bus: Arc<FileBus>,
+    bus: Arc<dyn Bus>,
 ) -> Result<DoorMount, Failure> {
     let ingestion = &config.doors.ingestion_gate;
     let is_open = config.principals.is_empty();

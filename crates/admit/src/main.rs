@@ -2,6 +2,7 @@
 
 mod accounts;
 mod bench;
+mod bus;
 mod cli;
 mod config;
 mod edge;

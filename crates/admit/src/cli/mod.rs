@@ -10,6 +10,7 @@ mod intents;
 mod keys;
 mod ledger;
 mod outside;
+mod outside_bus;
 mod quarantine;
 mod receipts;
 mod reconcile;

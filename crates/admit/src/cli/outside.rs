@@ -10,8 +10,6 @@ use std::time::Duration;
 use admit_artifacts::Artifacts as _;
 use admit_artifacts::local::{LocalArtifacts, Options};
 use admit_bus::Record;
-use admit_bus::file::FileReader;
-use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::ingestion_gate::receipt::Committed;
 use admit_contracts::ingestion_gate::rederive::{self, Origin};
 use admit_contracts::ingestion_gate::{DOOR, names, publication};
@@ -24,6 +22,9 @@ use admit_ledger::{
     EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
 };
 
+use super::outside_bus::Messages;
+use crate::bus::Reading;
+
 /// Rows that are read at a time.
 const PAGE: usize = 500;
 
@@ -35,6 +36,10 @@ const MOMENT: Duration = Duration::from_millis(500);
 pub(super) struct Outside {
     pub(super) artifacts: u64,
     pub(super) messages: u64,
+    /// Messages on a shared bus that are of no admission here.
+    pub(super) others: u64,
+    /// Admissions whose message the bus has let go, by its own rule.
+    pub(super) gone: u64,
     pub(super) ambiguous: u64,
 }
 
@@ -49,11 +54,19 @@ pub(super) enum OutsideError {
     Bus(#[from] std::io::Error),
 }
 
+/// The bus, and the topics to look at where it cannot list them.
+pub(super) struct OnBus {
+    pub(super) source: Reading,
+    pub(super) topics: Vec<String>,
+    /// Topics of messages that never were events: what the gate and the runner say themselves.
+    pub(super) apart: Vec<String>,
+}
+
 /// Compares all three. `last` is the newest place that the ledger's own check has seen.
 pub(super) async fn verify(
     ledger: &SqliteReader,
     artifacts: &Path,
-    bus: &Path,
+    bus: &OnBus,
     last: Seq,
     found: &mut Found<'_>,
 ) -> Result<Outside, OutsideError> {
@@ -272,7 +285,7 @@ async fn strangers(
 /// Every message has its admission, and every admission its message.
 async fn messages(
     ledger: &SqliteReader,
-    bus: &Path,
+    bus: &OnBus,
     last: Seq,
     outside: &mut Outside,
     found: &mut Found<'_>,
@@ -280,21 +293,27 @@ async fn messages(
     let places = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1);
     // One mark per place: which admissions have been seen on the bus.
     let mut seen = vec![false; places];
-    let reader = FileReader::new(bus);
-    for topic in reader.topics()? {
-        let records = match reader.records(&topic) {
-            Ok(records) => records,
-            Err(error) => {
-                stray(found, format!("topic {topic}: {error}"));
-                continue;
+    let mut messages = Messages::over(&bus.source, bus.topics.clone())?;
+    while let Some(record) = messages.next().await {
+        outside.messages += 1;
+        match record {
+            Ok(record) => {
+                let is_ours = message(ledger, &record, &mut seen, found).await?;
+                let at = &record.reference;
+                if !is_ours && !bus.apart.contains(&at.topic) && messages.is_shared() {
+                    outside.others += 1;
+                } else if !is_ours && !bus.apart.contains(&at.topic) {
+                    let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
+                    stray(
+                        found,
+                        match &record.dedupe_key {
+                            Some(key) => format!("{place} is of no admission: {key}"),
+                            None => format!("{place} has no dedupe key"),
+                        },
+                    );
+                }
             }
-        };
-        for record in records {
-            outside.messages += 1;
-            match record {
-                Ok(record) => message(ledger, &record, &mut seen, found).await?,
-                Err(error) => stray(found, format!("topic {topic}: {error}")),
-            }
+            Err(message) => stray(found, message),
         }
     }
     let mut after = Seq(0);
@@ -309,7 +328,7 @@ async fn messages(
         let Some(newest) = page.last() else { return Ok(()) };
         after = newest.seq;
         for effect in page.iter().filter(|effect| effect.seq <= last) {
-            admission(ledger, effect, &seen, outside, found).await?;
+            admission(ledger, effect, (&seen, &messages), outside, found).await?;
         }
     }
 }
@@ -318,30 +337,23 @@ fn stray(found: &mut Found<'_>, message: String) {
     found(Disagreement { at: None, check: "bus", message });
 }
 
-/// One message: whose is it, and is it where that says.
+/// One message: whose is it, and is it where that says. Whether it is of an admission here.
 async fn message(
     ledger: &SqliteReader,
     record: &Record,
     seen: &mut [bool],
     found: &mut Found<'_>,
-) -> Result<(), OutsideError> {
+) -> Result<bool, OutsideError> {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
-    let Some(dedupe_key) = &record.dedupe_key else {
-        stray(found, format!("{place} has no dedupe key"));
-        return Ok(());
-    };
+    let Some(dedupe_key) = &record.dedupe_key else { return Ok(false) };
     let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
-        // What the gate says of itself goes straight there.
-        if at.topic != AUDIT_TOPIC {
-            stray(found, format!("{place} is of no admission: {dedupe_key}"));
-        }
-        return Ok(());
+        return Ok(false);
     };
     let seq = receipt.id.seq;
     let Some(effect) = ledger.effect(seq).await? else {
         stray(found, format!("{place} is of an admission without an effect"));
-        return Ok(());
+        return Ok(true);
     };
     if let Some(body) = ledger.body(seq).await?
         && !is_same(&body, &record.payload)
@@ -384,22 +396,28 @@ async fn message(
         | Standing::InFlight(_)
         | Standing::Ambiguous(_) => {}
     }
-    Ok(())
+    Ok(true)
 }
 
 /// One settled admission: its message was seen, and its documents are there.
 async fn admission(
     ledger: &SqliteReader,
     effect: &Effect,
-    seen: &[bool],
+    (seen, messages): (&[bool], &Messages<'_>),
     outside: &mut Outside,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let index = usize::try_from(effect.seq.0).unwrap_or(usize::MAX);
     let is_done = matches!(effect.standing, Standing::Done(_));
     if is_done && !seen.get(index).copied().unwrap_or(false) {
-        let message = "the bus does not have its message where the ledger says";
-        found(Disagreement::at(effect.seq, "bus", message));
+        let said = effect.standing.evidence().and_then(Committed::read).map(|said| said.eb_ref);
+        let is_gone = said.is_some_and(|at| messages.is_gone(&at.topic, at.partition, &at.offset));
+        if is_gone {
+            outside.gone += 1;
+        } else {
+            let message = "the bus does not have its message where the ledger says";
+            found(Disagreement::at(effect.seq, "bus", message));
+        }
     }
     if !is_done {
         outside.ambiguous += 1;

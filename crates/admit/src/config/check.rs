@@ -37,7 +37,7 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     intents.check(base)?;
     let skyra = &config.doors.skyra;
     door("skyra", &skyra.path, &skyra.api_key_header)?;
-    config.bus_root()?;
+    config.bus.check()?;
     config.artifacts_root()?;
     ingestion.check(base, config.principals.is_empty())?;
     let rounds = &config.doors.rounds;

@@ -1,5 +1,4 @@
-//! `[bus]`, `[artifacts]` and `[doors.ingestion-gate]`: where events are published, where receipts
-//! lie, and what the door does between the two.
+//! `[artifacts]` and `[doors.ingestion-gate]`: where receipts lie, and what the door does.
 
 use std::fmt;
 use std::fs;
@@ -25,29 +24,12 @@ const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
 const RELEASES: [&str; 3] =
     ["INGESTION_GATE_SERVICE_RELEASE_ID", "INGESTION_GATE_RELEASE_ID", "SERVICE_RELEASE_ID"];
 
-/// `[bus]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct BusConfig {
-    /// `file:` keeps the bus under `bus` in the data folder; `file:PATH` elsewhere.
-    pub(crate) url: String,
-    /// How long after it was given up a publish may still land, in milliseconds. Nobody can say
-    /// "absent" before.
-    pub(crate) delivery_timeout_ms: u64,
-}
-
 /// `[artifacts]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ArtifactsConfig {
     /// `file:` keeps them under `artifacts` in the data folder; `file:PATH` elsewhere.
     pub(crate) url: String,
-}
-
-impl Default for BusConfig {
-    fn default() -> Self {
-        Self { url: "file:".to_owned(), delivery_timeout_ms: 30_000 }
-    }
 }
 
 impl Default for ArtifactsConfig {
@@ -136,11 +118,6 @@ impl Default for IngestionConfig {
 }
 
 impl Config {
-    /// The folder of the file bus.
-    pub(crate) fn bus_root(&self) -> Result<PathBuf, ConfigError> {
-        folder("bus", &self.bus.url, &self.data)
-    }
-
     /// The folder of the artifacts.
     pub(crate) fn artifacts_root(&self) -> Result<PathBuf, ConfigError> {
         folder("artifacts", &self.artifacts.url, &self.data)
@@ -149,7 +126,7 @@ impl Config {
 
 /// The folder that a `file:` URL names. It may hold a password of another kind of URL, so only the
 /// scheme of that is shown.
-fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
+pub(super) fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
     match url.strip_prefix("file:") {
         Some("") => Ok(data.join(key)),
         Some(path) => Ok(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
@@ -184,6 +161,11 @@ impl IngestionConfig {
         };
         let policy = self.policy(base)?;
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
+    }
+
+    /// Every topic that this door publishes to.
+    pub(crate) fn topics(&self, base: &Path) -> Result<Vec<String>, ConfigError> {
+        Ok(self.contract(base, Path::new(""), true, 1)?.topics())
     }
 
     pub(crate) fn release(&self) -> String {

@@ -1,0 +1,68 @@
+//! The one place that opens a bus: `bus.url` says which, its sub-table how.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_bus::Bus;
+use admit_bus::file::{self, FileBus, FileReader};
+
+use crate::config::{Config, Scheme};
+use crate::output::{Failure, with_cause};
+
+/// What a bus that others write to can be read by.
+pub(crate) enum Reading {
+    /// A folder that a gate may have open.
+    Beside(FileReader),
+    /// A bus that anybody may open.
+    Bus(Arc<dyn Bus>),
+}
+
+/// The bus that the config names, for publishing. These topics are made or checked before anything
+/// is published; opening a folder repairs what a crash left there.
+pub(crate) async fn open(
+    config: &Config,
+    base: &Path,
+    topics: &[String],
+) -> Result<Arc<dyn Bus>, Failure> {
+    let delivery_timeout = Duration::from_millis(config.bus.delivery_timeout_ms);
+    match config.bus.scheme().map_err(Failure::usage)? {
+        Scheme::File => {
+            let options = file::Options {
+                message_bytes_max: config.limits.body_bytes_max.min(file::MESSAGE_BYTES_CEILING),
+                delivery_timeout,
+                ..file::Options::new(config.bus_root().map_err(Failure::usage)?)
+            };
+            Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
+        }
+        #[cfg(feature = "nats")]
+        Scheme::Nats => Err(not_yet(base, topics)),
+        #[cfg(feature = "kafka")]
+        Scheme::Kafka => Err(not_yet(base, topics)),
+        #[cfg(feature = "kinesis")]
+        Scheme::Kinesis => Err(not_yet(base, topics)),
+    }
+}
+
+#[cfg(any(feature = "nats", feature = "kafka", feature = "kinesis"))]
+fn not_yet(base: &Path, topics: &[String]) -> Failure {
+    Failure::usage(format!("not here yet: {} {topics:?}", base.display()))
+}
+
+/// The bus that the config names, for reading only.
+pub(crate) async fn open_reading(config: &Config, base: &Path) -> Result<Reading, Failure> {
+    if config.bus.scheme().map_err(Failure::usage)? == Scheme::File {
+        let root = config.bus_root().map_err(Failure::usage)?;
+        return Ok(Reading::Beside(FileReader::new(&root)));
+    }
+    open(config, base, &[]).await.map(Reading::Bus)
+}
+
+/// Every topic that the gate and the runner of this config publish to.
+pub(crate) fn topics(config: &Config, base: &Path) -> Result<Vec<String>, Failure> {
+    let mut topics = config.doors.ingestion_gate.topics(base).map_err(Failure::usage)?;
+    if config.runner.enabled && !topics.contains(&config.stream.control_topic) {
+        topics.push(config.stream.control_topic.clone());
+    }
+    Ok(topics)
+}
