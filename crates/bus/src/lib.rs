@@ -10,6 +10,8 @@
 //! - Nothing is retried here. Whether a message may be sent again is not the bus's to decide.
 
 pub mod file;
+#[cfg(feature = "kinesis")]
+pub mod kinesis;
 pub mod name;
 pub mod port;
 
