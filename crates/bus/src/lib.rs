@@ -11,6 +11,8 @@
 
 pub mod file;
 pub mod name;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod port;
 
 pub use port::{
