@@ -14,7 +14,8 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErro
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 
 use super::link::{Link, Session, told};
 use super::stream::{name_of, subject_of};
@@ -34,12 +35,6 @@ const REFUSALS: [ErrorCode; 9] = [
     ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
 ];
 
-/// A message, on the way or not.
-enum Sent {
-    OnTheWay(PublishAckFuture, Reference),
-    Not(Published),
-}
-
 /// Publishes messages over one connection. Those with a reason are not sent.
 pub(super) async fn publish(
     link: &Link,
@@ -47,38 +42,49 @@ pub(super) async fn publish(
     options: &Options,
     batch: Vec<(Message, Option<String>)>,
 ) -> Vec<Published> {
-    let mut sent = Vec::with_capacity(batch.len());
-    let mut is_broken = None;
-    for (message, reason) in batch {
-        let reason = reason.or_else(|| is_broken.clone());
-        sent.push(match reason {
-            Some(reason) => Sent::Not(Published::NotWritten { reason }),
-            None => send(session, options, message).await.unwrap_or_else(|error| {
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut on_the_way = FuturesUnordered::new();
+    let mut is_broken: Option<String> = None;
+    for (place, (message, reason)) in batch.into_iter().enumerate() {
+        answers.push(Published::NotWritten { reason: String::new() });
+        if let Some(reason) = reason.or_else(|| is_broken.clone()) {
+            answers[place] = Published::NotWritten { reason };
+            continue;
+        }
+        let sending = send(session, options, message);
+        tokio::pin!(sending);
+        // Whoever waits for room must hear the answers that make it.
+        let sent = loop {
+            tokio::select! {
+                biased;
+                sent = &mut sending => break sent,
+                Some((place, answer)) = on_the_way.next() => answers[place] = answer,
+            }
+        };
+        match sent {
+            Ok((acknowledged, reference)) => on_the_way
+                .push(async move { (place, answer(link, session, acknowledged.await, reference)) }),
+            Err(error) => {
                 let reason = format!("not handed over to nats: {}", told(&error));
                 // What comes later must not overtake it, whatever its partition key.
                 if !matches!(error.kind(), PublishErrorKind::MaxPayloadExceeded) {
                     is_broken = Some(format!("an earlier message was {reason}"));
                 }
-                Sent::Not(Published::NotWritten { reason })
-            }),
-        });
-    }
-    let answers = sent.into_iter().map(|sent| async {
-        match sent {
-            Sent::Not(published) => published,
-            Sent::OnTheWay(acknowledged, reference) => {
-                answer(link, session, acknowledged.await, reference)
+                answers[place] = Published::NotWritten { reason };
             }
         }
-    });
-    join_all(answers).await
+    }
+    while let Some((place, answer)) = on_the_way.next().await {
+        answers[place] = answer;
+    }
+    answers
 }
 
 async fn send(
     session: &Session,
     options: &Options,
     message: Message,
-) -> Result<Sent, PublishError> {
+) -> Result<(PublishAckFuture, Reference), PublishError> {
     let reference = Reference {
         topic: message.topic.to_string(),
         partition: PARTITION,
@@ -93,7 +99,7 @@ async fn send(
         .expected_stream(name_of(options, &message.topic));
     let subject = subject_of(options, &message.topic);
     let acknowledged = session.context.send_publish(subject, outgoing).await?;
-    Ok(Sent::OnTheWay(acknowledged, reference))
+    Ok((acknowledged, reference))
 }
 
 fn answer(
