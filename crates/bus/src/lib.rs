@@ -13,6 +13,8 @@ pub mod file;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod name;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod port;
 
 pub use port::{

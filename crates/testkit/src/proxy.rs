@@ -106,8 +106,13 @@ impl Proxy {
     pub fn to(upstream: SocketAddr, faults: Faults, seed: u64) -> io::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        // Also where a runtime runs already, which nobody may wait in.
+        let entered = runtime.enter();
+        let listener = TcpListener::from_std(listener)?;
+        drop(entered);
         let state = Arc::new(State {
             upstream: Mutex::new(upstream),
             faults: Mutex::new(faults),

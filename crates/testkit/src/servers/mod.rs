@@ -6,6 +6,7 @@
 
 mod kinesis_local;
 mod moto;
+mod nats;
 mod seaweed;
 
 use std::io::{Read as _, Write as _};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use kinesis_local::KinesisLocal;
 pub use moto::Moto;
+pub use nats::Nats;
 pub use seaweed::{Seaweed, Who};
 
 /// The longest a server may take until it answers.
