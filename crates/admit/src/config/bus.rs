@@ -296,6 +296,7 @@ impl BusConfig {
                 "bus.delivery_timeout_ms must be more than 0".to_owned(),
             ));
         }
+        self.kinesis.check(&self.url)?;
         self.scheme().map(drop)
     }
 }
