@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use admit_bus::Bus;
 use admit_bus::file::{self, FileBus, FileReader};
+#[cfg(feature = "nats")]
+use admit_bus::nats::NatsBus;
 
 use crate::config::{Config, Scheme};
 use crate::output::{Failure, with_cause};
@@ -36,7 +38,11 @@ pub(crate) async fn open(
             Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
         }
         #[cfg(feature = "nats")]
-        Scheme::Nats => Err(not_yet(base, topics)),
+        Scheme::Nats => {
+            let options = config.nats_options(base).map_err(Failure::usage)?;
+            let opened = NatsBus::open(options, topics).await;
+            Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+        }
         #[cfg(feature = "kafka")]
         Scheme::Kafka => Err(not_yet(base, topics)),
         #[cfg(feature = "kinesis")]
