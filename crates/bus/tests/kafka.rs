@@ -11,9 +11,9 @@ use admit_bus::kafka::{KafkaBus, OpenError, Options};
 use admit_bus::{Bus, BusHealth, Found, Message, OffsetKind, Published};
 use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
 use futures_util::FutureExt as _;
-use rdkafka::types::{RDKafkaApiKey as ApiKey, RDKafkaRespErr as Error};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey as ApiKey, RDKafkaRespErr as Error};
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
@@ -27,6 +27,8 @@ impl Home for OnKafka {
     fn open(&self) -> Arc<dyn Bus> {
         let options = Options {
             topic_prefix: self.prefix.clone(),
+            // The mock never tells the settings of a topic.
+            request_timeout: Duration::from_secs(1),
             ..Options::new(self.cluster.bootstrap_servers())
         };
         let opened = KafkaBus::open(options, &[]).now_or_never().expect("it waits for nothing");

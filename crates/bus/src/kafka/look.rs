@@ -1,6 +1,7 @@
 //! Looking: searches by time stamp and reads by offset. Everything here blocks, on threads for that.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub(super) struct Shape {
 pub(super) struct Looker {
     options: Options,
     idle: Mutex<Vec<BaseConsumer>>,
+    /// Whether the brokers did not tell the settings of a topic when they were asked.
+    pub(super) is_silent: AtomicBool,
 }
 
 /// What is to be read of one partition, both ends included.
@@ -62,7 +65,8 @@ enum Go {
 
 impl Looker {
     pub(super) fn new(options: &Options) -> Result<Self, KafkaError> {
-        let looker = Self { options: options.clone(), idle: Mutex::default() };
+        let (idle, is_silent) = (Mutex::default(), AtomicBool::new(false));
+        let looker = Self { options: options.clone(), idle, is_silent };
         let first = looker.consumer()?;
         looker.put_back(first);
         Ok(looker)
@@ -81,6 +85,8 @@ impl Looker {
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
             .set("fetch.wait.max.ms", "50")
+            .set("fetch.error.backoff.ms", "50")
+            .set("topic.metadata.refresh.fast.interval.ms", "50")
             .create()
     }
 

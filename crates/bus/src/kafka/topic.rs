@@ -1,6 +1,9 @@
 //! Topics: checked when the bus is opened or when they are first published to, and made where that
 //! is wanted.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use tokio::task::spawn_blocking;
@@ -10,7 +13,7 @@ use super::look::{Looker, Shape};
 
 /// Makes the topic if it is not there and that is wanted, and checks that it keeps what it is given.
 pub(super) async fn prepare(
-    looker: &std::sync::Arc<Looker>,
+    looker: &Arc<Looker>,
     options: &Options,
     topic: &str,
 ) -> Result<(), String> {
@@ -37,21 +40,26 @@ pub(super) async fn prepare(
             "one broker keeps this topic, and kafka does not sync before it acknowledges: what it acknowledged is lost with that broker"
         );
     }
+    if looker.is_silent.load(Relaxed) {
+        return Ok(());
+    }
     match settings(options, &name).await {
         Ok(settings) => settings.check(&name),
         Err(reason) => {
+            // Asking again would take as long for every topic.
+            looker.is_silent.store(true, Relaxed);
             tracing::warn!(
                 topic = name,
                 reason,
-                "the settings of the topic could not be asked for"
+                "kafka does not tell the settings of its topics; cleanup.policy must be delete and min.insync.replicas should be 2"
             );
             Ok(())
         }
     }
 }
 
-async fn shape(looker: &std::sync::Arc<Looker>, name: &str) -> Result<Option<Shape>, String> {
-    let (looker, name) = (std::sync::Arc::clone(looker), name.to_owned());
+async fn shape(looker: &Arc<Looker>, name: &str) -> Result<Option<Shape>, String> {
+    let (looker, name) = (Arc::clone(looker), name.to_owned());
     let asked = spawn_blocking(move || looker.shape(&name)).await;
     asked.unwrap_or_else(|_| Err("the question was cut short".to_owned()))
 }
