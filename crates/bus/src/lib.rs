@@ -12,6 +12,8 @@
 pub mod file;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(feature = "kinesis")]
+pub mod kinesis;
 pub mod name;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -107,3 +107,58 @@ impl KafkaConfig {
         Ok(())
     }
 }
+
+#[cfg(feature = "kafka")]
+mod options {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use admit_bus::kafka::{Options, Sasl};
+
+    use super::super::{Config, ConfigError, bus::file};
+
+    impl Config {
+        /// How the bus on Kafka is opened. Relative files are below `base`.
+        pub(crate) fn kafka_options(&self, base: &Path) -> Result<Options, ConfigError> {
+            let kafka = &self.bus.kafka;
+            let millis = Duration::from_millis;
+            let servers = self.bus.url.trim_start_matches("kafka://").trim_end_matches('/');
+            let rule = |message: &str| ConfigError::Rule(message.to_owned());
+            if servers.is_empty() || servers.contains('@') {
+                return Err(rule(
+                    "bus.url must be kafka://HOST:PORT, with more servers after commas; user and \
+                     password stand in bus.kafka",
+                ));
+            }
+            let sasl = match kafka.sasl_mechanism.as_str() {
+                "" => None,
+                mechanism => Some(Sasl {
+                    mechanism: mechanism.to_owned(),
+                    user: kafka.user.clone(),
+                    password: kafka
+                        .password
+                        .read("bus.kafka.password", base)?
+                        .ok_or_else(|| rule("bus.kafka.password is missing"))?,
+                }),
+            };
+            Ok(Options {
+                client_id: kafka.client_id.clone(),
+                security: kafka.security.clone(),
+                sasl,
+                ca: file(base, &kafka.ca),
+                topic_prefix: kafka.topic_prefix.clone(),
+                create_topics: kafka.create_topics,
+                partitions: kafka.partitions,
+                replication: kafka.replication,
+                in_flight_max: kafka.in_flight_max,
+                linger: millis(kafka.linger_ms),
+                request_timeout: millis(kafka.request_timeout_ms),
+                clock_slack: millis(kafka.clock_slack_ms),
+                find_messages_max: kafka.find_messages_max,
+                delivery_timeout: millis(self.bus.delivery_timeout_ms),
+                message_bytes_max: self.limits.body_bytes_max,
+                ..Options::new(servers)
+            })
+        }
+    }
+}
