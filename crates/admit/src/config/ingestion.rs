@@ -245,6 +245,7 @@ impl IngestionConfig {
             publish_batch_max: self.publish_batch_max,
             pushes_per_minute_max: self.push_rate_limit_per_minute,
             sync_every: Duration::from_millis(self.artifacts_sync_ms),
+            behind: None,
             tokens,
         })
     }

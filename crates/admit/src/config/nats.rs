@@ -87,9 +87,8 @@ impl Default for NatsConfig {
 impl NatsConfig {
     /// What no single value can break.
     pub(super) fn check(&self, delivery_timeout_ms: u64) -> Result<(), ConfigError> {
-        let rule = |key: &str, message: &str| {
-            Err(ConfigError::Rule(format!("bus.nats.{key}: {message}")))
-        };
+        let rule =
+            |key: &str, message: &str| Err(ConfigError::Rule(format!("bus.nats.{key}: {message}")));
         for (key, value, max) in [
             ("replicas", self.replicas as u64, 5),
             ("in_flight_max", self.in_flight_max as u64, 65_536),
@@ -113,7 +112,8 @@ impl NatsConfig {
         if self.duplicate_window_ms < delivery_timeout_ms {
             return rule("duplicate_window_ms", "must not be less than bus.delivery_timeout_ms");
         }
-        if self.keep_seconds > 0 && self.keep_seconds.saturating_mul(1_000) < self.duplicate_window_ms
+        if self.keep_seconds > 0
+            && self.keep_seconds.saturating_mul(1_000) < self.duplicate_window_ms
         {
             return rule("keep_seconds", "must not be less than bus.nats.duplicate_window_ms");
         }
