@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use admit_bus::Bus;
 use admit_bus::file::{self, FileBus, FileReader};
+#[cfg(feature = "kafka")]
+use admit_bus::kafka::KafkaBus;
+#[cfg(feature = "nats")]
+use admit_bus::nats::NatsBus;
 
 use crate::config::{Config, Scheme};
 use crate::output::{Failure, with_cause};
@@ -36,15 +40,23 @@ pub(crate) async fn open(
             Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
         }
         #[cfg(feature = "nats")]
-        Scheme::Nats => Err(not_yet(base, topics)),
+        Scheme::Nats => {
+            let options = config.nats_options(base).map_err(Failure::usage)?;
+            let opened = NatsBus::open(options, topics).await;
+            Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+        }
         #[cfg(feature = "kafka")]
-        Scheme::Kafka => Err(not_yet(base, topics)),
+        Scheme::Kafka => {
+            let options = config.kafka_options(base).map_err(Failure::usage)?;
+            let opened = KafkaBus::open(options, topics).await;
+            Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+        }
         #[cfg(feature = "kinesis")]
         Scheme::Kinesis => kinesis(config, topics).await,
     }
 }
 
-#[cfg(any(feature = "nats", feature = "kafka", feature = "kinesis"))]
+#[cfg(feature = "kinesis")]
 fn not_yet(base: &Path, topics: &[String]) -> Failure {
     Failure::usage(format!("not here yet: {} {topics:?}", base.display()))
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::ingestion::folder;
+use super::kafka::KafkaConfig;
 use super::kinesis::KinesisConfig;
+use super::nats::NatsConfig;
 use super::{Config, ConfigError};
 
 /// `[bus]`
@@ -52,140 +54,10 @@ impl fmt::Debug for BusConfig {
     }
 }
 
-/// `[bus.nats]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct NatsConfig {
-    /// A `.creds` file, as NATS accounts hand them out. Empty: none.
-    pub(crate) credentials: PathBuf,
-    /// The user, where the server knows users and passwords.
-    pub(crate) user: String,
-    /// Its password, or `file:PATH`.
-    pub(crate) password: Secret,
-    /// The token, where the server wants one; or `file:PATH`.
-    pub(crate) token: Secret,
-    /// Whether a connection without TLS is refused.
-    pub(crate) tls_required: bool,
-    /// Who vouches for the server, a PEM file. Empty: whom the system trusts.
-    pub(crate) ca: PathBuf,
-    /// The certificate to show to the server, a PEM file. Empty: none.
-    pub(crate) cert: PathBuf,
-    /// Its key.
-    pub(crate) key: PathBuf,
-    /// What comes before a topic to make its subject.
-    pub(crate) subject_prefix: String,
-    /// What comes before a topic, with `_` for dots, to make the name of its stream.
-    pub(crate) stream_prefix: String,
-    /// Whether streams that are not there are made.
-    pub(crate) create_streams: bool,
-    /// How many servers keep each stream that is made.
-    pub(crate) replicas: usize,
-    /// How long the server knows a dedupe key again, in milliseconds, in streams that are made.
-    pub(crate) duplicate_window_ms: u64,
-    /// How long messages are kept in streams that are made, in seconds; 0 is for ever.
-    pub(crate) keep_seconds: u64,
-    /// Most bytes of a stream that is made; 0 is no limit. A full one refuses what is new.
-    pub(crate) stream_bytes_max: u64,
-    /// Messages on the way at once.
-    pub(crate) in_flight_max: usize,
-    /// How long an acknowledgement is waited for, in milliseconds. Then the publish is ambiguous.
-    pub(crate) ack_timeout_ms: u64,
-    /// How long a connection may take, in milliseconds.
-    pub(crate) connect_timeout_ms: u64,
-    /// How far the server's clock may be from ours, in milliseconds: searches look so much further.
-    pub(crate) clock_slack_ms: u64,
-    /// Messages a search reads before it says that it cannot tell.
-    pub(crate) find_messages_max: u64,
-    /// The server's monitoring address, such as `http://127.0.0.1:8222`, to ask whether it syncs
-    /// before it acknowledges. Empty: it is not asked.
-    pub(crate) monitor: String,
-}
-
-impl Default for NatsConfig {
-    fn default() -> Self {
-        Self {
-            credentials: PathBuf::new(),
-            user: String::new(),
-            password: Secret::default(),
-            token: Secret::default(),
-            tls_required: false,
-            ca: PathBuf::new(),
-            cert: PathBuf::new(),
-            key: PathBuf::new(),
-            subject_prefix: String::new(),
-            stream_prefix: String::new(),
-            create_streams: true,
-            replicas: 1,
-            duplicate_window_ms: 120_000,
-            keep_seconds: 0,
-            stream_bytes_max: 0,
-            in_flight_max: 1_024,
-            ack_timeout_ms: 5_000,
-            connect_timeout_ms: 5_000,
-            clock_slack_ms: 60_000,
-            find_messages_max: 2_000_000,
-            monitor: String::new(),
-        }
-    }
-}
-
-/// `[bus.kafka]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct KafkaConfig {
-    /// How we call ourselves to the brokers.
-    pub(crate) client_id: String,
-    /// `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`.
-    pub(crate) security: String,
-    /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. Empty: no SASL.
-    pub(crate) sasl_mechanism: String,
-    /// The user.
-    pub(crate) user: String,
-    /// Its password, or `file:PATH`.
-    pub(crate) password: Secret,
-    /// Who vouches for the brokers, a PEM file. Empty: whom the system trusts.
-    pub(crate) ca: PathBuf,
-    /// What comes before a topic to make the topic of the cluster.
-    pub(crate) topic_prefix: String,
-    /// Whether topics that are not there are made.
-    pub(crate) create_topics: bool,
-    /// Partitions of topics that are made.
-    pub(crate) partitions: u32,
-    /// Replicas of topics that are made.
-    pub(crate) replication: u32,
-    /// Messages on the way at once.
-    pub(crate) in_flight_max: usize,
-    /// How long the broker gathers messages before it sends them, in milliseconds.
-    pub(crate) linger_ms: u64,
-    /// How long brokers are waited for outside of publishing, in milliseconds.
-    pub(crate) request_timeout_ms: u64,
-    /// How far the clock of a broker may be from ours, in milliseconds, where topics are stamped by
-    /// it: searches look so much further.
-    pub(crate) clock_slack_ms: u64,
-    /// Messages a search reads before it says that it cannot tell.
-    pub(crate) find_messages_max: u64,
-}
-
-impl Default for KafkaConfig {
-    fn default() -> Self {
-        Self {
-            client_id: "admit".to_owned(),
-            security: "plaintext".to_owned(),
-            sasl_mechanism: String::new(),
-            user: String::new(),
-            password: Secret::default(),
-            ca: PathBuf::new(),
-            topic_prefix: String::new(),
-            create_topics: false,
-            partitions: 6,
-            replication: 3,
-            in_flight_max: 10_000,
-            linger_ms: 2,
-            request_timeout_ms: 5_000,
-            clock_slack_ms: 60_000,
-            find_messages_max: 2_000_000,
-        }
-    }
+/// A file that may be configured.
+#[cfg(any(feature = "nats", feature = "kafka"))]
+pub(super) fn file(base: &Path, path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| base.join(path))
 }
 
 /// A secret as configured: a text, or `file:PATH`. Neither its debug form nor its serialised form
@@ -289,13 +161,15 @@ impl BusConfig {
         }))
     }
 
-    /// What no single value can break.
+    /// What no single value can break, whichever bus is in use.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.delivery_timeout_ms == 0 {
             return Err(ConfigError::Rule(
                 "bus.delivery_timeout_ms must be more than 0".to_owned(),
             ));
         }
+        self.nats.check(self.delivery_timeout_ms)?;
+        self.kafka.check()?;
         self.kinesis.check(&self.url)?;
         self.scheme().map(drop)
     }

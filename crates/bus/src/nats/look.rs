@@ -1,6 +1,5 @@
 //! Looking: searches by time and reads by sequence, over consumers that last as long as the look.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use admit_core::Millis;
@@ -14,6 +13,7 @@ use super::link::{Session, told};
 use super::stream::{look, name_of};
 use super::{Options, PARTITION, header};
 use crate::port::{BusError, Found, OffsetKind, Record, Reference, Sought};
+use crate::window::{Window, windows};
 
 /// Messages asked for at a time.
 const BATCH: usize = 1_000;
@@ -24,15 +24,7 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Payload bytes after which a read returns what it has.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// The time range of one search, in milliseconds of the server's clock, and who searches.
-struct Window<'s> {
-    from: i64,
-    to: i64,
-    /// Places in the answer, by dedupe key.
-    wanted: HashMap<&'s str, Vec<usize>>,
-}
-
-/// Searches for messages of one topic. `places` are their places in the answer.
+/// Searches for messages of one topic. The number is a search's place in the answer.
 pub(super) async fn find(
     session: &Session,
     options: &Options,
@@ -51,41 +43,11 @@ pub(super) async fn find(
         Err(reason) => return cannot_tell(format!("nats cannot be asked: {reason}")),
     };
     let mut found = Vec::with_capacity(sought.len());
-    for window in windows(options, sought) {
-        let mut there: HashMap<usize, Vec<Reference>> = HashMap::new();
-        let searched = search(session, options, &info, topic, &window, &mut there).await;
-        for place in window.wanted.into_values().flatten() {
-            found.push((
-                place,
-                match (there.remove(&place), &searched) {
-                    // What was seen is there, however the search ended.
-                    (Some(references), _) => Found::At(references),
-                    (None, Ok(())) => Found::Absent,
-                    (None, Err(reason)) => Found::CannotTell { reason: reason.clone() },
-                },
-            ));
-        }
+    for mut window in windows(sought, options.clock_slack) {
+        let searched = search(session, options, &info, topic, &mut window).await;
+        found.append(&mut window.end(&searched));
     }
     found
-}
-
-/// The ranges to search: those that touch are one.
-fn windows<'s>(options: &Options, sought: &[(usize, &'s Sought)]) -> Vec<Window<'s>> {
-    let slack = i64::try_from(options.clock_slack.as_millis()).unwrap_or(i64::MAX);
-    let mut by_time: Vec<&(usize, &Sought)> = sought.iter().collect();
-    by_time.sort_by_key(|(_, one)| one.from);
-    let mut windows: Vec<Window<'s>> = Vec::new();
-    for (place, one) in by_time {
-        let (from, to) = (one.from.0.saturating_sub(slack), one.to.0.saturating_add(slack));
-        match windows.last_mut() {
-            Some(window) if from <= window.to => window.to = window.to.max(to),
-            _ => windows.push(Window { from, to, wanted: HashMap::new() }),
-        }
-        if let Some(window) = windows.last_mut() {
-            window.wanted.entry(one.dedupe_key.as_str()).or_default().push(*place);
-        }
-    }
-    windows
 }
 
 /// Reads the headers of every message in a range. The error says why it could not come to the end.
@@ -94,8 +56,7 @@ async fn search(
     options: &Options,
     info: &Info,
     topic: &str,
-    window: &Window<'_>,
-    there: &mut HashMap<usize, Vec<Reference>>,
+    window: &mut Window<'_>,
 ) -> Result<(), String> {
     let start_time = datetime::from_nanos(i128::from(window.from.max(0)) * 1_000_000)
         .map_err(|_| "the range begins at no time".to_owned())?;
@@ -119,10 +80,7 @@ async fn search(
         read += batch.len() as u64;
         let is_over = batch.last().is_some_and(|one| one.stamped.0 > window.to);
         for one in &batch {
-            let key = header::dedupe_key(one.headers());
-            for place in key.and_then(|key| window.wanted.get(key)).into_iter().flatten() {
-                there.entry(*place).or_default().push(one.reference(topic));
-            }
+            window.see(header::dedupe_key(one.headers()), || one.reference(topic));
         }
         if is_over {
             break Ok(());
@@ -290,33 +248,5 @@ impl<'s> Look<'s> {
         if let Err(reason) = deleted {
             tracing::debug!(reason, "a consumer was left to expire");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_that_touch_are_searched_once_and_others_apart() {
-        let sought = |key: &str, from: i64, to: i64| Sought {
-            topic: "t".to_owned(),
-            dedupe_key: key.to_owned(),
-            partition_key: "k".to_owned(),
-            from: Millis(from),
-            to: Millis(to),
-        };
-        let options = Options {
-            clock_slack: Duration::from_millis(10),
-            ..Options::new("nats://127.0.0.1:4222")
-        };
-        let all = [sought("c", 1_000, 1_001), sought("a", 0, 50), sought("b", 60, 70)];
-        let all: Vec<(usize, &Sought)> = all.iter().enumerate().collect();
-        let windows = windows(&options, &all);
-        let ranges: Vec<(i64, i64)> = windows.iter().map(|one| (one.from, one.to)).collect();
-        assert_eq!(ranges, [(-10, 80), (990, 1_011)]);
-        assert_eq!(windows[0].wanted["a"], [1]);
-        assert_eq!(windows[0].wanted["b"], [2]);
-        assert_eq!(windows[1].wanted["c"], [0]);
     }
 }
