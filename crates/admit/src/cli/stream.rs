@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_gate::SystemClock;
-use admit_runs::streamer::checkpoint::Checkpoints;
+#[cfg(feature = "postgres")]
+use admit_runs::streamer::checkpoint::PostgresCheckpoints;
+use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
 use admit_runs::streamer::control::{Beside, Control};
 use admit_runs::streamer::gate::system_chance;
 use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
@@ -155,7 +157,7 @@ async fn parts(
     settings.again = again;
     let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let opened = artifacts::open(config)?;
-    let checkpoints = Checkpoints::open(&config.data).map_err(|error| with_cause(&error))?;
+    let checkpoints = checkpoints(config, base)?;
     let key = match std::env::var(KEY) {
         Ok(key) if !key.is_empty() => Some(key),
         _ => config.stream.key(base).map_err(Failure::usage)?,
@@ -176,7 +178,7 @@ async fn parts(
         settings: Arc::new(settings),
         control,
         records: Records::new(opened, paths),
-        checkpoints: Arc::new(checkpoints),
+        checkpoints,
         gate: Arc::new(gate),
         packs: packs::opener(config, config.stream.packs.clone()),
         sessions: config.data.join("stream"),
@@ -184,6 +186,19 @@ async fn parts(
         chance: Arc::new(system_chance),
         progress,
     })
+}
+
+/// Where progress is kept: beside the ledger where that is a database, else in a file.
+fn checkpoints(config: &Config, base: &Path) -> Result<Arc<dyn Checkpoints>, Failure> {
+    config.ledger.check(base).map_err(Failure::usage)?;
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = crate::ledger::postgres_options(config, base)?;
+        let checkpoints = PostgresCheckpoints::open(&options);
+        return Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?));
+    }
+    let checkpoints = FileCheckpoints::open(&config.data);
+    Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?))
 }
 
 /// Prints what one look came to, and whether all of it is done.
