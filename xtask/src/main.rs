@@ -136,7 +136,7 @@ fn test_on_postgres(filter: Option<&str>) -> Result<(), Failed> {
 
 fn lint() -> Result<(), Failed> {
     Step::cargo("format", &["fmt", "--all", "--check"]).run()?;
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--all-features"])
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--features", FULL])
         .and(&["--", "-D", "warnings"])
         .run()?;
     // The readers of these pages work on the house, so links to its private rooms are welcome.
