@@ -30,6 +30,7 @@ mod mixed_load;
 mod operations;
 mod pixel_control;
 mod power_cut;
+mod replay;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
