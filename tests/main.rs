@@ -25,6 +25,8 @@ mod ingest;
 mod ingest_crash;
 mod intents;
 mod intents_crash;
+#[cfg(feature = "kinesis")]
+mod kinesis;
 mod ledger_copy;
 mod limits;
 mod many_gates;
@@ -33,10 +35,13 @@ mod mixed_load;
 mod operations;
 mod pixel_control;
 mod power_cut;
+mod replay;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
 mod runs;
+#[cfg(feature = "s3")]
+mod s3;
 mod serving;
 mod skyra;
 mod skyra_clients;

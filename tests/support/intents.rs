@@ -56,7 +56,16 @@ pub(crate) fn history(gate: &Gate, receipt_id: &str) -> Vec<String> {
 
 /// Runs the command line; whether it went well, and what it printed.
 pub(crate) fn admit(arguments: &[&str]) -> (bool, String) {
-    let output = super::gate::admit(arguments).output().unwrap();
+    admit_with(arguments, &[])
+}
+
+/// The same with variables in its environment.
+pub(crate) fn admit_with(arguments: &[&str], variables: &[(&str, String)]) -> (bool, String) {
+    let mut command = super::gate::admit(arguments);
+    for (name, value) in variables {
+        command.env(name, value);
+    }
+    let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }

@@ -57,11 +57,6 @@ pub(crate) async fn open(
 }
 
 #[cfg(feature = "kinesis")]
-fn not_yet(base: &Path, topics: &[String]) -> Failure {
-    Failure::usage(format!("not here yet: {} {topics:?}", base.display()))
-}
-
-#[cfg(feature = "kinesis")]
 async fn kinesis(config: &Config, topics: &[String]) -> Result<Arc<dyn Bus>, Failure> {
     use admit_bus::kinesis::{KinesisBus, Options};
     let (bus, millis) = (&config.bus.kinesis, Duration::from_millis);

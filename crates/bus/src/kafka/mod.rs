@@ -40,6 +40,9 @@ use crate::port::{
 };
 use look::Looker;
 
+/// Brokers without a disk, in this process and on sockets of loopback: for tests.
+pub use rdkafka::mocking::MockCluster;
+
 /// The header that holds the dedupe key.
 const DEDUPE_KEY: &str = "dedupe_key";
 /// Bytes of a request beside the payload: keys, headers and the frame.
