@@ -244,7 +244,8 @@ impl Ingest {
                 if self.reader.lease().is_some()
                     && let Err(fault) = self.restore_files().await
                 {
-                    tracing::warn!(%fault, "documents of other gates could not be looked after");
+                    // It has been said already when the ledger is away.
+                    tracing::debug!(%fault, "documents of other gates were not looked after");
                 }
             }
         })

@@ -73,6 +73,24 @@ pub(super) struct Unknown {
     outcomes: Outcomes,
 }
 
+impl Unknown {
+    /// The same without what is to be performed: others may have taken this gate for dead meanwhile,
+    /// and a person may have found that nothing was done. It is ambiguous like all that the dead leave.
+    fn unperformed(self) -> Self {
+        let Self { token, mut jobs, mut outcomes } = self;
+        let mut kept = Outcomes::new();
+        jobs.retain(|job| {
+            let mut own: Outcomes = outcomes.drain(..job.entries().len()).collect();
+            let is_performed = matches!(job, Job::RecordIssuing { .. });
+            if !is_performed {
+                kept.append(&mut own);
+            }
+            !is_performed
+        });
+        Self { token, jobs, outcomes: kept }
+    }
+}
+
 /// What a transaction was about to commit.
 struct Prepared {
     token: Token,
@@ -245,6 +263,8 @@ impl Writer {
         match self.fate(unknown.token, within) {
             Ok(Fate::Landed) => {
                 // Whoever waited has been told that nobody knows; whoever performs has not.
+                let unknown =
+                    if self.lease.has_run_out() { unknown.unperformed() } else { unknown };
                 answer_all(unknown.jobs, unknown.outcomes, self.tag, &self.news);
                 Ok(())
             }
