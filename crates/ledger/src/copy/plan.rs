@@ -22,6 +22,8 @@ const fn made(name: &'static str, key: &'static [&'static str]) -> Plan {
     Plan { key, ..plain(name) }
 }
 
+const LAST_GATE: &str = "coalesce((SELECT max(epoch) FROM gate), 0)";
+
 /// SQLite counts once for all gates up to which document files are safe; the last gate answers for it.
 const LAST_GATE_ISSUED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
      THEN coalesce((SELECT max(n) FROM issued), 0) ELSE 0 END";
@@ -72,7 +74,7 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("effect"),
     plain("effect_history"),
     Plan { columns: &[("place", "rowid")], ..plain("event_inbox") },
-    plain("issued"),
+    Plan { columns: &[("epoch", LAST_GATE)], ..plain("issued") },
     plain("run"),
     plain("run_closure"),
     plain("record_event"),
