@@ -207,9 +207,11 @@ fn sources_that_tell_different_gates_of_a_round_make_one_round() {
                 let mut client = cluster.with(index, |gate| gate.client());
                 let round = &round;
                 scope.spawn(move || match index {
-                    0 => drop(told(&mut client, "stats_ready", &round.ready())),
+                    0 => {
+                        drop(told(&mut client, "filename_trigger", &round.post("filename_trigger")))
+                    }
                     1 => drop(told(&mut client, "proximity_file", &file(round.proximity(3)))),
-                    _ => drop(told(&mut client, "gametime_fallback", &file(round.gametime()))),
+                    _ => drop(told(&mut client, "stats_ready", &round.ready())),
                 });
             }
         });

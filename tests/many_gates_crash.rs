@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use admit_testkit::proxy::Faults;
 use admit_testkit::rng::Rng;
-use serde_json::json;
 
 use crate::support::cluster::Cluster;
 use crate::support::events::{idempotency_key, match_begin};
@@ -299,6 +298,6 @@ fn a_commit_whose_answer_is_lost_is_found_and_not_made_twice() {
     let kept: i64 = cluster.one("SELECT count(*) FROM admission WHERE verdict = 'fresh'");
     assert_eq!(kept as u64, EVENTS);
     let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
-    assert_eq!(server["event_counts"], json!({ "lifecycle": EVENTS }));
+    assert_eq!(server["event_counts"]["lifecycle"], EVENTS);
     cluster.end();
 }

@@ -116,9 +116,9 @@ async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Fa
                 let (key, body) = (number.to_be_bytes(), body.as_bytes());
                 let one = Instant::now();
                 client.execute(&prepared, &[&key.as_slice(), &body]).await?;
-                latencies.saturating_record(
-                    u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX).max(1),
-                );
+                let micros = u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX);
+                // It grows as needed; what does not fit after a whole minute is left out.
+                latencies.record(micros.clamp(1, 60_000_000)).unwrap_or_default();
                 number += 1;
             }
             Ok(latencies)

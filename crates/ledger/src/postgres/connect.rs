@@ -173,7 +173,8 @@ fn carry(
 /// gate that went silent inside a transaction does not hold up the others for long.
 fn settings(options: &Options) -> String {
     let mut settings = "SET synchronous_commit = on; SET client_min_messages = warning; \
-                        SET TimeZone = 'UTC'; SET standard_conforming_strings = on; SET jit = off;"
+                        SET TimeZone = 'UTC'; SET standard_conforming_strings = on; SET jit = off; \
+                        SET max_parallel_workers_per_gather = 0;"
         .to_owned();
     for (name, limit) in [
         ("statement_timeout", options.statement_timeout),
