@@ -14,8 +14,8 @@ use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, Paths, Settings};
 use admit_gate::ingest::IngestSettings;
 use serde::{Deserialize, Serialize};
 
-use super::principal::Keys;
 use super::ConfigError;
+use super::principal::Keys;
 
 /// Names the secrets of service tokens, with commas between, where the config has none.
 const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
@@ -283,6 +283,7 @@ fn rule(key: &str, message: &dyn fmt::Display) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn read(text: &str) -> IngestionConfig {
         toml::from_str(text).unwrap()
