@@ -137,6 +137,26 @@ async fn what_nobody_can_find_out_is_said_to_be_unknown_and_found_out_later() {
     assert_eq!(places(&database), "4|3|1|3");
 }
 
+/// A name that PostgreSQL cannot hold stands for whatever nobody has thought of.
+#[tokio::test]
+async fn what_the_database_refuses_is_refused_alone() {
+    let Some(database) = database() else { return };
+    let ledger = open(&database.url);
+    let strange = Entry::Event(streamed(&Door::new("events/a\0b"), "k", "a"));
+    let batch = vec![entry("before", "a"), strange, entry("before", "a"), entry("after", "a")];
+    let words: Vec<&str> = ledger
+        .record(batch)
+        .await
+        .iter()
+        .map(|one| {
+            one.as_ref().map_or_else(|fault| fault.code().as_str(), |one| one.verdict.word())
+        })
+        .collect();
+    assert_eq!(words, ["fresh", "internal_error", "duplicate", "fresh"]);
+    assert_eq!(places(&database), "3|2|1|2");
+    assert!(ledger.is_healthy(), "the ledger is well");
+}
+
 #[tokio::test]
 async fn cut_connections_cost_nobody_an_event() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
