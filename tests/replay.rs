@@ -16,7 +16,7 @@ use admit_core::{Clock as _, Door, Millis};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::Reader as _;
+use admit_ledger::IssuedReader as _;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -285,7 +285,8 @@ fn file() -> Substrate {
 fn nats() -> Option<Substrate> {
     use admit_bus::nats::{NatsBus, Options};
     let server = admit_testkit::servers::Nats::start()?;
-    let opening = NatsBus::open(Options::new(server.url()), &[STREAM.to_owned()]);
+    let topics = [STREAM.to_owned()];
+    let opening = NatsBus::open(Options::new(server.url()), &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
     Some(Substrate { name: "nats", bus: Arc::new(bus), _home: Box::new(server) })
 }
@@ -299,7 +300,8 @@ fn kafka() -> Substrate {
         request_timeout: Duration::from_secs(1),
         ..Options::new(cluster.bootstrap_servers())
     };
-    let opening = KafkaBus::open(options, &[STREAM.to_owned()]);
+    let topics = [STREAM.to_owned()];
+    let opening = KafkaBus::open(options, &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
     Substrate { name: "kafka", bus: Arc::new(bus), _home: Box::new(cluster) }
 }
