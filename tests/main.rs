@@ -25,6 +25,8 @@ mod ingest;
 mod ingest_crash;
 mod intents;
 mod intents_crash;
+#[cfg(feature = "kinesis")]
+mod kinesis;
 mod limits;
 mod mixed_load;
 mod operations;
@@ -35,6 +37,8 @@ mod rounds;
 mod rounds_files;
 mod rounds_import;
 mod runs;
+#[cfg(feature = "s3")]
+mod s3;
 mod serving;
 mod skyra;
 mod skyra_clients;

@@ -57,6 +57,11 @@ pub(crate) fn history(gate: &Gate, receipt_id: &str) -> Vec<String> {
 
 /// Runs the command line; whether it went well, and what it printed.
 pub(crate) fn admit(arguments: &[&str]) -> (bool, String) {
+    admit_with(arguments, &[])
+}
+
+/// The same with variables in its environment.
+pub(crate) fn admit_with(arguments: &[&str], variables: &[(&str, String)]) -> (bool, String) {
     let mut command = Command::new(BINARY);
     command.args(arguments);
     // Variables of the test run itself are no config of the gate.
@@ -64,6 +69,9 @@ pub(crate) fn admit(arguments: &[&str]) -> (bool, String) {
         if name.to_string_lossy().starts_with("ADMIT_") {
             command.env_remove(name);
         }
+    }
+    for (name, value) in variables {
+        command.env(name, value);
     }
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask test`, `lint`, `tidy`, `setup`. Standard library only.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints")]
 
+mod node;
 mod python;
 mod setup;
 mod steps;

@@ -5,8 +5,8 @@
 
 use std::process::Command;
 
-use crate::python;
 use crate::steps::{Failed, Step, answers, program_exists};
+use crate::{node, python};
 
 /// A program that some tests start.
 struct Need {
@@ -72,6 +72,7 @@ pub(crate) fn install_what_is_missing() -> Result<(), Failed> {
         report(&missing())?;
     }
     python::install();
+    node::install();
     Ok(())
 }
 

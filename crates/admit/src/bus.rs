@@ -52,13 +52,41 @@ pub(crate) async fn open(
             Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
         }
         #[cfg(feature = "kinesis")]
-        Scheme::Kinesis => Err(not_yet(base, topics)),
+        Scheme::Kinesis => kinesis(config, topics).await,
     }
 }
 
 #[cfg(feature = "kinesis")]
-fn not_yet(base: &Path, topics: &[String]) -> Failure {
-    Failure::usage(format!("not here yet: {} {topics:?}", base.display()))
+async fn kinesis(config: &Config, topics: &[String]) -> Result<Arc<dyn Bus>, Failure> {
+    use admit_bus::kinesis::{KinesisBus, Options};
+    let (bus, millis) = (&config.bus.kinesis, Duration::from_millis);
+    let options = Options {
+        region: crate::config::kinesis_region(&config.bus.url).map_err(Failure::usage)?,
+        endpoint: Some(bus.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()),
+        stream_prefix: bus.stream_prefix.clone(),
+        streams: bus.streams.clone(),
+        create_streams: bus.create_streams,
+        shards: bus.shards,
+        in_flight_max: bus.in_flight_max,
+        requests_max: bus.requests_max,
+        request_timeout: millis(bus.request_timeout_ms),
+        delivery_timeout: millis(config.bus.delivery_timeout_ms),
+        clock_slack: millis(bus.clock_slack_ms),
+        find_wait: millis(bus.find_wait_ms),
+        find_records_max: bus.find_messages_max,
+        ..Options::new(Arc::new(admit_gate::SystemClock))
+    };
+    if config.limits.body_bytes_max + admit_bus::name::PARTITION_KEY_BYTES_MAX
+        > options.message_bytes_max
+    {
+        tracing::warn!(
+            bytes_max = options.message_bytes_max,
+            "kinesis takes no larger records, keys included; lower limits.body_bytes_max so that \
+             what is larger is refused at the door"
+        );
+    }
+    let opened = KinesisBus::open(options, topics).await;
+    Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
 }
 
 /// The bus that the config names, for reading only.

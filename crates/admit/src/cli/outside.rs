@@ -4,11 +4,10 @@
 //! its document; every admission its message, every message its admission.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::Artifacts as _;
-use admit_artifacts::local::{LocalArtifacts, Options};
+use admit_artifacts::Artifacts;
 use admit_bus::Record;
 use admit_contracts::ingestion_gate::receipt::Committed;
 use admit_contracts::ingestion_gate::rederive::{self, Origin};
@@ -21,15 +20,26 @@ use admit_ledger::sqlite::verify::{Disagreement, Found};
 use admit_ledger::{
     EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
 };
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::time::Instant;
 
 use super::outside_bus::Messages;
+use crate::artifacts;
 use crate::bus::Reading;
+use crate::config::Config;
+use crate::output::Failure;
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
 
 /// A running gate writes a file a moment after its commit.
 const MOMENT: Duration = Duration::from_millis(500);
+
+/// Where files are written behind, it takes longer.
+const MOMENT_BEHIND: Duration = Duration::from_secs(5);
+
+/// Files that are read at once.
+const AT_ONCE: usize = 16;
 
 /// How much was looked at.
 #[derive(Debug, Default)]
@@ -62,18 +72,49 @@ pub(super) struct OnBus {
     pub(super) apart: Vec<String>,
 }
 
+/// The artifacts, and how long a running gate may take to write what it has committed.
+pub(super) struct OnFiles {
+    store: Arc<dyn Artifacts>,
+    patience: Duration,
+}
+
+impl OnFiles {
+    /// The artifacts that the config names.
+    pub(super) fn open(config: &Config) -> Result<Self, Failure> {
+        let patience = if artifacts::behind(config)?.is_some() { MOMENT_BEHIND } else { MOMENT };
+        Ok(Self { store: artifacts::open_reading(config)?, patience })
+    }
+
+    /// What is wrong with the file of a document.
+    async fn file_of(&self, filed: &Filed) -> Result<Option<String>, OutsideError> {
+        let path = &filed.issued.path;
+        let until = Instant::now() + self.patience;
+        let mut file = self.store.get(path).await?;
+        while file.is_none() && Instant::now() < until {
+            tokio::time::sleep(MOMENT.min(self.patience)).await;
+            file = self.store.get(path).await?;
+        }
+        Ok(match file {
+            None => Some(format!("{path} is missing")),
+            Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
+                Some(format!("{path} is not what the ledger says"))
+            }
+            Some(_) => None,
+        })
+    }
+}
+
 /// Compares all three. `last` is the newest place that the ledger's own check has seen.
 pub(super) async fn verify(
     ledger: &SqliteReader,
-    artifacts: &Path,
+    artifacts: &OnFiles,
     bus: &OnBus,
     last: Seq,
     found: &mut Found<'_>,
 ) -> Result<Outside, OutsideError> {
     let mut outside = Outside::default();
-    let store = LocalArtifacts::reading(Options::new(artifacts));
-    documents(ledger, &store, &mut outside, found).await?;
-    strangers(ledger, &store, found).await?;
+    documents(ledger, artifacts, &mut outside, found).await?;
+    strangers(ledger, &*artifacts.store, found).await?;
     messages(ledger, bus, last, &mut outside, found).await?;
     Ok(outside)
 }
@@ -81,7 +122,7 @@ pub(super) async fn verify(
 /// Every document has its file, byte for byte.
 async fn documents(
     ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    files: &OnFiles,
     outside: &mut Outside,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
@@ -93,10 +134,13 @@ async fn documents(
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { break };
         after = last.n;
-        for filed in &page {
+        // Far away every question takes its time, so several are asked at once.
+        let looked = page.iter().map(|filed| files.file_of(filed)).collect::<Vec<_>>();
+        let looked: Vec<_> = stream::iter(looked).buffered(AT_ONCE).try_collect().await?;
+        for (filed, looked) in page.iter().zip(looked) {
             outside.artifacts += 1;
             tallies.count(filed);
-            if let Some(message) = file_of(store, filed).await? {
+            if let Some(message) = looked {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
             if !is_borne_out(ledger, filed).await? {
@@ -104,13 +148,13 @@ async fn documents(
                 let message = format!("{path} is not what its body and its outcome give");
                 found(Disagreement::at(filed.seq, "document", message));
             }
-            if let Some(message) = raw_of(ledger, store, filed).await? {
+            if let Some(message) = raw_of(ledger, &*files.store, filed).await? {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
         }
     }
     tallies.judge(&before, &runs(ledger).await?, found);
-    tallies.lines(store, found).await
+    tallies.lines(&*files.store, found).await
 }
 
 /// Every run, by its name.
@@ -177,7 +221,7 @@ impl Tallies {
     /// Every governance document has its line.
     async fn lines(
         &self,
-        store: &LocalArtifacts,
+        store: &dyn Artifacts,
         found: &mut Found<'_>,
     ) -> Result<(), OutsideError> {
         for (path, wanted) in &self.logs {
@@ -190,22 +234,6 @@ impl Tallies {
         }
         Ok(())
     }
-}
-
-async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>, OutsideError> {
-    let path = &filed.issued.path;
-    let mut file = store.get(path).await?;
-    if file.is_none() {
-        tokio::time::sleep(MOMENT).await;
-        file = store.get(path).await?;
-    }
-    Ok(match file {
-        None => Some(format!("{path} is missing")),
-        Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
-            Some(format!("{path} is not what the ledger says"))
-        }
-        Some(_) => None,
-    })
 }
 
 /// Whether a document is what comes out when it is made again.
@@ -238,7 +266,7 @@ async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, Outs
 /// What is wrong with the bytes beside the record of a delivery that is in no run.
 async fn raw_of(
     ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    store: &dyn Artifacts,
     filed: &Filed,
 ) -> Result<Option<String>, OutsideError> {
     let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
@@ -261,7 +289,7 @@ async fn raw_of(
 /// Every file of a document has its document.
 async fn strangers(
     ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    store: &dyn Artifacts,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = None;

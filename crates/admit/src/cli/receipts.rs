@@ -230,7 +230,7 @@ pub(super) fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
 pub(super) fn open_at(config: &Config) -> Result<(SqliteReader, Runtime), Failure> {
     let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(config, &error))?;
     let runtime = Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     Ok((ledger, runtime))

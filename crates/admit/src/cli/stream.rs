@@ -1,11 +1,9 @@
 //! `admit stream`: takes READY off the control bus and pushes the rows of its pack to a gate.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::local::{self, LocalArtifacts};
-use admit_contracts::ingestion_gate::Paths;
 use admit_gate::SystemClock;
 use admit_runs::streamer::checkpoint::Checkpoints;
 use admit_runs::streamer::control::{Beside, Control};
@@ -19,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_progress::Shown;
 use super::{KEY, Place};
+use crate::artifacts;
 use crate::bus::{self, Reading};
 use crate::config::{Config, Speedup};
 use crate::logs;
@@ -154,10 +153,8 @@ async fn parts(
 ) -> Result<Parts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
     settings.again = again;
-    let artifacts = config.artifacts_root().map_err(Failure::usage)?;
-    let paths = Paths::local(&artifacts.to_string_lossy());
-    let opened = LocalArtifacts::open(local::Options::new(&artifacts));
-    let opened = opened.map_err(|error| with_cause(&error))?;
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+    let opened = artifacts::open(config)?;
     let checkpoints = Checkpoints::open(&config.data).map_err(|error| with_cause(&error))?;
     let key = match std::env::var(KEY) {
         Ok(key) if !key.is_empty() => Some(key),
@@ -178,10 +175,10 @@ async fn parts(
     Ok(Parts {
         settings: Arc::new(settings),
         control,
-        records: Records::new(Arc::new(opened), paths),
+        records: Records::new(opened, paths),
         checkpoints: Arc::new(checkpoints),
         gate: Arc::new(gate),
-        packs: packs::opener(PathBuf::from(&config.stream.packs)),
+        packs: packs::opener(config, config.stream.packs.clone()),
         sessions: config.data.join("stream"),
         clock: Arc::new(SystemClock),
         chance: Arc::new(system_chance),

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::Place;
-use super::outside::{self, OnBus, Outside};
+use super::outside::{self, OnBus, OnFiles, Outside};
 use super::receipts::{cannot_open, open_at, unreadable};
 use crate::bus;
 use crate::config::{Config, EventsConfig, check_ledger};
@@ -43,7 +43,7 @@ pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
     let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
-    let artifacts = config.artifacts_root().map_err(Failure::usage)?;
+    let artifacts = OnFiles::open(&config)?;
     let bus = OnBus {
         source: runtime.block_on(bus::open_reading(&config, &base))?,
         topics: bus::topics(&config, &base)?,

@@ -170,6 +170,7 @@ impl BusConfig {
         }
         self.nats.check(self.delivery_timeout_ms)?;
         self.kafka.check()?;
+        self.kinesis.check(&self.url)?;
         self.scheme().map(drop)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     let skyra = &config.doors.skyra;
     door("skyra", &skyra.path, &skyra.api_key_header)?;
     config.bus.check()?;
-    config.artifacts_root()?;
+    config.check_artifacts()?;
     ingestion.check(base, config.principals.is_empty())?;
     let rounds = &config.doors.rounds;
     door("rounds", &rounds.path, &rounds.api_key_header)?;

@@ -3,6 +3,7 @@
 //! `admit.toml` beside this crate's manifest is the same in the operator's words. It is compiled
 //! in, and a test holds that it parses to exactly these defaults and names every key.
 
+mod artifacts;
 mod bus;
 mod check;
 mod edge;
@@ -30,13 +31,16 @@ use admit_core::horizon::NotAnAge;
 use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
 pub(crate) use bus::{BusConfig, Scheme};
 pub(crate) use check::{check, ledger as check_ledger};
 pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
-pub(crate) use ingestion::{ArtifactsConfig, IngestionConfig};
+pub(crate) use ingestion::IngestionConfig;
 pub(crate) use intents::IntentsConfig;
+#[cfg(feature = "kinesis")]
+pub(crate) use kinesis::region as kinesis_region;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
 pub(crate) use rounds::RoundsConfig;

@@ -13,8 +13,8 @@ use object_store::{ClientOptions, RetryConfig};
 
 use crate::path;
 
-/// The longest prefix, so that with the longest path a key stays below what S3 takes.
-const PREFIX_BYTES_MAX: usize = 100;
+/// The longest prefix.
+const PREFIX_BYTES_MAX: usize = 800;
 
 /// A place in a bucket: `s3://bucket` or `s3://bucket/prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum PlaceError {
     Bucket,
     /// Not a prefix.
     #[error(
-        "the prefix must be at most 100 printable characters without // or names with a dot first"
+        "the prefix must be at most 800 printable characters without // or names with a dot first"
     )]
     Prefix,
 }
@@ -68,6 +68,11 @@ impl Place {
             return Err(PlaceError::Prefix);
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    /// The prefix, without slashes at its ends; empty is the top of the bucket.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The bucket.
@@ -170,6 +175,12 @@ impl Default for Access {
 /// Why a bucket cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// With the longest path a key would be longer than S3 takes.
+    #[error("the prefix of artifacts may have at most {bytes_max} characters")]
+    LongPrefix {
+        /// How many it may have.
+        bytes_max: usize,
+    },
     /// The endpoint is not an address.
     #[error("the endpoint must be http://HOST:PORT or https://HOST:PORT without credentials")]
     Endpoint,
@@ -262,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_is_no_place_says_why_and_shows_no_secret() {
-        let long = format!("s3://receipts/{}", "p".repeat(101));
+        let long = format!("s3://receipts/{}", "p/".repeat(401));
         for (url, expected) in [
             ("file:///receipts", PlaceError::Scheme),
             ("s3://key:secret@receipts/a", PlaceError::Extras),

@@ -14,7 +14,7 @@ use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 
-use super::{Store, store_error};
+use super::{KEY_BYTES_MAX, Store, store_error};
 use crate::port::{ArtifactsError, File, Line, Markers, Put};
 
 /// Files with this ending are read from their lines, so that a reader sees every line at once.
@@ -56,6 +56,10 @@ impl Store {
         self.check_file(&line.marker)?;
         let name = sha256_hex(line.marker.path.as_bytes());
         let place = format!("{}/{name}", folder(path));
+        if self.place.key(&place).len() > KEY_BYTES_MAX {
+            let reason = "it is too long for a file of lines in a bucket";
+            return Err(ArtifactsError::NotAPath { path: path.to_owned(), reason });
+        }
         let nth = self.lines.fetch_add(1, Ordering::Relaxed);
         let order = format!("{:015} {nth:020}\n", self.clock.now().0.max(0));
         let bytes = [order.as_bytes(), &line.text[..]].concat();

@@ -34,6 +34,11 @@ pub use list::LIST_ROWS_MAX;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// With it the longest path stays below the 1024 bytes that a key may have.
+const PREFIX_BYTES_MAX: usize = 120;
+/// The longest key.
+const KEY_BYTES_MAX: usize = 1024;
+
 /// Written twice by a probe, to see that the second is refused.
 const CREATE_PROBE: &str = ".probe/created-once";
 
@@ -99,6 +104,9 @@ impl S3Artifacts {
 
     fn new(options: Options, is_reading: bool) -> Result<Self, OpenError> {
         let Options { place, access, file_bytes_max, in_flight, clock } = options;
+        if place.prefix().len() > PREFIX_BYTES_MAX {
+            return Err(OpenError::LongPrefix { bytes_max: PREFIX_BYTES_MAX });
+        }
         let store = Store {
             objects: connect(&place, &access)?,
             place,

@@ -5,6 +5,19 @@ use std::path::PathBuf;
 
 use super::{Running, cache, free_ports, local, skip};
 
+/// It would listen on every address of the machine, and has no setting for it.
+const NEAR: &str = "\
+const { Server } = require('net');
+const listen = Server.prototype.listen;
+Server.prototype.listen = function (where, ...rest) {
+  if (where !== null && typeof where === 'object') {
+    return listen.call(this, { ...where, host: '127.0.0.1' }, ...rest);
+  }
+  const more = typeof rest[0] === 'string' ? rest.slice(1) : rest;
+  return listen.call(this, where, '127.0.0.1', ...more);
+};
+";
+
 /// A server that has everything in memory.
 #[derive(Debug)]
 pub struct KinesisLocal {
@@ -24,8 +37,10 @@ impl KinesisLocal {
             return None;
         };
         let [plain, tls] = free_ports();
-        let running = Running::start(&node, |command, _| {
-            command.current_dir(&package).arg("main.js");
+        let running = Running::start(&node, |command, folder| {
+            let near = folder.join("near.js");
+            std::fs::write(&near, NEAR).expect("a file");
+            command.current_dir(&package).arg("--require").arg(near).arg("main.js");
             command.env("KINESIS_MOCK_PLAIN_PORT", plain.to_string());
             command.env("KINESIS_MOCK_TLS_PORT", tls.to_string());
             command.env("LOG_LEVEL", "ERROR").env("SHARD_LIMIT", "500");
