@@ -17,11 +17,14 @@ mod sample;
 mod stream;
 mod sync;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use admit_core::Clock as _;
+use admit_gate::SystemClock;
 use clap::Args;
 
+use crate::config::{Config, Flags, load};
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
@@ -63,6 +66,12 @@ pub(crate) struct Bench {
     /// Where the temporary folder goes; it must be on the kind of disk you want to measure
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; it leaves messages there
+    #[arg(long, value_name = "URL", conflicts_with_all = ["known", "only"])]
+    bus: Option<String>,
+    /// The config whose [bus] settings --bus goes by
+    #[arg(long, value_name = "FILE", requires = "bus")]
+    config: Option<PathBuf>,
 }
 
 /// Measures and prints.
@@ -75,9 +84,10 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds.max(1));
     let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
-    let measured = match bench.known {
-        Some(known) => measure_known(&grounds, known, seconds, &mut report),
-        None => {
+    let measured = match (bench.known, &bench.bus) {
+        (Some(known), _) => measure_known(&grounds, known, seconds, &mut report),
+        (None, Some(url)) => measure_bus(bench, url, &grounds, seconds, &mut report),
+        (None, None) => {
             let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
             measure_all(&grounds, seconds, &wanted, &mut report)
         }
@@ -116,14 +126,7 @@ fn measure_all(
         measure_gate(&BenchGate::pixel(grounds.open("gate")?)?, &load, wanted, report)?;
     }
     if wanted("publish") {
-        let folder = grounds.dir("publish");
-        let ledger = grounds.open("publish")?;
-        let gate = BenchGate::publishing(&folder, ledger.clone())?;
-        let all = load(Samples::fresh(6 << 40).enveloped(), None);
-        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &all)?;
-        drop(gate);
-        gate::check_published(&*ledger)?;
-        report.add("publish", figure);
+        measure_publish("publish", grounds, seconds, None, report)?;
     }
     if wanted("ledger") {
         report.add("ledger", ledger::measure(grounds, seconds)?);
@@ -135,6 +138,49 @@ fn measure_all(
         let gate = BenchGate::pixel(grounds.open("drain")?)?;
         report.add("drain", edge::drain(&grounds.dir("backlog"), gate.address())?);
     }
+    Ok(())
+}
+
+/// The config of a bus that is somewhere else, and where its files are.
+fn measure_bus(
+    bench: &Bench,
+    url: &str,
+    grounds: &Grounds,
+    seconds: Duration,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    // The same on files first: what the bus costs is their ratio.
+    let (config, base) = bus_config(bench, url)?;
+    measure_publish("publish", grounds, seconds, None, report)?;
+    measure_publish("publish_bus", grounds, seconds, Some((&config, &*base)), report)
+}
+
+fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
+    let flags = Flags { config: bench.config.clone(), ..Flags::default() };
+    let mut config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
+    config.bus.url = url.to_owned();
+    config.bus.scheme().map_err(Failure::usage)?;
+    Ok((config, flags.base()))
+}
+
+/// The ingestion gate from the request to the receipt, on a file bus or on the one of a config.
+fn measure_publish(
+    line: &'static str,
+    grounds: &Grounds,
+    seconds: Duration,
+    bus: Option<(&Config, &Path)>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    // A bus keeps what it got: every run publishes other events.
+    let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
+    let samples = Samples::fresh(from).enveloped();
+    let ledger = grounds.open(line)?;
+    let gate = BenchGate::publishing(&grounds.dir(line), ledger.clone(), bus)?;
+    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
+    let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
+    drop(gate);
+    gate::check_published(&*ledger)?;
+    report.add(line, figure);
     Ok(())
 }
 

@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn urls_name_folders_and_hide_what_may_be_secret() {
-        let mut config = Config::default();
+        let mut config = crate::config::Config::default();
         assert_eq!(config.bus_root().unwrap(), Path::new("./admit-data/bus"));
         config.bus.url = "nats://me:hush@bus".to_owned();
         let error = config.bus_root().unwrap_err().to_string();
