@@ -283,7 +283,6 @@ fn rule(key: &str, message: &dyn fmt::Display) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     fn read(text: &str) -> IngestionConfig {
         toml::from_str(text).unwrap()
