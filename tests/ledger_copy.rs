@@ -179,7 +179,10 @@ fn a_ledger_is_only_copied_into_an_empty_one() {
     }
     printed(&copy(first.path(), &database));
     let refused = complaint(&copy(second.path(), &database));
-    assert!(refused.contains("is not empty") && refused.contains("nothing was changed"), "{refused}");
+    assert!(
+        refused.contains("is not empty") && refused.contains("nothing was changed"),
+        "{refused}"
+    );
     let nowhere = complaint(&copy(&first.path().join("nowhere"), &database));
     assert!(nowhere.contains("nowhere"), "{nowhere}");
     let ledger = ["--ledger", &database.url];
