@@ -168,9 +168,10 @@ pub async fn consumers_never_hold_one_entry_at_once(gates: &[Arc<dyn WholeLedger
     let leases: HashSet<[u8; 16]> = all.iter().map(|claimed| *claimed.lease.as_bytes()).collect();
     assert_eq!(leases.len(), seqs.len(), "no two leases are the same");
     // Twice at once, at two gates: one of them finishes it.
-    let finishing = all.iter().enumerate().flat_map(|(n, claimed)| {
-        [finish(gate(n), claimed, 1), finish(gate(n + 1), claimed, 1)]
-    });
+    let finishing = all
+        .iter()
+        .enumerate()
+        .flat_map(|(n, claimed)| [finish(gate(n), claimed, 1), finish(gate(n + 1), claimed, 1)]);
     let answers = join_all(finishing).await;
     for pair in answers.chunks(2) {
         let done = pair.iter().filter(|answer| **answer == LeaseAnswer::Done).count();
