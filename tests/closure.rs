@@ -145,7 +145,9 @@ fn the_report_counts_what_was_replayed_as_the_sheet_does() {
     assert_eq!(said["evidence_refs"]["quarantine_refs_sample"], json!([]), "copies are not in it");
     assert!(said["basis"]["provenance"]["build_commit"].is_string(), "{said}");
     assert_eq!(said["knobs"]["gate"]["closing_wait_ms"], 300);
-    assert_eq!(said["basis"]["ig_admission_locator"], "sqlite:");
+    let locator = said["basis"]["ig_admission_locator"].as_str().unwrap();
+    let kind = if sql::is_postgres() { "postgres://127.0.0.1:" } else { "sqlite:" };
+    assert!(locator.starts_with(kind) && !locator.contains('@'), "{locator}");
     // The file is the same without what is only in the answer.
     let reference = said["artifact_refs"][0].as_str().unwrap();
     let mut file = document(gate.data(), reference);
@@ -305,13 +307,17 @@ fn ambiguous_until_a_person_has_found_out(data: &Path) {
     let query = format!("SELECT path FROM issued WHERE of = {LAST}");
     let receipt: String = sql::one(data, &query);
     fs::remove_file(data.join("artifacts").join(receipt)).unwrap();
+    let unsynced = match sql::is_postgres() {
+        true => "UPDATE gate SET synced_to = 0",
+        false => "UPDATE meta SET value = 0 WHERE name = 'artifacts_synced'",
+    };
     operate(
         data,
         &format!(
             "DELETE FROM issued WHERE of = {LAST};
              UPDATE effect SET state = 'in_flight', evidence = NULL, epoch = 1 WHERE seq = {LAST};
              UPDATE run SET admit = admit - 1, in_flight = in_flight + 1;
-             UPDATE meta SET value = 0 WHERE name = 'artifacts_synced';"
+             {unsynced};"
         ),
     );
     let gate = closer(data).start();

@@ -33,6 +33,7 @@ pub trait GatesHome {
 pub async fn all(home: impl Fn() -> Box<dyn GatesHome>) {
     what_a_living_gate_performs_is_left_alone(&*home()).await;
     what_a_dead_gate_had_in_flight_is_ambiguous_once_and_its_late_evidence_is_kept(&*home()).await;
+    what_was_lost_without_a_word_is_said_by_whoever_can(&*home()).await;
     what_a_dead_gate_had_not_begun_is_taken_up_by_one(&*home()).await;
     a_gate_that_was_late_may_say_how_it_ended_until_others_have(&*home()).await;
     a_gate_that_was_late_itself_judges_nobody(&*home()).await;
@@ -113,6 +114,21 @@ async fn what_a_dead_gate_had_in_flight_is_ambiguous_once_and_its_late_evidence_
     assert_eq!(words, ["in_flight", "ambiguous", "evidence"]);
     assert_eq!(history[2].evidence, Some(told("it was done")));
     performs(&record(&*a, named("new", "1")).await);
+}
+
+async fn what_was_lost_without_a_word_is_said_by_whoever_can(home: &dyn GatesHome) {
+    let (a, b, c) = (home.open("a"), home.open("b"), home.open("c"));
+    let (flying, _) = performs(&record(&*a, named("flying", "1")).await);
+    let (landed, _) = performs(&record(&*c, named("landed", "1")).await);
+    take(&*c, settlement(landed, 1, Outcome::Ambiguous)).await.expect("legal");
+    home.presume_dead("a");
+    let left = b.recover(AT).await.expect("recovers");
+    assert_eq!(left.ambiguous.len(), 1, "a gate without this door looks after the effect alone");
+    assert_eq!(counts(&*b).await, [2, 1, 1, 0, 0, 1, 0, 0]);
+    assert_eq!(recover_door(&*c).await, [flying], "one that has it says so");
+    assert_eq!(recover_door(&*c).await, [], "once");
+    assert_eq!(counts(&*b).await, [2, 0, 2, 0, 0, 2, 0, 0]);
+    assert_eq!(open_quarantines(&*b).await.len(), 2);
 }
 
 async fn what_a_dead_gate_had_not_begun_is_taken_up_by_one(home: &dyn GatesHome) {
@@ -231,24 +247,26 @@ async fn a_run_that_closes_lets_nothing_in_behind_it(home: &dyn GatesHome) {
         record(&*c, named("mark", "1")).await;
         let (from, to) = (RunState::Open, RunState::Closing);
         assert!(c.turn_run(RUN.to_owned(), from, to, AT).await.expect("turned"));
-        c.status().await.expect("readable").last_seq
     };
     let coming = join_all((0..60).map(async |n| {
         let gate = if n % 2 == 0 { &a } else { &b };
         record(&**gate, named(&format!("e{n}"), "1")).await
     }));
-    let (closed_at, kept) = futures_util::future::join(closing, coming).await;
-    let mut admitted = 2;
+    let ((), kept) = futures_util::future::join(closing, coming).await;
+    let (mut came_in, mut stayed_out) = (Vec::new(), Vec::new());
     for kept in &kept {
         match (&kept.outlook, &kept.recorded.verdict) {
             (Outlook::Performs { seq, .. }, Verdict::Fresh { .. }) => {
-                assert!(*seq <= closed_at, "{seq:?} came in after the run had closed");
-                admitted += 1;
+                came_in.push(*seq);
             }
-            (Outlook::RunClosed, Verdict::Refused { .. }) => {}
+            (Outlook::RunClosed, Verdict::Refused { seq: Some(seq) }) => stayed_out.push(*seq),
             other => panic!("neither in nor out: {other:?}"),
         }
     }
+    if let (Some(last), Some(first)) = (came_in.iter().max(), stayed_out.iter().min()) {
+        assert!(last < first, "nothing comes in after the run has closed, in ledger order");
+    }
+    let admitted = i64::try_from(came_in.len() + 2).expect("small");
     assert_eq!(counts(&*b).await[..2], [62, admitted], "what came is counted, in or out");
     for gate in [&a, &b, &c] {
         assert_eq!(record(&**gate, named("late", "1")).await.outlook, Outlook::RunClosed);

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Place;
+#[cfg(not(feature = "postgres"))]
+use crate::config::Config;
 use crate::output::Failure;
 
 /// What is copied, and where to.
@@ -52,7 +54,7 @@ fn folder(url: &str) -> Result<PathBuf, Failure> {
 }
 
 #[cfg(not(feature = "postgres"))]
-fn copy(_: &Path, _: &crate::config::Config, _: &Path, _: bool) -> Result<(), Failure> {
+fn copy(_: &Path, _: &Config, _: &Path, _: bool) -> Result<(), Failure> {
     Err(Failure::usage("this build has no PostgreSQL"))
 }
 

@@ -32,6 +32,12 @@ impl Ingest {
                 self.ambiguous.add_one();
             }
         }
+        // What is said about them is issued here and now, so its files are this gate's to write.
+        let mut said = Vec::new();
+        for effect in &lost {
+            said.extend(self.ledger.filed_of(effect.seq).await?);
+        }
+        self.write_files(&said.iter().collect::<Vec<_>>(), None).await;
         Ok(())
     }
 }

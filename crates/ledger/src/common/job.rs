@@ -178,7 +178,8 @@ impl<W, A> Waiting<W, A> {
 
     /// Sends the answer, after `tell` was told of it.
     pub(crate) fn committed(self, tell: impl FnOnce(&W, &A)) {
-        let answer = self.answer.expect("it was written before it was committed");
+        // None when it failed alone, of which whoever asked was told.
+        let Some(answer) = self.answer else { return };
         tell(&self.work, &answer);
         // Whoever asked may have gone away; the commit stands all the same.
         self.reply.send(Ok(answer)).unwrap_or_default();

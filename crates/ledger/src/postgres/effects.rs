@@ -101,7 +101,8 @@ impl Work for Recover {
         left.iter().for_each(|effect| desk.knows(effect));
         let recovered = desk::recover(&mut desk, left, self.at)?;
         desk.flush()?;
-        let taken: Vec<i64> = recovered.intended.iter().map(|effect| big(effect.seq.0)).collect();
+        let taken = recovered.intended.iter().chain(&recovered.ambiguous);
+        let taken: Vec<i64> = taken.map(|effect| big(effect.seq.0)).collect();
         if !taken.is_empty() {
             tx.conn.execute(sql!("effect_own"), &[&taken, &big(tx.epoch)])?;
         }

@@ -13,6 +13,31 @@ fn state(error: &Error) -> Option<&SqlState> {
     }
 }
 
+/// Whether the server is only read, as the old one is after a failover.
+pub(super) fn is_read_only(error: &Error) -> bool {
+    state(error) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// Whether the database refused what it was given, and not whoever gave it: without the culprit the
+/// others can be written.
+pub(super) fn is_of_content(error: &Error) -> bool {
+    match error {
+        Error::Server(error) => match error.code() {
+            // A value that is none, a rule that is broken, too large, not understood; or all of that
+            // earlier in the same transaction.
+            Some(state) => {
+                let class = state.code().get(..2).unwrap_or_default();
+                ["22", "23", "42", "54"].contains(&class)
+                    || *state == SqlState::IN_FAILED_SQL_TRANSACTION
+            }
+            // A parameter that cannot be sent, where the connection is still there.
+            None => true,
+        },
+        Error::NotOurs(_) => true,
+        Error::Silent(_) => false,
+    }
+}
+
 /// A failure before the commit was asked for: nothing of the batch was kept.
 pub(super) fn unavailable(error: Error) -> Fault {
     let message = match state(&error) {
@@ -57,7 +82,11 @@ pub(super) fn no_reader(error: PoolError) -> Fault {
             let message = "too many questions wait for the ledger, ask again later";
             Fault::caused_by(FaultKind::Overloaded, message, error)
         }
-        error => {
+        PoolError::Timeout(_)
+        | PoolError::Backend(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_) => {
             let message = "the ledger cannot be read just now";
             Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
         }

@@ -240,6 +240,10 @@ impl Work for RecoverDoor {
         let recovered =
             desk.decide(|desk| desk::recover_door(desk, lost.clone(), &*self.issue, self.at))?;
         tx.position.last_issued = desk.flush()?;
+        let said: Vec<i64> = recovered.iter().map(|effect| big(effect.seq.0)).collect();
+        if !said.is_empty() {
+            tx.conn.execute(sql!("effect_said"), &[&said])?;
+        }
         Ok((recovered, effects::next(&lost)))
     }
 }

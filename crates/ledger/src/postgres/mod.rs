@@ -27,6 +27,7 @@ mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+mod session;
 mod streams;
 mod sweep;
 pub(crate) mod target;
@@ -36,7 +37,7 @@ mod token;
 pub mod verify;
 mod writer;
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -62,6 +63,7 @@ use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
 pub use open::OpenError;
+pub use session::{Session, SessionError};
 
 /// A statement, from the file of its name; the comments there say why.
 macro_rules! sql {
@@ -186,7 +188,7 @@ impl PostgresLedger {
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let (jobs, waiting) = sync_channel(options.waiting_max);
-        let (told, opened) = channel();
+        let (told, opened) = sync_channel(1);
         let writer = {
             let (options, connector) = (options.clone(), connector.clone());
             let shared = (health.clone(), gauges.clone(), news.clone());

@@ -123,9 +123,9 @@ impl Target {
         at_once: u64,
         mut each: impl FnMut(&[Cell<'_>]),
     ) -> Result<()> {
-        let told = |column: &Column| match column.kind {
-            Kind::Number => format!("{}::text", identifier(&column.name)),
-            Kind::Integer | Kind::Text | Kind::Bytes | Kind::Beside => identifier(&column.name),
+        let told = |column: &Column| {
+            let cast = if column.kind == Kind::Number { "::text" } else { "" };
+            format!("{}{cast}", identifier(&column.name))
         };
         let compared = columns.iter().filter(|column| column.kind != Kind::Beside);
         let columns: Vec<&Column> = compared.collect();

@@ -54,6 +54,7 @@ pub(super) fn task<W: Work>(work: W) -> (Box<dyn Task>, Reply<W::Answer>) {
 
 impl<W: Work> Task for Waiting<W, W::Answer> {
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        self.answer = None;
         self.answer = Some(self.work.write(tx)?);
         Ok(())
     }

@@ -7,7 +7,7 @@ CREATE TABLE effect (
   plan         TEXT COLLATE "C" NOT NULL,        -- what is to be done, JSON
   state        TEXT COLLATE "C" NOT NULL,        -- withheld, intended, in_flight, done, refused, ambiguous
   attempt      BIGINT NOT NULL,     -- 0 before the first
-  epoch        BIGINT,              -- which start of which gate has it in flight, or is about to
+  epoch        BIGINT,              -- the start of a gate that has it in flight, is about to, or lost it
   evidence     TEXT COLLATE "C",                 -- what a settled state rests on, JSON
   reply_status BIGINT,              -- what was said when the first attempt was settled;
   reply        BYTEA,                 -- copies of the event get it again, byte for byte
@@ -16,6 +16,9 @@ CREATE TABLE effect (
 
 -- What is done is the great majority and nobody looks for it by state.
 CREATE INDEX effect_state ON effect (state, seq) WHERE state <> 'done';
+
+-- What was lost by whoever could not put it into words; few, and never for long.
+CREATE INDEX effect_unsaid ON effect (seq) WHERE state = 'ambiguous' AND epoch IS NOT NULL;
 
 -- Every step that was ever taken; rows are only added.
 CREATE TABLE effect_history (

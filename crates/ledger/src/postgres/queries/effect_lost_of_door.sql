@@ -1,10 +1,13 @@
--- What a door had in flight in the name of gates whose leases have ended, or has lost without a
--- document that says so, in ledger order after $2. The first condition is the one of the index.
-SELECT e.* FROM effect e JOIN admission a ON a.seq = e.seq
-WHERE e.state <> 'done' AND e.state IN ('in_flight', 'ambiguous') AND a.door = $1 AND e.seq > $2
-  AND CASE e.state WHEN 'in_flight' THEN NOT EXISTS (
-        SELECT 1 FROM gate g WHERE g.epoch = e.epoch AND g.alive_until > clock_timestamp())
-      ELSE NOT EXISTS (
-        SELECT 1 FROM issued i WHERE i.of = e.seq AND i.decision = 'QUARANTINE' AND i.seq = e.seq)
-      END
+-- What a door had in flight in the name of gates whose leases have ended, and what was lost without a
+-- document that says so, in ledger order after $2. Each half has an index; what is ambiguous and said
+-- may be much, and is not looked at.
+SELECT e.* FROM (
+  SELECT * FROM effect f
+  WHERE f.state <> 'done' AND f.state = 'in_flight' AND f.seq > $2 AND NOT EXISTS (
+    SELECT 1 FROM gate g WHERE g.epoch = f.epoch AND g.alive_until > clock_timestamp())
+  UNION ALL
+  SELECT * FROM effect l
+  WHERE l.state = 'ambiguous' AND l.epoch IS NOT NULL AND l.seq > $2
+) e JOIN admission a ON a.seq = e.seq
+WHERE a.door = $1
 ORDER BY e.seq LIMIT $3;
