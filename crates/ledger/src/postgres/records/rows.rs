@@ -161,3 +161,48 @@ fn upsert(table: &Table) -> String {
         key = table.key.join(", "),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns of the queried tables and their types, as the migration makes them.
+    fn columns() -> Vec<(&'static str, &'static str)> {
+        let migration = include_str!("../migrations/0006_records.sql");
+        let tables = migration.split("CREATE TABLE ").filter(|table| {
+            ["lua_", "combat_", "player_", "proximity_"].iter().any(|name| table.starts_with(name))
+        });
+        let lines = tables.flat_map(|table| table.split(");").next().unwrap().lines().skip(1));
+        lines
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                Some((words.next()?, words.next()?.trim_end_matches(',')))
+            })
+            .filter(|(name, _)| *name != "UNIQUE" && !RowSet::COMMON.contains(name))
+            .collect()
+    }
+
+    #[test]
+    fn columns_of_text_are_those_of_the_migration() {
+        let columns = columns();
+        assert!(columns.len() > 40, "{columns:?}");
+        for (name, kind) in columns {
+            let wanted: &[&str] =
+                if TEXTS.contains(&name) { &["TEXT"] } else { &["NUMERIC", "BIGINT"] };
+            assert!(wanted.contains(&kind), "{name} is {kind}");
+        }
+    }
+
+    #[test]
+    fn a_value_becomes_what_its_column_takes() {
+        let number = |cell: Scalar| super::number(&cell);
+        assert_eq!(number(Scalar::Text(" 7 ".to_owned())).as_deref(), Some("7"));
+        assert_eq!(number(Scalar::Text("2.50".to_owned())).as_deref(), Some("2.5"));
+        assert_eq!(number(Scalar::Real(2.0)).as_deref(), Some("2"));
+        assert_eq!(number(Scalar::Real(-0.0)).as_deref(), Some("0"));
+        assert_eq!(number(Scalar::Text("e1".to_owned())), None);
+        assert_eq!(number(Scalar::Text("NaN".to_owned())), None);
+        assert_eq!(text(&Scalar::Integer(7)).as_deref(), Some("7"));
+        assert_eq!(text(&Scalar::Real(2.0)).as_deref(), Some("2.0"));
+    }
+}
