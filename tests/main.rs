@@ -10,6 +10,8 @@
 #![cfg(test)]
 
 mod abuse;
+#[cfg(feature = "nats")]
+mod buses;
 mod closure;
 mod crash;
 mod disk;

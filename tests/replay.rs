@@ -16,7 +16,7 @@ use admit_core::{Clock as _, Door, Millis};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::Reader as _;
+use admit_ledger::IssuedReader as _;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -126,7 +126,9 @@ impl World {
                     let mut client = Client::to(self.address);
                     for place in (first..envelopes.len()).step_by(PRODUCERS) {
                         let body = envelopes[place].to_string();
-                        let said = client.send("POST", PUSH, &[], body.as_bytes()).unwrap().json();
+                        let answer = client.send("POST", PUSH, &[], body.as_bytes()).unwrap();
+                        let said = answer.json();
+                        assert_eq!(answer.status, 200, "{said}");
                         answers.lock().unwrap()[place] = gist(&said);
                     }
                 });
@@ -251,7 +253,7 @@ fn replay(substrate: &Substrate, start: Millis) -> Transcript {
     let world = World::on(Arc::clone(&substrate.bus), start);
     trouble(&world.bus);
     let waves = waves();
-    let answers = waves.iter().flat_map(|wave| world.push(wave)).collect();
+    let answers: Vec<String> = waves.iter().flat_map(|wave| world.push(wave)).collect();
     world.runtime.block_on(world.bus.land());
     world.bus.calm();
     world.clock.advance(i64::try_from(DELIVERY_TIMEOUT.as_millis()).unwrap() + 1);
@@ -285,7 +287,8 @@ fn file() -> Substrate {
 fn nats() -> Option<Substrate> {
     use admit_bus::nats::{NatsBus, Options};
     let server = admit_testkit::servers::Nats::start()?;
-    let opening = NatsBus::open(Options::new(server.url()), &[STREAM.to_owned()]);
+    let topics = contract().topics();
+    let opening = NatsBus::open(Options::new(server.url()), &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
     Some(Substrate { name: "nats", bus: Arc::new(bus), _home: Box::new(server) })
 }
@@ -294,12 +297,15 @@ fn nats() -> Option<Substrate> {
 fn kafka() -> Substrate {
     use admit_bus::kafka::{KafkaBus, MockCluster, Options};
     let cluster = MockCluster::new(3).unwrap();
-    cluster.create_topic(STREAM, 3, 2).unwrap();
+    let topics = contract().topics();
+    for topic in &topics {
+        cluster.create_topic(topic, 3, 2).unwrap();
+    }
     let options = Options {
         request_timeout: Duration::from_secs(1),
         ..Options::new(cluster.bootstrap_servers())
     };
-    let opening = KafkaBus::open(options, &[STREAM.to_owned()]);
+    let opening = KafkaBus::open(options, &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
     Substrate { name: "kafka", bus: Arc::new(bus), _home: Box::new(cluster) }
 }
@@ -316,7 +322,7 @@ fn kinesis(runtime: &Runtime) -> Option<Substrate> {
         shards: 3,
         ..Options::new(Arc::new(SystemClock))
     };
-    let bus = runtime.block_on(KinesisBus::open(options, &[STREAM.to_owned()])).unwrap();
+    let bus = runtime.block_on(KinesisBus::open(options, &contract().topics())).unwrap();
     Some(Substrate { name: "kinesis", bus: Arc::new(bus), _home: Box::new(server) })
 }
 

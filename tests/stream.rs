@@ -1,7 +1,7 @@
 //! The streamer against a real gate: the golden pack, kill -9, and two of them at once.
 
 #[path = "../crates/runs/examples/synthetic_pack/pack.rs"]
-mod synthetic;
+pub(crate) mod synthetic;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::support::gate::{BINARY, Gate};
 use crate::support::{SOON, until};
 use synthetic::Synthetic;
 
-const RUN: &str = "platform_20260212T085637Z";
-const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
+pub(crate) const RUN: &str = "platform_20260212T085637Z";
+pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
 
-fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run")
 }
 
@@ -53,7 +53,7 @@ fn announced(pack: &Path) -> TempDir {
     data
 }
 
-fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
+pub(crate) fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(["stream", "--once", "--json", "--speedup", "0", "--gate", gate]);
     command.arg("--data").arg(data).args(more).stdin(Stdio::null());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_artifacts::local::{self, LocalArtifacts};
+use admit_bus::Bus;
 use admit_bus::file::{self, FileBus};
 use admit_contracts::Contract;
 use admit_contracts::events::{self, Events, Identity};
@@ -25,6 +26,8 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::ceiling::{self, Ceiling, Nothing};
+use crate::bus;
+use crate::config::Config;
 use crate::output::Failure;
 
 /// Where the pixel door stands.
@@ -68,11 +71,21 @@ impl BenchGate {
         Self::start(Arc::new(ledger), doors)
     }
 
-    /// The ingestion gate, on a file bus and files in `dir`.
-    pub(super) fn publishing(dir: &Path) -> Result<Self, Failure> {
+    /// The ingestion gate, on files in `dir`, and on a file bus there or the bus of a config.
+    pub(super) fn publishing(dir: &Path, bus: Option<(&Config, &Path)>) -> Result<Self, Failure> {
         let options = Options::new(dir.join("ledger"), SystemClock.now());
         let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-        let bus = FileBus::open(file::Options::new(dir.join("bus"))).map_err(Failure::runtime)?;
+        let runtime = runtime()?;
+        let bus: Arc<dyn Bus> = match bus {
+            None => {
+                let opened = FileBus::open(file::Options::new(dir.join("bus")));
+                Arc::new(opened.map_err(Failure::runtime)?)
+            }
+            Some((config, base)) => {
+                let topics = bus::topics(config, base)?;
+                runtime.block_on(bus::open(config, base, &topics))?
+            }
+        };
         let artifacts = local::Options::new(dir.join("artifacts"));
         let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
         let contract = IngestionGate::new(ingestion_gate::Settings::default(), Policy::shipped());
@@ -81,16 +94,28 @@ impl BenchGate {
             contract: contract.clone(),
             ledger: ledger.clone(),
             reader: ledger.clone(),
-            bus: Arc::new(bus),
+            bus,
             artifacts: Arc::new(artifacts),
             clock: Arc::new(SystemClock),
             settings: IngestSettings::default(),
         });
         let door = mount(ingestion_gate::DOOR, PUBLISH_PATH, contract);
-        Self::start(ledger, vec![DoorMount { outward: Outward::publishing(ingest), ..door }])
+        Self::start_on(
+            runtime,
+            ledger,
+            vec![DoorMount { outward: Outward::publishing(ingest), ..door }],
+        )
     }
 
     fn start(ledger: Arc<dyn Ledger>, doors: Vec<DoorMount>) -> Result<Self, Failure> {
+        Self::start_on(runtime()?, ledger, doors)
+    }
+
+    fn start_on(
+        runtime: Runtime,
+        ledger: Arc<dyn Ledger>,
+        doors: Vec<DoorMount>,
+    ) -> Result<Self, Failure> {
         let parts = Parts {
             ledger,
             doors,
@@ -99,10 +124,6 @@ impl BenchGate {
             clock: Arc::new(SystemClock),
         };
         let gate = Arc::new(Gate::new(parts).map_err(Failure::runtime)?);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::runtime)?;
         let recovered = runtime.block_on(gate.recover());
         recovered.map_err(|fault| Failure::runtime(fault.to_string()))?;
         let listener =
@@ -121,6 +142,10 @@ impl BenchGate {
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)
 }
 
 impl Drop for BenchGate {

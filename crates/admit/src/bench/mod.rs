@@ -17,8 +17,11 @@ mod sync;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use admit_core::Clock as _;
+use admit_gate::SystemClock;
 use clap::Args;
 
+use crate::config::{Config, Flags, load};
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
@@ -55,6 +58,12 @@ pub(crate) struct Bench {
     /// Where the temporary folder goes; it must be on the kind of disk you want to measure
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; it leaves messages there
+    #[arg(long, value_name = "URL", conflicts_with_all = ["known", "only"])]
+    bus: Option<String>,
+    /// The config whose [bus] settings --bus goes by
+    #[arg(long, value_name = "FILE", requires = "bus")]
+    config: Option<PathBuf>,
 }
 
 /// Measures and prints.
@@ -66,9 +75,16 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds.max(1));
-    match bench.known {
-        Some(known) => measure_known(folder.path(), known, seconds, &mut report)?,
-        None => {
+    match (bench.known, &bench.bus) {
+        (Some(known), _) => measure_known(folder.path(), known, seconds, &mut report)?,
+        (None, Some(url)) => {
+            // The same on files first: what the bus costs is their ratio.
+            let (config, base) = bus_config(bench, url)?;
+            measure_publish("publish", &folder.path().join("file"), seconds, None, &mut report)?;
+            let (bus, dir) = (Some((&config, &*base)), folder.path().join("bus"));
+            measure_publish("publish_bus", &dir, seconds, bus, &mut report)?;
+        }
+        (None, None) => {
             let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
             measure_all(folder.path(), seconds, &wanted, &mut report)?;
         }
@@ -98,13 +114,7 @@ fn measure_all(
         measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
     }
     if wanted("publish") {
-        let folder = dir.join("publish");
-        let gate = BenchGate::publishing(&folder)?;
-        let all = load(Samples::fresh(6 << 40).enveloped(), None);
-        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &all)?;
-        drop(gate);
-        gate::check_published(&folder)?;
-        report.add("publish", figure);
+        measure_publish("publish", &dir.join("publish"), seconds, None, report)?;
     }
     if wanted("ledger") {
         report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
@@ -116,6 +126,35 @@ fn measure_all(
         let gate = BenchGate::pixel(&dir.join("drain-gate"))?;
         report.add("drain", edge::drain(&dir.join("backlog"), gate.address())?);
     }
+    Ok(())
+}
+
+/// The config of a bus that is somewhere else, and where its files are.
+fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
+    let flags = Flags { config: bench.config.clone(), ..Flags::default() };
+    let mut config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
+    config.bus.url = url.to_owned();
+    config.bus.scheme().map_err(Failure::usage)?;
+    Ok((config, flags.base()))
+}
+
+/// The ingestion gate from the request to the receipt, on a file bus or on the one of a config.
+fn measure_publish(
+    line: &'static str,
+    dir: &Path,
+    seconds: Duration,
+    bus: Option<(&Config, &Path)>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    // A bus keeps what it got: every run publishes other events.
+    let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
+    let samples = Samples::fresh(from).enveloped();
+    let gate = BenchGate::publishing(dir, bus)?;
+    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
+    let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
+    drop(gate);
+    gate::check_published(dir)?;
+    report.add(line, figure);
     Ok(())
 }
 

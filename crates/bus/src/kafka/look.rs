@@ -279,6 +279,12 @@ impl Looker {
             };
         };
         let (low, high) = consumer.fetch_watermarks(&name, wanted, wait).map_err(unavailable)?;
+        if from > high {
+            let reason = format!(
+                "it ends at {high}, before {from}: it is not the topic that was read before"
+            );
+            return Err(BusError::Damaged { place: format!("the topic {name}"), reason });
+        }
         let (first, last) = (from.max(low), high - 1);
         let mut records = Vec::new();
         if rows_max == 0 || first > last {

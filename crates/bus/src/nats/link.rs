@@ -40,7 +40,7 @@ pub(super) enum Line {
     /// Nobody has tried yet.
     New,
     /// It stands.
-    Up(Session),
+    Up(Box<Session>),
     /// It does not, and why.
     Down(String),
 }
@@ -72,7 +72,7 @@ impl Link {
     /// The connection, if it stands.
     pub(super) fn session(&self) -> Result<Session, String> {
         match &*self.line.borrow() {
-            Line::Up(session) => Ok(session.clone()),
+            Line::Up(session) => Ok((**session).clone()),
             Line::Down(reason) => Err(reason.clone()),
             Line::New => Err("not connected yet".to_owned()),
         }
@@ -186,7 +186,7 @@ async fn live(
         .ack_timeout(options.ack_timeout)
         .max_ack_inflight(options.in_flight_max.max(1))
         .build(client.clone());
-    say.send_replace(Line::Up(Session { id, client, context }));
+    say.send_replace(Line::Up(Box::new(Session { id, client, context })));
     if id > 1 {
         tracing::info!("connected to nats again");
     }

@@ -122,6 +122,15 @@ pub(super) async fn read(
         Some(info) => info,
         None => return Ok(Vec::new()),
     };
+    if from > info.state.last_sequence.saturating_add(1) {
+        return Err(BusError::Damaged {
+            place: format!("the stream {name}"),
+            reason: format!(
+                "it ends at {}, before {from}: it is not the stream that was read before",
+                info.state.last_sequence
+            ),
+        });
+    }
     if rows_max == 0 || info.state.messages == 0 || from > info.state.last_sequence {
         return Ok(Vec::new());
     }

@@ -93,6 +93,10 @@ impl Control for Messages {
         let records = Ok(records.collect());
         Box::pin(async move { records })
     }
+
+    fn offset_kind(&self) -> OffsetKind {
+        OffsetKind::FileLine
+    }
 }
 
 /// A gate that admits what it does not know, unless a script says otherwise.
