@@ -136,7 +136,6 @@ impl IngestionConfig {
             auth_mode,
             paths,
             json_depth_max,
-            ..Settings::default()
         };
         let policy = self.policy(base)?;
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))

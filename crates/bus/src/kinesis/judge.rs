@@ -55,17 +55,17 @@ where
     E: ProvideErrorMetadata + Error + 'static,
 {
     let reason = said(error);
-    let is_refused = match error {
-        // It was never sent: there is no request, or nobody to send it to.
-        SdkError::ConstructionFailure(_) => true,
-        SdkError::DispatchFailure(_) => is_unreached(error),
-        // Refused before anything was written; whatever failed inside may have written first.
-        SdkError::ServiceError(refused) => {
-            matches!(refused.raw().status().as_u16(), 400 | 403 | 404 | 413 | 429)
-        }
-        _ => false,
-    };
-    if is_refused { Published::NotWritten { reason } } else { Published::Unknown { reason } }
+    // It was never sent: there is no request, or nobody to send it to.
+    let is_unsent = matches!(error, SdkError::ConstructionFailure(_))
+        || matches!(error, SdkError::DispatchFailure(_)) && is_unreached(error);
+    // Refused before anything was written; whatever failed inside may have written first.
+    let is_refused = matches!(error, SdkError::ServiceError(refused)
+        if matches!(refused.raw().status().as_u16(), 400 | 403 | 404 | 413 | 429));
+    if is_unsent || is_refused {
+        Published::NotWritten { reason }
+    } else {
+        Published::Unknown { reason }
+    }
 }
 
 /// Whether the connection was refused, so that no byte of the request left.
@@ -90,10 +90,8 @@ where
         let word = if THROTTLED.contains(&code) { "throttled: " } else { "" };
         return format!("{word}{code}: {}", error.message().unwrap_or_default());
     }
-    let mut said = match error {
-        SdkError::TimeoutError(_) => "no answer in time".to_owned(),
-        _ => error.to_string(),
-    };
+    let is_late = matches!(error, SdkError::TimeoutError(_));
+    let mut said = if is_late { "no answer in time".to_owned() } else { error.to_string() };
     let mut cause = error.source();
     while let Some(one) = cause {
         let text = one.to_string();
