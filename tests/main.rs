@@ -36,6 +36,7 @@ mod power_cut;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
+mod rounds_published;
 mod runs;
 mod serving;
 mod skyra;

@@ -23,6 +23,8 @@ use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
 
 use crate::ledger::LedgerReader;
 
+use super::published::Published;
+
 /// Rows that are read at a time.
 const PAGE: usize = 500;
 
@@ -279,6 +281,7 @@ async fn messages(
     let places = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1);
     // One mark per place: which admissions have been seen on the bus.
     let mut seen = vec![false; places];
+    let mut published = Published::read(ledger).await?;
     let reader = FileReader::new(bus);
     for topic in reader.topics()? {
         let records = match reader.records(&topic) {
@@ -291,11 +294,13 @@ async fn messages(
         for record in records {
             outside.messages += 1;
             match record {
-                Ok(record) => message(ledger, &record, &mut seen, found).await?,
+                Ok(record) => message(ledger, &record, &mut seen, &mut published, found).await?,
                 Err(error) => stray(found, format!("topic {topic}: {error}")),
             }
         }
     }
+    published.judge(found);
+    outside.ambiguous += published.ambiguous;
     let mut after = Seq(0);
     loop {
         let filter = EffectFilter {
@@ -322,6 +327,7 @@ async fn message(
     ledger: &dyn LedgerReader,
     record: &Record,
     seen: &mut [bool],
+    published: &mut Published,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let at = &record.reference;
@@ -332,7 +338,9 @@ async fn message(
     };
     let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
         // What the gate says of itself goes straight there.
-        if at.topic != AUDIT_TOPIC {
+        let is_known =
+            at.topic == AUDIT_TOPIC || published.message(ledger, record, dedupe_key, found).await?;
+        if !is_known {
             stray(found, format!("{place} is of no admission: {dedupe_key}"));
         }
         return Ok(());
