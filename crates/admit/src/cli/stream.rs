@@ -8,7 +8,9 @@ use admit_artifacts::local::{self, LocalArtifacts};
 use admit_bus::file::FileReader;
 use admit_contracts::ingestion_gate::Paths;
 use admit_gate::SystemClock;
-use admit_runs::streamer::checkpoint::Checkpoints;
+#[cfg(feature = "postgres")]
+use admit_runs::streamer::checkpoint::PostgresCheckpoints;
+use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
 use admit_runs::streamer::control::Beside;
 use admit_runs::streamer::gate::system_chance;
 use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
@@ -154,7 +156,7 @@ fn parts(config: &Config, base: &Path, again: bool, progress: Progress) -> Resul
     let paths = Paths::local(&artifacts.to_string_lossy());
     let opened = LocalArtifacts::open(local::Options::new(&artifacts));
     let opened = opened.map_err(|error| with_cause(&error))?;
-    let checkpoints = Checkpoints::open(&config.data).map_err(|error| with_cause(&error))?;
+    let checkpoints = checkpoints(config, base)?;
     let key = match std::env::var(KEY) {
         Ok(key) if !key.is_empty() => Some(key),
         _ => config.stream.key(base).map_err(Failure::usage)?,
@@ -171,7 +173,7 @@ fn parts(config: &Config, base: &Path, again: bool, progress: Progress) -> Resul
         settings: Arc::new(settings),
         control: Arc::new(Beside::new(FileReader::new(&bus))),
         records: Records::new(Arc::new(opened), paths),
-        checkpoints: Arc::new(checkpoints),
+        checkpoints,
         gate: Arc::new(gate),
         packs: packs::opener(PathBuf::from(&config.stream.packs)),
         sessions: config.data.join("stream"),
@@ -179,6 +181,19 @@ fn parts(config: &Config, base: &Path, again: bool, progress: Progress) -> Resul
         chance: Arc::new(system_chance),
         progress,
     })
+}
+
+/// Where progress is kept: beside the ledger where that is a database, else in a file.
+fn checkpoints(config: &Config, base: &Path) -> Result<Arc<dyn Checkpoints>, Failure> {
+    config.ledger.check(base).map_err(Failure::usage)?;
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = crate::ledger::postgres_options(config, base)?;
+        let checkpoints = PostgresCheckpoints::open(&options);
+        return Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?));
+    }
+    let checkpoints = FileCheckpoints::open(&config.data);
+    Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?))
 }
 
 /// Prints what one look came to, and whether all of it is done.

@@ -27,6 +27,7 @@ mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+mod session;
 mod streams;
 mod sweep;
 pub(crate) mod target;
@@ -62,6 +63,7 @@ use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
 pub use open::OpenError;
+pub use session::{Session, SessionError};
 
 /// A statement, from the file of its name; the comments there say why.
 macro_rules! sql {

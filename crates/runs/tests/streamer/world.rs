@@ -12,7 +12,7 @@ use admit_bus::{BoxFuture, BusError, OffsetKind, Record, Reference};
 use admit_contracts::ingestion_gate::{Decision, Paths};
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Clock, Millis};
-use admit_runs::streamer::checkpoint::Checkpoints;
+use admit_runs::streamer::checkpoint::FileCheckpoints;
 use admit_runs::streamer::control::Control;
 use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, Pushed};
 use admit_runs::streamer::pack::store::{Disk, PackStore};
@@ -267,8 +267,8 @@ impl World {
         LocalArtifacts::open(local::Options::new(root)).expect("artifacts")
     }
 
-    pub(crate) fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::open(&self.folder.path().join(self.data)).expect("checkpoints")
+    pub(crate) fn checkpoints(&self) -> FileCheckpoints {
+        FileCheckpoints::open(&self.folder.path().join(self.data)).expect("checkpoints")
     }
 
     pub(crate) fn streamer(&self) -> Streamer {
