@@ -99,7 +99,7 @@ fn forget_times(value: &mut Value) {
             members.retain(|name, _| !name.ends_with("_at"));
             members.values_mut().for_each(forget_times);
         }
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

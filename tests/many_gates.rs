@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use admit_testkit::servers::Nats;
 use serde_json::json;
 
 use crate::support::cluster::{Cluster, document};
@@ -32,7 +33,7 @@ fn one_identity_is_admitted_once_whichever_gates_it_comes_to_at_once() {
                     match client.say(&match_begin(n, "a")) {
                         Said::Processed(_) => processed.fetch_add(1, Ordering::Relaxed),
                         Said::Duplicate(_) => 0,
-                        other => panic!("{other:?}"),
+                        other @ (Said::Rejected(_) | Said::Error(..)) => panic!("{other:?}"),
                     };
                 }
             });
@@ -141,7 +142,8 @@ fn push_somewhere(cluster: &Cluster, n: u64, start: u64) {
             return None;
         }
         let (decision, _) = decided(&answer);
-        assert!(["ADMIT", "DUPLICATE"].contains(&decision.as_str()), "event {n}: {decision}");
+        let is_known = ["ADMIT", "DUPLICATE", "QUARANTINE"].contains(&decision.as_str());
+        assert!(is_known, "event {n}: {decision}");
         Some(())
     });
 }
@@ -198,6 +200,46 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
 }
 
 #[test]
+fn ledger_files_and_a_shared_bus_agree_after_a_death_and_any_gate_reconciles() {
+    const EVENTS: u64 = 300;
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    let Some(cluster) = Cluster::start(GATES, &[("ADMIT_BUS__URL", &url)]) else { return };
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for producer in 0..4 {
+            let (cluster, next) = (&cluster, &next);
+            scope.spawn(move || {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= EVENTS {
+                        return;
+                    }
+                    push_somewhere(cluster, n, producer);
+                }
+            });
+        }
+        until("it is under way", SOON, || (next.load(Ordering::Relaxed) > 50).then_some(()));
+        cluster.kill(0);
+    });
+    let listen = cluster.address(1).unwrap().to_string();
+    until("whatever was in flight is resolved by another gate", SOON, || {
+        let resolve = ["reconcile", "--all", "--found", "--absent", "--yes", "--reason", "killed"];
+        cluster.admit(1, &[&resolve[..], &["--listen", &listen]].concat());
+        let open = "SELECT count(*) FROM effect WHERE state IN ('in_flight', 'ambiguous')";
+        (cluster.one::<i64>(open) == 0).then_some(())
+    });
+    for n in 0..EVENTS {
+        push_somewhere(&cluster, n, n);
+    }
+    assert_eq!(cluster.one::<i64>("SELECT admit FROM run") as u64, EVENTS);
+    cluster.open(0);
+    let (agrees, said) = cluster.admit(2, &["verify"]);
+    assert!(agrees, "{said}");
+    cluster.end();
+}
+
+#[test]
 fn sources_that_tell_different_gates_of_a_round_make_one_round() {
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
     for turn in 0..5 {
@@ -207,9 +249,11 @@ fn sources_that_tell_different_gates_of_a_round_make_one_round() {
                 let mut client = cluster.with(index, |gate| gate.client());
                 let round = &round;
                 scope.spawn(move || match index {
-                    0 => drop(told(&mut client, "stats_ready", &round.ready())),
+                    0 => {
+                        drop(told(&mut client, "filename_trigger", &round.post("filename_trigger")))
+                    }
                     1 => drop(told(&mut client, "proximity_file", &file(round.proximity(3)))),
-                    _ => drop(told(&mut client, "gametime_fallback", &file(round.gametime()))),
+                    _ => drop(told(&mut client, "stats_ready", &round.ready())),
                 });
             }
         });

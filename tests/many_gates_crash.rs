@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use admit_testkit::proxy::Faults;
 use admit_testkit::rng::Rng;
-use serde_json::json;
 
 use crate::support::cluster::Cluster;
 use crate::support::events::{idempotency_key, match_begin};
@@ -89,7 +88,7 @@ fn say(client: &mut Client, n: u64) -> bool {
     match Said::read(&answer) {
         Said::Processed(_) | Said::Duplicate(_) => true,
         Said::Error(_, reason) if reason.retryable => false,
-        other => panic!("event {n}: {other:?}"),
+        other @ (Said::Rejected(_) | Said::Error(..)) => panic!("event {n}: {other:?}"),
     }
 }
 
@@ -299,6 +298,6 @@ fn a_commit_whose_answer_is_lost_is_found_and_not_made_twice() {
     let kept: i64 = cluster.one("SELECT count(*) FROM admission WHERE verdict = 'fresh'");
     assert_eq!(kept as u64, EVENTS);
     let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
-    assert_eq!(server["event_counts"], json!({ "lifecycle": EVENTS }));
+    assert_eq!(server["event_counts"]["lifecycle"], EVENTS);
     cluster.end();
 }

@@ -12,8 +12,9 @@ use admit_testkit::postgres::Server;
 use admit_testkit::proxy::{Faults, Proxy};
 use tempfile::TempDir;
 
-use super::gate::{Gate, Launch};
+use super::gate::{self, Gate, Launch};
 use super::ingest::{STREAM, published};
+use super::machine::text;
 use super::sql::{Database, FromCell, Row};
 use super::{SOON, until};
 
@@ -59,11 +60,11 @@ impl Cluster {
         self.folder.path().join("artifacts")
     }
 
-    fn launch(&self, index: usize) -> Launch {
+    /// The config of a gate, as variables.
+    fn variables(&self, index: usize) -> Vec<(String, String)> {
         let url = format!("postgres://postgres@{}/postgres", self.proxy.address());
         let artifacts = format!("file:{}", self.artifacts().display());
-        let mut launch = Launch::on(&self.data(index));
-        for (name, value) in [
+        let own = [
             ("ADMIT_LEDGER__URL", url.as_str()),
             ("ADMIT_LEDGER__SCHEMA", "public"),
             ("ADMIT_LEDGER__GATE_ID", &format!("gate-{index}")),
@@ -74,13 +75,24 @@ impl Cluster {
             ("ADMIT_ARTIFACTS__URL", &artifacts),
             ("ADMIT_BUS__DELIVERY_TIMEOUT_MS", "50"),
             ("ADMIT_DOORS__INGESTION_GATE__ARTIFACTS_SYNC_MS", "50"),
-        ] {
-            launch = launch.variable(name, value);
-        }
-        for (name, value) in &self.variables {
-            launch = launch.variable(name, value);
-        }
-        launch
+        ];
+        let own = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        own.chain(self.variables.iter().cloned()).collect()
+    }
+
+    fn launch(&self, index: usize) -> Launch {
+        let launch = Launch::on(&self.data(index));
+        let variables = self.variables(index);
+        variables.iter().fold(launch, |launch, (name, value)| launch.variable(name, value))
+    }
+
+    /// Runs a command with the config of a gate; whether it went well, and what it printed.
+    pub(crate) fn admit(&self, index: usize, words: &[&str]) -> (bool, String) {
+        let data = self.data(index);
+        let words = [words, &["--data", text(&data)]].concat();
+        let output = gate::admit(words).envs(self.variables(index)).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
     }
 
     fn slot(&self, index: usize) -> MutexGuard<'_, Option<Gate>> {

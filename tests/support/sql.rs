@@ -135,7 +135,7 @@ pub(crate) fn rows(data: &Path, sql: &str) -> Vec<Row> {
     }
     let conn = open_file(data);
     let mut query = conn.prepare(sql).unwrap();
-    let names: Vec<String> = query.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = query.column_names().map(str::to_owned).collect();
     let mut found = Vec::new();
     let mut rows = query.query([]).unwrap();
     while let Some(row) = rows.next().unwrap() {
@@ -219,7 +219,7 @@ impl Database {
         let runtime = runtime.unwrap();
         let client = runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-            tokio::task::spawn(connection);
+            runtime.spawn(connection);
             client
         });
         Self { runtime, client }
@@ -227,15 +227,14 @@ impl Database {
 
     pub(crate) fn rows(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
         let said = self.runtime.block_on(self.client.simple_query(sql))?;
-        let rows = said.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(Row {
-                names: row.columns().iter().map(|column| column.name().to_owned()).collect(),
-                cells: (0..row.len())
-                    .map(|at| row.get(at).map_or(Cell::Null, |text| Cell::Text(text.to_owned())))
-                    .collect(),
-            }),
-            _ => None,
-        });
-        Ok(rows.collect())
+        let mut rows = Vec::new();
+        for message in &said {
+            if let SimpleQueryMessage::Row(row) = message {
+                let names = row.columns().iter().map(|column| column.name().to_owned()).collect();
+                let text = |at| row.get(at).map_or(Cell::Null, |text| Cell::Text(text.to_owned()));
+                rows.push(Row { names, cells: (0..row.len()).map(text).collect() });
+            }
+        }
+        Ok(rows)
     }
 }

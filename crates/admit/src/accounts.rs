@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::local::{self, LocalArtifacts};
 use admit_core::Fault;
 use admit_core::closure::Manifest;
 use admit_core::effect::By;
@@ -14,9 +13,10 @@ use admit_gate::accounts::{Accounts, NotClosed, Work};
 use admit_runs::closure;
 use admit_runs::report::{self, Books, Parts, Settings};
 
+use crate::artifacts;
 use crate::config::Config;
 use crate::ledger::GateLedger;
-use crate::output::{Failure, with_cause};
+use crate::output::Failure;
 
 /// The longest that reading everything of a run may take.
 const ACCOUNT_MAX: Duration = Duration::from_secs(600);
@@ -35,12 +35,10 @@ pub(crate) fn open(
     commit: &str,
 ) -> Result<Arc<RunBooks>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
-    let root = config.artifacts_root().map_err(Failure::usage)?;
-    let artifacts = LocalArtifacts::open(local::Options::new(&root));
-    let artifacts = artifacts.map_err(|error| with_cause(&error))?;
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let is_open = config.principals.is_empty();
     let contract = ingestion
-        .contract(base, &root, is_open, config.limits.json_depth_max)
+        .contract(base, paths, is_open, config.limits.json_depth_max)
         .map_err(Failure::usage)?;
     let mut provenance = contract.provenance();
     provenance.push("build_version", env!("CARGO_PKG_VERSION"));
@@ -48,7 +46,7 @@ pub(crate) fn open(
     let closing_wait = Duration::from_millis(ingestion.closing_wait_ms);
     let books = Books::new(Parts {
         ledger,
-        artifacts: Arc::new(artifacts),
+        artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),
         clock: Arc::new(SystemClock),
         settings: Settings {

@@ -1,7 +1,9 @@
 //! The binary `admit`: the command line, and the only place where parts are put together.
 
 mod accounts;
+mod artifacts;
 mod bench;
+mod bus;
 mod cli;
 mod config;
 mod edge;

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_bus::Bus as _;
-use admit_bus::file::FileBus;
+use admit_bus::Bus;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
@@ -26,7 +25,7 @@ use crate::config::{Config, check, load_tls};
 use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
-use crate::{accounts, ingestion, logs, welcome};
+use crate::{accounts, bus, ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -46,10 +45,21 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
     let ledger = open_ledger(config, base)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
     let bus = match ingests || publishes {
-        true => Some(ingestion::open_bus(config)?),
+        true => {
+            let mut topics = if ingests { bus::topics(config, base)? } else { Vec::new() };
+            let rounds = &config.doors.rounds.topic;
+            if publishes && !topics.contains(rounds) {
+                topics.push(rounds.clone());
+            }
+            Some(runtime.block_on(bus::open(config, base, &topics))?)
+        }
         false => None,
     };
     let ingest_bus = bus.clone().filter(|_| ingests);
@@ -79,10 +89,6 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         gate = gate.with_tls(tls);
     }
     let gate = Arc::new(gate);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         // Whoever reads the first words may send a signal at once.
         let stop = StopSignals::new()?;
@@ -122,7 +128,7 @@ fn assemble(
     base: &Path,
     principals: Principals,
     ledger: Arc<dyn GateLedger>,
-    bus: Option<Arc<FileBus>>,
+    bus: Option<Arc<dyn Bus>>,
 ) -> Result<Gate, Failure> {
     let depth_max = config.limits.json_depth_max;
     let mut doors = Vec::new();
@@ -199,7 +205,7 @@ async fn look_after(runs: Option<&Runs>, config: &Config) -> Infallible {
 }
 
 /// Resolves when what the process believes about a disk can no longer be trusted.
-async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
+async fn must_stop(ledger: &dyn Ledger, bus: Option<&dyn Bus>) -> Fault {
     let Some(bus) = bus else { return ledger.must_stop().await };
     tokio::select! {
         fault = ledger.must_stop() => fault,

@@ -40,6 +40,7 @@ pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
     a_quarantine_is_released_once_by_a_named_person(&*home()).await;
     a_bad_neighbour_changes_nothing(&*home()).await;
     what_is_known_of_files_is_remembered(&*home()).await;
+    a_name_may_hold_any_character(&*home()).await;
 }
 
 pub(crate) const RUN: &str = "run-1";
@@ -423,4 +424,18 @@ async fn what_is_known_of_files_is_remembered(home: &dyn IssuingHome) {
     drop(ledger);
     let ledger = home.open();
     assert_eq!(ledger.synced().await.expect("readable"), (n, n));
+}
+
+async fn a_name_may_hold_any_character(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    for name in ["a\0b", "\u{f8fe}0", "\u{10ffff}", "q'\"\\u0000"] {
+        let (seq, _) = performs(&record(&*ledger, named(name, "1")).await);
+        let settled = take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
+        assert_eq!(settled.filed[0].issued.event_id.as_deref(), Some(name));
+        assert_eq!(ledger.filed_of(seq).await.expect("readable"), settled.filed, "{name:?}");
+        let copy = record(&*ledger, named(name, "1")).await;
+        assert_eq!(ids(&copy.filed), [format!("DUPLICATE-{name}")]);
+        let named = ledger.named(format!("ADMIT-{name}")).await.expect("readable");
+        assert_eq!(named, settled.filed, "{name:?} is found by its name");
+    }
 }

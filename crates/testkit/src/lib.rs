@@ -23,4 +23,5 @@ pub mod records_suite;
 pub mod retention_suite;
 pub mod rng;
 pub mod runs_suite;
+pub mod servers;
 pub mod stream_suite;

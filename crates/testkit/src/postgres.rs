@@ -5,12 +5,15 @@
 //! allowed to create databases there. Where there is no server the test says so and is left out,
 //! unless `ADMIT_TESTS_STRICT=1` makes that a failure.
 
+mod commits;
 mod server;
 
 use std::io::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use commits::{CommitProxy, Mishap};
 pub use server::Server;
 
 /// A database of one test. Dropping it drops the database.
@@ -51,6 +54,17 @@ impl TestDatabase {
         }
         let url = with_database(admin, &name);
         Some(Self { url, name, admin: admin.to_owned(), _server: server })
+    }
+
+    /// Where its server listens, for whoever stands before it.
+    ///
+    /// # Panics
+    /// When the address names no host and port.
+    pub fn address(&self) -> SocketAddr {
+        let host = self.url.split('@').nth(1).and_then(|rest| rest.split('/').next());
+        let host = host.expect("the address names a host");
+        let mut found = host.to_socket_addrs().expect("the host can be found");
+        found.next().expect("the host has an address")
     }
 
     /// Runs SQL in it beside the ledger, and returns what `psql` prints: rows, unaligned.

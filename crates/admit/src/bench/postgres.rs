@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
@@ -84,7 +84,7 @@ fn cannot(error: tokio_postgres::Error) -> Failure {
 
 async fn connect(url: &str) -> Result<Client, Failure> {
     let (client, carrying) = tokio_postgres::connect(url, NoTls).await.map_err(cannot)?;
-    tokio::task::spawn(async move {
+    Handle::current().spawn(async move {
         if let Err(error) = carrying.await {
             tracing::debug!(%error, "a connection of the bench ended");
         }
@@ -116,9 +116,9 @@ async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Fa
                 let (key, body) = (number.to_be_bytes(), body.as_bytes());
                 let one = Instant::now();
                 client.execute(&prepared, &[&key.as_slice(), &body]).await?;
-                latencies.saturating_record(
-                    u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX).max(1),
-                );
+                let micros = u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX);
+                // It grows as needed; what does not fit after a whole minute is left out.
+                latencies.record(micros.clamp(1, 60_000_000)).unwrap_or_default();
                 number += 1;
             }
             Ok(latencies)
@@ -150,9 +150,9 @@ fn pgbench(url: &str, schema: &str, dir: &Path, seconds: Duration) -> Result<Fig
         .arg(&script)
         .arg(url)
         .output()
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "it is not installed".to_owned(),
-            _ => error.to_string(),
+        .map_err(|error| {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            if is_missing { "it is not installed".to_owned() } else { error.to_string() }
         })?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Place;
+#[cfg(not(feature = "postgres"))]
 use crate::config::Config;
 use crate::output::Failure;
 

@@ -11,6 +11,7 @@ mod intents;
 mod keys;
 mod ledger;
 mod outside;
+mod outside_bus;
 mod published;
 mod quarantine;
 mod receipts;

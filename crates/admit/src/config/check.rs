@@ -37,8 +37,8 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     intents.check(base)?;
     let skyra = &config.doors.skyra;
     door("skyra", &skyra.path, &skyra.api_key_header)?;
-    config.bus_root()?;
-    config.artifacts_root()?;
+    config.bus.check()?;
+    config.check_artifacts()?;
     ingestion.check(base, config.principals.is_empty())?;
     let rounds = &config.doors.rounds;
     door("rounds", &rounds.path, &rounds.api_key_header)?;

@@ -3,15 +3,20 @@
 //! `admit.toml` beside this crate's manifest is the same in the operator's words. It is compiled
 //! in, and a test holds that it parses to exactly these defaults and names every key.
 
+mod artifacts;
+mod bus;
 mod check;
 mod edge;
 mod env;
 mod events;
 mod ingestion;
 mod intents;
+mod kafka;
+mod kinesis;
 mod ledger;
 mod ledger_tls;
 mod load;
+mod nats;
 mod principal;
 mod rounds;
 mod runner;
@@ -26,12 +31,16 @@ use admit_contracts::pixel_control::SchemaMode;
 use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
+pub(crate) use bus::{BusConfig, Scheme};
 pub(crate) use check::check;
 pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
-pub(crate) use ingestion::{ArtifactsConfig, BusConfig, IngestionConfig};
+pub(crate) use ingestion::IngestionConfig;
 pub(crate) use intents::IntentsConfig;
+#[cfg(feature = "kinesis")]
+pub(crate) use kinesis::region as kinesis_region;
 pub(crate) use ledger::{LedgerConfig, TlsUse};
 #[cfg(feature = "postgres")]
 pub(crate) use ledger_tls::load as load_ledger_tls;

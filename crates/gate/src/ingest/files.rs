@@ -1,5 +1,5 @@
 //! The files of documents: written after the commit and before the reply, brought to stable storage
-//! behind it.
+//! behind it. Where the store is far away they are [written behind](super::behind) the reply as well.
 //!
 //! A file may be lost with the power until it is synced; the ledger remembers up to which number
 //! everything is, and the next start makes the rest again. Where several gates share a ledger, each
@@ -78,6 +78,10 @@ impl Files {
 pub(super) struct Written(BTreeSet<u64>);
 
 impl Written {
+    pub(super) fn failing(numbers: BTreeSet<u64>) -> Self {
+        Self(numbers)
+    }
+
     pub(super) fn failed(&self, n: u64) -> bool {
         self.0.contains(&n)
     }
@@ -92,18 +96,35 @@ pub(super) fn unwritten() -> Fault {
 }
 
 impl Ingest {
-    /// Writes the files of documents that are not there yet. `raw` is the body they are about, for
-    /// those that keep it beside them.
+    /// Writes the files of documents that are not there yet, now or behind. `raw` is the body they
+    /// are about, for those that keep it beside them.
     pub(super) async fn write_files(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
-        if filed.is_empty() {
-            return Written::default();
+        match &self.behind {
+            Some(behind) => self.queue_files(behind, filed, raw).await,
+            None => self.write_now(filed, raw).await,
         }
+    }
+
+    async fn write_now(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
+        let documents: Vec<(&Filed, Option<&Bytes>)> =
+            filed.iter().map(|filed| (*filed, raw)).collect();
+        let failed = self.put_files(&documents).await;
+        self.note_unwritten(&failed).await;
+        Written(failed)
+    }
+
+    /// Puts the files of documents, and says which could not be written.
+    pub(super) async fn put_files(&self, documents: &[(&Filed, Option<&Bytes>)]) -> BTreeSet<u64> {
         let mut failed = BTreeSet::new();
-        let mut files = Vec::with_capacity(filed.len());
-        let mut numbers = Vec::with_capacity(filed.len());
-        for filed in filed.iter().filter(|filed| filed.issued.kind != IssuedKind::Governance) {
+        if documents.is_empty() {
+            return failed;
+        }
+        let mut files = Vec::with_capacity(documents.len());
+        let mut numbers = Vec::with_capacity(documents.len());
+        let is_line = |filed: &Filed| filed.issued.kind == IssuedKind::Governance;
+        for (filed, raw) in documents.iter().filter(|(filed, _)| !is_line(filed)) {
             if let (Some(path), Some(raw)) = (self.raw_path(filed), raw) {
-                files.push(File::new(path, raw.clone()));
+                files.push(File::new(path, (*raw).clone()));
                 numbers.push(filed.n);
             }
             files.push(file(filed));
@@ -116,7 +137,7 @@ impl Ingest {
                 failed.insert(*n);
             }
         }
-        for (log, lines) in self.lines(filed.iter().copied()) {
+        for (log, lines) in self.lines(documents.iter().map(|(filed, _)| *filed)) {
             let (numbers, lines): (Vec<u64>, Vec<Line>) = lines.into_iter().unzip();
             let put = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
             for (n, put) in numbers.iter().zip(put) {
@@ -126,18 +147,25 @@ impl Ingest {
                 }
             }
         }
-        self.files.written(filed.iter().map(|filed| filed.n).filter(|n| !failed.contains(n)));
+        let written = documents.iter().map(|(filed, _)| filed.n);
+        self.files.written(written.filter(|n| !failed.contains(n)));
+        failed
+    }
+
+    pub(super) async fn note_unwritten(&self, failed: &BTreeSet<u64>) {
         if !failed.is_empty() {
-            let note = FileNote::Unwritten(failed.iter().copied().collect());
-            if let Err(fault) = self.ledger.note_files(note).await {
-                tracing::warn!(%fault, "unwritten documents could not be noted");
-            }
+            self.note_files(FileNote::Unwritten(failed.iter().copied().collect())).await;
         }
-        Written(failed)
+    }
+
+    pub(super) async fn note_files(&self, note: FileNote) {
+        if let Err(fault) = self.ledger.note_files(note).await {
+            tracing::warn!(%fault, "how documents stand could not be noted");
+        }
     }
 
     /// Where the bytes of a delivery lie that is in no run.
-    fn raw_path(&self, filed: &Filed) -> Option<String> {
+    pub(super) fn raw_path(&self, filed: &Filed) -> Option<String> {
         let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
         is_outside.then(|| self.contract.paths().unscoped_raw(&filed.issued.id))
     }
@@ -273,32 +301,48 @@ impl Ingest {
         }
     }
 
-    /// Writes what could not be written before.
+    /// Writes what could not be written before, page by page as long as it can be.
     async fn mend_files(&self) {
-        let unwritten = match self.ledger.unwritten(0, PAGE).await {
-            Ok(unwritten) if !unwritten.is_empty() => unwritten,
-            Ok(_) => return,
-            Err(fault) => {
-                tracing::debug!(%fault, "unwritten documents could not be looked for");
+        let mut after = 0;
+        loop {
+            let unwritten = match self.ledger.unwritten(after, PAGE).await {
+                Ok(unwritten) => unwritten,
+                Err(fault) => {
+                    tracing::debug!(%fault, "unwritten documents could not be looked for");
+                    return;
+                }
+            };
+            let Some(last) = unwritten.last() else { return };
+            after = last.n;
+            let mended = self.mend(&unwritten).await;
+            let is_whole = mended.len() == unwritten.len() && unwritten.len() == PAGE;
+            if !mended.is_empty() {
+                tracing::info!(count = mended.len(), "documents were written after all");
+                self.note_files(FileNote::Written(mended)).await;
+            }
+            if !is_whole {
                 return;
             }
-        };
-        let mut mended = Vec::new();
+        }
+    }
+
+    /// Those that could be written now.
+    async fn mend(&self, unwritten: &[Filed]) -> Vec<u64> {
+        let mut bodies = Vec::with_capacity(unwritten.len());
         for filed in unwritten {
-            let raw = match self.kept_at(filed.seq).await {
-                Ok(seq) => self.reader.body(seq).await.ok().flatten(),
-                Err(_) => None,
-            };
-            if !self.write_files(&[&filed], raw.as_ref()).await.failed(filed.n) {
-                mended.push(filed.n);
-            }
+            bodies.push(match self.raw_path(filed) {
+                Some(_) => match self.kept_at(filed.seq).await {
+                    Ok(seq) => self.reader.body(seq).await.ok().flatten(),
+                    Err(_) => None,
+                },
+                None => None,
+            });
         }
-        if !mended.is_empty() {
-            tracing::info!(count = mended.len(), "documents were written after all");
-            if let Err(fault) = self.ledger.note_files(FileNote::Written(mended)).await {
-                tracing::warn!(%fault, "written documents could not be noted");
-            }
-        }
+        let documents: Vec<(&Filed, Option<&Bytes>)> =
+            unwritten.iter().zip(bodies.iter().map(Option::as_ref)).collect();
+        let failed = self.put_files(&documents).await;
+        let mended = unwritten.iter().map(|filed| filed.n);
+        mended.filter(|n| !failed.contains(n)).collect()
     }
 }
 

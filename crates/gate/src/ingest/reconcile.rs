@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use admit_bus::{Found, Sought};
+use admit_bus::{Found, Reference, Sought};
 use admit_contracts::ingestion_gate::eb_ref::EbRef;
 use admit_contracts::ingestion_gate::facts::Facts;
 use admit_contracts::ingestion_gate::publication::{self, Plan};
@@ -241,9 +241,9 @@ impl Ingest {
             }
             (Resolution::Found(Some((partition, offset))), Finding::CannotTell(_)) => {
                 let topic = doubt.plan.topic.to_string();
-                let (offset_kind, published_at) = (self.contract.offset_kind(), None);
-                let at = EbRef { topic, partition, offset, offset_kind, published_at };
-                Ok((Answer::Done, Committed::at(at, now).to_evidence()))
+                let offset_kind = self.bus.offset_kind();
+                let at = Reference { topic, partition, offset, offset_kind, published_at: None };
+                Ok((Answer::Done, Committed::at(eb_ref(&at), now).to_evidence()))
             }
             (Resolution::Found(_), Finding::Absent) => {
                 refused("the bus does not have it".to_owned())

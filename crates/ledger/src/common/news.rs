@@ -1,6 +1,7 @@
 //! Who waits for what: one watch channel for each stream somebody listens to.
 
 use std::collections::HashMap;
+#[cfg(feature = "postgres")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 pub(crate) struct News {
     doors: Mutex<HashMap<Door, Channel>>,
     /// The newest place that is known of, in any stream.
+    #[cfg(feature = "postgres")]
     newest: AtomicU64,
 }
 
@@ -19,6 +21,7 @@ pub(crate) struct News {
 struct Channel {
     sender: watch::Sender<Seq>,
     /// What was known of when somebody first asked: nothing up to here is news.
+    #[cfg(feature = "postgres")]
     since: Seq,
 }
 
@@ -31,8 +34,12 @@ impl News {
         // Streams nobody listens to any more make room for this one.
         doors.retain(|_, channel| channel.sender.receiver_count() > 0);
         let (sender, receiver) = watch::channel(Seq(0));
-        let since = Seq(self.newest.load(Ordering::Acquire));
-        doors.insert(door.clone(), Channel { sender, since });
+        let channel = Channel {
+            sender,
+            #[cfg(feature = "postgres")]
+            since: Seq(self.newest.load(Ordering::Acquire)),
+        };
+        doors.insert(door.clone(), channel);
         receiver
     }
 

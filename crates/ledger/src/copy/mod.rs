@@ -386,7 +386,8 @@ impl<'c> Copying<'c> {
 /// Where a column comes from.
 fn expression(plan: &Plan, column: &Column) -> String {
     let other = plan.columns.iter().find(|(name, _)| *name == column.name);
-    other.map_or_else(|| format!("\"{}\"", column.name), |(_, other)| (*other).to_owned())
+    // Between quotes SQLite takes a name that it does not know for a text.
+    other.map_or_else(|| format!("[{}]", column.name), |(_, other)| (*other).to_owned())
 }
 
 /// A value as its column takes it, the same in both ledgers.

@@ -22,6 +22,14 @@ const fn made(name: &'static str, key: &'static [&'static str]) -> Plan {
     Plan { key, ..plain(name) }
 }
 
+const LAST_GATE: &str = "coalesce((SELECT max(epoch) FROM gate), 0)";
+
+/// SQLite counts once for all gates up to which document files are safe; the last gate answers for it.
+const LAST_GATE_ISSUED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
+     THEN coalesce((SELECT max(n) FROM issued), 0) ELSE 0 END";
+const LAST_GATE_SYNCED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
+     THEN coalesce((SELECT value FROM meta WHERE name = 'artifacts_synced'), 0) ELSE 0 END";
+
 const PLAYER: &[&str] = &["session_date", "round_number", "round_start_unix", "player_guid"];
 const GRID: &[&str] = &["session_date", "round_number", "round_start_unix", "grid_x", "grid_y"];
 
@@ -31,12 +39,21 @@ pub(crate) const PLANS: &[Plan] = &[
     Plan {
         rows: Some(
             "(SELECT name, value FROM meta WHERE name NOT IN ('tag', 'last_seq', 'admissions', \
-             'sightings', 'keys', 'key_watermark', 'key_sealed_last', 'key_sealed_to'))",
+             'sightings', 'keys', 'key_watermark', 'key_sealed_last', 'key_sealed_to', \
+             'artifacts_synced'))",
         ),
         ..plain("meta")
     },
     // Whoever wrote these is dead: what it left is looked after by the next gate.
-    Plan { columns: &[("alive_until", "'epoch'")], counts: Some("epoch"), ..plain("gate") },
+    Plan {
+        columns: &[
+            ("alive_until", "'epoch'"),
+            ("issued_to", LAST_GATE_ISSUED_TO),
+            ("synced_to", LAST_GATE_SYNCED_TO),
+        ],
+        counts: Some("epoch"),
+        ..plain("gate")
+    },
     plain("admission"),
     plain("body"),
     plain("sighting"),
@@ -57,7 +74,7 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("effect"),
     plain("effect_history"),
     Plan { columns: &[("place", "rowid")], ..plain("event_inbox") },
-    plain("issued"),
+    Plan { columns: &[("epoch", LAST_GATE)], ..plain("issued") },
     plain("run"),
     plain("run_closure"),
     plain("record_event"),

@@ -4,9 +4,11 @@
 //! A ledger brings a [`Desk`], the rows that such a decision reads and writes; the decisions are
 //! here. A desk shows what its own transaction has written before.
 
+mod closing;
 mod documents;
 mod recording;
 mod runs;
+mod scenario;
 mod settling;
 mod steps;
 
@@ -14,9 +16,11 @@ use admit_core::effect::{By, Effect, Evidence, Standing, StoredReply};
 use admit_core::{Filed, Issue, Issued, IssuedKind, Millis, RunState, Seq, Taken};
 use bytes::Bytes;
 
+pub(crate) use closing::{Closing, begin_closing, end_closing, reopen};
 pub(crate) use documents::let_go;
 pub(crate) use recording::{Recording, Told, record};
 pub(crate) use runs::Runs;
+pub(crate) use scenario::{Held, ScenarioRows, keep, open_run, take_lease};
 pub(crate) use settling::{recover_door, settle, settle_copy};
 pub(crate) use steps::{advance, born, recover};
 

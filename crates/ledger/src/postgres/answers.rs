@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Result, big, rows};
-use super::{PostgresLedger, PostgresReader, documents, sql, text};
+use super::{documents, sql, text};
 use crate::common::receipts::{Copy, end_of, verdict};
 use crate::port::{BoxFuture, Filter, Reader, Status};
 
@@ -21,57 +21,53 @@ macro_rules! answering {
 }
 pub(super) use answering;
 
-macro_rules! answer {
-    ($($ledger:ty),+) => {$(
-        impl Reader for $ledger {
-            fn tag(&self) -> u32 {
-                self.readers.tag()
-            }
+answering! {
+Reader {
+    fn tag(&self) -> u32 {
+        self.readers.tag()
+    }
 
-            fn receipt(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
-                Box::pin(self.readers.read(move |conn, tag| receipt(conn, tag, seq)))
-            }
+    fn receipt(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| receipt(conn, tag, seq)))
+    }
 
-            fn find(&self, key: Key) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
-                Box::pin(self.readers.read(move |conn, tag| find(conn, tag, &key)))
-            }
+    fn find(&self, key: Key) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| find(conn, tag, &key)))
+    }
 
-            fn body(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Bytes>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| body(conn, seq)))
-            }
+    fn body(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Bytes>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| body(conn, seq)))
+    }
 
-            fn list(&self, filter: Filter) -> BoxFuture<'_, std::result::Result<Vec<Receipt>, Fault>> {
-                Box::pin(self.readers.read(move |conn, tag| list(conn, tag, &filter)))
-            }
+    fn list(&self, filter: Filter) -> BoxFuture<'_, std::result::Result<Vec<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| list(conn, tag, &filter)))
+    }
 
-            fn document(&self, id: EntityId) -> BoxFuture<'_, std::result::Result<Option<String>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| documents::get(conn, &id)))
-            }
+    fn document(&self, id: EntityId) -> BoxFuture<'_, std::result::Result<Option<String>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| documents::get(conn, &id)))
+    }
 
-            fn documents(
-                &self,
-                projection: &'static str,
-                prefix: String,
-                after: Option<String>,
-                rows_max: usize,
-            ) -> BoxFuture<'_, std::result::Result<Vec<(String, String)>, Fault>> {
-                Box::pin(self.readers.read(move |conn, _| {
-                    let prefix = text::kept(&prefix);
-                    let (end, after) = (end_of(&prefix), text::kept(after.as_deref().unwrap_or("")));
-                    let found = conn
-                        .query(sql!("documents"), &[&projection, &prefix, &end, &after, &rows(rows_max)])?;
-                    found.iter().map(|row| Ok((row.text("entity")?, row.text("text")?))).collect()
-                }))
-            }
+    fn documents(
+        &self,
+        projection: &'static str,
+        prefix: String,
+        after: Option<String>,
+        rows_max: usize,
+    ) -> BoxFuture<'_, std::result::Result<Vec<(String, String)>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let prefix = text::kept(&prefix);
+            let (end, after) = (end_of(&prefix), text::kept(after.as_deref().unwrap_or("")));
+            let found = conn
+                .query(sql!("documents"), &[&projection, &prefix, &end, &after, &rows(rows_max)])?;
+            found.iter().map(|row| Ok((row.text("entity")?, row.text("text")?))).collect()
+        }))
+    }
 
-            fn status(&self) -> BoxFuture<'_, std::result::Result<Status, Fault>> {
-                Box::pin(self.readers.read(|conn, _| status(conn)))
-            }
-        }
-    )+};
+    fn status(&self) -> BoxFuture<'_, std::result::Result<Status, Fault>> {
+        Box::pin(self.readers.read(|conn, _| status(conn)))
+    }
 }
-
-answer!(PostgresLedger, PostgresReader);
+}
 
 /// The receipt at `seq`, whatever stands there.
 fn receipt(conn: &Conn, tag: u32, seq: Seq) -> Result<Option<Receipt>> {

@@ -12,6 +12,7 @@ use super::{PostgresLedger, issued, sql, text};
 use crate::closures::{
     Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
 };
+use crate::desk::{self, Closing};
 use crate::port::BoxFuture;
 
 type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
@@ -110,22 +111,7 @@ impl Work for Begin {
     type Answer = Begun;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Begun> {
-        let Some(run) = issued::run(tx.conn, &self.run)? else { return Ok(Begun::Unknown) };
-        match run.state {
-            RunState::Closed => {
-                let missing = || Error::NotOurs("a closed run without a closure".to_owned());
-                return closure(tx.conn, &self.run)?.map(Begun::Closed).ok_or_else(missing);
-            }
-            RunState::Open => {
-                turn_run(tx.conn, &self.run, RunState::Open, RunState::Closing, self.at)?;
-            }
-            RunState::Closing => {}
-        }
-        let (run, who) = (text::kept(&self.run), text::kept(&self.by.who));
-        let why = self.by.why.as_deref().map(text::kept);
-        let begun = [&run as _, &big(tx.epoch) as _, &self.at.0 as _, &who as _, &why as _];
-        let attempt = tx.conn.query_one(sql!("closure_begin"), &begun)?.num("attempt")?;
-        Ok(Begun::Closing { attempt })
+        desk::begin_closing(&Rows::of(tx), &self.run, &self.by, self.at)
     }
 }
 
@@ -140,23 +126,7 @@ impl Work for End {
     type Answer = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<bool> {
-        let run = text::kept(&self.run);
-        let last = tx.conn.query_opt(sql!("closure_attempt"), &[&run])?;
-        let last = last.map(|row| row.num("attempt")).transpose()?;
-        if last != Some(self.attempt) {
-            return Ok(false);
-        }
-        let to = match &self.ending {
-            Ending::Reopened => RunState::Open,
-            Ending::Closed { path, text } => {
-                let (path, text) = (text::kept(path), text::kept(text));
-                let attempt = big(self.attempt);
-                let row = [&run as _, &attempt as _, &self.at.0 as _, &path as _, &text as _];
-                tx.conn.execute(sql!("closure_put"), &row)?;
-                RunState::Closed
-            }
-        };
-        turn_run(tx.conn, &self.run, RunState::Closing, to, self.at)
+        desk::end_closing(&Rows::of(tx), &self.run, self.attempt, &self.ending, self.at)
     }
 }
 
@@ -172,9 +142,7 @@ impl Work for ReopenLost {
             return Ok(Vec::new());
         }
         let lost = lost(tx.conn)?;
-        for run in &lost {
-            turn_run(tx.conn, run, RunState::Closing, RunState::Open, self.at)?;
-        }
+        desk::reopen(&Rows::of(tx), &lost, self.at)?;
         Ok(lost)
     }
 }
@@ -186,6 +154,54 @@ impl Work for NoteFiled {
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         tx.conn.execute(sql!("closure_filed"), &[&text::kept(&self.0)])?;
+        Ok(())
+    }
+}
+
+/// The rows of closures, inside a transaction.
+struct Rows<'t> {
+    conn: &'t Conn,
+    epoch: u64,
+}
+
+impl<'t> Rows<'t> {
+    fn of(tx: &Tx<'t>) -> Self {
+        Self { conn: tx.conn, epoch: tx.epoch }
+    }
+}
+
+impl Closing for Rows<'_> {
+    type Error = Error;
+
+    fn state(&self, run: &str) -> Result<Option<RunState>> {
+        Ok(issued::run(self.conn, run)?.map(|run| run.state))
+    }
+
+    fn turn(&self, run: &str, from: RunState, to: RunState, at: Millis) -> Result<bool> {
+        turn_run(self.conn, run, from, to, at)
+    }
+
+    fn closure_of_closed(&self, run: &str) -> Result<Closure> {
+        let missing = || Error::NotOurs("a closed run without a closure".to_owned());
+        closure(self.conn, run)?.ok_or_else(missing)
+    }
+
+    fn begin(&self, run: &str, by: &By, at: Millis) -> Result<u64> {
+        let (run, who) = (text::kept(run), text::kept(&by.who));
+        let why = by.why.as_deref().map(text::kept);
+        let begun = [&run as _, &big(self.epoch) as _, &at.0 as _, &who as _, &why as _];
+        self.conn.query_one(sql!("closure_begin"), &begun)?.num("attempt")
+    }
+
+    fn attempt(&self, run: &str) -> Result<Option<u64>> {
+        let last = self.conn.query_opt(sql!("closure_attempt"), &[&text::kept(run)])?;
+        last.map(|row| row.num("attempt")).transpose()
+    }
+
+    fn put(&self, run: &str, attempt: u64, path: &str, text: &str, at: Millis) -> Result<()> {
+        let (run, path, text) = (text::kept(run), text::kept(path), text::kept(text));
+        let row = [&run as _, &big(attempt) as _, &at.0 as _, &path as _, &text as _];
+        self.conn.execute(sql!("closure_put"), &row)?;
         Ok(())
     }
 }

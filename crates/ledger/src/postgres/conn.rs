@@ -92,7 +92,7 @@ enum Drive {
 pub(super) struct Conn {
     held: Held,
     drive: Drive,
-    answer_max: Duration,
+    answer_max: Cell<Duration>,
     is_silent: Cell<bool>,
 }
 
@@ -100,13 +100,21 @@ impl Conn {
     /// The writer's connection, which `runtime` carries.
     pub(super) fn own(client: ClientWrapper, runtime: Arc<Runtime>, answer_max: Duration) -> Self {
         let (held, drive) = (Held::Own(client), Drive::Own(runtime));
-        Self { held, drive, answer_max, is_silent: Cell::new(false) }
+        Self { held, drive, answer_max: Cell::new(answer_max), is_silent: Cell::new(false) }
     }
 
     /// A reader's connection for the time of one question.
     pub(super) fn lent(client: Object, handle: Handle, answer_max: Duration) -> Self {
         let (held, drive) = (Held::Lent(client), Drive::Shared(handle));
-        Self { held, drive, answer_max, is_silent: Cell::new(false) }
+        Self { held, drive, answer_max: Cell::new(answer_max), is_silent: Cell::new(false) }
+    }
+
+    /// Does work whose statements may take as long as it says, and not as long as others may.
+    pub(super) fn patiently<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
+        let usual = self.answer_max.replace(patience);
+        let done = work();
+        self.answer_max.set(usual);
+        done
     }
 
     /// Whether it can not be used any more.
@@ -135,7 +143,8 @@ impl Conn {
         &self,
         answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        let bounded = async { tokio::time::timeout(self.answer_max, answer).await };
+        let answer_max = self.answer_max.get();
+        let bounded = async { tokio::time::timeout(answer_max, answer).await };
         let answered = match &self.drive {
             Drive::Own(runtime) => runtime.block_on(bounded),
             Drive::Shared(handle) => handle.block_on(bounded),
@@ -144,7 +153,7 @@ impl Conn {
             Ok(answer) => Ok(answer?),
             Err(_) => {
                 self.is_silent.set(true);
-                Err(Error::Silent(self.answer_max))
+                Err(Error::Silent(answer_max))
             }
         }
     }

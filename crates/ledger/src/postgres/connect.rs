@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Connect};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -23,6 +23,15 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// How much longer than the server's own limit an answer is waited for.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
+
+/// The writer asks for rows by their keys, always. A table that was empty when a statement was
+/// planned grows by millions before its statistics are read again, so scanning it is never a plan.
+const WRITER: &str =
+    "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+
+/// Readers only read, and plan for what is there when they ask.
+const READER: &str =
+    "SET default_transaction_read_only = on; SET plan_cache_mode = force_custom_plan";
 
 /// Knows how to connect.
 #[derive(Clone)]
@@ -52,6 +61,12 @@ impl Connector {
         }
         if config.get_application_name().is_none() {
             config.application_name(format!("admit {}", options.owner));
+        }
+        if config.get_hosts().len() > 1
+            && config.get_target_session_attrs() == TargetSessionAttrs::Any
+        {
+            // After a failover the one that can be written to is another one.
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let answer_max = options.statement_timeout + ANSWER_MARGIN;
         config
@@ -93,7 +108,7 @@ impl Connector {
     /// A connection of the thread that owns `runtime`. It may write.
     pub(super) fn own(&self, runtime: &Arc<Runtime>) -> conn::Result<Conn> {
         let connected = runtime.block_on(async {
-            tokio::time::timeout(self.connect_max, self.open(&self.config, "")).await
+            tokio::time::timeout(self.connect_max, self.open(&self.config, WRITER)).await
         });
         let (client, task) = connected.map_err(|_| Error::Silent(self.connect_max))??;
         let client = ClientWrapper::new(client, task);
@@ -108,11 +123,11 @@ impl Connector {
         let (client, task) = match &self.tls {
             Some(tls) => {
                 let (client, carrying) = config.connect(tls.clone()).await?;
-                (client, tokio::spawn(until_closed(carrying)))
+                (client, carry(carrying))
             }
             None => {
                 let (client, carrying) = config.connect(NoTls).await?;
-                (client, tokio::spawn(until_closed(carrying)))
+                (client, carry(carrying))
             }
         };
         client.batch_execute(&format!("{}{more}", self.settings)).await?;
@@ -120,7 +135,6 @@ impl Connector {
     }
 }
 
-/// Readers only read.
 impl Connect for Connector {
     fn connect(
         &self,
@@ -133,7 +147,7 @@ impl Connect for Connector {
         >,
     > {
         let config = config.clone();
-        Box::pin(async move { self.open(&config, "SET default_transaction_read_only = on").await })
+        Box::pin(async move { self.open(&config, READER).await })
     }
 }
 
@@ -143,18 +157,23 @@ impl Connector {
     }
 }
 
-/// Carries a connection. How it ended is told to whoever waits on it for an answer.
-async fn until_closed(carrying: impl Future<Output = Result<(), tokio_postgres::Error>>) {
-    if let Err(error) = carrying.await {
-        tracing::debug!(%error, "a connection to the database ended");
-    }
+/// Carries a connection for as long as its client is held. How it ended is told to whoever waits on
+/// it for an answer.
+fn carry(
+    carrying: impl Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
+) -> JoinHandle<()> {
+    Handle::current().spawn(async {
+        if let Err(error) = carrying.await {
+            tracing::debug!(%error, "a connection to the database ended");
+        }
+    })
 }
 
 /// What every connection sets. A commit that returned is on disk; nothing waits without an end; a
 /// gate that went silent inside a transaction does not hold up the others for long.
 fn settings(options: &Options) -> String {
     let mut settings = "SET synchronous_commit = on; SET client_min_messages = warning; \
-                        SET TimeZone = 'UTC'; SET standard_conforming_strings = on;"
+                        SET TimeZone = 'UTC'; SET standard_conforming_strings = on; SET jit = off;"
         .to_owned();
     for (name, limit) in [
         ("statement_timeout", options.statement_timeout),

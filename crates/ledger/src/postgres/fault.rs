@@ -13,6 +13,11 @@ fn state(error: &Error) -> Option<&SqlState> {
     }
 }
 
+/// Whether the server is only read, as the old one is after a failover.
+pub(super) fn is_read_only(error: &Error) -> bool {
+    state(error) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// A failure before the commit was asked for: nothing of the batch was kept.
 pub(super) fn unavailable(error: Error) -> Fault {
     let message = match state(&error) {
@@ -57,7 +62,11 @@ pub(super) fn no_reader(error: PoolError) -> Fault {
             let message = "too many questions wait for the ledger, ask again later";
             Fault::caused_by(FaultKind::Overloaded, message, error)
         }
-        error => {
+        PoolError::Timeout(_)
+        | PoolError::Backend(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_) => {
             let message = "the ledger cannot be read just now";
             Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
         }

@@ -1,5 +1,7 @@
 //! Bringing the tables to the version of this build, once, whoever comes first.
 
+use std::time::Duration;
+
 use super::conn::{self, Columns, Conn, Error, big};
 use super::connect::identifier;
 use super::{OpenError, sql};
@@ -22,6 +24,9 @@ const MIGRATIONS: &[&str] = &[
 /// The oldest server that keeps every promise.
 const SERVER_MIN: i64 = 130_000;
 
+/// How long a migration may take, or wait for one that another gate is at.
+const MIGRATE_MAX: Duration = Duration::from_secs(3600);
+
 /// Names the lock under which gates that start together migrate one after the other (`ADMT`).
 const LOCK: i64 = 0x4144_4d54;
 
@@ -38,9 +43,13 @@ impl Schema<'_> {
 
     /// Brings the tables to the version of this build.
     pub(super) fn migrate(&self, conn: &Conn) -> Result<Migrated, OpenError> {
-        self.check_server(conn)?;
-        conn.batch("BEGIN").map_err(|error| self.fail(error))?;
-        let migrated = self.migrate_locked(conn);
+        if self.check_server(conn)? {
+            let reason = "it is a standby, which cannot be written to".to_owned();
+            return Err(OpenError::Unfit { place: self.place.to_owned(), reason });
+        }
+        let patient = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0";
+        conn.batch(patient).map_err(|error| self.fail(error))?;
+        let migrated = conn.patiently(MIGRATE_MAX, || self.migrate_locked(conn));
         let ended = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
         conn.batch(ended).map_err(|error| self.fail(error))?;
         migrated
@@ -95,7 +104,8 @@ impl Schema<'_> {
         Ok(found)
     }
 
-    fn check_server(&self, conn: &Conn) -> Result<(), OpenError> {
+    /// Refuses a server that cannot keep a ledger, and tells whether it is one that is only read.
+    fn check_server(&self, conn: &Conn) -> Result<bool, OpenError> {
         let row = conn.query_one(sql!("server"), &[]).map_err(|error| self.fail(error))?;
         let read = || -> conn::Result<(i64, String, bool)> {
             Ok((row.val("version")?, row.val("encoding")?, row.val("is_standby")?))
@@ -105,10 +115,8 @@ impl Schema<'_> {
             format!("it is version {version}, at least {SERVER_MIN} is needed")
         } else if encoding != "UTF8" {
             format!("its encoding is {encoding}, it has to be UTF8")
-        } else if is_standby {
-            "it is a standby, which cannot be written to".to_owned()
         } else {
-            return Ok(());
+            return Ok(is_standby);
         };
         Err(OpenError::Unfit { place: self.place.to_owned(), reason })
     }

@@ -37,7 +37,7 @@ mod token;
 pub mod verify;
 mod writer;
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -188,7 +188,7 @@ impl PostgresLedger {
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let (jobs, waiting) = sync_channel(options.waiting_max);
-        let (told, opened) = channel();
+        let (told, opened) = sync_channel(1);
         let writer = {
             let (options, connector) = (options.clone(), connector.clone());
             let shared = (health.clone(), gauges.clone(), news.clone());

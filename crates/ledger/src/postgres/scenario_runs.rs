@@ -7,10 +7,11 @@ use super::answers::answering;
 use super::conn::{Ask, Columns, Conn, Error, Result, big, rows};
 use super::task::{Tx, Work};
 use super::{PostgresLedger, sql, text};
+use crate::desk::{self, Held, ScenarioRows};
 use crate::port::BoxFuture;
 use crate::scenario_runs::{
     Keeping, NotKept, Opened, Opening, Publication, PublicationState, RunDocument, RunEvent,
-    RunLease, ScenarioRun, ScenarioRunReader, ScenarioRuns, Taking,
+    RunLease, ScenarioRun, ScenarioRunReader, ScenarioRuns, Taking, Turn,
 };
 
 type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
@@ -57,25 +58,7 @@ impl Work for OpenRun {
     type Answer = Opened;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Opened> {
-        let at = self.0.at.0;
-        let key = text::kept(&self.0.run_equivalence_key);
-        if let Some(row) = tx.conn.query_opt(sql!("sr_equivalence_get"), &[&key])? {
-            let known = row.text("intent_fingerprint")?;
-            if known != self.0.intent_fingerprint {
-                return Ok(Opened::Collision { intent_fingerprint: known });
-            }
-            tx.conn.execute(sql!("sr_equivalence_seen"), &[&key, &at])?;
-            return Ok(Opened::Known);
-        }
-        let (run, intent) = (text::kept(&self.0.run_id), text::kept(&self.0.intent_fingerprint));
-        let platform_run = text::kept(&self.0.platform_run_id);
-        let request = text::kept(&self.0.request);
-        let state = ScenarioState::Open.word();
-        tx.conn.execute_all(&[
-            Ask::new(sql!("sr_equivalence_put"), vec![&key, &run, &intent, &at]),
-            Ask::new(sql!("sr_run_put"), vec![&run, &platform_run, &request, &state, &at]),
-        ])?;
-        Ok(Opened::New)
+        desk::open_run(&Rows(tx.conn), &self.0)
     }
 }
 
@@ -85,25 +68,8 @@ impl Work for TakeLease {
     type Answer = Taking;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Taking> {
-        let RunLease { name, owner, token, at, ttl_ms } = &self.0;
-        if let Some(held) = tx.conn.query_opt(sql!("sr_lease_get"), &[&text::kept(name)])? {
-            let until = held.millis("expires_at")?;
-            if held.text("lease_token")? != *token && until > *at {
-                return Ok(Taking::HeldBy { owner: held.text("owner_id")?, until });
-            }
-        }
-        let (name, owner, token) = (text::kept(name), text::kept(owner), text::kept(token));
-        let until = at.0.saturating_add(*ttl_ms);
-        tx.conn.execute(sql!("sr_lease_put"), &[&name, &owner, &token, &until, &at.0])?;
-        Ok(Taking::Taken)
+        desk::take_lease(&Rows(tx.conn), &self.0)
     }
-}
-
-/// Moves the end of a lease, if `token` still has it.
-fn renew(conn: &Conn, name: &str, token: &str, until: i64, at: Millis) -> Result<()> {
-    let (name, token) = (text::kept(name), text::kept(token));
-    conn.execute(sql!("sr_lease_renew"), &[&name, &token, &until, &at.0])?;
-    Ok(())
 }
 
 struct GiveBack {
@@ -116,7 +82,7 @@ impl Work for GiveBack {
     type Answer = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        renew(tx.conn, &self.name, &self.token, self.at.0, self.at)
+        Rows(tx.conn).renew(&self.name, &self.token, self.at, self.at)
     }
 }
 
@@ -141,88 +107,113 @@ impl Work for Keep {
     type Answer = std::result::Result<(), NotKept>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let conn = tx.conn;
-        // Everything that may be refused is looked at first: a refusal writes nothing.
-        let state = match self.check(conn)? {
-            Ok(state) => state,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        let Keeping { run_id, lease, token, at, ttl_ms, documents, events, turn, publication } =
-            &self.0;
-        renew(conn, lease, token, at.0.saturating_add(*ttl_ms), *at)?;
-        let (run, at) = (text::kept(run_id), at.0);
-        let mut changed = 0;
-        for RunDocument { kind, path, text } in documents {
-            let (kind, path, text) = (text::kept(kind), text::kept(path), text::kept(text));
-            changed += conn.execute(sql!("sr_document_put"), &[&run, &kind, &path, &text, &at])?;
-        }
-        for RunEvent { event_id, line } in events {
-            let (id, line) = (text::kept(event_id), text::kept(line));
-            changed += conn.execute(sql!("sr_event_put"), &[&run, &id, &line])?;
-        }
-        if let Some(turn) = turn
-            && state != turn.to
-        {
-            let reason = turn.reason.as_deref().map(text::kept);
-            changed += conn.execute(sql!("sr_run_turn"), &[&run, &turn.to.word(), &reason, &at])?;
-        }
-        if let Some(said) = publication {
-            changed += publish(conn, &run, said)?;
-        }
-        if changed > 0 {
-            conn.execute(sql!("sr_run_touch"), &[&run])?;
-        }
-        Ok(Ok(()))
+        desk::keep(&Rows(tx.conn), &self.0)
     }
 }
 
-fn publish(conn: &Conn, run: &str, said: &Publication) -> Result<u64> {
-    let Publication { message_id, kind, attempt, state, evidence, at } = said;
-    let (message, kind) = (text::kept(message_id), text::kept(kind));
-    let evidence = evidence.as_deref().map(text::kept);
-    let (attempt, state) = (i64::from(*attempt), state.word());
-    conn.execute(
-        sql!("sr_publication_put"),
-        &[&run, &attempt, &message, &kind, &state, &evidence, &at.0],
-    )
+/// The rows of scenario runs, inside a transaction.
+struct Rows<'t>(&'t Conn);
+
+impl ScenarioRows for Rows<'_> {
+    type Error = Error;
+
+    fn intent(&self, key: &str) -> Result<Option<String>> {
+        let known = self.0.query_opt(sql!("sr_equivalence_get"), &[&text::kept(key)])?;
+        known.map(|row| row.text("intent_fingerprint")).transpose()
+    }
+
+    fn seen(&self, key: &str, at: Millis) -> Result<()> {
+        self.0.execute(sql!("sr_equivalence_seen"), &[&text::kept(key), &at.0])?;
+        Ok(())
+    }
+
+    fn open(&self, opening: &Opening) -> Result<()> {
+        let (key, run) = (text::kept(&opening.run_equivalence_key), text::kept(&opening.run_id));
+        let intent = text::kept(&opening.intent_fingerprint);
+        let platform_run = text::kept(&opening.platform_run_id);
+        let (request, at) = (text::kept(&opening.request), opening.at.0);
+        let state = ScenarioState::Open.word();
+        self.0.execute_all(&[
+            Ask::new(sql!("sr_equivalence_put"), vec![&key, &run, &intent, &at]),
+            Ask::new(sql!("sr_run_put"), vec![&run, &platform_run, &request, &state, &at]),
+        ])?;
+        Ok(())
+    }
+
+    fn held(&self, lease: &str) -> Result<Option<Held>> {
+        let Some(held) = self.0.query_opt(sql!("sr_lease_get"), &[&text::kept(lease)])? else {
+            return Ok(None);
+        };
+        let (owner, token) = (held.text("owner_id")?, held.text("lease_token")?);
+        Ok(Some(Held { owner, token, until: held.millis("expires_at")? }))
+    }
+
+    fn take(&self, lease: &RunLease, until: Millis) -> Result<()> {
+        let (name, token) = (text::kept(&lease.name), text::kept(&lease.token));
+        let owner = text::kept(&lease.owner);
+        let row = [&name as _, &owner as _, &token as _, &until.0 as _, &lease.at.0 as _];
+        self.0.execute(sql!("sr_lease_put"), &row)?;
+        Ok(())
+    }
+
+    fn renew(&self, lease: &str, token: &str, until: Millis, at: Millis) -> Result<()> {
+        let (name, token) = (text::kept(lease), text::kept(token));
+        self.0.execute(sql!("sr_lease_renew"), &[&name, &token, &until.0, &at.0])?;
+        Ok(())
+    }
+
+    fn state(&self, run: &str) -> Result<Option<ScenarioState>> {
+        let row = self.0.query_opt(sql!("sr_run_get"), &[&text::kept(run)])?;
+        row.map(|row| state_of(&row.text("state")?)).transpose()
+    }
+
+    fn has_attempt(&self, run: &str, attempt: u32) -> Result<bool> {
+        let asked = [&text::kept(run) as _, &i64::from(attempt) as _];
+        Ok(self.0.query_opt(sql!("sr_publication_has"), &asked)?.is_some())
+    }
+
+    fn document(&self, run: &str, kind: &str) -> Result<Option<RunDocument>> {
+        let asked = [&text::kept(run) as _, &text::kept(kind) as _];
+        let kept = self.0.query_opt(sql!("sr_document_get"), &asked)?;
+        kept.as_ref().map(document).transpose()
+    }
+
+    fn put_document(&self, run: &str, document: &RunDocument, at: Millis) -> Result<u64> {
+        let RunDocument { kind, path, text } = document;
+        let (kind, path, text) = (text::kept(kind), text::kept(path), text::kept(text));
+        let run = text::kept(run);
+        self.0.execute(sql!("sr_document_put"), &[&run, &kind, &path, &text, &at.0])
+    }
+
+    fn put_event(&self, run: &str, event: &RunEvent) -> Result<u64> {
+        let (id, line) = (text::kept(&event.event_id), text::kept(&event.line));
+        self.0.execute(sql!("sr_event_put"), &[&text::kept(run), &id, &line])
+    }
+
+    fn turn(&self, run: &str, turn: &Turn, at: Millis) -> Result<u64> {
+        let reason = turn.reason.as_deref().map(text::kept);
+        let row = [&text::kept(run) as _, &turn.to.word() as _, &reason as _, &at.0 as _];
+        self.0.execute(sql!("sr_run_turn"), &row)
+    }
+
+    fn publish(&self, run: &str, said: &Publication) -> Result<u64> {
+        let (message, kind) = (text::kept(&said.message_id), text::kept(&said.kind));
+        let evidence = said.evidence.as_deref().map(text::kept);
+        let (attempt, state) = (i64::from(said.attempt), said.state.word());
+        self.0.execute(
+            sql!("sr_publication_put"),
+            &[&text::kept(run), &attempt, &message, &kind, &state, &evidence, &said.at.0],
+        )
+    }
+
+    fn touch(&self, run: &str) -> Result<()> {
+        self.0.execute(sql!("sr_run_touch"), &[&text::kept(run)])?;
+        Ok(())
+    }
 }
 
-impl Keep {
-    /// How the run stands, or why nothing is kept of it.
-    fn check(&self, conn: &Conn) -> Result<std::result::Result<ScenarioState, NotKept>> {
-        let Keeping { run_id, lease, token, documents, turn, publication, .. } = &self.0;
-        let held = conn.query_opt(sql!("sr_lease_get"), &[&text::kept(lease)])?;
-        let held = held.map(|held| held.text("lease_token")).transpose()?;
-        if held.as_ref() != Some(token) {
-            return Ok(Err(NotKept::LeaseLost));
-        }
-        let run = text::kept(run_id);
-        let Some(row) = conn.query_opt(sql!("sr_run_get"), &[&run])? else {
-            return Ok(Err(NotKept::NoRun));
-        };
-        let state = state_of(&row.text("state")?)?;
-        if let Some(turn) = turn
-            && let Err(illegal) = state.turn(turn.to)
-        {
-            return Ok(Err(illegal.into()));
-        }
-        if let Some(said) = publication
-            && said.state == PublicationState::InFlight
-        {
-            let asked = [&run as _, &i64::from(said.attempt) as _];
-            if conn.query_opt(sql!("sr_publication_has"), &asked)?.is_some() {
-                return Ok(Err(NotKept::AttemptTaken));
-            }
-        }
-        for RunDocument { kind, path, text } in documents {
-            let asked = [&run as _, &text::kept(kind) as _];
-            let Some(kept) = conn.query_opt(sql!("sr_document_get"), &asked)? else { continue };
-            if kept.text("path")? != *path || kept.text("text")? != *text {
-                return Ok(Err(NotKept::Drift { kind: kind.clone() }));
-            }
-        }
-        Ok(Ok(state))
-    }
+fn document(row: &Row) -> Result<RunDocument> {
+    Ok(RunDocument { kind: row.text("kind")?, path: row.text("path")?, text: row.text("text")? })
 }
 
 fn state_of(word: &str) -> Result<ScenarioState> {
@@ -250,13 +241,6 @@ fn read(conn: &Conn, run_id: &str) -> Result<Option<ScenarioRun>> {
     let mut next = || answers.next().unwrap_or_default();
     let (found, documents, events, publications) = (next(), next(), next(), next());
     let Some(row) = found.first() else { return Ok(None) };
-    let document = |row: &Row| {
-        Ok(RunDocument {
-            kind: row.text("kind")?,
-            path: row.text("path")?,
-            text: row.text("text")?,
-        })
-    };
     let event =
         |row: &Row| Ok(RunEvent { event_id: row.text("event_id")?, line: row.text("line")? });
     Ok(Some(ScenarioRun {

@@ -70,11 +70,7 @@ fn page(conn: &Conn, door: &Door, after: Seq, rows_max: usize, bytes_max: usize)
     Ok(paging.done())
 }
 
-/// The entry at one place; `None` when it is gone.
-pub(super) fn entry_at(conn: &Conn, seq: Seq) -> Result<Option<StreamEntry>> {
-    conn.query_opt(sql!("stream_entry"), &[&big(seq.0)])?.map(|row| entry(&row)).transpose()
-}
-
+/// One entry of a stream.
 pub(super) fn entry(row: &Row) -> Result<StreamEntry> {
     let word: String = row.val("verdict")?;
     let verdict = verdict(&word)

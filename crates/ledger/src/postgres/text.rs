@@ -24,6 +24,14 @@ pub(super) fn kept(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
+/// The same for text that is not needed any more.
+pub(super) fn into_kept(text: String) -> String {
+    match kept(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(kept) => kept,
+    }
+}
+
 /// The text as it was.
 pub(super) fn shown(kept: String) -> String {
     if !kept.contains(ESCAPE) {

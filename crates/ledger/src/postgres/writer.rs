@@ -73,6 +73,24 @@ pub(super) struct Unknown {
     outcomes: Outcomes,
 }
 
+impl Unknown {
+    /// The same without what is to be performed: others may have taken this gate for dead meanwhile,
+    /// and a person may have found that nothing was done. It is ambiguous like all that the dead leave.
+    fn unperformed(self) -> Self {
+        let Self { token, mut jobs, mut outcomes } = self;
+        let mut kept = Outcomes::new();
+        jobs.retain(|job| {
+            let mut own: Outcomes = outcomes.drain(..job.entries().len()).collect();
+            let is_performed = matches!(job, Job::RecordIssuing { .. });
+            if !is_performed {
+                kept.append(&mut own);
+            }
+            !is_performed
+        });
+        Self { token, jobs, outcomes: kept }
+    }
+}
+
 /// What a transaction was about to commit.
 struct Prepared {
     token: Token,
@@ -161,12 +179,13 @@ impl Writer {
     /// Writes and commits a group. What was lost with its connection and is certainly not in the
     /// ledger is done a second time, so that a restart of the database costs nobody an event.
     fn write_twice(&mut self, group: &mut Group<'_, Box<dyn Task>>) -> Result<Prepared, Failed> {
+        let was_connected = self.conn.is_some();
         let failed = match self.write_and_commit(group) {
             Ok(prepared) => return Ok(prepared),
             Err(failed) => failed,
         };
         match failed {
-            Failed::Before(BatchError::Server(error)) if self.lost() => {
+            Failed::Before(BatchError::Server(error)) if was_connected && self.conn.is_none() => {
                 tracing::debug!(%error, "the connection to the database was lost before a commit");
             }
             Failed::Before(error) => return Err(Failed::Before(error)),
@@ -217,18 +236,10 @@ impl Writer {
         };
         match &committed {
             Ok(_) => self.conn = Some(conn),
-            // After an error the connection is kept only if it can still roll back.
-            Err(Failed::Before(_)) if !conn.is_lost() && conn.batch("ROLLBACK").is_ok() => {
-                self.conn = Some(conn);
-            }
+            Err(Failed::Before(error)) if is_of_use(&conn, error) => self.conn = Some(conn),
             Err(_) => {}
         }
         committed
-    }
-
-    /// Whether the last failure took the connection with it.
-    fn lost(&self) -> bool {
-        self.conn.is_none()
     }
 
     /// What became of a transaction. The connection that could tell is the writer's from here on.
@@ -252,6 +263,8 @@ impl Writer {
         match self.fate(unknown.token, within) {
             Ok(Fate::Landed) => {
                 // Whoever waited has been told that nobody knows; whoever performs has not.
+                let unknown =
+                    if self.lease.has_run_out() { unknown.unperformed() } else { unknown };
                 answer_all(unknown.jobs, unknown.outcomes, self.tag, &self.news);
                 Ok(())
             }
@@ -305,10 +318,11 @@ impl Writer {
     fn give_up(&self, jobs: Vec<Job>, fault: &Fault) -> After {
         self.gauges.commit_failed();
         self.tell_failure(fault, jobs.len());
+        // First readiness, then the answers: whoever hears of the failure may ask.
+        self.health.failed(fault);
         for job in jobs {
             job.fail(fault);
         }
-        self.health.failed(fault);
         After::GoOn
     }
 
@@ -330,4 +344,11 @@ impl Writer {
             tracing::warn!(%error, "the gate could not say that it stops, its lease runs out");
         }
     }
+}
+
+/// Whether a connection can be written to again after an error: it is there, it has rolled back, and
+/// its server has not become one that is only read.
+fn is_of_use(conn: &Conn, error: &BatchError) -> bool {
+    let is_read_only = matches!(error, BatchError::Server(error) if fault::is_read_only(error));
+    !is_read_only && !conn.is_lost() && conn.batch("ROLLBACK").is_ok()
 }

@@ -188,7 +188,7 @@ impl Drop for Server {
 /// Starts a child that ends with this process and not with the thread of one test: the signal at
 /// the end of a parent is the one at the end of the thread that made the child.
 fn spawn_for_the_process(mut command: Command) -> io::Result<Child> {
-    let (told, child) = mpsc::channel();
+    let (told, child) = mpsc::sync_channel(1);
     thread::Builder::new().name("postgres-parent".to_owned()).spawn(move || {
         told.send(command.spawn()).unwrap_or_default();
         loop {

@@ -67,7 +67,7 @@ impl Rows {
         rows.firsts.push(first.map(|first| big(first.0)));
         rows.codes.push(None);
         rows.messages.push(None);
-        rows.facts.push(facts);
+        rows.facts.push(text::into_kept(facts));
         rows.happened_ats.push(event.happened_at.map(|at| at.0));
         self.bodies.push((big(seq.0), event.body.clone()));
     }
@@ -85,7 +85,7 @@ impl Rows {
         rows.firsts.push(None);
         rows.codes.push(Some(refused.code.as_str()));
         rows.messages.push(Some(text::kept(&refused.message).into_owned()));
-        rows.facts.push(facts);
+        rows.facts.push(text::into_kept(facts));
         rows.happened_ats.push(None);
         self.bodies.push((big(seq.0), refused.body.clone()));
     }

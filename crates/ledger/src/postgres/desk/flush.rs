@@ -73,17 +73,15 @@ impl<'a> EffectRows<'a> {
         let mut rows = Self::default();
         for Turned { effect, at, .. } in turned {
             // What is intended has an owner too: whoever is about to do it, unless its lease ends.
-            let owner = match &effect.standing {
-                Standing::Intended(_) => Some(epoch),
-                standing => standing.epoch(),
-            };
+            let is_intended = matches!(effect.standing, Standing::Intended(_));
+            let owner = if is_intended { Some(epoch) } else { effect.standing.epoch() };
             rows.seq.push(big(effect.seq.0));
             rows.kind.push(text::kept(&effect.kind));
             rows.plan.push(plan(&effect.plan));
             rows.state.push(effect.standing.word());
             rows.attempt.push(effect.standing.attempt().into());
             rows.epoch.push(big_opt(owner));
-            rows.evidence.push(effect.standing.evidence().map(evidence_text).map(kept));
+            rows.evidence.push(effect.standing.evidence().map(evidence_text).map(text::into_kept));
             rows.reply_status.push(effect.reply.as_ref().map(|reply| reply.status.into()));
             rows.reply.push(effect.reply.as_ref().map(|reply| &reply.body[..]));
             rows.changed_at.push(at.0);
@@ -113,14 +111,7 @@ impl<'a> EffectRows<'a> {
 fn plan(plan: &[u8]) -> Text<'_> {
     match String::from_utf8_lossy(plan) {
         Cow::Borrowed(plan) => text::kept(plan),
-        Cow::Owned(plan) => Cow::Owned(kept(plan)),
-    }
-}
-
-fn kept(text: String) -> String {
-    match text::kept(&text) {
-        Cow::Borrowed(_) => text,
-        Cow::Owned(kept) => kept,
+        Cow::Owned(plan) => Cow::Owned(text::into_kept(plan)),
     }
 }
 

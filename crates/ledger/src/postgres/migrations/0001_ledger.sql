@@ -148,14 +148,16 @@ AS $$ SELECT CASE json_typeof(said)
 CREATE FUNCTION admit_list(said JSON) RETURNS JSON LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE json_typeof(said) WHEN 'array' THEN said ELSE '[]'::json END $$;
 
--- An admission with what its sightings add up to: the receipt as it stands now.
+-- An admission with what its sightings add up to: the receipt as it stands now. A copy comes after
+-- what it is a copy of, which leaves out the partitions before it.
 CREATE VIEW receipt AS
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
        a.code, a.message, a.facts,
-       (SELECT count(*) FROM sighting s WHERE s.admission = a.seq) AS duplicate_count,
-       coalesce((SELECT max(s.received_at) FROM sighting s WHERE s.admission = a.seq),
-                a.received_at) AS last_seen_at,
-       coalesce((SELECT s.attempt FROM sighting s WHERE s.admission = a.seq
+       (SELECT count(*) FROM sighting s
+        WHERE s.admission = a.seq AND s.seq > a.seq) AS duplicate_count,
+       coalesce((SELECT max(s.received_at) FROM sighting s
+                 WHERE s.admission = a.seq AND s.seq > a.seq), a.received_at) AS last_seen_at,
+       coalesce((SELECT s.attempt FROM sighting s WHERE s.admission = a.seq AND s.seq > a.seq
                  ORDER BY s.seq DESC LIMIT 1), a.attempt) AS last_attempt
 FROM admission a;
 

@@ -23,7 +23,7 @@ CREATE TABLE issued (
   released_by   TEXT COLLATE "C",
   released_why  TEXT COLLATE "C",
   released_at   BIGINT,
-  epoch         BIGINT NOT NULL     -- the start of the gate that issued it, and so writes its file
+  epoch         BIGINT NOT NULL DEFAULT 0 -- the start of the gate that issued it, and so writes its file
 );
 
 -- One id stands for one document of its kind in its run. The id comes first: people ask by it.

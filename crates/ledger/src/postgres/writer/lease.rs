@@ -120,6 +120,11 @@ impl Lease {
         (self.length / 3).saturating_sub(self.renewed.elapsed())
     }
 
+    /// Whether others may have taken this gate for dead.
+    pub(super) fn has_run_out(&self) -> bool {
+        self.renewed.elapsed() >= self.length
+    }
+
     /// The length, when it is time to say it.
     pub(super) fn renewal(&self) -> Option<Duration> {
         self.until_due().is_zero().then_some(self.length)
