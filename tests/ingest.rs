@@ -314,8 +314,10 @@ fn keys_and_service_tokens_open_the_door_and_its_questions() {
     let body = envelope(1).to_string();
     let none = gate.client().send("POST", PUSH, &[], body.as_bytes()).unwrap();
     assert_eq!((none.status, &none.json()["error"]), (401, &json!("UNAUTHORIZED")));
-    let health = gate.client().send("GET", "/v1/ops/health", &[], b"").unwrap();
-    assert_eq!(health.status, 401);
+    for question in ["/v1/ops/health", "/v1/ops/lookup?event_id=event-1"] {
+        let asked = gate.client().send("GET", question, &[], b"").unwrap();
+        assert_eq!((asked.status, asked.header("www-authenticate")), (401, Some("Bearer")));
+    }
     let keyed = || gate.client().with("X-IG-Api-Key", "local-parity-wsp-key");
     let (decision, receipt) = decided(&push(&mut keyed(), &envelope(1)));
     assert_eq!(decision, "ADMIT");

@@ -1,8 +1,6 @@
 //! The process dies between any two steps of a publish: nothing is published twice, nothing is lost
 //! without a trace, and a person can always bring it to an end.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -15,20 +13,9 @@ use crate::support::ingest::{
 };
 use crate::support::intents::admit;
 use crate::support::ledger::{Held, assert_intact};
-use crate::support::machine::{self, command, text};
+use crate::support::machine::{self, text};
+use crate::support::strace::{Point, lie_in_wait, point};
 use crate::support::{SOON, sql, strace, until};
-
-/// Where the gate is killed: at the entry of the `nth` call of this kind about this file.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    calls: &'static str,
-    file: &'static str,
-    nth: u32,
-}
-
-const fn point(calls: &'static str, file: &'static str, nth: u32) -> Point {
-    Point { calls, file, nth }
-}
 
 /// From the first byte of the record to the last of the answer.
 const POINTS: [Point; 15] = [
@@ -48,31 +35,6 @@ const POINTS: [Point; 15] = [
     point("sendto,sendmsg", "", 1),
     point("sendto,sendmsg", "", 2),
 ];
-
-/// strace on a running gate, with a kill in waiting.
-fn lie_in_wait(gate: &Gate, at: Point) -> Child {
-    let mut strace = command("strace");
-    strace.args(["-f", "-p", &gate.pid().to_string(), "-o", "/dev/null"]);
-    strace.args(["-e", &format!("trace={}", at.calls)]);
-    strace.args(["-e", &format!("inject={}:signal=SIGKILL:when={}", at.calls, at.nth)]);
-    if !at.file.is_empty() {
-        let folder = if at.file.starts_with("ledger") {
-            gate.data().to_owned()
-        } else {
-            gate.data().join("bus").join(STREAM)
-        };
-        strace.args(["-P", text(&folder.join(at.file))]);
-    }
-    let mut strace = strace.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(strace.stderr.take().expect("it is piped")).lines();
-    // It says so for every thread; the main one is first, and all are stopped at once.
-    said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
-        .expect("strace attaches")
-        .unwrap();
-    // Nobody reads the rest, and a full pipe would stop it.
-    thread::spawn(move || said.for_each(drop));
-    strace
-}
 
 /// What is said about an event after the crash, and brought to an end by a person where needed.
 fn bring_to_an_end(gate: &Gate, n: u64) -> String {
@@ -112,7 +74,7 @@ fn killed_between_any_two_steps_an_event_is_on_the_bus_once_in_the_end() {
     for (n, at) in POINTS.into_iter().enumerate() {
         let n = n as u64 + 1;
         let mut gate = impatient(folder.path()).start();
-        let mut strace = lie_in_wait(&gate, at);
+        let mut strace = lie_in_wait(&gate, at, STREAM);
         let body = envelope(n).to_string();
         let answer = gate.client().send("POST", PUSH, &[], body.as_bytes());
         let was_killed = answer.is_err();

@@ -41,6 +41,7 @@ mod replay;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
+mod rounds_published;
 mod runs;
 #[cfg(feature = "s3")]
 mod s3;

@@ -1,10 +1,13 @@
 //! The gate under `strace`: what it asks of the system, and errors put into what it asks.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::thread;
 
-use super::machine::{self, Need, command};
+use super::gate::Gate;
+use super::machine::{self, Need, command, text};
 use super::{SOON, until};
 
 /// A file that a traced gate fills.
@@ -141,4 +144,41 @@ fn a_trace_is_read_in_order_also_where_threads_interrupt_each_other() {
 11 fsync(7</t/ledger.db-wal>) = 0
 11 +++ exited with 0 +++";
     assert_eq!(steps(trace), [Step::Request, Step::Synced, Step::Reply, Step::Synced]);
+}
+
+/// Where a gate is killed: at the entry of the `nth` call of this kind about this file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) calls: &'static str,
+    pub(crate) file: &'static str,
+    pub(crate) nth: u32,
+}
+
+pub(crate) const fn point(calls: &'static str, file: &'static str, nth: u32) -> Point {
+    Point { calls, file, nth }
+}
+
+/// strace on a running gate, with a kill in waiting. Files are those of the ledger, or of `topic`.
+pub(crate) fn lie_in_wait(gate: &Gate, at: Point, topic: &str) -> Child {
+    let mut strace = command("strace");
+    strace.args(["-f", "-p", &gate.pid().to_string(), "-o", "/dev/null"]);
+    strace.args(["-e", &format!("trace={}", at.calls)]);
+    strace.args(["-e", &format!("inject={}:signal=SIGKILL:when={}", at.calls, at.nth)]);
+    if !at.file.is_empty() {
+        let folder = if at.file.starts_with("ledger") {
+            gate.data().to_owned()
+        } else {
+            gate.data().join("bus").join(topic)
+        };
+        strace.args(["-P", text(&folder.join(at.file))]);
+    }
+    let mut strace = strace.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(strace.stderr.take().expect("it is piped")).lines();
+    // It says so for every thread; the main one is first, and all are stopped at once.
+    said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
+        .expect("strace attaches")
+        .unwrap();
+    // Nobody reads the rest, and a full pipe would stop it.
+    thread::spawn(move || said.for_each(drop));
+    strace
 }

@@ -79,7 +79,8 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
     if steps::cargo_has("nextest") {
         // A filter names test functions; nextest knows no doc tests.
         if filter.is_none() {
-            Step::cargo("doc tests", &["test", "--doc", "--workspace", "--features", FULL]).run()?;
+            Step::cargo("doc tests", &["test", "--doc", "--workspace", "--features", FULL])
+                .run()?;
         }
         let profile = if in_ci { "ci" } else { "default" };
         return Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])

@@ -100,9 +100,18 @@ pub(crate) async fn open_reading(config: &Config, base: &Path) -> Result<Reading
 
 /// Every topic that the gate and the runner of this config publish to.
 pub(crate) fn topics(config: &Config, base: &Path) -> Result<Vec<String>, Failure> {
-    let mut topics = config.doors.ingestion_gate.topics(base).map_err(Failure::usage)?;
-    if config.runner.enabled && !topics.contains(&config.stream.control_topic) {
-        topics.push(config.stream.control_topic.clone());
+    let ingestion = &config.doors.ingestion_gate;
+    let mut topics = match ingestion.enabled {
+        true => ingestion.topics(base).map_err(Failure::usage)?,
+        false => Vec::new(),
+    };
+    let is_ready_said = ingestion.enabled && config.runner.enabled;
+    let ready = is_ready_said.then_some(&config.stream.control_topic);
+    let rounds = config.doors.rounds.publishes().then_some(&config.doors.rounds.topic);
+    for topic in ready.into_iter().chain(rounds) {
+        if !topics.contains(topic) {
+            topics.push(topic.clone());
+        }
     }
     Ok(topics)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::Clock as _;
+use admit_gate::publisher::PublishedRecords;
 use admit_gate::{SystemClock, WayOut};
 use admit_ledger::closures::Closures;
 #[cfg(feature = "postgres")]
@@ -17,8 +18,8 @@ use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    EffectReader, Inbox, Issuance, IssuedReader, Migrated, Reader, RecordReader, Streams,
-    WholeLedger,
+    EffectReader, Inbox, Issuance, IssuedReader, Migrated, PublicationReader, Reader, RecordReader,
+    Streams, WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -31,20 +32,37 @@ use crate::output::with_cause;
 
 /// A ledger with every port that a gate writes through.
 pub(crate) trait GateLedger:
-    WholeLedger + WayOut + Issuance + ScenarioRuns + Closures
+    WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords
 {
 }
 
-impl<L: WholeLedger + WayOut + Issuance + ScenarioRuns + Closures> GateLedger for L {}
+impl<L> GateLedger for L where
+    L: WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords
+{
+}
 
 /// A ledger with every port that only asks, beside a running gate too.
 pub(crate) trait LedgerReader:
-    Reader + EffectReader + IssuedReader + Inbox + RecordReader + ScenarioRunReader + Streams
+    Reader
+    + EffectReader
+    + IssuedReader
+    + Inbox
+    + RecordReader
+    + PublicationReader
+    + ScenarioRunReader
+    + Streams
 {
 }
 
 impl<L> LedgerReader for L where
-    L: Reader + EffectReader + IssuedReader + Inbox + RecordReader + ScenarioRunReader + Streams
+    L: Reader
+        + EffectReader
+        + IssuedReader
+        + Inbox
+        + RecordReader
+        + PublicationReader
+        + ScenarioRunReader
+        + Streams
 {
 }
 

@@ -13,6 +13,7 @@ use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
+use admit_gate::publisher::{Publisher, PublisherParts};
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::port::keep_swept;
 use admit_ledger::{Ledger, Retention};
@@ -48,16 +49,27 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         .enable_all()
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
-    let bus = match config.doors.ingestion_gate.enabled {
+    let ingests = config.doors.ingestion_gate.enabled;
+    let publishes = config.doors.rounds.publishes();
+    let bus = match ingests || publishes {
         true => {
             let topics = bus::topics(config, base)?;
             Some(runtime.block_on(bus::open(config, base, &topics))?)
         }
         false => None,
     };
-    let gate = assemble(config, base, principals, ledger.clone(), bus.clone())?;
+    let ingest_bus = bus.clone().filter(|_| ingests);
+    let gate = assemble(config, base, principals, ledger.clone(), ingest_bus.clone())?;
     let mut gate = gate.built_from(COMMIT);
-    let runs = match &bus {
+    if let Some(bus) = bus.clone().filter(|_| publishes) {
+        gate = gate.with_publisher(Publisher::new(PublisherParts {
+            ledger: ledger.clone(),
+            bus,
+            clock: Arc::new(SystemClock),
+            settings: config.doors.rounds.publishing(),
+        }));
+    }
+    let runs = match &ingest_bus {
         Some(bus) if config.runner.enabled => {
             Some(runner::open(config, base, ledger.clone(), bus.clone())?)
         }
@@ -66,7 +78,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     if let Some(runs) = &runs {
         gate = gate.with_runner(runs.clone());
     }
-    if bus.is_some() {
+    if ingests {
         gate = gate.with_accounts(accounts::open(config, base, ledger.clone(), COMMIT)?);
     }
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
@@ -90,6 +102,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         Ended::Drained(Drained { unfinished: 0 }) => {
             drop(runtime);
             drop(runs);
+            drop(ingest_bus);
             drop(bus);
             drop(ledger);
             tracing::info!("stopped");
@@ -149,8 +162,10 @@ fn assemble(
     }
     let limits = config.limits.clone();
     let (way_out, records) = (Arc::clone(&ledger), Arc::clone(&ledger));
+    let publications = Arc::clone(&ledger);
     let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
-    Ok(Gate::new(parts).map_err(Failure::usage)?.with_way_out(way_out).with_records(records))
+    let gate = Gate::new(parts).map_err(Failure::usage)?;
+    Ok(gate.with_way_out(way_out).with_records(records).with_publications(publications))
 }
 
 /// A door whose events stay inside the ledger.

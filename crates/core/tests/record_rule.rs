@@ -124,6 +124,7 @@ impl Hall {
         let neighbourhood = Neighbourhood {
             group: "a",
             around: range.around,
+            covered: None,
             now: Millis(0),
             events: &events,
             known: &known,
@@ -363,4 +364,29 @@ proptest! {
         let shuffled = places.iter().map(|place| posts[*place].clone());
         prop_assert_eq!(Hall::of(shuffled).outcome(), expected);
     }
+}
+
+#[test]
+fn what_hangs_on_something_that_was_not_read_stays_where_it_is() {
+    let mut hall = Hall::of([
+        told(DEPOT, "d", 1, 100, &[("items", 3)]),
+        told(SCANNER, "s", 1, 140, &[("lane", 7)]),
+        told(SCANNER, "t", 1, 170, &[("lane", 8)]),
+    ]);
+    let linked = hall.link(1).clone();
+    assert_eq!(linked.status, LinkStatus::Linked);
+    let known: Vec<Known> =
+        hall.links.iter().map(|(seq, link)| Known { seq: *seq, link: link.clone() }).collect();
+    let events = hall.events.split_off(1);
+    let look = |covered| {
+        let (around, now, far) = (Some(150), Millis(0), &[]);
+        let (events, known) = (&events[..], &known[1..]);
+        let here = Neighbourhood { group: "a", around, covered, now, events, known, far };
+        resolve(&policy(), here).link(Seq(2)).cloned()
+    };
+    assert_eq!(look(Some((130, 180))), None, "nothing is said about it");
+    let torn = look(None).expect("all of the range was read, and nothing opens its record");
+    assert_eq!(torn.status, LinkStatus::Unlinked);
+    // Beyond half of what was read nothing is decided at all.
+    assert_eq!(look(Some((145, 155))), None);
 }

@@ -210,7 +210,11 @@ impl Keeper {
         };
         let now = self.clock.now();
         for work in writes {
-            self.one(work, now, &mut room, &mut waiting);
+            // Once the transaction is gone, each write would be a commit of its own.
+            match self.store.is_open() {
+                true => self.one(work, now, &mut room, &mut waiting),
+                false => waiting.refuse(work),
+            }
         }
         if !self.store.is_open() {
             let reason = "the disk did not take it, and the whole batch was undone".to_owned();
@@ -227,6 +231,11 @@ impl Keeper {
                 let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
                 let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
                 self.answer_all(waiting, EnqueueError::Unknown, error.to_string());
+                // Nobody knows what of it is there, so it is counted.
+                self.depth = 0;
+                if let Err(error) = self.measure() {
+                    tracing::debug!(%error, "the outbox could not be measured");
+                }
                 // After a failed sync the system's memory of the file can no longer be believed.
                 if is_full || is_busy { Ok(()) } else { Err(error.to_string()) }
             }
@@ -242,7 +251,10 @@ impl Keeper {
             }
             Work::Settle { settled, told } => {
                 for settled in settled {
-                    self.settle_one(&settled, now, waiting);
+                    match self.store.is_open() {
+                        true => self.settle_one(&settled, now, waiting),
+                        false => waiting.released.push(settled.row.place),
+                    }
                 }
                 waiting.settled.push(told);
             }
@@ -287,10 +299,7 @@ impl Keeper {
         let row = &settled.row;
         waiting.released.push(row.place);
         let written = match &settled.outcome {
-            Outcome::Acked => {
-                waiting.removed += 1;
-                self.store.remove(row)
-            }
+            Outcome::Acked => self.store.remove(row).map(|removed| waiting.removed += removed),
             Outcome::Failed { error, not_before } => {
                 let failures = row.attempt_count.saturating_add(1);
                 let wait = self.backoff.wait(failures, self.jitter.draw());
@@ -378,7 +387,7 @@ impl Keeper {
         }
     }
 
-    /// Counts anew from time to time, and otherwise goes by what was counted.
+    /// Counts anew when nothing is known to be there, and otherwise goes by what was counted.
     fn measure(&mut self) -> rusqlite::Result<()> {
         self.counters.bytes.store(self.store.bytes()?, Ordering::Relaxed);
         if self.depth == 0 {

@@ -299,3 +299,59 @@ fn while_another_program_writes_nothing_is_claimed_and_nothing_is_forgotten() {
     assert_eq!(world.take(9).rows.len(), 1, "it is sent again, and was not stored twice");
     world.outbox.enqueue("evt_2", "{}").expect("it is stored when the other is done");
 }
+
+#[test]
+fn after_the_disk_was_full_in_the_middle_of_a_batch_the_depth_is_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("listener_outbox.db");
+    let store = Store::open(&file, 1 << 30).unwrap();
+    let backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let clock = Arc::new(ManualClock::at(Millis(NOW)));
+    let counters = Arc::new(Counters::default());
+    let mut keeper =
+        Keeper::new(store, backoff, clock, Jitter::begun_at(1), Arc::clone(&counters)).unwrap();
+    let news = Notify::new();
+    let write = |keeper: &mut Keeper, sizes: &[usize]| {
+        let mut answers = Vec::new();
+        let store = |bytes: &usize| {
+            let (told, answer) = tokio::sync::oneshot::channel();
+            answers.push(answer);
+            let event_id = format!("evt_{bytes}");
+            Work::Store { event_id, payload_json: "x".repeat(*bytes), told }
+        };
+        let works = sizes.iter().map(store).collect();
+        keeper.write(works, &news).expect("a full disk is no reason to stop");
+        let mut answers = answers.into_iter();
+        answers
+            .by_ref()
+            .filter_map(|mut answer| answer.try_recv().ok())
+            .filter(Result::is_ok)
+            .count()
+    };
+    let depth = || counters.depth.load(Ordering::Relaxed);
+    assert_eq!(write(&mut keeper, &[10, 11]), 2);
+    assert_eq!(depth(), 2);
+    keeper.store.full_at(40);
+    // The second does not fit; what comes after it would, and is not stored behind its back.
+    assert_eq!(write(&mut keeper, &[100, 2_000_000, 101, 102]), 0, "the batch is one");
+    let rows = |file: &Path| -> u64 {
+        let file = Connection::open(file).unwrap();
+        file.query_row("SELECT count(*) FROM event_outbox", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((rows(&file), depth()), (2, 2));
+    keeper.store.full_at(4_000_000);
+    assert_eq!(write(&mut keeper, &[100, 101]), 2);
+    assert_eq!((rows(&file), depth()), (4, 4));
+}
+
+#[test]
+fn an_acknowledgement_of_something_else_does_not_count() {
+    let world = World::new(1);
+    for id in ["a", "b"] {
+        world.enqueue(id);
+    }
+    let mut other = world.take(2).rows.remove(0);
+    other.event_id = "not-a".to_owned();
+    world.settle(other, Outcome::Acked);
+    assert_eq!(world.outbox.counters().depth.load(Ordering::Relaxed), 2);
+}

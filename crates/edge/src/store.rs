@@ -170,9 +170,18 @@ impl Store {
         statement.execute([now.to_rfc3339_millis(), far])
     }
 
-    pub(crate) fn remove(&self, row: &Row) -> rusqlite::Result<()> {
+    /// Removes a row, if it is the one that is meant; how many that were.
+    pub(crate) fn remove(&self, row: &Row) -> rusqlite::Result<u64> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/acked.sql"))?;
-        statement.execute(params![row.place, row.event_id]).map(drop)
+        statement.execute(params![row.place, row.event_id]).map(|removed| removed as u64)
+    }
+
+    /// Makes the disk full, as far as this file is concerned, at so many pages.
+    #[cfg(test)]
+    pub(crate) fn full_at(&self, pages: u32) {
+        let set =
+            self.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
+        set.expect("a pragma that SQLite knows");
     }
 
     pub(crate) fn reschedule(

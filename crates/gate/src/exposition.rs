@@ -116,7 +116,8 @@ fn gate_part(page: &mut Page, gate: &Gate) {
     );
     for (outcome, count) in metrics.effects.by_outcome() {
         let published: u64 = gate.ingests().map(|ingest| ingest.settled(outcome)).sum();
-        page.sample("", &[("outcome", outcome)], count + published);
+        let records: u64 = gate.publisher.iter().map(|publisher| publisher.settled(outcome)).sum();
+        page.sample("", &[("outcome", outcome)], count + published + records);
     }
     page.one(
         "admit_artifacts_waiting",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admit_contracts::{About, Reply};
 use admit_core::effect::Effect;
 use admit_core::{Clock, Code, Fault};
-use admit_ledger::{Ledger, Records};
+use admit_ledger::{Ledger, Publications, Records};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::parts::{DoorMount, GateError, Parts, Place, check_doors};
 use crate::perform;
 use crate::principals::Principals;
+use crate::publisher::Publisher;
 use crate::rate::Rates;
 use crate::room::Room;
 use crate::runs::ScenarioRunner;
@@ -50,6 +51,8 @@ pub struct Gate {
     pub(crate) tls: Option<Tls>,
     pub(crate) way_out: Option<Arc<dyn WayOut>>,
     pub(crate) records: Option<Arc<dyn Records>>,
+    pub(crate) publications: Option<Arc<dyn Publications>>,
+    pub(crate) publisher: Option<Arc<Publisher>>,
     pub(crate) runner: Option<Arc<dyn ScenarioRunner>>,
     pub(crate) accounts: Option<Arc<dyn Accounts>>,
     /// Cancelled when draining begins: whatever only watches ends.
@@ -89,6 +92,8 @@ impl Gate {
             tls: None,
             way_out: None,
             records: None,
+            publications: None,
+            publisher: None,
             runner: None,
             accounts: None,
             drain: CancellationToken::new(),
@@ -109,8 +114,23 @@ impl Gate {
         if let Some(accounts) = &self.accounts {
             Arc::clone(accounts).recover().await?;
         }
+        self.recover_publications().await?;
         let recovered = perform::recover(self).await?;
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
+        Ok(())
+    }
+
+    /// Makes ambiguous what gates that are gone had on its way to the bus.
+    pub(crate) async fn recover_publications(&self) -> Result<(), Fault> {
+        let Some(publications) = &self.publications else { return Ok(()) };
+        let door = Publisher::door().to_string();
+        let lost = publications.recover_publications(door, self.clock.now()).await?;
+        if !lost.is_empty() {
+            tracing::warn!(
+                count = lost.len(),
+                "publications were in flight when their gate stopped, see admit reconcile"
+            );
+        }
         Ok(())
     }
 
@@ -126,7 +146,13 @@ impl Gate {
 
     /// The longest any effect takes; an answer or a shutdown may have to wait for it.
     pub(crate) fn call_max(&self) -> Duration {
-        self.doors.iter().map(|mount| mount.outward.call_max()).max().unwrap_or_default()
+        let published = self.publisher.iter().map(|publisher| publisher.publish_max());
+        self.doors
+            .iter()
+            .map(|mount| mount.outward.call_max())
+            .chain(published)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The same gate with TLS on its listener.
@@ -142,6 +168,17 @@ impl Gate {
     /// The same gate with records that can be read and linked again.
     pub fn with_records(self, records: Arc<dyn Records>) -> Self {
         Self { records: Some(records), ..self }
+    }
+
+    /// The same gate with records that may have been published; what an earlier process had in
+    /// flight is looked after, whether or not this one publishes.
+    pub fn with_publications(self, publications: Arc<dyn Publications>) -> Self {
+        Self { publications: Some(publications), ..self }
+    }
+
+    /// The same gate, whose records are published.
+    pub fn with_publisher(self, publisher: Arc<Publisher>) -> Self {
+        Self { publisher: Some(publisher), ..self }
     }
 
     /// The same gate with a scenario runner.

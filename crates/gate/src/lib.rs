@@ -11,6 +11,7 @@
 
 pub mod accounts;
 mod auth;
+mod bus_call;
 mod clock;
 mod exposition;
 mod finish;
@@ -27,6 +28,7 @@ mod parts;
 mod perform;
 pub mod pipeline;
 pub mod principals;
+pub mod publisher;
 mod rate;
 pub mod receipt;
 mod room;

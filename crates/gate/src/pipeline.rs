@@ -19,6 +19,7 @@ use crate::http::trace_field;
 use crate::ingest::{self, Ingest};
 use crate::parts::DoorMount;
 use crate::perform;
+use crate::publisher::Publisher;
 
 /// Answers a request, which may carry many submissions: split (pure, the contract) → one batch →
 /// join (pure, the contract). A request that may not be looked at any further is counted only.
@@ -59,6 +60,9 @@ pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) 
         .into_iter()
         .map(|seed| (seed, recorded.next().unwrap_or_else(|| Err(unanswered()))))
         .collect();
+    if let Some(publisher) = gate.publisher.as_ref().filter(|_| door.door == Publisher::door()) {
+        publisher.wake();
+    }
     match door.contract.calling() {
         None => {
             let now = gate.clock.now();

@@ -8,6 +8,7 @@ use admit_ledger::port::{
     CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordLine, SourceCounts,
     StepLine,
 };
+use admit_ledger::publications::{Publication, PublicationCounts};
 
 /// How long an event is recent, and how many days are told one by one.
 const RECENT: i64 = 24 * 3600 * 1000;
@@ -68,20 +69,46 @@ fn named(line: &RecordLine) -> Object<'static> {
     ])
 }
 
-/// A round with every field, its sources and its history.
-pub fn detail(detail: &RecordDetail, ledger: u32) -> Object<'static> {
+/// A round as it is published: what names it, and every field with who told it.
+pub fn message(detail: &RecordDetail, ledger: u32) -> Object<'static> {
+    let mut object = named(&detail.line);
+    object.remove("state");
+    object.push("fingerprints", read(&detail.fingerprints));
+    object.push("fields", fields(&detail.line.fields, ledger));
+    object
+}
+
+fn fields(told: &[FieldLine], ledger: u32) -> Object<'static> {
+    told.iter().map(|told| (told.name.clone(), Value::from(field(told, ledger)))).collect()
+}
+
+/// What became of a revision of a round that was handed to the bus.
+pub fn publication(told: &Publication) -> Object<'static> {
+    let evidence = told.standing.evidence();
+    let evidence = evidence.map(|evidence| String::from_utf8_lossy(evidence.as_bytes()));
+    Object::from_iter([
+        ("revision", Value::from(told.revision)),
+        ("state", told.standing.word().into()),
+        ("reason_code", told.reason.clone().into()),
+        ("attempt", told.standing.attempt().into()),
+        ("topic", told.topic.clone().into()),
+        ("dedupe_key", told.dedupe_key.clone().into()),
+        ("begun_at", told.begun_at.to_rfc3339_millis().into()),
+        ("changed_at", told.changed_at.to_rfc3339_millis().into()),
+        ("evidence", evidence.map(|text| read(&text)).into()),
+    ])
+}
+
+/// A round with every field, its sources, what was published of it, and its history.
+pub fn detail(detail: &RecordDetail, published: &[Publication], ledger: u32) -> Object<'static> {
     let mut object = named(&detail.line);
     object.push("fingerprints", read(&detail.fingerprints));
-    let fields: Object<'static> = detail
-        .line
-        .fields
-        .iter()
-        .map(|told| (told.name.clone(), Value::from(field(told, ledger))))
-        .collect();
-    object.push("fields", fields);
+    object.push("fields", fields(&detail.line.fields, ledger));
     let sources: Value<'static> = detail.events.iter().map(|event| source(event, ledger)).collect();
     object.push("sources", sources);
     let history: Value<'static> = detail.steps.iter().map(|told| step(told, ledger)).collect();
+    let published: Value<'static> = published.iter().map(publication).collect();
+    object.push("publications", published);
     object.push("history", history);
     object
 }
@@ -150,7 +177,12 @@ fn step(told: &StepLine, ledger: u32) -> Object<'static> {
 
 /// How it goes: counts, what is not linked, each source, the last days. `unlinked` is the first of
 /// what is not linked.
-pub fn diagnostics(counts: &RecordCounts, unlinked: &[EventLine], ledger: u32) -> Object<'static> {
+pub fn diagnostics(
+    counts: &RecordCounts,
+    published: Option<&PublicationCounts>,
+    unlinked: &[EventLine],
+    ledger: u32,
+) -> Object<'static> {
     let sum = |count: fn(&SourceCounts) -> u64| counts.sources.iter().map(count).sum::<u64>();
     let (recent, recent_unlinked) = (sum(|s| s.recent), sum(|s| s.recent_unlinked));
     let drifted = sum(|s| s.drifted);
@@ -158,6 +190,12 @@ pub fn diagnostics(counts: &RecordCounts, unlinked: &[EventLine], ledger: u32) -
     if drifted > 0 {
         errors.push(format!(
             "{drifted} events have rows that an index is in the way of: schema drift"
+        ));
+    }
+    let ambiguous = published.map_or(0, |published| published.of("ambiguous"));
+    if ambiguous > 0 {
+        errors.push(format!(
+            "{ambiguous} publications whose outcome nobody knows: see admit reconcile"
         ));
     }
     let is_unlinked = recent_unlinked * 100 > recent * UNLINKED_PERCENT_MAX;
@@ -192,8 +230,20 @@ pub fn diagnostics(counts: &RecordCounts, unlinked: &[EventLine], ledger: u32) -
         ("latest", counts.newest.first().map(|event| source(event, ledger)).into()),
         ("recent", list(&counts.newest)),
         ("unlinked", list(unlinked)),
+        ("publications", published.map(publication_counts).into()),
         ("trends", trends(counts).into()),
         ("errors", errors.into()),
+    ])
+}
+
+fn publication_counts(told: &PublicationCounts) -> Object<'static> {
+    Object::from_iter([
+        ("waiting", Value::from(told.waiting)),
+        ("waiting_since", told.waiting_since.map(Millis::to_rfc3339_millis).into()),
+        ("in_flight", told.of("in_flight").into()),
+        ("published", told.of("done").into()),
+        ("ambiguous", told.of("ambiguous").into()),
+        ("released", told.of("refused").into()),
     ])
 }
 

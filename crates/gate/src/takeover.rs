@@ -46,6 +46,7 @@ async fn look(gate: &Arc<Gate>) -> Result<(), Fault> {
     if let Some(accounts) = &gate.accounts {
         Arc::clone(accounts).recover().await?;
     }
+    gate.recover_publications().await?;
     for effect in perform::recover(gate).await?.intended {
         tracing::info!(seq = effect.seq.0, "an effect of a gate that died is taken up");
         let performer = Arc::clone(gate);

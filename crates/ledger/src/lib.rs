@@ -14,6 +14,7 @@ pub mod issuance;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod publications;
 pub mod scenario_runs;
 pub mod sqlite;
 pub mod verify;
@@ -29,3 +30,4 @@ pub use port::{
     Admissions, BoxFuture, Claims, Filter, Inbox, Ledger, News, Reader, RecordReader, Records,
     Retention, Status, Streams, WholeLedger,
 };
+pub use publications::{PublicationReader, Publications};

@@ -8,6 +8,7 @@ use admit_ledger::WholeLedger;
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_testkit::ledger_suite::Home;
 use admit_testkit::postgres::{TestDatabase, database};
+use admit_testkit::publications_suite::{self, PublishingGates, PublishingHome, PublishingLedger};
 use admit_testkit::{claim_model, claim_suite, inbox_suite, records_suite};
 
 /// A database with a ledger in it.
@@ -46,6 +47,40 @@ macro_rules! server_or_return {
 async fn records_keep_their_contract() {
     server_or_return!();
     records_suite::all(|| Box::new(Tables::new())).await;
+}
+
+impl PublishingHome for Tables {
+    fn open(&self) -> Arc<dyn PublishingLedger> {
+        PublishingGates::open(self, "gate")
+    }
+}
+
+impl PublishingGates for Tables {
+    fn open(&self, owner: &str) -> Arc<dyn PublishingLedger> {
+        let options = Options::new(&self.0.url, Millis(1));
+        let options = Options { owner: owner.to_owned(), ..options };
+        Arc::new(PostgresLedger::open(options).expect("the ledger opens"))
+    }
+
+    fn presume_dead(&self, owner: &str) {
+        let over = format!(
+            "UPDATE gate SET alive_until = clock_timestamp() - interval '1 second' \
+             WHERE owner = '{owner}'"
+        );
+        self.0.run(&over).expect("the lease ends");
+    }
+}
+
+#[tokio::test]
+async fn publications_keep_their_contract() {
+    server_or_return!();
+    publications_suite::all(|| Box::new(Tables::new())).await;
+}
+
+#[tokio::test]
+async fn several_gates_publish_a_revision_once() {
+    server_or_return!();
+    publications_suite::gates(|| Box::new(Tables::new())).await;
 }
 
 #[tokio::test]

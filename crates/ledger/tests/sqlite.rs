@@ -12,7 +12,7 @@ use admit_testkit::ledger_suite::{self, Home, many};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
     claim_model, claim_suite, closures_suite, effects_suite, inbox_suite, issuance_suite,
-    records_suite, retention_suite, runs_suite, stream_suite,
+    publications_suite, records_suite, retention_suite, runs_suite, stream_suite,
 };
 use tempfile::TempDir;
 
@@ -69,6 +69,18 @@ async fn the_ledger_keeps_the_contract_of_effects() {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_records() {
     records_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl publications_suite::PublishingHome for Folder {
+    fn open(&self) -> Arc<dyn publications_suite::PublishingLedger> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_publications() {
+    publications_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 impl issuance_suite::IssuingHome for Folder {

@@ -18,6 +18,7 @@ pub mod issuance_suite;
 pub mod ledger_suite;
 pub mod postgres;
 pub mod proxy;
+pub mod publications_suite;
 pub mod records_suite;
 pub mod retention_suite;
 pub mod rng;

@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 
 use crate::event::{DOOR, event};
 use crate::ledger_suite::Home;
+use crate::rng::Rng;
 
 /// Runs the whole contract; `home` makes a new, empty home for each promise.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
@@ -25,11 +26,12 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_rule_that_breaks_fails_its_own_event_only(&*home()).await;
     linking_again_uses_the_policy_it_is_given(&*home()).await;
     records_are_listed_and_counted(&*home()).await;
+    in_a_crowd_everything_finds_its_own(&*home()).await;
 }
 
-const OPENER: &str = "opener";
-const TELLER: &str = "teller";
-const WITNESS: &str = "witness";
+pub(crate) const OPENER: &str = "opener";
+pub(crate) const TELLER: &str = "teller";
+pub(crate) const WITNESS: &str = "witness";
 
 const fn source(name: &'static str, opens: bool, replay: Replay) -> Source {
     Source {
@@ -60,7 +62,7 @@ const DOMAINS: &[Domain] = &[Domain {
     row_key: None,
 }];
 
-fn policy(window_seconds: i64) -> Arc<Policy> {
+pub(crate) fn policy(window_seconds: i64) -> Arc<Policy> {
     Arc::new(Policy {
         sources: SOURCES,
         domains: DOMAINS,
@@ -75,7 +77,7 @@ fn policy(window_seconds: i64) -> Arc<Policy> {
 }
 
 /// What `source` tells at `time` of entity 1 of `group`.
-fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
+pub(crate) fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
     let hard_key = format!("{source}|{group}|{time}");
     let key = Key::derive(DOOR, &[hard_key.as_bytes()]);
     let mut event = SourceEvent::new(source, key, Millis(1_000));
@@ -95,7 +97,7 @@ fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
     event
 }
 
-fn entry(event: SourceEvent) -> Entry {
+pub(crate) fn entry(event: SourceEvent) -> Entry {
     ruled(event.clone(), Arc::new(Told { policy: policy(100), event }))
 }
 
@@ -110,13 +112,13 @@ fn ruled(told: SourceEvent, rule: Arc<dyn RecordRule>) -> Entry {
     })
 }
 
-async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
+pub(crate) async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
     let mut recorded = ledger.record(vec![entry(event)]).await;
     recorded.pop().expect("one answer").expect("recorded")
 }
 
 /// What an answer says about where the event stands.
-fn said(recorded: &Recorded, name: &str) -> String {
+pub(crate) fn said(recorded: &Recorded, name: &str) -> String {
     let outcome = recorded.outcome.as_ref().expect("an event of a record has an outcome");
     outcome.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -125,17 +127,17 @@ fn filter() -> RecordFilter {
     RecordFilter { door: DOOR.to_owned(), rows_max: 100, ..RecordFilter::default() }
 }
 
-async fn list(ledger: &dyn WholeLedger) -> Vec<RecordLine> {
+pub(crate) async fn list(ledger: &dyn WholeLedger) -> Vec<RecordLine> {
     ledger.records(filter()).await.expect("readable")
 }
 
-async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
+pub(crate) async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
     let found = ledger.record_of(DOOR.to_owned(), id.to_owned()).await;
     found.expect("readable").expect("it is there")
 }
 
 /// A record without places and times.
-fn gist(detail: &RecordDetail) -> Vec<String> {
+pub(crate) fn gist(detail: &RecordDetail) -> Vec<String> {
     let fields = detail.line.fields.iter();
     let mut gist: Vec<String> =
         fields.map(|field| format!("{} {} {}", field.name, field.value, field.source)).collect();
@@ -394,4 +396,33 @@ async fn records_are_listed_and_counted(home: &dyn Home) {
     assert_eq!(counts.newest.len(), 2);
     let elsewhere = RecordFilter { door: Door::new("other").to_string(), ..filter() };
     assert!(times(elsewhere).await.is_empty());
+}
+
+async fn in_a_crowd_everything_finds_its_own(home: &dyn Home) {
+    const PAIRS: i64 = 150;
+    let ledger = home.open();
+    let mut events: Vec<SourceEvent> = (0..PAIRS)
+        .flat_map(|n| [OPENER, TELLER].map(|source| told(source, "g", 10_000 + 2 * n, n)))
+        .collect();
+    // Many more of them lie within the range of each than an arrival may look at.
+    let policy = policy(100);
+    let range = policy.range(&events[0]);
+    assert!(range.events_max < events.len() && range.to - range.from > 2 * PAIRS);
+    let mut rng = Rng::seeded(7);
+    while !events.is_empty() {
+        let next = usize::try_from(rng.below(events.len() as u64)).expect("few");
+        tell(&*ledger, events.swap_remove(next)).await;
+    }
+    let mut filter = RecordFilter { rows_max: 1_000, ..filter() };
+    filter.group = Some("g".to_owned());
+    let found = ledger.records(filter).await.expect("readable");
+    assert_eq!(found.len(), usize::try_from(PAIRS).expect("few"));
+    for line in found {
+        let told = detail(&*ledger, &line.record_id).await;
+        let times: Vec<&str> = told.events.iter().map(|event| event.source.as_str()).collect();
+        assert_eq!(times.len(), 2, "{:?} at {:?}", times, line.event_time);
+        let winner = told.line.fields.iter().find(|field| field.name == "winner").expect("told");
+        let own = (line.event_time.expect("timed") - 10_000) / 2;
+        assert_eq!((winner.value.as_str(), winner.source.as_str()), (&*own.to_string(), TELLER));
+    }
 }

@@ -26,9 +26,10 @@ pub(super) struct Answer {
     closes: bool,
 }
 
-/// Reads a JSON document of the gate at `listen`.
-pub(super) fn get(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
-    said(ask(listen, "GET", path, None, "")?)
+/// Reads a JSON document of the gate at `listen`, if it is there.
+pub(super) fn find(listen: SocketAddr, path: &str) -> Result<Option<serde_json::Value>, Failure> {
+    let answer = ask(listen, "GET", path, None, "")?;
+    if answer.status == 404 { Ok(None) } else { said(answer).map(Some) }
 }
 
 fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
@@ -41,7 +42,7 @@ fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     Err(Failure::runtime(format!("the gate refused: {message}")))
 }
 
-/// [`get`] of what takes long where a run is large.
+/// Reads what takes long where a run is large.
 pub(super) fn get_account(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
     said(ask_for(listen, "GET", path, None, "", ACCOUNT_MAX)?)
 }

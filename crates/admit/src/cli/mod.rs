@@ -12,6 +12,7 @@ mod keys;
 mod ledger;
 mod outside;
 mod outside_bus;
+mod published;
 mod quarantine;
 mod receipts;
 mod reconcile;

@@ -21,6 +21,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 
 use super::outside_bus::Messages;
+use super::published::Published;
 use crate::artifacts;
 use crate::bus::Reading;
 use crate::config::Config;
@@ -319,12 +320,15 @@ async fn messages(
     let places = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1);
     // One mark per place: which admissions have been seen on the bus.
     let mut seen = vec![false; places];
-    let mut messages = Messages::over(&bus.source, bus.topics.clone())?;
+    let mut published = Published::read(ledger).await?;
+    let mut topics = bus.topics.clone();
+    topics.extend(published.topics().filter(|topic| !bus.topics.contains(topic)));
+    let mut messages = Messages::over(&bus.source, topics)?;
     while let Some(record) = messages.next().await {
         outside.messages += 1;
         match record {
             Ok(record) => {
-                let is_ours = message(ledger, &record, &mut seen, found).await?;
+                let is_ours = message(ledger, &record, &mut seen, &mut published, found).await?;
                 let at = &record.reference;
                 if !is_ours && !bus.apart.contains(&at.topic) && messages.is_shared() {
                     outside.others += 1;
@@ -342,6 +346,8 @@ async fn messages(
             Err(message) => stray(found, message),
         }
     }
+    outside.gone += published.judge(&messages, found);
+    outside.ambiguous += published.ambiguous;
     let mut after = Seq(0);
     loop {
         let filter = EffectFilter {
@@ -368,13 +374,14 @@ async fn message(
     ledger: &dyn LedgerReader,
     record: &Record,
     seen: &mut [bool],
+    published: &mut Published,
     found: &mut Found<'_>,
 ) -> Result<bool, OutsideError> {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
     let Some(dedupe_key) = &record.dedupe_key else { return Ok(false) };
     let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
-        return Ok(false);
+        return Ok(published.message(ledger, record, dedupe_key, found).await?);
     };
     let seq = receipt.id.seq;
     let Some(effect) = ledger.effect(seq).await? else {

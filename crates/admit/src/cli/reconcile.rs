@@ -1,4 +1,5 @@
 //! `admit reconcile`: ambiguous publishes, what the bus says of each, and what a person makes of it.
+//! Those of the ingestion gate and those of rounds, each where its door keeps them.
 //!
 //! Nothing resolves by itself. Whoever resolves many at once sees the list first.
 
@@ -14,23 +15,27 @@ use crate::output::{Failure, print, print_json, printable, progress, table};
 /// Rows that are asked for at a time.
 const PAGE: usize = 500;
 
+/// Where the doors that publish list what is ambiguous there.
+const INGESTION: &str = "/v1/reconcile";
+const ROUNDS: &str = "/v1/rounds/reconcile";
+
 /// `admit reconcile`
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("which").args(["apply", "all"]))]
 pub(super) struct Reconcile {
-    /// Only of this run, such as platform_20260212T085637Z
+    /// Only of this run of the ingestion gate, such as platform_20260212T085637Z
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
-    /// Resolve the admission with this dedupe key; may be given several times
+    /// Resolve the publish with this dedupe key; may be given several times
     #[arg(long, value_name = "KEY")]
     apply: Vec<String>,
     /// Resolve all that the bus is sure of, after showing them
     #[arg(long)]
     all: bool,
-    /// It is on the bus: ADMITTED there. With --all: those that the bus has once
+    /// It is on the bus: admitted, or published. With --all: those that the bus has once
     #[arg(long, requires = "which")]
     found: bool,
-    /// It is not on the bus: released, a retry is fresh. With --all: those the bus does not have
+    /// It is not on the bus: a retry is fresh, a round is sent again. With --all: those it lacks
     #[arg(long, requires = "which")]
     absent: bool,
     /// Where it is, PARTITION:OFFSET, when the bus has it twice or cannot tell
@@ -143,7 +148,13 @@ fn resolve(
         if !is_key {
             return Err(Failure::usage(format!("{key:?} is no dedupe key (64 hex digits)")));
         }
-        let answer = gate::post(listen, &format!("/v1/reconcile/{key}"), &body.to_string())?;
+        let body = body.to_string();
+        let mut answer = gate::post(listen, &format!("{INGESTION}/{key}"), &body)?;
+        // Only one of the doors knows the key, and it may be the only one there is.
+        if answer.status != 200 {
+            let there = gate::post(listen, &format!("{ROUNDS}/{key}"), &body)?;
+            answer = if there.status == 404 { answer } else { there };
+        }
         let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let is_done = answer.status == 200;
         failed += u64::from(!is_done);
@@ -168,18 +179,28 @@ fn resolve(
     }
 }
 
-/// Every ambiguous admission, page by page.
+/// Everything ambiguous, of every door that publishes here.
 fn list(listen: SocketAddr, run: Option<&str>) -> Result<Vec<Value>, Failure> {
+    let asked = run.map(|run| format!("&run={run}")).unwrap_or_default();
+    let ingestion = pages(listen, INGESTION, &asked)?;
+    let rounds = if run.is_none() { pages(listen, ROUNDS, "")? } else { None };
+    if ingestion.is_none() && rounds.is_none() {
+        return Err(Failure::runtime("no door of this gate publishes"));
+    }
+    Ok(ingestion.into_iter().chain(rounds).flatten().collect())
+}
+
+/// What one door lists, page by page; `None` if it does not publish here.
+fn pages(listen: SocketAddr, path: &str, asked: &str) -> Result<Option<Vec<Value>>, Failure> {
     let mut listed = Vec::new();
     let mut after = 0;
     loop {
-        let run = run.map(|run| format!("&run={run}")).unwrap_or_default();
-        let path = format!("/v1/reconcile?after={after}&limit={PAGE}{run}");
-        let page = gate::get(listen, &path)?;
+        let page = gate::find(listen, &format!("{path}?after={after}&limit={PAGE}{asked}"))?;
+        let Some(page) = page else { return Ok(None) };
         listed.extend(page["ambiguous"].as_array().cloned().unwrap_or_default());
         match page["next"].as_u64() {
             Some(next) if next > after => after = next,
-            _ => return Ok(listed),
+            _ => return Ok(Some(listed)),
         }
     }
 }
@@ -193,7 +214,8 @@ fn show(listed: &[Value], as_json: bool) -> Result<(), Failure> {
     }
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
     let rows = listed.iter().map(|row| {
-        let mut places = row["eb_refs"].as_array().into_iter().flatten();
+        let places = row["eb_refs"].as_array().or(row["references"].as_array());
+        let mut places = places.into_iter().flatten();
         let place = |at: &Value| format!("{}:{}", at["partition"], text(at, "offset"));
         let bus = match text(row, "bus").as_str() {
             "found" | "found_twice" => {
@@ -208,11 +230,14 @@ fn show(listed: &[Value], as_json: bool) -> Result<(), Failure> {
         };
         vec![
             text(row, "dedupe_key"),
-            text(row, "platform_run_id"),
+            match row["revision"].as_u64() {
+                Some(revision) => format!("{} revision {revision}", text(row, "round_id")),
+                None => text(row, "platform_run_id"),
+            },
             text(row, "topic"),
             text(row, "ambiguous_at"),
             printable(&bus),
         ]
     });
-    print(&table(&["dedupe key", "run", "topic", "ambiguous since", "the bus says"], rows))
+    print(&table(&["dedupe key", "of", "topic", "ambiguous since", "the bus says"], rows))
 }

@@ -8,6 +8,7 @@ use admit_core::record::State;
 use admit_core::{ReceiptId, Seq};
 use admit_gate::rounds as told;
 use admit_ledger::port::{EventLine, RecordFilter, RecordLine};
+use admit_ledger::publications::Publication;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 
@@ -23,7 +24,7 @@ pub(super) enum Command {
 Examples:
   admit rounds list
   admit rounds list --map supply --date 2026-02-11
-  admit rounds list --state enriched --json")]
+  admit rounds list --state publish_failed --json")]
     List {
         /// Only rounds on this map
         #[arg(long, value_name = "NAME")]
@@ -44,7 +45,7 @@ Examples:
         #[command(flatten)]
         place: Place,
     },
-    /// Print one round: its fields with who told them, its sources and its history
+    /// Print one round: its fields with who told them, its sources, publications and history
     #[command(after_help = "\
 Example:
   admit rounds show rnd-0123456789abcdef")]
@@ -136,7 +137,8 @@ fn list(place: Place, filter: RecordFilter, json: bool) -> Result<(), Failure> {
     if lines.is_empty() {
         return print("nothing found\n");
     }
-    let columns = ["round", "map", "number", "date", "time", "state", "winner", "end", "players"];
+    let columns =
+        ["round", "map", "number", "date", "time", "state", "revision", "winner", "end", "players"];
     print(&table(&columns, lines.iter().map(row)))?;
     match next {
         Some(next) => print(&format!("\nthere may be more: --after {next}\n")),
@@ -154,6 +156,7 @@ fn row(line: &RecordLine) -> Vec<String> {
         line.date.clone().unwrap_or_default(),
         line.time.clone().unwrap_or_default(),
         line.state.clone(),
+        line.revision.to_string(),
         said("winner_team"),
         said("end_reason"),
         said("player_count"),
@@ -185,14 +188,16 @@ fn cut(text: &str) -> String {
 fn show(place: Place, id: String, json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     let missing = Failure::runtime(format!("there is no round {} in this ledger", printable(&id)));
-    let found = runtime.block_on(ledger.record_of(DOOR.to_owned(), id));
+    let found = runtime.block_on(ledger.record_of(DOOR.to_owned(), id.clone()));
     let detail = found.map_err(|fault| unreadable(&fault))?.ok_or(missing)?;
-    let round = told::detail(&detail, ledger.tag());
+    let published = runtime.block_on(ledger.publications_of(DOOR.to_owned(), id));
+    let published = published.map_err(|fault| unreadable(&fault))?;
+    let round = told::detail(&detail, &published, ledger.tag());
     if json {
         return print_object(&round);
     }
     let mut text = String::new();
-    let members = ["fields", "sources", "history", "fingerprints"];
+    let members = ["fields", "sources", "publications", "history", "fingerprints"];
     for (name, value) in round.iter().filter(|(name, _)| !members.contains(name)) {
         text.push_str(&format!("{name:<14}{}\n", shown(value)));
     }
@@ -210,6 +215,9 @@ fn show(place: Place, id: String, json: bool) -> Result<(), Failure> {
         print(&format!("\n{}", table(&["field", "value", "source", "event"], rows)))?;
     }
     print(&format!("\n{}", events(&detail.events, ledger.tag())))?;
+    if !published.is_empty() {
+        print(&format!("\n{}", publications(&published)))?;
+    }
     let steps = round.get("history").and_then(Value::as_array).unwrap_or_default();
     let columns = ["at", "event", "source", "step", "link", "confidence", "reason"];
     let rows = steps.iter().map(|step| {
@@ -220,6 +228,22 @@ fn show(place: Place, id: String, json: bool) -> Result<(), Failure> {
         vec![at, event, source, moved, link, sure, why]
     });
     print(&format!("\n{}", table(&columns, rows)))
+}
+
+fn publications(published: &[Publication]) -> String {
+    let columns = ["revision", "published", "since", "attempt", "topic", "dedupe key", "reason"];
+    let rows = published.iter().map(|one| {
+        vec![
+            one.revision.to_string(),
+            one.standing.word().to_owned(),
+            one.changed_at.to_rfc3339_millis(),
+            one.standing.attempt().to_string(),
+            printable(&one.topic),
+            one.dedupe_key.clone(),
+            one.reason.clone().unwrap_or_default(),
+        ]
+    });
+    table(&columns, rows)
 }
 
 fn events(events: &[EventLine], ledger: u32) -> String {

@@ -1,12 +1,22 @@
-//! `[doors.rounds]`: whose clock the sources go by, and how near is near enough.
+//! `[doors.rounds]`: whose clock the sources go by, how near is near enough, and where records go.
 
+use std::time::Duration;
+
+use admit_bus::name::check_topic;
 use admit_contracts::rounds::{Rounds, Settings};
+use admit_gate::publisher::PublisherSettings;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
 /// A window as long as the pause between two evenings of play would link one to the other.
 const WINDOW_MINUTES_MAX: u32 = 59;
+
+/// A record that has not changed for so long has come to rest.
+const SETTLE_MS_MAX: u64 = 24 * 3_600_000;
+
+/// Longest wait for the bus.
+const PUBLISH_WAIT_MS_MAX: u64 = 600_000;
 
 /// `[doors.rounds]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +32,12 @@ pub(crate) struct RoundsConfig {
     pub(crate) time_zone: String,
     /// How far two clocks may be apart for what they tell to be the same round, in minutes.
     pub(crate) match_window_minutes: u32,
+    /// The topic on the bus that rounds are published to; empty: they are not.
+    pub(crate) topic: String,
+    /// How long a round must not have changed before it is published, in milliseconds.
+    pub(crate) publish_settle_ms: u64,
+    /// How long the answer of the bus is waited for, in milliseconds.
+    pub(crate) publish_wait_ms: u64,
 }
 
 impl Default for RoundsConfig {
@@ -32,6 +48,9 @@ impl Default for RoundsConfig {
             api_key_header: "X-API-Key".to_owned(),
             time_zone: "Europe/Ljubljana".to_owned(),
             match_window_minutes: 45,
+            topic: String::new(),
+            publish_settle_ms: 5_000,
+            publish_wait_ms: 10_000,
         }
     }
 }
@@ -48,6 +67,20 @@ impl RoundsConfig {
             .map_err(|error| ConfigError::Rule(format!("doors.rounds.time_zone: {error}")))
     }
 
+    /// Whether rounds are published.
+    pub(crate) fn publishes(&self) -> bool {
+        self.enabled && !self.topic.is_empty()
+    }
+
+    /// How they are published.
+    pub(crate) fn publishing(&self) -> PublisherSettings {
+        PublisherSettings {
+            topic: self.topic.as_str().into(),
+            settle: Duration::from_millis(self.publish_settle_ms),
+            publish_wait: Duration::from_millis(self.publish_wait_ms),
+        }
+    }
+
     /// What no single value can break.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=WINDOW_MINUTES_MAX).contains(&self.match_window_minutes) {
@@ -55,6 +88,21 @@ impl RoundsConfig {
                 "doors.rounds.match_window_minutes: must be 1 to {WINDOW_MINUTES_MAX}: after an hour \
                  without a round another session begins"
             )));
+        }
+        if !self.topic.is_empty()
+            && let Err(reason) = check_topic(&self.topic)
+        {
+            let message = format!("doors.rounds.topic: {:?} is no topic: {reason}", self.topic);
+            return Err(ConfigError::Rule(message));
+        }
+        if self.publish_settle_ms > SETTLE_MS_MAX {
+            let message = format!("doors.rounds.publish_settle_ms: must be 0 to {SETTLE_MS_MAX}");
+            return Err(ConfigError::Rule(message));
+        }
+        if !(1..=PUBLISH_WAIT_MS_MAX).contains(&self.publish_wait_ms) {
+            let message =
+                format!("doors.rounds.publish_wait_ms: must be 1 to {PUBLISH_WAIT_MS_MAX}");
+            return Err(ConfigError::Rule(message));
         }
         self.contract(1).map(drop)
     }
@@ -70,6 +118,9 @@ mod tests {
             ("time_zone = \"Moon/Crater\"", "doors.rounds.time_zone"),
             ("match_window_minutes = 0", "must be 1 to 59"),
             ("match_window_minutes = 60", "must be 1 to 59"),
+            ("topic = \"not a topic\"", "doors.rounds.topic"),
+            ("publish_settle_ms = 86400001", "doors.rounds.publish_settle_ms"),
+            ("publish_wait_ms = 0", "doors.rounds.publish_wait_ms"),
         ] {
             let config: RoundsConfig = toml::from_str(text).unwrap();
             let found = config.check().unwrap_err().to_string();

@@ -34,8 +34,8 @@ pub const HARD_KEYS: [(&str, &str); 5] = [
 const SPAN_SECONDS: i64 = 3600;
 /// Ends under one hard key that are further apart are two rounds in the hour that comes twice.
 const TOLERANCE_SECONDS: i64 = 60;
-/// A map cannot be played so often in the hours around a round.
-const EVENTS_MAX: usize = 4096;
+/// A map is hardly told of so often in the hours around a round; where it is, the nearest count.
+const EVENTS_MAX: usize = 2048;
 
 /// The family of the two messages of the script: they share `lua_round_teams`.
 const LUA: &str = "lua";

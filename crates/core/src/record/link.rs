@@ -176,6 +176,8 @@ pub struct Link {
     pub attempt: u32,
     /// What the linker looked at.
     pub diagnostics: Diagnostics,
+    /// Why the record with it in it could not go out, where that is how it stands.
+    pub unsent: Option<String>,
 }
 
 impl Link {

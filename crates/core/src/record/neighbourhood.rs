@@ -41,6 +41,9 @@ pub struct Neighbourhood<'a> {
     /// The time around which links may have changed; those further away than the policy's reach
     /// stand as they are known. `None` decides about all of them.
     pub around: Option<i64>,
+    /// The times between which every event of the group is here, where it is so crowded that the
+    /// ledger did not read all of the range; links stand as they are known beyond half of that.
+    pub covered: Option<(i64, i64)>,
     /// When this is done, for the steps.
     pub now: Millis,
     /// The events, in any order.
@@ -62,6 +65,19 @@ pub struct Resolution {
     pub retired: Vec<String>,
     /// The steps to be added to the history, in order.
     pub transitions: Vec<Transition>,
+}
+
+impl Neighbourhood<'_> {
+    /// Whether links of events at `time` may be decided here, by a policy that reaches so far.
+    pub(super) fn decides_at(&self, time: i64, reach: u64) -> bool {
+        let Some(around) = self.around else { return true };
+        let reach = match self.covered {
+            None => reach,
+            Some((from, _)) if time < around => reach.min(around.abs_diff(from) / 2),
+            Some((_, to)) => reach.min(around.abs_diff(to) / 2),
+        };
+        around.abs_diff(time) <= reach
+    }
 }
 
 impl Resolution {
@@ -88,7 +104,8 @@ pub struct Range {
     pub from: i64,
     /// The last.
     pub to: i64,
-    /// At most so many, the nearest first.
+    /// At most about so many, half of them before and half of them after the time in the middle, the
+    /// nearest first.
     pub events_max: usize,
 }
 

@@ -173,6 +173,7 @@ fn failed(policy: &Policy, event: &SourceEvent, status: LinkStatus, reason: Reas
             window_seconds: policy.window_seconds,
             ..Diagnostics::default()
         },
+        unsent: None,
     }
 }
 
@@ -211,18 +212,22 @@ fn stand(
     links: &mut BTreeMap<Seq, Link>,
 ) {
     let reach = policy.reach().unsigned_abs();
+    let opening = links.values().filter(|link| link.matched == Some(Matched::Opens));
+    let open: BTreeSet<String> = opening.filter_map(|link| link.record_id.clone()).collect();
     for event in neighbourhood.events {
         let Some(known) = known.get(&event.seq) else { continue };
         let Some(link) = links.get_mut(&event.seq) else { continue };
-        let is_beyond = match (neighbourhood.around, event.event_time) {
-            (Some(around), Some(time)) => around.abs_diff(time) > reach,
-            (None, _) | (_, None) => false,
-        };
+        let is_beyond = event.event_time.is_some_and(|time| !neighbourhood.decides_at(time, reach));
+        // What it hangs on was not read, and nothing nearer has come.
+        let is_torn = neighbourhood.covered.is_some()
+            && known.status == LinkStatus::Linked
+            && link.status == LinkStatus::Unlinked
+            && known.record_id.as_ref().is_some_and(|id| !open.contains(id));
         let is_foreign = !event.group.is_empty() && event.group != neighbourhood.group;
         let is_floating = event.group.is_empty() || event.event_time.is_none();
         let is_linked_elsewhere =
             is_floating && known.status == LinkStatus::Linked && link.status != LinkStatus::Linked;
-        if is_beyond || is_foreign || is_linked_elsewhere {
+        if is_beyond || is_foreign || is_torn || is_linked_elsewhere {
             *link = (*known).clone();
         }
         if known.is_same(link) {
@@ -235,6 +240,7 @@ fn stand(
             }
             if link.state == State::Enriched && State::Enriched.leads_to(known.state) {
                 link.state = known.state;
+                link.unsent = known.unsent.clone();
             }
         } else {
             link.attempt = known.attempt.saturating_add(1);

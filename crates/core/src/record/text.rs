@@ -161,6 +161,7 @@ impl Link {
             ("is_applied", self.is_applied.into()),
             ("attempt", self.attempt.into()),
             ("diagnostics", diagnostics.into()),
+            ("unsent", self.unsent.as_deref().into()),
         ]))
     }
 
@@ -211,6 +212,7 @@ impl Link {
             number_from: string(&object, "number_from"),
             is_applied: is_set(&object, "is_applied"),
             attempt: wanted(attempt, "attempt")?,
+            unsent: string(&object, "unsent"),
             diagnostics: Diagnostics {
                 candidates: count("candidate_count"),
                 timed_candidates: count("parsed_candidate_count"),
@@ -304,6 +306,7 @@ mod tests {
                 best_diff_seconds: Some(3),
                 window_seconds: 2700,
             },
+            unsent: Some("publish_unknown".to_owned()),
         };
         assert_eq!(Link::from_text(&link.to_text()), Ok(link));
         assert_eq!(Link::from_text("[]"), Err(NotStored("object")));

@@ -52,7 +52,13 @@ fn asked<'g>(
             Err(Routed(gate.refuse(door, Code::RateLimited, message, gate.ticket())))
         }
         Ok(_) => Ok((door, ingest)),
-        Err(denied) => Err(Routed(gate.refuse(door, denied.code, denied.message, gate.ticket()))),
+        Err(denied) => {
+            let mut reply = gate.refuse(door, denied.code, denied.message, gate.ticket());
+            if denied.code == Code::Unauthorized {
+                reply.headers.push(("www-authenticate", "Bearer".to_owned()));
+            }
+            Err(Routed(reply))
+        }
     }
 }
 
@@ -209,8 +215,8 @@ impl axum::extract::FromRequestParts<Arc<Gate>> for Operator {
 }
 
 /// What a person asks for, with a reason.
-struct Wish {
-    reason: String,
+pub(super) struct Wish {
+    pub(super) reason: String,
     members: Object<'static>,
 }
 
@@ -219,7 +225,7 @@ impl Wish {
         self.members.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 
-    fn resolution(&self) -> Result<Resolution, &'static str> {
+    pub(super) fn resolution(&self) -> Result<Resolution, &'static str> {
         match self.text("resolution").as_deref() {
             Some("absent") => Ok(Resolution::Absent),
             Some("found") => {
@@ -242,7 +248,12 @@ impl Wish {
 }
 
 /// Reads what a person asks for. Nothing is done to what is kept without a reason.
-fn said(gate: &Gate, headers: &HeaderMap, body: &[u8], allowed: &[&str]) -> Result<Wish, Routed> {
+pub(super) fn said(
+    gate: &Gate,
+    headers: &HeaderMap,
+    body: &[u8],
+    allowed: &[&str],
+) -> Result<Wish, Routed> {
     let refused = |code, message: &str| Routed(answer::refuse(gate, code, message));
     if gate.is_draining() {
         return Err(refused(Code::Draining, "the gate is shutting down"));

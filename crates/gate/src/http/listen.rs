@@ -87,6 +87,9 @@ pub async fn serve(
         ingest.start(&server.tasks);
     }
     server.tasks.spawn(takeover::keep_watch(Arc::clone(&server.gate)));
+    if let Some(publisher) = &server.gate.publisher {
+        publisher.start();
+    }
     // Whoever drops this future wants no connection to go on without it.
     let _cut_when_dropped = server.cutting.clone().drop_guard();
     let draining = async {
@@ -110,6 +113,9 @@ pub async fn serve(
     for ingest in server.gate.ingests() {
         // Late or not: what is not settled by then is ambiguous at the next start.
         drop(timeout_at(deadline, ingest.end()).await);
+    }
+    if let Some(publisher) = &server.gate.publisher {
+        drop(timeout_at(deadline, publisher.end()).await);
     }
     server.tasks.close();
     let finished = timeout_at(deadline, server.tasks.wait()).await.is_ok();

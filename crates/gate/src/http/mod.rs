@@ -15,6 +15,7 @@ mod ingest;
 mod listen;
 mod openapi;
 mod operate;
+mod publications;
 mod read;
 mod routes;
 mod runs;

@@ -19,7 +19,7 @@ use super::connection::Visit;
 use super::read::{
     Peer, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
 };
-use super::{accounts, ingest, openapi, operate, runs};
+use super::{accounts, ingest, openapi, operate, publications, runs};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// Where everything that is not linked is linked again, and how long that may take.
@@ -57,6 +57,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/rounds", get(rounds::list))
         .route("/v1/rounds/diagnostics", get(rounds::diagnostics))
         .route("/v1/rounds/relink", post(rounds::relink))
+        .route("/v1/rounds/reconcile", get(publications::doubts))
+        .route("/v1/rounds/reconcile/{key}", post(publications::reconcile))
         .route("/v1/rounds/{round_id}", get(rounds::one).post(rounds::unknown))
         .route("/v1/events", get(streams::read_default).post(streams::unknown))
         .route("/v1/events/{stream}", get(streams::read).post(streams::unknown))
@@ -117,7 +119,8 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     let may_wait = is_stream_route(request.uri().path());
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
     // The bus is asked about each of what is ambiguous, which may take as long as a call.
-    let asks_the_bus = request.uri().path().starts_with("/v1/reconcile");
+    let trees = ["/v1/reconcile", "/v1/rounds/reconcile"];
+    let asks_the_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(visit.peer));
     let acts = match is_acting {

@@ -13,17 +13,15 @@ use admit_core::json::{self, Object, Value};
 use admit_core::{Evidence, Fault, FaultKind, Seq};
 use admit_ledger::{Settled, Settlement};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Ingest;
 use super::flights::{Cargo, Flight, Landed};
+use crate::bus_call::BusCall;
 
 /// Pauses between tries to write to a ledger that cannot be written to just now.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-
-/// How long an answer that came too late is still waited for, to be kept as evidence.
-const LATE_MAX: Duration = Duration::from_secs(120);
 
 /// What is said to a producer whose event is published and not settled.
 const NOT_SETTLED: &str = "the event was handed to the bus, but the ledger cannot take the outcome just now; send it again";
@@ -115,37 +113,21 @@ impl Ingest {
         }
         let seqs: Vec<(Seq, u32)> =
             flights.iter().map(|(flight, _)| (flight.seq, flight.attempt)).collect();
-        let (sender, mut receiver) = oneshot::channel();
-        let ingest = Arc::clone(self);
-        let mine = seqs.clone();
-        self.tasks.spawn(async move {
-            let publishing =
-                timeout(ingest.bus.delivery_timeout() + LATE_MAX, ingest.bus.publish(messages));
-            let published = tokio::select! {
-                published = publishing => published.unwrap_or_default(),
-                // Whoever waits has given up by then, or is about to.
-                () = ingest.stop.cancelled() => Vec::new(),
-            };
-            if let Err(late) = sender.send(published) {
+        let (ingest, mine) = (Arc::clone(self), seqs);
+        let call = BusCall {
+            bus: &self.bus,
+            tasks: &self.tasks,
+            stop: &self.stop,
+            patience: self.settings.publish_wait,
+        };
+        let ended = async move |late: Option<Vec<Published>>| {
+            if let Some(late) = late {
                 ingest.keep_late(&mine, &late).await;
             }
             // Only now: whoever calls it absent must see what came late.
             ingest.flights.ended(mine.iter().map(|(seq, _)| *seq));
-        });
-        let patience = self.settings.publish_wait;
-        let mut published = match timeout(patience, &mut receiver).await {
-            Ok(Ok(published)) => published,
-            Ok(Err(_)) => Vec::new(),
-            Err(_) => {
-                receiver.close();
-                // It may have come in this very moment.
-                receiver.try_recv().unwrap_or_default()
-            }
         };
-        published.resize_with(seqs.len(), || Published::Unknown {
-            reason: format!("the bus did not answer within {} ms", patience.as_millis()),
-        });
-        published
+        call.hand_over(messages, ended).await
     }
 
     /// Keeps what became known after its attempt was settled.

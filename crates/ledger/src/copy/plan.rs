@@ -82,6 +82,8 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("record"),
     plain("record_field"),
     plain("record_history"),
+    plain("record_publication"),
+    plain("record_publication_history"),
     made("lua_round_teams", &["match_id", "round_number"]),
     made("lua_spawn_stats", &["match_id", "round_number", "player_guid"]),
     made(

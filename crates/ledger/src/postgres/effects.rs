@@ -130,17 +130,19 @@ fn get(conn: &Conn, seq: Seq) -> Result<Option<Effect>> {
 
 fn history(conn: &Conn, seq: Seq) -> Result<Vec<Passage>> {
     let lines = conn.query(sql!("effect_history"), &[&big(seq.0)])?;
-    let passage = |row: &Row| {
-        let why = row.text_opt("why")?;
-        Ok(Passage {
-            at: row.millis("at")?,
-            attempt: row.small("attempt")?,
-            what: row.text("what")?,
-            by: row.text_opt("who")?.map(|who| By { who, why }),
-            evidence: evidence(row)?,
-        })
-    };
-    lines.iter().map(passage).collect()
+    lines.iter().map(passage_row).collect()
+}
+
+/// A line of history, of whatever takes the steps of an effect.
+pub(super) fn passage_row(row: &Row) -> Result<Passage> {
+    let why = row.text_opt("why")?;
+    Ok(Passage {
+        at: row.millis("at")?,
+        attempt: row.small("attempt")?,
+        what: row.text("what")?,
+        by: row.text_opt("who")?.map(|who| By { who, why }),
+        evidence: evidence(row)?,
+    })
 }
 
 fn list(conn: &Conn, filter: &EffectFilter) -> Result<Vec<Effect>> {
@@ -154,11 +156,16 @@ fn evidence(row: &Row) -> Result<Option<Evidence>> {
     Ok(row.text_opt("evidence")?.map(Evidence::from_stored))
 }
 
-pub(super) fn effect_row(row: &Row) -> Result<Effect> {
+/// Where an effect stands, or whatever takes its steps.
+pub(super) fn standing(row: &Row) -> Result<Standing> {
     let word = row.text("state")?;
     let epoch = row.num_opt("epoch")?;
-    let standing = Standing::restore(&word, row.small("attempt")?, epoch, evidence(row)?)
-        .map_err(|error| Error::NotOurs(error.to_string()))?;
+    Standing::restore(&word, row.small("attempt")?, epoch, evidence(row)?)
+        .map_err(|error| Error::NotOurs(error.to_string()))
+}
+
+pub(super) fn effect_row(row: &Row) -> Result<Effect> {
+    let standing = standing(row)?;
     let status = row.num_opt("reply_status")?.map(u16::try_from).transpose();
     let status = status.map_err(|_| Error::NotOurs("a reply without a status".to_owned()))?;
     let reply = match (status, row.val::<Option<Vec<u8>>>("reply")?) {

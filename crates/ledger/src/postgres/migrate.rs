@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_records.sql"),
     include_str!("migrations/0007_runner.sql"),
     include_str!("migrations/0008_closure.sql"),
+    include_str!("migrations/0009_publications.sql"),
     include_str!("migrations/0010_stream.sql"),
 ];
 

@@ -5,13 +5,15 @@ use admit_core::{EntityId, Fault, Filed, Key, Receipt, Seq};
 use bytes::Bytes;
 
 use super::reader::{self, Readers};
-use super::{SqliteLedger, SqliteReader, effects, issued, records};
+use super::records::{self, published};
+use super::{SqliteLedger, SqliteReader, effects, issued};
 use crate::effects::{EffectFilter, EffectReader};
 use crate::issuance::{FiledFilter, IssuedReader, Run};
 use crate::port::{
     BoxFuture, CountsAsked, EventLine, Filter, Reader, RecordCounts, RecordDetail, RecordFilter,
     RecordLine, RecordReader, Status,
 };
+use crate::publications::{Publication, PublicationCounts, PublicationReader, Unoffered};
 
 /// Has read connections to answer with.
 trait Answers: Send + Sync {
@@ -103,6 +105,60 @@ impl<T: Answers> RecordReader for T {
         asked: CountsAsked,
     ) -> BoxFuture<'_, Result<RecordCounts, Fault>> {
         Box::pin(self.readers().read(move |conn, _| records::read::counts(conn, &door, &asked)))
+    }
+}
+
+impl<T: Answers> PublicationReader for T {
+    fn unoffered(
+        &self,
+        door: String,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Unoffered>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| published::unoffered(conn, &door, rows_max)))
+    }
+
+    fn publications(
+        &self,
+        door: String,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
+        let listed = move |conn: &_, _| published::list(conn, &door, after, rows_max);
+        Box::pin(self.readers().read(listed))
+    }
+
+    fn publications_of(
+        &self,
+        door: String,
+        record_id: String,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| published::of(conn, &door, &record_id)))
+    }
+
+    fn ambiguous_publications(
+        &self,
+        door: String,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
+        let ambiguous = move |conn: &_, _| published::ambiguous(conn, &door, after, rows_max);
+        Box::pin(self.readers().read(ambiguous))
+    }
+
+    fn publication(
+        &self,
+        door: String,
+        dedupe_key: String,
+    ) -> BoxFuture<'_, Result<Option<Publication>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| published::named(conn, &door, &dedupe_key)))
+    }
+
+    fn publication_history(&self, n: u64) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| published::history(conn, n)))
+    }
+
+    fn publication_counts(&self, door: String) -> BoxFuture<'_, Result<PublicationCounts, Fault>> {
+        Box::pin(self.readers().read(move |conn, _| published::counts(conn, &door)))
     }
 }
 

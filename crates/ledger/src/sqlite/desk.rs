@@ -69,7 +69,7 @@ impl crate::desk::Desk for Desk<'_> {
     }
 
     fn add_line(&mut self, seq: Seq, line: &Line<'_>) -> rusqlite::Result<()> {
-        effects::note(self.conn, self.epoch, seq, line)
+        effects::note(self.conn, queries::EFFECT_NOTE, self.epoch, seq.0, line)
     }
 
     fn facts(&mut self, seq: Seq) -> rusqlite::Result<Option<Bytes>> {

@@ -54,19 +54,20 @@ pub(super) fn get(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Effect
 }
 
 pub(super) fn history(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Passage>> {
-    conn.prepare_cached(queries::EFFECT_HISTORY)?
-        .query_map([seq.0], |row| {
-            let who: Option<String> = row.get("who")?;
-            let why = row.get("why")?;
-            Ok(Passage {
-                at: Millis(row.get("at")?),
-                attempt: row.get("attempt")?,
-                what: row.get("what")?,
-                by: who.map(|who| By { who, why }),
-                evidence: evidence(row)?,
-            })
-        })?
-        .collect()
+    conn.prepare_cached(queries::EFFECT_HISTORY)?.query_map([seq.0], passage_row)?.collect()
+}
+
+/// A line of history, of whatever takes the steps of an effect.
+pub(super) fn passage_row(row: &Row<'_>) -> rusqlite::Result<Passage> {
+    let who: Option<String> = row.get("who")?;
+    let why = row.get("why")?;
+    Ok(Passage {
+        at: Millis(row.get("at")?),
+        attempt: row.get("attempt")?,
+        what: row.get("what")?,
+        by: who.map(|who| By { who, why }),
+        evidence: evidence(row)?,
+    })
 }
 
 pub(super) fn list(conn: &Connection, filter: &EffectFilter) -> rusqlite::Result<Vec<Effect>> {
@@ -85,14 +86,16 @@ pub(super) fn insert(conn: &Connection, effect: &Effect, at: Millis) -> rusqlite
     Ok(())
 }
 
+/// Adds a line to the history that `query` writes to.
 pub(super) fn note(
     conn: &Connection,
+    query: &str,
     epoch: u64,
-    seq: Seq,
+    of: u64,
     line: &Line<'_>,
 ) -> rusqlite::Result<()> {
-    conn.prepare_cached(queries::EFFECT_NOTE)?.execute((
-        seq.0,
+    conn.prepare_cached(query)?.execute((
+        of,
         line.at.0,
         line.attempt,
         line.what,
@@ -124,7 +127,7 @@ pub(super) fn update(
     Ok(())
 }
 
-fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
+pub(super) fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
     Ok(row.get::<_, Option<String>>("evidence")?.map(Evidence::from_stored))
 }
 

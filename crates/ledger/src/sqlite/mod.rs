@@ -56,11 +56,13 @@ use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
 use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
+use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
 use checkpoint::Log;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
+use records::publications;
 use task::{Task, Work};
 use writer::Writer;
 
@@ -360,6 +362,32 @@ impl Records for SqliteLedger {
                 }
             }
         })
+    }
+}
+
+impl Publications for SqliteLedger {
+    fn offer(
+        &self,
+        batch: Vec<Offer>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>> {
+        Box::pin(self.write(publications::Begin { epoch: self.epoch, batch, at }))
+    }
+
+    fn step_publications(
+        &self,
+        batch: Vec<PublicationStep>,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Result<Publication, Illegal>>, Fault>> {
+        Box::pin(self.write(publications::Steps { epoch: self.epoch, batch, at }))
+    }
+
+    fn recover_publications(
+        &self,
+        door: String,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
+        Box::pin(self.write(publications::Recover { epoch: self.epoch, door, at }))
     }
 }
 

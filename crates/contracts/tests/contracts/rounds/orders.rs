@@ -194,6 +194,7 @@ proptest! {
             let all = resolve(book.policy(), Neighbourhood {
                 group,
                 around: None,
+                covered: None,
                 now: Millis(0),
                 events: &events,
                 known: &[],

@@ -217,6 +217,7 @@ impl Book {
             Neighbourhood {
                 group: &range.group,
                 around: range.around,
+                covered: None,
                 now: Millis(self.now),
                 events: &events,
                 known: &known,

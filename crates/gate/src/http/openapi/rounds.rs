@@ -20,8 +20,26 @@ pub(super) fn schemas() -> Value {
             "latest": nullable("object"),
             "recent": list(&json!({ "type": "object" })),
             "unlinked": list(&json!({ "type": "object" })),
+            "publications": nullable("object"),
             "trends": { "type": "object" },
             "errors": list(&json!({ "type": "string" })),
+        })),
+        "AmbiguousRounds": closed(&json!({
+            "ambiguous": list(&open(&json!({
+                "dedupe_key": { "type": "string" },
+                "round_id": { "type": "string" },
+                "revision": { "type": "integer", "minimum": 1 },
+                "bus": { "enum": ["found", "found_twice", "absent", "cannot_tell"] },
+                "references": list(&json!({ "type": "object" })),
+                "may_still_land": nullable("string"),
+            }))),
+            "next": nullable("integer"),
+        })),
+        "ReconciledRound": closed(&json!({
+            "dedupe_key": { "type": "string" },
+            "state": { "enum": ["published", "released"] },
+            "round_id": { "type": "string" },
+            "revision": { "type": "integer", "minimum": 1 },
         })),
         "Relinked": closed(&json!({
             "scanned": { "type": "integer", "minimum": 0 },
@@ -57,6 +75,7 @@ fn round() -> Value {
             "fingerprints": { "type": "object" },
             "fields": { "type": "object", "additionalProperties": field },
             "sources": list(&json!({ "type": "object" })),
+            "publications": list(&json!({ "type": "object" })),
             "history": list(&json!({ "type": "object" })),
         }),
     ))
@@ -77,6 +96,11 @@ pub(super) fn parameters() -> Value {
             "after",
             "the `next` of the page before",
             json!({ "type": "string", "pattern": "^[0-9]{1,15}:rnd-[0-9a-f]+$" }),
+        ),
+        "after_publication": query(
+            "after",
+            "the `next` of the page before",
+            json!({ "type": "integer", "minimum": 0 }),
         ),
         "dry_run": query(
             "dry_run",

@@ -244,9 +244,29 @@ pub(super) const ROUTES: &[Route] = &[
         )
     },
     json(
+        "/v1/rounds/reconcile",
+        "ambiguous_rounds",
+        "Ambiguous publications of rounds, with what the bus says of each",
+        &["after_publication", "limit"],
+        "AmbiguousRounds",
+        Access::ReadersOfOne,
+    ),
+    Route {
+        method: "post",
+        body: "Reconcile",
+        ..json(
+            "/v1/rounds/reconcile/{key}",
+            "reconcile_round",
+            "Say what became of an ambiguous publication of a round",
+            &["key"],
+            "ReconciledRound",
+            Access::Judges,
+        )
+    },
+    json(
         "/v1/rounds/{round_id}",
         "round",
-        "One round: every field with who told it, its sources and its history",
+        "One round: every field with who told it, its sources, publications and history",
         &["round_id"],
         "Round",
         Access::ReadersOfOne,

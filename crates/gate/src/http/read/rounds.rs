@@ -100,10 +100,18 @@ pub(in crate::http) async fn one(
         Ok(records) => records,
         Err(routed) => return routed,
     };
-    match records.record_of(DOOR.to_owned(), id).await {
+    let found = async {
+        let detail = records.record_of(DOOR.to_owned(), id.clone()).await?;
+        let published = match &gate.publications {
+            Some(publications) => publications.publications_of(DOOR.to_owned(), id).await?,
+            None => Vec::new(),
+        };
+        Ok(detail.map(|detail| told::detail(&detail, &published, gate.ledger.tag())))
+    };
+    match found.await {
         Err(fault) => Routed::fault(&gate, &fault),
         Ok(None) => Routed::not_found(&gate, "there is no such round"),
-        Ok(Some(detail)) => Routed::object(200, &told::detail(&detail, gate.ledger.tag())),
+        Ok(Some(round)) => Routed::object(200, &round),
     }
 }
 
@@ -117,13 +125,17 @@ pub(in crate::http) async fn diagnostics(State(gate): State<Arc<Gate>>, reader: 
     let found = async {
         let counts = records.record_counts(DOOR.to_owned(), asked).await?;
         let unlinked = records.open_events(DOOR.to_owned(), Seq(0), UNLINKED_MAX).await?;
-        Ok((counts, unlinked))
+        // Where nothing is published, nothing waits for it.
+        let published = match &gate.publisher {
+            Some(publisher) => Some(publisher.counts().await?),
+            None => None,
+        };
+        let tag = gate.ledger.tag();
+        Ok(told::diagnostics(&counts, published.as_ref(), &unlinked, tag))
     };
     match found.await {
         Err(fault) => Routed::fault(&gate, &fault),
-        Ok((counts, unlinked)) => {
-            Routed::object(200, &told::diagnostics(&counts, &unlinked, gate.ledger.tag()))
-        }
+        Ok(diagnostics) => Routed::object(200, &diagnostics),
     }
 }
 
@@ -168,7 +180,11 @@ pub(in crate::http) async fn relink(
     let is_dry = query.dry_run.unwrap_or(false);
     let at = gate.clock.now();
     let work = async move { records.relink(DOOR.to_owned(), policy, at, is_dry).await };
-    match Finishing::new(gate.tasks.clone(), work).await {
+    let relinked = Finishing::new(gate.tasks.clone(), work).await;
+    if let Some(publisher) = &gate.publisher {
+        publisher.wake();
+    }
+    match relinked {
         Err(fault) => Routed::fault(&gate, &fault),
         Ok(relinked) => Routed::object(
             200,

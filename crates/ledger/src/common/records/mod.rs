@@ -5,7 +5,8 @@
 //! of the queried tables are made from events; where an index of somebody else's is in their way,
 //! they are left out and the event says so, and nothing else is held up by it.
 
-mod near;
+pub(crate) mod near;
+pub(crate) mod publications;
 mod relink;
 mod rows;
 mod tables;
@@ -18,6 +19,7 @@ use admit_core::record::{Link, LinkStatus, NotStored, Policy, RecordRule, Resolu
 use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
 
 use near::Near;
+use publications::{PublicationTables, catch_up};
 
 pub(crate) use relink::Relinking;
 pub(crate) use tables::{
@@ -50,7 +52,7 @@ pub(crate) enum NotTold<E> {
 
 /// Puts what an event tells together with what others told, by the verdict on it; `told_at` is the
 /// place that holds what it says. Returns how it stands. A failure, even a panic, is the event's own.
-pub(crate) fn tell<T: Tables>(
+pub(crate) fn tell<T: PublicationTables>(
     tables: &mut T,
     event: &Event,
     rule: &dyn RecordRule,
@@ -79,7 +81,7 @@ pub(crate) fn tell<T: Tables>(
 
 /// The event that `rule` is about came to its place; with the first admission under its key, when
 /// it is a later one.
-fn arrive<T: Tables>(
+fn arrive<T: PublicationTables>(
     tables: &mut T,
     door: &str,
     (seq, first): (Seq, Option<Seq>),
@@ -95,8 +97,12 @@ fn arrive<T: Tables>(
     let resolution = near.resolve(tables, rule, at)?;
     let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
     tables.insert(door, &event, &link).map_err(RecordError::Store)?;
-    let drift = settle(tables, door, rule.policy(), &mut near, &resolution, at)?;
-    Ok(standing(&link, drift.get(&seq).and_then(Option::as_deref)))
+    let settled = settle(tables, door, rule.policy(), &mut near, &resolution, at)?;
+    let link = match settled.caught_up {
+        true => near::one(tables, seq)?.map_or(link, |(_, link)| link),
+        false => link,
+    };
+    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
 }
 
 /// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
@@ -158,10 +164,11 @@ fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
 }
 
 /// The state and the reason that people are shown: without its rows an event has enriched nothing.
+/// Where a record could not go out, that is why an event stands where it does.
 fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (State, &'a str) {
     match drift {
         Some(drift) if link.status == LinkStatus::Linked => (State::Linked, code(drift)),
-        _ => (link.state, &link.reason),
+        _ => (link.state, link.unsent.as_deref().unwrap_or(&link.reason)),
     }
 }
 
@@ -170,15 +177,22 @@ fn code(drift: &str) -> &'static str {
     if drift.starts_with(ROW_KEY_TAKEN) { ROW_KEY_TAKEN } else { SCHEMA_DRIFT }
 }
 
+/// What became of a resolution that was written.
+struct Written {
+    drift: Drift,
+    /// Whether events took part in what had become of their record before they came.
+    caught_up: bool,
+}
+
 /// Writes everything that a resolution says.
-fn settle<T: Tables>(
+fn settle<T: PublicationTables>(
     tables: &mut T,
     door: &str,
     policy: &Policy,
     near: &mut Near,
     resolution: &Resolution,
     at: Millis,
-) -> Result<Drift, RecordError<T::Error>> {
+) -> Result<Written, RecordError<T::Error>> {
     if !resolution.retired.is_empty() {
         tables.retire(&resolution.retired).map_err(RecordError::Store)?;
     }
@@ -215,5 +229,7 @@ fn settle<T: Tables>(
     if !steps.is_empty() {
         tables.step(&steps).map_err(RecordError::Store)?;
     }
-    Ok(drift)
+    let ids: Vec<&str> = resolution.records.iter().map(|it| it.record_id.as_str()).collect();
+    let caught_up = catch_up(tables, &ids, at).map_err(RecordError::Store)?;
+    Ok(Written { drift, caught_up })
 }

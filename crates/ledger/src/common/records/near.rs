@@ -15,19 +15,20 @@ use super::tables::{Asked, Decided, FarAsked, Side, Tables};
 const FAR_NUMBERS_MAX: usize = 8;
 
 /// The events around one of them, with what is known. What they tell is read when it is needed.
-pub(super) struct Near {
+pub(crate) struct Near {
     pub(super) group: String,
     around: Option<i64>,
-    pub(super) events: Vec<SourceEvent>,
+    pub(crate) covered: Option<(i64, i64)>,
+    pub(crate) events: Vec<SourceEvent>,
     pub(super) known: Vec<Known>,
-    far: Vec<Far>,
+    pub(crate) far: Vec<Far>,
     /// The events whose fields are here.
     loaded: BTreeSet<Seq>,
 }
 
 impl Near {
     /// Reads what is around `event`, which may be in the ledger already.
-    pub(super) fn load<T: Tables>(
+    pub(crate) fn load<T: Tables>(
         tables: &mut T,
         door: &str,
         rule: &dyn RecordRule,
@@ -35,23 +36,36 @@ impl Near {
     ) -> Result<Self, RecordError<T::Error>> {
         let range = led(tables, door, rule, event)?;
         let most = most(&range);
-        let (from, to, around) = (range.from, range.to, range.around.unwrap_or_default());
         let group = &*range.group;
-        let mut asked = vec![Asked::At(event.seq)];
+        let half = most / 2;
+        let mut asked = Vec::with_capacity(7);
         if !group.is_empty() {
-            asked.push(Asked::Near { group, from, to, around, most });
-            asked.push(Asked::Timeless { group, most });
-            asked.push(Asked::Groupless { from, to, around, most });
+            let sides = sides(&range);
+            let near = |(side, from, to)| Asked::Near { side, group, from, to, most: half };
+            asked.extend(sides.map(near));
+            asked.push(Asked::Timeless { group, most: half });
+            asked.extend(sides.map(|(side, from, to)| Asked::Groupless {
+                side,
+                from,
+                to,
+                most: half,
+            }));
         }
         if let Some(hard_key) = &event.hard_key {
             asked.push(Asked::SameKey { hard_key, group, most });
         }
+        asked.push(Asked::At(event.seq));
         let found = tables.events(door, &asked)?;
+        let covered = match (&found[..], group) {
+            ([before, after, ..], group) if !group.is_empty() => cover(&range, half, before, after),
+            _ => None,
+        };
         let found: BTreeMap<Seq, Decided> =
-            found.into_iter().map(|decided| (decided.0.seq, decided)).collect();
+            found.into_iter().flatten().map(|decided| (decided.0.seq, decided)).collect();
         let mut near = Self {
             group: range.group.clone(),
             around: range.around,
+            covered,
             events: Vec::with_capacity(found.len() + 1),
             known: Vec::with_capacity(found.len()),
             far: Vec::new(),
@@ -122,6 +136,7 @@ impl Near {
         Neighbourhood {
             group: &self.group,
             around: self.around,
+            covered: self.covered,
             now,
             events: &self.events,
             known: &self.known,
@@ -133,6 +148,29 @@ impl Near {
 /// The limit of a range, as databases count.
 fn most(range: &Range) -> i64 {
     i64::try_from(range.events_max).unwrap_or(i64::MAX)
+}
+
+/// The range up to its middle, and from there on.
+fn sides(range: &Range) -> [(Side, i64, i64); 2] {
+    let around = range.around.unwrap_or_default();
+    [
+        (Side::Before, range.from, around.min(range.to)),
+        (Side::After, around.saturating_add(1).max(range.from), range.to),
+    ]
+}
+
+/// The times between which everything was read, where not all of the range was: events at the very
+/// edge may have been left out.
+fn cover(range: &Range, half: i64, before: &[Decided], after: &[Decided]) -> Option<(i64, i64)> {
+    let edge = |side: &[Decided]| {
+        let is_full = i64::try_from(side.len()).is_ok_and(|rows| rows >= half);
+        side.last().filter(|_| is_full).and_then(|(event, _)| event.event_time)
+    };
+    let (from, to) = (edge(before), edge(after));
+    (from.is_some() || to.is_some()).then(|| {
+        let from = from.map_or(range.from, |time| time.saturating_add(1));
+        (from, to.map_or(range.to, |time| time.saturating_sub(1)))
+    })
 }
 
 /// The range of an event. One that does not say where it belongs, or when it was, is led there by
@@ -150,7 +188,7 @@ fn led<T: Tables>(
     }
     let asked = Asked::SameKey { hard_key, group: &range.group, most: most(&range) };
     let others = tables.events(door, &[asked])?;
-    let guide = others.iter().find(|(other, _)| !other.group.is_empty());
+    let guide = others.iter().flatten().find(|(other, _)| !other.group.is_empty());
     if let Some((guide, _)) = guide {
         let as_if = SourceEvent {
             group: guide.group.clone(),
@@ -184,17 +222,25 @@ fn far<T: Tables>(
     if !policy.opens(&event.source) {
         numbers.extend(event.number);
     }
-    let sources: Vec<&'static str> =
-        policy.sources.iter().filter(|source| source.opens).map(|source| source.name).collect();
-    let mut found = Vec::new();
+    let opening = || policy.sources.iter().filter(|source| source.opens).map(|source| source.name);
+    let sides = [(Side::Before, range.from), (Side::After, range.to)];
+    let group = &*range.group;
+    let mut asked = Vec::new();
     for number in numbers.into_iter().take(FAR_NUMBERS_MAX) {
-        for (side, edge) in [(Side::Before, range.from), (Side::After, range.to)] {
-            let group = &range.group;
-            let asked = FarAsked { side, door, group, edge, number, sources: &sources };
-            if let Some((time, head)) = tables.far(&asked).map_err(RecordError::Store)? {
-                let date = SourceEvent::from_text(&head, Fields::default())?.date;
-                found.push(Far { number, time, date });
-            }
+        for source in opening() {
+            let ask = |(side, edge)| FarAsked { side, door, group, edge, number, source };
+            asked.extend(sides.map(ask));
+        }
+    }
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = tables.far(&asked).map_err(RecordError::Store)?;
+    let mut found = Vec::new();
+    for (FarAsked { number, .. }, row) in asked.into_iter().zip(rows) {
+        if let Some((time, head)) = row {
+            let date = SourceEvent::from_text(&head, Fields::default())?.date;
+            found.push(Far { number, time, date });
         }
     }
     Ok(found)
@@ -206,5 +252,5 @@ pub(super) fn one<T: Tables>(
     seq: Seq,
 ) -> Result<Option<Decided>, RecordError<T::Error>> {
     // A place belongs to one door, whichever that is.
-    Ok(tables.events("", &[Asked::At(seq)])?.into_iter().next())
+    Ok(tables.events("", &[Asked::At(seq)])?.into_iter().flatten().next())
 }

@@ -7,7 +7,8 @@ use admit_core::record::{Link, LinkStatus, Policy, State, Told, Transition};
 use admit_core::{Millis, Seq};
 
 use super::near::{self, Near};
-use super::tables::{Linked, Step, Tables};
+use super::publications::{PublicationTables, catch_up};
+use super::tables::{Linked, Step};
 use super::{RecordError, rows, settle, stored_drift};
 use crate::port::Relinked;
 
@@ -27,7 +28,7 @@ pub(crate) struct Relinking {
 
 impl Relinking {
     /// What this slice came to, and where the next one begins.
-    pub(crate) fn slice<T: Tables>(
+    pub(crate) fn slice<T: PublicationTables>(
         &self,
         tables: &mut T,
     ) -> Result<(Relinked, Option<Seq>), T::Error> {
@@ -50,7 +51,11 @@ impl Relinking {
     }
 
     /// Looks at one event again; whether anything has changed for it.
-    fn again<T: Tables>(&self, tables: &mut T, seq: Seq) -> Result<bool, RecordError<T::Error>> {
+    fn again<T: PublicationTables>(
+        &self,
+        tables: &mut T,
+        seq: Seq,
+    ) -> Result<bool, RecordError<T::Error>> {
         let Some((event, before)) = near::one(tables, seq)? else { return Ok(false) };
         let had_drifted = stored_drift(tables, seq)?.is_some();
         let rule = Told { policy: Arc::clone(&self.policy), event: event.clone() };
@@ -67,7 +72,7 @@ impl Relinking {
     }
 
     /// Tries whether the rows of an event can be kept now.
-    fn rows_again<T: Tables>(
+    fn rows_again<T: PublicationTables>(
         &self,
         tables: &mut T,
         near: &mut Near,
@@ -97,6 +102,9 @@ impl Relinking {
             };
             let steps: Vec<Step<'_>> = Step::of(&enriched, None).into_iter().collect();
             tables.step(&steps).map_err(RecordError::Store)?;
+        }
+        if let Some(record_id) = &link.record_id {
+            catch_up(tables, &[record_id], self.at).map_err(RecordError::Store)?;
         }
         Ok(())
     }

@@ -27,15 +27,15 @@ pub(crate) trait Tables {
     /// What the database says when it cannot.
     type Error: Error + Send + Sync + 'static;
 
-    /// Events with what was decided about them; not what they tell. One question after the other.
+    /// Events with what was decided about them, for each question; not what they tell.
     fn events(
         &mut self,
         door: &str,
         asked: &[Asked<'_>],
-    ) -> Result<Vec<Decided>, RecordError<Self::Error>>;
+    ) -> Result<Vec<Vec<Decided>>, RecordError<Self::Error>>;
 
-    /// The time and the head of the nearest event beyond an edge.
-    fn far(&mut self, asked: &FarAsked<'_>) -> Result<Option<(i64, String)>, Self::Error>;
+    /// The time and the head of the nearest event beyond an edge, for each question.
+    fn far(&mut self, asked: &[FarAsked<'_>]) -> Result<Vec<Option<(i64, String)>>, Self::Error>;
 
     /// Events of `door` after a place that belong to no record for sure, or whose rows are missing.
     fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> Result<Vec<Seq>, Self::Error>;
@@ -98,24 +98,24 @@ pub(crate) trait Tables {
 pub(crate) enum Asked<'a> {
     /// The one at a place.
     At(Seq),
-    /// Those of a group around a time, the nearest first.
-    Near { group: &'a str, from: i64, to: i64, around: i64, most: i64 },
+    /// Those of a group before a time or after it, the nearest first: no more are read than wanted.
+    Near { side: Side, group: &'a str, from: i64, to: i64, most: i64 },
     /// Those of a group that have no time, the newest first.
     Timeless { group: &'a str, most: i64 },
-    /// Those around a time that do not name their group, but something that leads to it.
-    Groupless { from: i64, to: i64, around: i64, most: i64 },
+    /// Those that do not name their group, but something that leads to it; as with `Near`.
+    Groupless { side: Side, from: i64, to: i64, most: i64 },
     /// Those that share a hard key, of one group or of none; of any group where it is empty.
     SameKey { hard_key: &'a str, group: &'a str, most: i64 },
 }
 
-/// On which side of the range it is looked.
+/// On which side of a time it is looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Before,
     After,
 }
 
-/// The nearest event beyond an edge that is of this group and number.
+/// The nearest event beyond an edge that is of this group, number and source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FarAsked<'a> {
     pub(crate) side: Side,
@@ -123,8 +123,7 @@ pub(crate) struct FarAsked<'a> {
     pub(crate) group: &'a str,
     pub(crate) edge: i64,
     pub(crate) number: i64,
-    /// And of one of these sources.
-    pub(crate) sources: &'a [&'static str],
+    pub(crate) source: &'static str,
 }
 
 /// Makes an event from what is kept of it.

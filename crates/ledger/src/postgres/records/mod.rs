@@ -1,6 +1,8 @@
 //! The tables of records in PostgreSQL, and the questions about them. What is done with them stands
 //! in [`crate::common::records`].
 
+mod publications;
+mod published;
 mod read;
 mod rows;
 
@@ -37,24 +39,49 @@ fn statement(door: &str, asked: Asked<'_>) -> (&'static str, Owned) {
     let number = |number: i64| Box::new(number) as Box<dyn ToSql + Sync>;
     match asked {
         Asked::At(seq) => (sql!("record_event_get"), vec![number(big(seq.0))]),
-        Asked::Near { group, from, to, around, most } => {
+        Asked::Near { side, group, from, to, most } => {
             let mut params = vec![text(door), text(group)];
-            params.extend([from, to, around, most].map(number));
-            (sql!("record_near"), params)
+            params.extend([from, to, most].map(number));
+            match side {
+                Side::Before => (sql!("record_near_before"), params),
+                Side::After => (sql!("record_near_after"), params),
+            }
         }
         Asked::Timeless { group, most } => {
             (sql!("record_timeless"), vec![text(door), text(group), number(most)])
         }
-        Asked::Groupless { from, to, around, most } => {
+        Asked::Groupless { side, from, to, most } => {
             let mut params = vec![text(door)];
-            params.extend([from, to, around, most].map(number));
-            (sql!("record_groupless"), params)
+            params.extend([from, to, most].map(number));
+            match side {
+                Side::Before => (sql!("record_groupless_before"), params),
+                Side::After => (sql!("record_groupless_after"), params),
+            }
         }
         Asked::SameKey { hard_key, group, most } => {
             let params = vec![text(door), text(hard_key), text(group), number(most)];
             (sql!("record_same_key"), params)
         }
     }
+}
+
+/// What lies beyond an edge, as a statement with its parameters.
+fn far_statement(asked: &FarAsked<'_>) -> (&'static str, Owned) {
+    let FarAsked { side, door, group, edge, number, source } = *asked;
+    let query = match side {
+        Side::Before => sql!("record_far_before"),
+        Side::After => sql!("record_far_after"),
+    };
+    let text = |text: &str| Box::new(kept(text).into_owned()) as Box<dyn ToSql + Sync>;
+    (query, vec![text(door), text(group), Box::new(number), text(source), Box::new(edge)])
+}
+
+/// All of them, to be sent at once.
+fn asks<'o>(owned: &'o [(&str, Owned)]) -> Vec<Ask<'o>> {
+    let ask = |(sql, params): &'o (&str, Owned)| {
+        Ask::new(sql, params.iter().map(|param| -> conn::Param<'o> { &**param }).collect())
+    };
+    owned.iter().map(ask).collect()
 }
 
 fn event(row: &Row) -> Result<Decided, RecordError<Error>> {
@@ -76,27 +103,18 @@ impl Tables for RecordTables<'_> {
         &mut self,
         door: &str,
         asked: &[Asked<'_>],
-    ) -> Result<Vec<Decided>, RecordError<Error>> {
+    ) -> Result<Vec<Vec<Decided>>, RecordError<Error>> {
         let owned: Vec<(&str, Owned)> = asked.iter().map(|asked| statement(door, *asked)).collect();
-        let asks: Vec<Ask<'_>> = owned
-            .iter()
-            .map(|(sql, params)| {
-                Ask::new(sql, params.iter().map(|param| -> conn::Param<'_> { &**param }).collect())
-            })
-            .collect();
-        self.0.query_all(&asks)?.iter().flatten().map(event).collect()
+        let answers = self.0.query_all(&asks(&owned))?;
+        answers.iter().map(|rows| rows.iter().map(event).collect()).collect()
     }
 
-    fn far(&mut self, asked: &FarAsked<'_>) -> conn::Result<Option<(i64, String)>> {
-        let query = match asked.side {
-            Side::Before => sql!("record_far_before"),
-            Side::After => sql!("record_far_after"),
-        };
-        let (door, group) = (kept(asked.door), kept(asked.group));
-        let row = self
-            .0
-            .query_opt(query, &[&door, &group, &asked.edge, &asked.number, &asked.sources])?;
-        row.map(|row| Ok((row.val(0)?, row.text(1)?))).transpose()
+    fn far(&mut self, asked: &[FarAsked<'_>]) -> conn::Result<Vec<Option<(i64, String)>>> {
+        let owned: Vec<(&str, Owned)> = asked.iter().map(far_statement).collect();
+        let answers = self.0.query_all(&asks(&owned))?;
+        let first =
+            |rows: &Vec<Row>| rows.first().map(|row| Ok((row.val(0)?, row.text(1)?))).transpose();
+        answers.iter().map(first).collect()
     }
 
     fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> conn::Result<Vec<Seq>> {

@@ -92,7 +92,7 @@ impl Records for PostgresLedger {
 }
 
 /// Reads all of it as it stood at one moment.
-fn at_one_moment<T>(conn: &Conn, read: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn at_one_moment<T>(conn: &Conn, read: impl FnOnce() -> Result<T>) -> Result<T> {
     conn.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let found = read();
     // The connection is somebody else's next.

@@ -1,6 +1,10 @@
 //! The tables of records in SQLite, and the questions about them. What is done with them stands in
 //! [`crate::common::records`].
 
+#[cfg(test)]
+mod near_tests;
+pub(super) mod publications;
+pub(super) mod published;
 pub(super) mod read;
 mod rows;
 
@@ -51,40 +55,48 @@ impl Tables for RecordTables<'_> {
         &mut self,
         door: &str,
         asked: &[Asked<'_>],
-    ) -> Result<Vec<Decided>, RecordError<rusqlite::Error>> {
-        let mut found = Vec::new();
-        for asked in asked {
-            found.extend(match *asked {
-                Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
-                Asked::Near { group, from, to, around, most } => {
-                    self.rows(queries::RECORD_NEAR, (door, group, from, to, around, most))
-                }
-                Asked::Timeless { group, most } => {
-                    self.rows(queries::RECORD_TIMELESS, (door, group, most))
-                }
-                Asked::Groupless { from, to, around, most } => {
-                    self.rows(queries::RECORD_GROUPLESS, (door, from, to, around, most))
-                }
-                Asked::SameKey { hard_key, group, most } => {
-                    self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
-                }
-            }?);
-        }
-        Ok(found)
+    ) -> Result<Vec<Vec<Decided>>, RecordError<rusqlite::Error>> {
+        let answer = |asked: &Asked<'_>| match *asked {
+            Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
+            Asked::Near { side, group, from, to, most } => {
+                let query = match side {
+                    Side::Before => queries::RECORD_NEAR_BEFORE,
+                    Side::After => queries::RECORD_NEAR_AFTER,
+                };
+                self.rows(query, (door, group, from, to, most))
+            }
+            Asked::Timeless { group, most } => {
+                self.rows(queries::RECORD_TIMELESS, (door, group, most))
+            }
+            Asked::Groupless { side, from, to, most } => {
+                let query = match side {
+                    Side::Before => queries::RECORD_GROUPLESS_BEFORE,
+                    Side::After => queries::RECORD_GROUPLESS_AFTER,
+                };
+                self.rows(query, (door, from, to, most))
+            }
+            Asked::SameKey { hard_key, group, most } => {
+                self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
+            }
+        };
+        asked.iter().map(answer).collect()
     }
 
-    fn far(&mut self, asked: &FarAsked<'_>) -> rusqlite::Result<Option<(i64, String)>> {
-        let query = match asked.side {
-            Side::Before => queries::RECORD_FAR_BEFORE,
-            Side::After => queries::RECORD_FAR_AFTER,
+    fn far(&mut self, asked: &[FarAsked<'_>]) -> rusqlite::Result<Vec<Option<(i64, String)>>> {
+        let answer = |asked: &FarAsked<'_>| {
+            let FarAsked { side, door, group, edge, number, source } = *asked;
+            let query = match side {
+                Side::Before => queries::RECORD_FAR_BEFORE,
+                Side::After => queries::RECORD_FAR_AFTER,
+            };
+            self.0
+                .prepare_cached(query)?
+                .query_row((door, group, number, source, edge), |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .optional()
         };
-        let sources = format!(" {} ", asked.sources.join(" "));
-        self.0
-            .prepare_cached(query)?
-            .query_row((asked.door, asked.group, asked.edge, asked.number, sources), |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
-            .optional()
+        asked.iter().map(answer).collect()
     }
 
     fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> rusqlite::Result<Vec<Seq>> {

@@ -1,4 +1,0 @@
--- The events around a time that do not name their group, but something that leads to it.
-SELECT head, link, seen_at FROM record_event
-WHERE door = $1 AND grp = '' AND event_time BETWEEN $2 AND $3 AND hard_key IS NOT NULL
-ORDER BY abs(event_time - $4), seq LIMIT $5;
