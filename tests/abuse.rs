@@ -6,6 +6,7 @@ use crate::support::events::match_begin;
 use crate::support::gate::Gate;
 use crate::support::http::DOOR;
 use crate::support::ledger::{assert_intact, receipts};
+use crate::support::sql;
 
 fn gate() -> (tempfile::TempDir, Gate) {
     let folder = tempfile::tempdir().unwrap();
@@ -125,9 +126,7 @@ fn of_a_key_that_comes_twice_the_last_counts_and_the_bytes_are_kept() {
     let ack = gate.client().say_bytes(twice.as_bytes()).processed();
     assert_eq!(ack.idempotency_key, own);
     gate.client().say_bytes(body.as_bytes()).duplicate();
-    let kept: Vec<u8> = crate::support::ledger::open(folder.path())
-        .query_row("SELECT bytes FROM body ORDER BY seq LIMIT 1", [], |row| row.get(0))
-        .unwrap();
+    let kept: Vec<u8> = sql::one(folder.path(), "SELECT bytes FROM body ORDER BY seq LIMIT 1");
     assert_eq!(String::from_utf8(kept).unwrap(), twice, "as it came, byte for byte");
     unharmed(&folder, gate);
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
@@ -14,7 +13,7 @@ use crate::support::http::Answer;
 use crate::support::ingest::{RUN, count, decided, document, envelope, gist, impatient, push};
 use crate::support::intents::admit;
 use crate::support::machine::text;
-use crate::support::{SOON, until};
+use crate::support::{SOON, sql, until};
 
 /// Where the artifacts of the golden run are.
 fn run_folder(data: &Path) -> PathBuf {
@@ -146,7 +145,9 @@ fn the_report_counts_what_was_replayed_as_the_sheet_does() {
     assert_eq!(said["evidence_refs"]["quarantine_refs_sample"], json!([]), "copies are not in it");
     assert!(said["basis"]["provenance"]["build_commit"].is_string(), "{said}");
     assert_eq!(said["knobs"]["gate"]["closing_wait_ms"], 300);
-    assert_eq!(said["basis"]["ig_admission_locator"], "sqlite:");
+    let locator = said["basis"]["ig_admission_locator"].as_str().unwrap();
+    let kind = if sql::is_postgres() { "postgres://127.0.0.1:" } else { "sqlite:" };
+    assert!(locator.starts_with(kind) && !locator.contains('@'), "{locator}");
     // The file is the same without what is only in the answer.
     let reference = said["artifact_refs"][0].as_str().unwrap();
     let mut file = document(gate.data(), reference);
@@ -264,7 +265,7 @@ fn a_run_is_refused_for_each_reason_in_turn_and_then_closed() {
 
 /// Runs a script on the ledger of a gate that does not run.
 fn operate(data: &Path, script: &str) {
-    Connection::open(data.join("ledger.db")).unwrap().execute_batch(script).unwrap();
+    sql::operate(data, script);
 }
 
 /// Counters, references and places that no gate writes wrong.
@@ -303,18 +304,20 @@ fn refused_for_what_only_a_defect_does(data: &Path) {
 /// An event that was in flight when a gate died: the last one loses what was said after it.
 fn ambiguous_until_a_person_has_found_out(data: &Path) {
     const LAST: &str = "(SELECT max(seq) FROM effect)";
-    let receipt: String = Connection::open(data.join("ledger.db"))
-        .unwrap()
-        .query_row(&format!("SELECT path FROM issued WHERE of = {LAST}"), [], |row| row.get(0))
-        .unwrap();
+    let query = format!("SELECT path FROM issued WHERE of = {LAST}");
+    let receipt: String = sql::one(data, &query);
     fs::remove_file(data.join("artifacts").join(receipt)).unwrap();
+    let unsynced = match sql::is_postgres() {
+        true => "UPDATE gate SET synced_to = 0",
+        false => "UPDATE meta SET value = 0 WHERE name = 'artifacts_synced'",
+    };
     operate(
         data,
         &format!(
             "DELETE FROM issued WHERE of = {LAST};
              UPDATE effect SET state = 'in_flight', evidence = NULL, epoch = 1 WHERE seq = {LAST};
              UPDATE run SET admit = admit - 1, in_flight = in_flight + 1;
-             UPDATE meta SET value = 0 WHERE name = 'artifacts_synced';"
+             {unsynced};"
         ),
     );
     let gate = closer(data).start();

@@ -12,9 +12,9 @@ use crate::support::disks::{ImageDisk, SmallDisk};
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::DOOR;
-use crate::support::ledger::{self, Held, Stored, assert_intact};
+use crate::support::ledger::{Held, Stored, assert_intact};
 use crate::support::machine::{run, text};
-use crate::support::{SOON, until};
+use crate::support::{SOON, sql, until};
 
 /// So long the plugin waits for an answer, whatever the ledger does; the gate promises 4 s.
 const PLUGIN_WAITS: Duration = Duration::from_secs(5);
@@ -211,7 +211,7 @@ fn a_reader_that_holds_on_to_an_old_state_holds_up_nobody() {
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     client.say(&match_begin(1, "a")).processed();
-    let reader = ledger::open(folder.path());
+    let reader = sql::open_file(folder.path());
     reader.execute_batch("BEGIN").unwrap();
     let rows = || {
         let count = "SELECT count(*) FROM pixel_receipts";

@@ -319,6 +319,7 @@ fn a_network_that_cuts_stalls_and_repeats_delivers_each_event_once() {
             stall_one_in: 12,
             stall: std::time::Duration::from_millis(50),
             duplicate_one_in: 3,
+            ..Faults::default()
         });
         let agent = Launch::edge(edge.path(), street.address())
             .variable("ADMIT_EDGE__TRANSPORT", transport)

@@ -12,6 +12,7 @@ use crate::support::ingest::{
 };
 use crate::support::intents::admit;
 use crate::support::machine::text;
+use crate::support::sql;
 
 fn lookup(gate: &Gate, query: &str) -> Value {
     gate.client().get(&format!("/v1/ops/lookup?{query}"))
@@ -59,9 +60,8 @@ fn the_golden_envelope_is_admitted_with_the_golden_names() {
     let id = golden["receipt_id"]["ADMIT"].as_str().unwrap();
     assert_eq!(lookup(&gate, &format!("receipt_id={id}")), by_event);
     assert_eq!(lookup(&gate, "event_id=nobody"), json!({}));
-    let state: String = crate::support::ledger::open(gate.data())
-        .query_row("SELECT state FROM ig_admissions WHERE dedupe_key = ?1", [key], |row| row.get(0))
-        .unwrap();
+    let query = format!("SELECT state FROM ig_admissions WHERE dedupe_key = '{key}'");
+    let state: String = sql::one(gate.data(), &query);
     assert_eq!(state, "ADMITTED");
     assert_agrees(&gate);
     gate.stop();
@@ -264,15 +264,9 @@ fn the_order_of_the_ledger_is_the_order_on_the_bus() {
             });
         }
     });
-    let conn = crate::support::ledger::open(gate.data());
-    let mut query = conn
-        .prepare(
-            "SELECT json_extract(facts, '$.envelope.event_id') FROM admission
-             WHERE verdict = 'fresh' ORDER BY seq",
-        )
-        .unwrap();
-    let recorded: Vec<String> =
-        query.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    let id = sql::json_text("facts", &["envelope", "event_id"]);
+    let query = format!("SELECT {id} FROM admission WHERE verdict = 'fresh' ORDER BY seq");
+    let recorded: Vec<String> = sql::column(gate.data(), &query);
     assert_eq!(recorded.len() as u64, PRODUCERS * EACH);
     assert_eq!(published(gate.data(), STREAM), recorded);
     assert_agrees(&gate);
@@ -464,8 +458,7 @@ fn verify_names_every_disagreement_between_ledger_artifacts_and_bus() {
 
 /// Changes one text of the ledger, as somebody with a file editor would.
 fn tamper(data: &std::path::Path, change: &str) {
-    let ledger = rusqlite::Connection::open(data.join("ledger.db")).unwrap();
-    assert_eq!(ledger.execute(change, []).unwrap(), 1, "{change}");
+    sql::operate(data, change);
 }
 
 #[test]

@@ -12,10 +12,10 @@ use crate::support::ingest::{
     published, push,
 };
 use crate::support::intents::admit;
-use crate::support::ledger::{Held, assert_intact, open};
+use crate::support::ledger::{Held, assert_intact};
 use crate::support::machine::{self, text};
 use crate::support::strace::{Point, lie_in_wait, point};
-use crate::support::{SOON, strace, until};
+use crate::support::{SOON, sql, strace, until};
 
 /// From the first byte of the record to the last of the answer.
 const POINTS: [Point; 15] = [
@@ -174,13 +174,8 @@ fn published_and_not_settled_when_it_dies_is_found_by_whoever_looks() {
         // Once it is in flight the ledger takes nothing more.
         let held = loop {
             let held = Held::take(folder.path());
-            let standing: Option<String> = open(folder.path())
-                .query_row(
-                    "SELECT state FROM ig_admissions WHERE event_id = 'event-2'",
-                    [],
-                    |row| row.get(0),
-                )
-                .ok();
+            let query = "SELECT state FROM ig_admissions WHERE event_id = 'event-2'";
+            let standing: Option<String> = sql::first(folder.path(), query);
             match standing.as_deref() {
                 None => drop(held),
                 Some(_) => break held,

@@ -10,8 +10,8 @@ use crate::support::gateway_stub::{Does, GOOD, GatewayStub, nobody};
 use crate::support::intents::{
     INTENTS, admit, executing, gist, history, paste, paste_text, planning, task,
 };
-use crate::support::ledger::{Held, open};
-use crate::support::{SOON, until};
+use crate::support::ledger::Held;
+use crate::support::{SOON, sql, until};
 
 #[test]
 fn equivalent_texts_are_one_intent_and_other_numbers_are_not() {
@@ -75,9 +75,8 @@ fn a_good_packet_is_on_disk_executed_once_and_its_copy_gets_the_same_envelope() 
     assert_eq!((&call.body["request_id"], &call.body["actor"]), (&json!("req-7"), &json!("ada")));
     assert_eq!(call.body["payload"], json!({ "task": { "title": "write tests" } }));
 
-    let rows: i64 = open(folder.path())
-        .query_row("SELECT count(*) FROM intents WHERE status = 'executed'", [], |row| row.get(0))
-        .unwrap();
+    let query = "SELECT count(*) FROM intents WHERE status = 'executed'";
+    let rows: i64 = sql::one(folder.path(), query);
     assert_eq!(rows, 1, "the row is on disk when the reply is read");
     let copy = paste(&mut client, &packet);
     assert_eq!(copy.body, answer.body, "the original envelope, byte for byte");

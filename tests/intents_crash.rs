@@ -8,17 +8,15 @@ use crate::support::gate::Gate;
 use crate::support::gateway_stub::{Does, GOOD, GatewayStub};
 use crate::support::http::Client;
 use crate::support::intents::{INTENTS, executing, gist, history, paste, task};
-use crate::support::ledger::{Held, open};
-use crate::support::{SOON, until};
+use crate::support::ledger::Held;
+use crate::support::{SOON, sql, until};
 
 /// As many calls at once as a door makes; one more waits, intended and not begun.
 const CALLS_MAX: usize = 64;
 
 /// How many effects stand so.
 fn standing(gate: &Gate, state: &str) -> i64 {
-    open(gate.data())
-        .query_row("SELECT count(*) FROM effect WHERE state = ?1", [state], |row| row.get(0))
-        .unwrap()
+    sql::one(gate.data(), &format!("SELECT count(*) FROM effect WHERE state = '{state}'"))
 }
 
 /// Posts without waiting for the answer.

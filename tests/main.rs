@@ -4,14 +4,18 @@
 //! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT`,
 //! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PYTHON` and `ADMIT_TEST_REQUIRE_WRK` turn such
 //! a skip into a failure; `ADMIT_TEST_SEED` repeats what was random in an earlier run;
-//! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20).
+//! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has
+//! the gates of all tests use the database that `ADMIT_TEST_POSTGRES` names.
 
 // Always true for a test; it tells the lints so, also in functions that are not marked as one.
 #![cfg(test)]
 
 mod abuse;
+#[cfg(feature = "nats")]
+mod buses;
 mod closure;
 mod crash;
+mod deploy;
 mod disk;
 mod edge;
 mod edge_crash;
@@ -23,16 +27,24 @@ mod ingest;
 mod ingest_crash;
 mod intents;
 mod intents_crash;
+#[cfg(feature = "kinesis")]
+mod kinesis;
+mod ledger_copy;
 mod limits;
+mod many_gates;
+mod many_gates_crash;
 mod mixed_load;
 mod operations;
 mod pixel_control;
 mod power_cut;
+mod replay;
 mod rounds;
 mod rounds_files;
 mod rounds_import;
 mod rounds_published;
 mod runs;
+#[cfg(feature = "s3")]
+mod s3;
 mod serving;
 mod skyra;
 mod skyra_clients;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::gate::Gate;
 use crate::support::ledger;
 use crate::support::machine::{Need, has, skip, text};
-use crate::support::until;
+use crate::support::{sql, until};
 
 /// What the gate may hold at most, at any moment of the load and after it. A debug build with its
 /// key index of the recent past takes about a third of it.
@@ -81,21 +81,12 @@ fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
     let accepted = accepted(notes.path());
     eprintln!("{} accepted; resident: {before}, at most {most}, {after} after", accepted.len());
     assert!(accepted.len() > 200, "{} events are no load:\n{said}", accepted.len());
-    let conn = ledger::open(folder.path());
-    let kept: BTreeSet<String> = conn
-        .prepare("SELECT idempotency_key FROM pixel_receipts WHERE status = 'processed'")
-        .unwrap()
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .collect::<rusqlite::Result<_>>()
-        .unwrap();
+    let query = "SELECT idempotency_key FROM pixel_receipts WHERE status = 'processed'";
+    let kept: BTreeSet<String> = sql::column(folder.path(), query).into_iter().collect();
     let lost: Vec<&String> = accepted.difference(&kept).take(5).collect();
     assert!(lost.is_empty(), "accepted and not kept: {lost:?}");
-    let twice: i64 = conn
-        .query_row("SELECT count(*) - count(DISTINCT key) FROM key_log", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(twice, 0, "a key was claimed twice");
-    drop(conn);
+    let query = "SELECT count(*) - count(DISTINCT key) FROM admission WHERE verdict = 'fresh'";
+    assert_eq!(sql::one::<i64>(folder.path(), query), 0, "a key was claimed twice");
     gate.stop();
     ledger::assert_intact(folder.path());
 }

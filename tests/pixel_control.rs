@@ -11,6 +11,7 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::http::{Client, DOOR};
 use crate::support::ledger;
 use crate::support::said::Said;
+use crate::support::sql;
 
 /// `sha256("local:pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65")`
 const SAMPLE_DEDUPE_KEY: &str = "25c96b167b6f930aa4de09bca704dee72727d186ac693ea5b2fb261a7de41d85";
@@ -134,13 +135,8 @@ fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() 
     let server = client.get("/v1/pixel/servers/local/a");
     assert_eq!(server["match"]["variant"], "match.begin", "what conflicts is not applied");
     assert_eq!(server["event_counts"]["lifecycle"], 1);
-    let body: Vec<u8> = ledger::open(gate.data())
-        .query_row(
-            "SELECT bytes FROM body JOIN admission USING (seq) WHERE verdict = 'conflict'",
-            [],
-            |row| row.get(0),
-        )
-        .unwrap();
+    let query = "SELECT bytes FROM body JOIN admission USING (seq) WHERE verdict = 'conflict'";
+    let body: Vec<u8> = sql::one(gate.data(), query);
     assert_eq!(String::from_utf8(body).unwrap(), other.body(), "byte for byte what it said");
 }
 

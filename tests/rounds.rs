@@ -262,7 +262,7 @@ fn a_second_half_that_the_tracker_calls_the_first_is_put_right() {
     assert_eq!(tracker["round_num_source"], "gametime");
     assert_eq!(found["fields"]["engagements"]["value"].as_array().unwrap().len(), 2);
     let rows =
-        "SELECT count(*) FROM combat_engagement WHERE round_number = 2 AND round_id NOT NULL";
+        "SELECT count(*) FROM combat_engagement WHERE round_number = 2 AND round_id IS NOT NULL";
     assert_eq!(number(folder.path(), rows), 2, "the rows went along");
     assert_eq!(number(folder.path(), "SELECT count(*) FROM combat_engagement"), 2);
     gate.stop();

@@ -1,6 +1,5 @@
 //! Artifacts that are damaged, and tables that somebody else has changed: everything is kept.
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::gate::Gate;
@@ -9,6 +8,7 @@ use crate::support::machine;
 use crate::support::rounds::{
     ROUNDS, Round, SOURCES, file, growth, number, round, rounds, tell, told,
 };
+use crate::support::sql;
 
 /// Every artifact that says too little, with what is made of it.
 fn damaged() -> Vec<(&'static str, Value, &'static str)> {
@@ -152,13 +152,11 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     Gate::on(data).stop();
-    let legacy = Connection::open(data.join("ledger.db")).unwrap();
-    legacy
-        .execute_batch(
-            "CREATE UNIQUE INDEX legacy_track ON player_track \
-             (session_date, round_number, player_guid, spawn_time_ms)",
-        )
-        .unwrap();
+    sql::operate(
+        data,
+        "CREATE UNIQUE INDEX legacy_track ON player_track \
+         (session_date, round_number, player_guid, spawn_time_ms)",
+    );
     let gate = Gate::on(data);
     let mut client = gate.client();
     let one = Round::reference();
@@ -192,7 +190,7 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     assert_eq!((&found["status"], &found["counts"]["schema_drift"]), (&json!("error"), &json!(1)));
 
-    legacy.execute_batch("DROP INDEX legacy_track").unwrap();
+    sql::operate(data, "DROP INDEX legacy_track");
     let answer = client.send("POST", &format!("{ROUNDS}/relink"), &[], b"").unwrap();
     let said = answer.json();
     assert_eq!((answer.status, &said["scanned"], &said["updated"]), (200, &json!(1), &json!(1)));

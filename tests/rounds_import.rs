@@ -1,11 +1,11 @@
 //! Importing folders of artifacts: again and again, watched, killed, and nothing grows.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::gate::{BINARY, Gate};
+use crate::support::gate::{self, Gate};
 use crate::support::intents::admit;
 use crate::support::ledger::assert_intact;
 use crate::support::rounds::{Round, file, growth, leave, number, rounds, told};
@@ -40,14 +40,9 @@ struct Importing(Child);
 impl Importing {
     fn start(gate: &Gate, folder: &Path, more: &[&str]) -> Self {
         let listen = gate.address().to_string();
-        let mut command = Command::new(BINARY);
-        command.args(["import", "rounds", folder.to_str().unwrap(), "--listen", &listen]);
-        command.args(["--data", gate.data().to_str().unwrap(), "--json"]).args(more);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ADMIT_") {
-                command.env_remove(name);
-            }
-        }
+        let words = ["import", "rounds", folder.to_str().unwrap(), "--listen", &listen, "--data"];
+        let data = [gate.data().to_str().unwrap(), "--json"];
+        let mut command = gate::admit([&words[..], &data, more].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }

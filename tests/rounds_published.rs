@@ -9,11 +9,11 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
 use crate::support::ingest::topic;
 use crate::support::intents::admit;
-use crate::support::ledger::{assert_intact, open};
+use crate::support::ledger::assert_intact;
 use crate::support::machine::text;
 use crate::support::rounds::{ROUNDS, Round, SOURCES, number, round, rounds, tell, told};
 use crate::support::strace::{Point, lie_in_wait, point};
-use crate::support::{SOON, strace, until};
+use crate::support::{SOON, sql, strace, until};
 
 const TOPIC: &str = "rounds.v1";
 
@@ -67,12 +67,9 @@ fn rounds_are_published_whole_and_everything_shows_it() {
     for source in found["sources"].as_array().unwrap() {
         assert_eq!(source["state"], "published", "{source}");
     }
-    let conn = open(data);
-    let seen =
-        conn.query_row("SELECT state, revision, published_revision FROM rounds", [], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?))
-        });
-    let (state, revision, published) = seen.unwrap();
+    let seen = sql::rows(data, "SELECT state, revision, published_revision FROM rounds");
+    let [seen] = seen.try_into().expect("one round");
+    let (state, revision, published): (String, i64, i64) = (seen.get(0), seen.get(1), seen.get(2));
     assert_eq!((state.as_str(), published), ("published", revision));
     let (went_well, list) =
         admit(&["rounds", "list", "--state", "published", "--data", text(data)]);
@@ -249,10 +246,8 @@ fn a_round_without_a_file_name_has_the_match_id_its_file_would_have() {
         "round_time": "22:02:05",
     });
     assert_eq!(tell(&mut client, "filename_trigger", &unnamed).status, 200);
-    let conn = open(folder.path());
-    let mut ids = conn.prepare("SELECT match_id FROM rounds ORDER BY round_number").unwrap();
-    let ids: Vec<Option<String>> =
-        ids.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    let query = "SELECT match_id FROM rounds ORDER BY round_number";
+    let ids: Vec<Option<String>> = sql::column(folder.path(), query);
     let expected = ["2026-02-11-210205-supply-round-1", "2026-02-11-220205-supply-round-2"];
     assert_eq!(ids, expected.map(|id| Some(id.to_owned())));
     gate.stop();

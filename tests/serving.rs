@@ -7,20 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::events::sample;
-use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::gate::{self, Gate, Launch};
 use crate::support::http::{Answer, DOOR};
 use crate::support::machine::{command, has};
 use crate::support::said::Said;
 
 /// `admit` with these words, to its end, without anybody's configuration.
 fn admit(words: &[&str]) -> Output {
-    let mut command = command(BINARY);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ADMIT_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words).output().unwrap()
+    gate::admit(words).output().unwrap()
 }
 
 #[test]

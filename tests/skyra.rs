@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
 use crate::support::grpc::Caller;
-use crate::support::ledger;
 use crate::support::skyra::{DOOR, Wire, assert_acked, assert_nacked, envelope, id, inbox, text};
 use crate::support::ws::{BINARY, CLOSE, Frame, PING, PONG, Socket, TEXT};
+use crate::support::{ledger, sql};
 
 #[test]
 fn a_valid_envelope_is_one_row_and_every_copy_is_acked_alike() {
@@ -403,15 +403,14 @@ fn the_contracts_own_ddl_can_be_applied_to_the_gates_file_again() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     assert_acked(&Socket::open(gate.address()).say(text(1).as_bytes()), &id(1));
-    let conn = rusqlite::Connection::open(folder.path().join("ledger.db")).unwrap();
-    conn.execute_batch(
+    sql::operate(
+        folder.path(),
         "CREATE TABLE IF NOT EXISTS event_inbox (
            event_id TEXT PRIMARY KEY, status TEXT NOT NULL, received_at TEXT NOT NULL,
            last_updated_at TEXT NOT NULL, payload TEXT NOT NULL);
          CREATE INDEX IF NOT EXISTS idx_event_inbox_status ON event_inbox(status);
          CREATE INDEX IF NOT EXISTS idx_event_inbox_received_at ON event_inbox(received_at);",
-    )
-    .unwrap();
+    );
     assert_acked(&Socket::open(gate.address()).say(text(2).as_bytes()), &id(2));
     assert_eq!(inbox(folder.path()).len(), 2);
     gate.stop();

@@ -1,11 +1,10 @@
 //! The inbox: consumers claim, finish, lose leases and take over; copies of events disturb nobody.
 
-use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::gate::{BINARY, Gate};
+use crate::support::gate::{self, Gate};
 use crate::support::http::Client;
 use crate::support::skyra::{assert_acked, id, inbox, text};
 use crate::support::ws::Socket;
@@ -132,9 +131,8 @@ fn racing_consumers_share_the_inbox_and_never_hold_one_event_at_once() {
 /// Runs `admit inbox …`, which must succeed, and returns what it printed.
 fn admit(gate: &Gate, words: &[&str]) -> String {
     let data = gate.data().to_str().unwrap();
-    let mut command = Command::new(BINARY);
-    command.arg("inbox").args(words).args(["--data", data]).env_clear();
-    let output = command.output().unwrap();
+    let words = [&["inbox"], words, &["--data", data]].concat();
+    let output = gate::admit(&words).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {error}");
     String::from_utf8(output.stdout).unwrap()

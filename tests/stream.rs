@@ -1,7 +1,7 @@
 //! The streamer against a real gate: the golden pack, kill -9, and two of them at once.
 
 #[path = "../crates/runs/examples/synthetic_pack/pack.rs"]
-mod synthetic;
+pub(crate) mod synthetic;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,15 @@ use admit_core::Millis;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::gate::{BINARY, Gate};
+use crate::support::gate::{self, Gate};
+use crate::support::machine::text;
 use crate::support::{SOON, until};
 use synthetic::Synthetic;
 
-const RUN: &str = "platform_20260212T085637Z";
-const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
+pub(crate) const RUN: &str = "platform_20260212T085637Z";
+pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
 
-fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run")
 }
 
@@ -53,17 +54,9 @@ fn announced(pack: &Path) -> TempDir {
     data
 }
 
-fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
-    command.args(["stream", "--once", "--json", "--speedup", "0", "--gate", gate]);
-    command.arg("--data").arg(data).args(more).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("ADMIT_") || name.starts_with("WSP_") || name == "PLATFORM_RUN_ID" {
-            command.env_remove(name);
-        }
-    }
-    command
+pub(crate) fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
+    let words = ["stream", "--once", "--json", "--speedup", "0", "--gate", gate, "--data"];
+    gate::admit([&words[..], &[text(data)], more].concat())
 }
 
 /// What it printed, and the only message in it.
@@ -233,9 +226,9 @@ fn a_damaged_pack_fails_the_run_with_its_reason_for_people_too() {
     fs::write(pack.join("run_receipt.json"), "{").unwrap();
     let data = announced(&pack);
     let gate = Gate::on(data.path());
-    let mut command = Command::new(BINARY);
-    command.args(["stream", "--once", "--gate", &format!("http://{}", gate.address())]);
-    let output = command.arg("--data").arg(data.path()).output().unwrap();
+    let address = format!("http://{}", gate.address());
+    let words = ["stream", "--once", "--gate", &address, "--data", text(data.path())];
+    let output = gate::admit(words).output().unwrap();
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1));

@@ -103,6 +103,9 @@ pub(crate) struct SmallDisk {
 impl SmallDisk {
     /// A disk of so many bytes, or `None` after saying why not.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
+        if super::sql::is_about_sqlite() {
+            return None;
+        }
         if !is_root() {
             skip(Need::Mount, "only root can mount a small disk");
             return None;
@@ -144,6 +147,9 @@ const IMAGE_BYTES: u64 = 96 * 1024 * 1024;
 impl ImageDisk {
     /// An empty ext4, or `None` after saying why not.
     pub(crate) fn new() -> Option<Self> {
+        if super::sql::is_about_sqlite() {
+            return None;
+        }
         if let Some(why) = missing(&["losetup", "mkfs.ext4", "chattr", "fsfreeze"]) {
             skip(Need::Mount, &why);
             return None;
@@ -219,6 +225,9 @@ pub(crate) struct FaultyDisk {
 impl FaultyDisk {
     /// A disk with such a fault, or `None` after saying why not.
     pub(crate) fn new(fault: Fault) -> Option<Self> {
+        if super::sql::is_about_sqlite() {
+            return None;
+        }
         let why = missing(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"]).or_else(|| {
             let fuse = Path::new("/dev/fuse").exists();
             (!fuse).then(|| "there is no /dev/fuse on this machine".to_owned())

@@ -1,6 +1,6 @@
 //! A gate as a process: started on a folder, found by the address it prints, ended by its id.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::http::Client;
-use super::{SOON, machine, until};
+use super::{SOON, machine, sql, until};
 
 /// The binary that cargo built for these tests.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_admit");
@@ -33,6 +33,9 @@ impl Launch {
         let listen = ["--listen".into(), "127.0.0.1:0".into()];
         let mut launch = Self::bare(data).argument("--data").argument(data);
         launch.arguments.extend(listen);
+        for (name, value) in sql::variables(data) {
+            launch = launch.variable(name, &value);
+        }
         launch
     }
 
@@ -128,12 +131,7 @@ impl Launch {
         let mut words = self.wrapper.into_iter().chain([BINARY.into()]).chain(self.arguments);
         let mut command = Command::new(words.next().expect("there is at least the binary"));
         command.args(words);
-        for (name, _) in std::env::vars_os() {
-            // What configures the tests, or somebody's gate, must not configure this one.
-            if name.to_string_lossy().starts_with("ADMIT_") || name == "EXECUTE_ACTIONS" {
-                command.env_remove(name);
-            }
-        }
+        unconfigured(&mut command);
         command.envs(self.variables).stdin(Stdio::null());
         command.stdout(File::create(logs.path().join(STDOUT)).unwrap());
         command.stderr(File::create(logs.path().join(STDERR)).unwrap());
@@ -143,6 +141,33 @@ impl Launch {
         let child = command.spawn().unwrap();
         Process { child, logs, data: self.data, address_in: self.address_in }
     }
+}
+
+/// What configures the tests, or somebody's gate, must not configure this one.
+fn unconfigured(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let is_ours = ["ADMIT_", "WSP_"].iter().any(|prefix| text.starts_with(prefix));
+        if is_ours || text == "EXECUTE_ACTIONS" || text == "PLATFORM_RUN_ID" {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// `admit` with these words, without anybody's configuration, on the ledger of the folder that comes
+/// after `--data`.
+pub(crate) fn admit<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+    let mut command = machine::command(BINARY);
+    unconfigured(&mut command);
+    let mut is_data = false;
+    for word in words {
+        if is_data {
+            command.envs(sql::variables(Path::new(word.as_ref())));
+        }
+        is_data = word.as_ref() == "--data";
+        command.arg(word);
+    }
+    command
 }
 
 const STDOUT: &str = "stdout";

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::gate::Launch;
 use super::http::{Answer, Client};
-use super::ledger;
+use super::sql;
 
 /// Where envelopes are posted.
 pub(crate) const PUSH: &str = "/v1/ingest/push";
@@ -91,19 +91,15 @@ pub(crate) fn document(data: &Path, reference: &str) -> Value {
 
 /// One value of a query of the ledger.
 pub(crate) fn count(data: &Path, query: &str) -> i64 {
-    ledger::open(data).query_row(query, [], |row| row.get(0)).unwrap()
+    sql::one(data, query)
 }
 
 /// The counters of the golden run: deliveries, in_flight, ambiguous, admit, duplicate, quarantine.
 pub(crate) fn counters(data: &Path) -> [i64; 6] {
-    ledger::open(data)
-        .query_row(
-            "SELECT deliveries, in_flight, ambiguous, admit, duplicate, quarantine FROM run
-             WHERE platform_run_id = ?1",
-            [RUN],
-            |row| {
-                Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
-            },
-        )
-        .unwrap()
+    let query = format!(
+        "SELECT deliveries, in_flight, ambiguous, admit, duplicate, quarantine FROM run
+         WHERE platform_run_id = '{RUN}'"
+    );
+    let rows = sql::rows(data, &query);
+    std::array::from_fn(|at| rows[0].get(at))
 }

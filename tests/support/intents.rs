@@ -1,11 +1,10 @@
 //! Intents as people paste them, and what the door says to them.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::gate::{BINARY, Gate, Launch};
+use super::gate::{Gate, Launch};
 use super::http::{Answer, Client};
 
 /// Where intents are posted.
@@ -57,13 +56,14 @@ pub(crate) fn history(gate: &Gate, receipt_id: &str) -> Vec<String> {
 
 /// Runs the command line; whether it went well, and what it printed.
 pub(crate) fn admit(arguments: &[&str]) -> (bool, String) {
-    let mut command = Command::new(BINARY);
-    command.args(arguments);
-    // Variables of the test run itself are no config of the gate.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ADMIT_") {
-            command.env_remove(name);
-        }
+    admit_with(arguments, &[])
+}
+
+/// The same with variables in its environment.
+pub(crate) fn admit_with(arguments: &[&str], variables: &[(&str, String)]) -> (bool, String) {
+    let mut command = super::gate::admit(arguments);
+    for (name, value) in variables {
+        command.env(name, value);
     }
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -1,11 +1,12 @@
-//! The ledger's file as anybody with SQLite sees it, beside the running gate.
+//! What the pixel door has kept, as anybody with SQL sees it, and the ledger's write lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
 use super::events::idempotency_key;
+use super::sql;
 
 /// A row of the contract's own view of receipts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,39 +24,29 @@ pub(crate) struct ReceiptRow {
     pub(crate) status: String,
 }
 
-/// Opens `ledger.db` for reading only.
-pub(crate) fn open(data: &Path) -> Connection {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(data.join("ledger.db"), flags).unwrap()
-}
-
 /// Every row of `pixel_receipts`, by the names the contract gives its fields.
 pub(crate) fn receipts(data: &Path) -> Vec<ReceiptRow> {
-    let conn = open(data);
-    let mut query = conn
-        .prepare(
-            "SELECT dedupe_key, dedupe_scope, idempotency_key, event_id, event_name,
-                    schema_version, first_seen_at, last_seen_at, duplicate_count,
-                    last_transport_attempt, status
-             FROM pixel_receipts",
-        )
-        .unwrap();
-    let rows = query.query_map([], |row| {
-        Ok(ReceiptRow {
-            dedupe_key: row.get("dedupe_key")?,
-            dedupe_scope: row.get("dedupe_scope")?,
-            idempotency_key: row.get("idempotency_key")?,
-            event_id: row.get("event_id")?,
-            event_name: row.get("event_name")?,
-            schema_version: row.get("schema_version")?,
-            first_seen_at: row.get("first_seen_at")?,
-            last_seen_at: row.get("last_seen_at")?,
-            duplicate_count: row.get("duplicate_count")?,
-            last_transport_attempt: row.get("last_transport_attempt")?,
-            status: row.get("status")?,
-        })
-    });
-    rows.unwrap().collect::<Result<_, _>>().unwrap()
+    let rows = sql::rows(
+        data,
+        "SELECT dedupe_key, dedupe_scope, idempotency_key, event_id, event_name,
+                schema_version, first_seen_at, last_seen_at, duplicate_count,
+                last_transport_attempt, status
+         FROM pixel_receipts",
+    );
+    let read = |row: &sql::Row| ReceiptRow {
+        dedupe_key: row.named("dedupe_key"),
+        dedupe_scope: row.named("dedupe_scope"),
+        idempotency_key: row.named("idempotency_key"),
+        event_id: row.named("event_id"),
+        event_name: row.named("event_name"),
+        schema_version: row.named("schema_version"),
+        first_seen_at: row.named("first_seen_at"),
+        last_seen_at: row.named("last_seen_at"),
+        duplicate_count: row.named("duplicate_count"),
+        last_transport_attempt: row.named("last_transport_attempt"),
+        status: row.named("status"),
+    };
+    rows.iter().map(read).collect()
 }
 
 /// What is processed, by idempotency key. Fails when one key is there twice.
@@ -82,27 +73,45 @@ impl Stored {
     }
 }
 
-/// SQLite's own opinion of the file; the gate must not be running.
+/// The ledger's own opinion of itself; the gate must not be running. A server looks after its pages
+/// itself, so there it is asked whether what it holds still adds up.
 pub(crate) fn assert_intact(data: &Path) {
-    let found: String =
-        open(data).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    if sql::is_postgres() {
+        let last: i64 = sql::one(data, "SELECT last_seq FROM head");
+        let kept: i64 = sql::one(data, "SELECT coalesce(max(seq), 0) FROM admission");
+        assert!(kept <= last, "{kept} is beyond the last place {last}");
+        return;
+    }
+    let file = sql::open_file(data);
+    let found: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(found, "ok", "the ledger is damaged");
 }
 
 /// The write lock of the ledger, taken away from the gate until this is dropped.
-pub(crate) struct Held(Connection);
+pub(crate) enum Held {
+    File(Connection),
+    Head(sql::Database),
+}
 
 impl Held {
     pub(crate) fn take(data: &Path) -> Self {
+        if sql::is_postgres() {
+            let database = sql::Database::of(data);
+            database.rows("BEGIN; SELECT last_seq FROM head FOR UPDATE").unwrap();
+            return Self::Head(database);
+        }
         let conn = Connection::open(data.join("ledger.db")).unwrap();
         conn.busy_timeout(super::SOON).unwrap();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-        Self(conn)
+        Self::File(conn)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.execute_batch("ROLLBACK").unwrap_or_default();
+        match self {
+            Self::File(conn) => conn.execute_batch("ROLLBACK").unwrap_or_default(),
+            Self::Head(database) => drop(database.rows("ROLLBACK")),
+        }
     }
 }

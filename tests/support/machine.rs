@@ -39,6 +39,11 @@ impl Need {
 pub(crate) fn skip(need: Need, why: &str) {
     let variable = need.required_by();
     assert!(std::env::var_os(variable).is_none(), "{variable} is set, but {why}");
+    left_out(why);
+}
+
+/// Says why a test was left out, where the test runner does not swallow it.
+pub(crate) fn left_out(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     // Not eprintln: its output would be kept back, as the test passes.

@@ -1,5 +1,6 @@
 //! What the tests share: a gate as a process, a client, events to send, and ways to hurt a disk.
 
+pub(crate) mod cluster;
 pub(crate) mod disks;
 pub(crate) mod edge;
 pub(crate) mod events;
@@ -16,6 +17,7 @@ pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod said;
 pub(crate) mod skyra;
+pub(crate) mod sql;
 pub(crate) mod strace;
 pub(crate) mod ws;
 

@@ -254,8 +254,7 @@ pub(crate) fn growth(data: &Path) -> Vec<(String, i64)> {
         "player_comprehensive_stats",
         "weapon_comprehensive_stats",
     ];
-    let conn = super::ledger::open(data);
-    let count = |query: &str| conn.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
+    let count = |query: &str| number(data, query);
     let mut found: Vec<(String, i64)> = TABLES
         .iter()
         .map(|table| ((*table).to_owned(), count(&format!("SELECT count(*) FROM {table}"))))
@@ -271,5 +270,5 @@ pub(crate) fn growth(data: &Path) -> Vec<(String, i64)> {
 
 /// One number out of the ledger.
 pub(crate) fn number(data: &Path, query: &str) -> i64 {
-    super::ledger::open(data).query_row(query, [], |row| row.get(0)).unwrap()
+    super::sql::one(data, query)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::gate::Gate;
 use super::grpc::{Call, Caller};
 use super::http::Client;
-use super::ledger;
+use super::sql;
 use super::ws::Socket;
 
 /// Where single envelopes are posted.
@@ -121,17 +121,13 @@ pub(crate) struct Row {
 
 /// Every row of the inbox.
 pub(crate) fn inbox(data: &Path) -> Vec<Row> {
-    let conn = ledger::open(data);
-    let sql = "SELECT event_id, status, received_at, last_updated_at, payload FROM event_inbox";
-    let mut query = conn.prepare(sql).unwrap();
-    let rows = query.query_map([], |row| {
-        Ok(Row {
-            event_id: row.get(0)?,
-            status: row.get(1)?,
-            received_at: row.get(2)?,
-            last_updated_at: row.get(3)?,
-            payload: row.get(4)?,
-        })
-    });
-    rows.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    let query = "SELECT event_id, status, received_at, last_updated_at, payload FROM event_inbox";
+    let read = |row: &sql::Row| Row {
+        event_id: row.get(0),
+        status: row.get(1),
+        received_at: row.get(2),
+        last_updated_at: row.get(3),
+        payload: row.get(4),
+    };
+    sql::rows(data, query).iter().map(read).collect()
 }

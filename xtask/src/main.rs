@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask test`, `lint`, `tidy`, `setup`. Standard library only.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints")]
 
+mod node;
 mod python;
 mod setup;
 mod steps;
@@ -19,6 +20,9 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [--filter TEXT]  install what tests need (when missing), then run all tests and doc tests;
                         --filter runs only the tests whose name contains TEXT
+  test --ledger postgres [--filter TEXT]
+                        the black-box contract tests again, on a PostgreSQL server in a folder and on
+                        a port of its own; `--ledger sqlite` is what `test` does anyway
   lint                  rustfmt --check, clippy and rustdoc, warnings denied
   tidy                  only the house rules (they are tests and also run with `test`)
   setup                 only install what tests need beyond the Rust toolchain
@@ -34,8 +38,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["test"] => test(None),
-        ["test", "--filter", text] => test(Some(text)),
+        ["test"] | ["test", "--ledger", "sqlite"] => test(None),
+        ["test", "--filter", text] | ["test", "--ledger", "sqlite", "--filter", text] => {
+            test(Some(text))
+        }
+        ["test", "--ledger", "postgres"] => test_on_postgres(None),
+        ["test", "--ledger", "postgres", "--filter", text] => test_on_postgres(Some(text)),
         ["lint"] => lint(),
         ["tidy"] => tidy(),
         ["setup"] => setup::install_what_is_missing(),
@@ -61,6 +69,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// What a release has. Not every feature there is: `kafka-tls` wants a library of the system.
+const FULL: &str = "admit/full";
+
 /// Everything that shows whether the house stands: unit, contract and black-box tests, tidy, docs.
 fn test(filter: Option<&str>) -> Result<(), Failed> {
     setup::install_what_is_missing()?;
@@ -68,28 +79,72 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
     if steps::cargo_has("nextest") {
         // A filter names test functions; nextest knows no doc tests.
         if filter.is_none() {
-            Step::cargo("doc tests", &["test", "--doc", "--workspace", "--all-features"]).run()?;
+            Step::cargo("doc tests", &["test", "--doc", "--workspace", "--features", FULL])
+                .run()?;
         }
         let profile = if in_ci { "ci" } else { "default" };
-        return Step::cargo("tests", &["nextest", "run", "--workspace", "--all-features"])
+        return Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])
             .and(&["--profile", profile])
             .and(filter.as_slice())
             .run();
     }
     let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
-    Step::cargo("tests and doc tests", &["test", "--workspace", "--all-features"])
+    Step::cargo("tests and doc tests", &["test", "--workspace", "--features", FULL])
         .and(all_failures)
         .and(filter.as_slice())
         .run()
 }
 
+/// What a contract promises at its door, and what holds after a crash, whatever the ledger is. Left
+/// out is what is about the embedded ledger's file (disk, syncs, power cut), about the edge's outbox,
+/// about importing files (the rounds door behind it is here), and about the wire before anything
+/// reaches a ledger.
+const CONTRACT_TESTS: &[&str] = &[
+    "abuse::",
+    "closure::",
+    "crash::",
+    "events::",
+    "events_out::",
+    "ingest::",
+    "ingest_crash::",
+    "intents::",
+    "intents_crash::",
+    "pixel_control::",
+    "rounds::",
+    "rounds_files::",
+    "runs::",
+    "skyra::",
+    "skyra_crash::",
+    "skyra_inbox::",
+    "stream::",
+];
+
+/// The black-box contract tests on PostgreSQL: a difference to the embedded ledger is a defect. The
+/// suites of the ports run on both ledgers in every `test`.
+fn test_on_postgres(filter: Option<&str>) -> Result<(), Failed> {
+    setup::install_what_is_missing()?;
+    // As `test` builds it, so that nothing is compiled twice.
+    let tests = ["test", "--workspace", "--features", FULL, "--test", "blackbox"];
+    let all_failures = if std::env::var_os("CI").is_some() { &["--no-fail-fast"][..] } else { &[] };
+    let names = filter.map_or(CONTRACT_TESTS.to_vec(), |filter| vec![filter]);
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    Step::cargo("contract tests on PostgreSQL", &["run", "--quiet"])
+        .and(&["--package", "admit-testkit", "--example", "with_postgres", "--", &cargo])
+        .and(&tests)
+        .and(all_failures)
+        // They have a server of their own, whichever ledger the others use.
+        .and(&["--", "--skip", "many_gates", "--skip", "edge"])
+        .and(&names)
+        .run()
+}
+
 fn lint() -> Result<(), Failed> {
     Step::cargo("format", &["fmt", "--all", "--check"]).run()?;
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--all-features"])
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--features", FULL])
         .and(&["--", "-D", "warnings"])
         .run()?;
     // The readers of these pages work on the house, so links to its private rooms are welcome.
-    Step::cargo("rustdoc", &["doc", "--workspace", "--all-features", "--no-deps"])
+    Step::cargo("rustdoc", &["doc", "--workspace", "--features", FULL, "--no-deps"])
         .and(&["--document-private-items"])
         .with("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
         .run()

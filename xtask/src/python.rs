@@ -24,7 +24,7 @@ fn try_install() -> Result<(), Failed> {
         move |error: std::io::Error| Failed(format!("{what}: {error}"))
     };
     let wanted = fs::read_to_string(REQUIREMENTS).map_err(failed(REQUIREMENTS))?;
-    let folder = folder().ok_or_else(|| Failed("there is no cache folder".to_owned()))?;
+    let folder = cache("python").ok_or_else(|| Failed("there is no cache folder".to_owned()))?;
     let installed = folder.join("installed.txt");
     // What was installed last is noted there, so that a second setup has nothing to do.
     if fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
@@ -41,13 +41,14 @@ fn try_install() -> Result<(), Failed> {
     fs::write(&installed, wanted).map_err(failed("noting what was installed"))
 }
 
-fn folder() -> Option<PathBuf> {
+/// A folder of ours in the user's cache.
+pub(crate) fn cache(name: &str) -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = match folder("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),
         None => PathBuf::from(folder("HOME")?).join(".cache"),
     };
-    Some(cache.join("admit").join("python"))
+    Some(cache.join("admit").join(name))
 }
 
 fn text(path: &Path) -> Result<&str, Failed> {

@@ -5,8 +5,8 @@
 
 use std::process::Command;
 
-use crate::python;
 use crate::steps::{Failed, Step, answers, program_exists};
+use crate::{node, python};
 
 /// A program that some tests start.
 struct Need {
@@ -54,6 +54,12 @@ const NEEDS: &[Need] = &[
         must_exist: false,
     },
     Need {
+        program: "pg_lsclusters",
+        package: "postgresql",
+        used_by: "tests of the ledger on PostgreSQL and of several gates on one ledger",
+        must_exist: false,
+    },
+    Need {
         program: "wrk",
         package: "wrk",
         used_by: "the test that holds a mixed load",
@@ -72,6 +78,7 @@ pub(crate) fn install_what_is_missing() -> Result<(), Failed> {
         report(&missing())?;
     }
     python::install();
+    node::install();
     Ok(())
 }
 

@@ -4,19 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::local::{self, LocalArtifacts};
 use admit_core::Fault;
 use admit_core::closure::Manifest;
 use admit_core::effect::By;
 use admit_core::json::{Object, Value};
 use admit_gate::SystemClock;
 use admit_gate::accounts::{Accounts, NotClosed, Work};
-use admit_ledger::sqlite::SqliteLedger;
 use admit_runs::closure;
 use admit_runs::report::{self, Books, Parts, Settings};
 
+use crate::artifacts;
 use crate::config::Config;
-use crate::output::{Failure, with_cause};
+use crate::ledger::GateLedger;
+use crate::output::Failure;
 
 /// The longest that reading everything of a run may take.
 const ACCOUNT_MAX: Duration = Duration::from_secs(600);
@@ -31,16 +31,14 @@ pub(crate) struct RunBooks {
 pub(crate) fn open(
     config: &Config,
     base: &Path,
-    ledger: Arc<SqliteLedger>,
+    ledger: Arc<dyn GateLedger>,
     commit: &str,
 ) -> Result<Arc<RunBooks>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
-    let root = config.artifacts_root().map_err(Failure::usage)?;
-    let artifacts = LocalArtifacts::open(local::Options::new(&root));
-    let artifacts = artifacts.map_err(|error| with_cause(&error))?;
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let is_open = config.principals.is_empty();
     let contract = ingestion
-        .contract(base, &root, is_open, config.limits.json_depth_max)
+        .contract(base, paths, is_open, config.limits.json_depth_max)
         .map_err(Failure::usage)?;
     let mut provenance = contract.provenance();
     provenance.push("build_version", env!("CARGO_PKG_VERSION"));
@@ -48,14 +46,14 @@ pub(crate) fn open(
     let closing_wait = Duration::from_millis(ingestion.closing_wait_ms);
     let books = Books::new(Parts {
         ledger,
-        artifacts: Arc::new(artifacts),
+        artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),
         clock: Arc::new(SystemClock),
         settings: Settings {
             closing_wait,
             knobs: knobs(config),
             provenance,
-            locator: report::redacted(&config.ledger.url),
+            locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
         },
     });

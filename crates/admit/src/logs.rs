@@ -23,8 +23,10 @@ impl FormatTime for ReceiptTime {
 
 /// Starts logging for the whole process. Called once.
 pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
+    // What the client library of a bus or of a database says of itself is for whoever asks for it.
+    let quiet = "async_nats=warn,tokio_postgres=warn,deadpool_postgres=error";
     let filter = EnvFilter::builder()
-        .parse(&config.level)
+        .parse(format!("{quiet},{}", config.level))
         .map_err(|error| Failure::usage(format!("log.level: {error}")))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()

@@ -1,11 +1,14 @@
 //! The binary `admit`: the command line, and the only place where parts are put together.
 
 mod accounts;
+mod artifacts;
 mod bench;
+mod bus;
 mod cli;
 mod config;
 mod edge;
 mod ingestion;
+mod ledger;
 mod logs;
 mod output;
 mod packs;

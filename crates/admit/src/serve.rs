@@ -7,26 +7,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_bus::Bus as _;
-use admit_bus::file::FileBus;
+use admit_bus::Bus;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
-use admit_core::{Clock as _, Door, Fault, FaultKind};
+use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::publisher::{Publisher, PublisherParts};
 use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::port::keep_swept;
-use admit_ledger::sqlite::{Options, SqliteLedger};
-use admit_ledger::{Ledger, Retention as _};
+use admit_ledger::{Ledger, Retention};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, check, load_tls};
+use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
-use crate::{accounts, ingestion, logs, welcome};
+use crate::{accounts, bus, ingestion, logs, welcome};
 
 /// Connections the system keeps for us while we are busy accepting others.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -45,13 +44,18 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
-    let retain = config.ledger.retain().map_err(Failure::usage)?;
-    let options = Options { retain, ..Options::new(&config.data, SystemClock.now()) };
-    let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
+    let ledger = open_ledger(config, base)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
     let bus = match ingests || publishes {
-        true => Some(ingestion::open_bus(config)?),
+        true => {
+            let topics = bus::topics(config, base)?;
+            Some(runtime.block_on(bus::open(config, base, &topics))?)
+        }
         false => None,
     };
     let ingest_bus = bus.clone().filter(|_| ingests);
@@ -81,10 +85,6 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         gate = gate.with_tls(tls);
     }
     let gate = Arc::new(gate);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         // Whoever reads the first words may send a signal at once.
         let stop = StopSignals::new()?;
@@ -94,7 +94,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         welcome::say(config, address_of(&listener)?, json)?;
         tokio::select! {
             ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
-            never = sweep(&ledger) => match never {},
+            never = sweep(&*ledger) => match never {},
             never = look_after(runs.as_deref(), config) => match never {},
         }
     })?;
@@ -123,8 +123,8 @@ fn assemble(
     config: &Config,
     base: &Path,
     principals: Principals,
-    ledger: Arc<SqliteLedger>,
-    bus: Option<Arc<FileBus>>,
+    ledger: Arc<dyn GateLedger>,
+    bus: Option<Arc<dyn Bus>>,
 ) -> Result<Gate, Failure> {
     let depth_max = config.limits.json_depth_max;
     let mut doors = Vec::new();
@@ -186,7 +186,7 @@ fn mount(
 }
 
 /// Removes what is too old, as long as the gate runs.
-async fn sweep(ledger: &SqliteLedger) -> Infallible {
+async fn sweep(ledger: &dyn Retention) -> Infallible {
     keep_swept(ledger, &SystemClock).await;
     std::future::pending().await
 }
@@ -201,7 +201,7 @@ async fn look_after(runs: Option<&Runs>, config: &Config) -> Infallible {
 }
 
 /// Resolves when what the process believes about a disk can no longer be trusted.
-async fn must_stop(ledger: &dyn Ledger, bus: Option<&FileBus>) -> Fault {
+async fn must_stop(ledger: &dyn Ledger, bus: Option<&dyn Bus>) -> Fault {
     let Some(bus) = bus else { return ledger.must_stop().await };
     tokio::select! {
         fault = ledger.must_stop() => fault,
@@ -338,6 +338,9 @@ fn ledger_stopped(fault: &Fault) -> Failure {
             "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
              restart: check the disk, then start the gate again"
         ));
+    }
+    if fault.kind == FaultKind::LedgerUnavailable {
+        return Failure::runtime(format!("the ledger has stopped the gate: {cause}"));
     }
     Failure::runtime(format!(
         "the ledger has stopped the gate: {fault}: {cause}\n  starting again does not help: keep a \

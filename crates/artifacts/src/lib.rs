@@ -9,6 +9,8 @@ pub mod limited;
 pub mod local;
 pub mod path;
 pub mod port;
+#[cfg(feature = "s3")]
+pub mod s3;
 
 pub use limited::Limited;
 pub use port::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};

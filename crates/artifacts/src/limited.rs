@@ -105,6 +105,13 @@ impl Artifacts for Limited {
         self.inner.append_lines(path, lines, markers)
     }
 
+    fn compose(&self, path: &str) -> BoxFuture<'_, Result<(), ArtifactsError>> {
+        match self.check(path) {
+            Ok(()) => self.inner.compose(path),
+            Err(error) => Box::pin(async move { Err(error) }),
+        }
+    }
+
     fn restore(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>> {
         Box::pin(self.those_allowed(files, async |files| self.inner.restore(files).await))
     }

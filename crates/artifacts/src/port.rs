@@ -34,14 +34,22 @@ pub trait Artifacts: Send + Sync {
     /// Appends lines to the file `path`, each once: a line whose marker is there was appended
     /// before. Each gets its own answer, in order.
     ///
-    /// A store without appending keeps the lines under their markers and writes `path` from them
-    /// when the run is closed; that is why every line has one.
+    /// A store without appending keeps every line by itself, under the name of its marker, and
+    /// writes `path` from them when it is told to [`compose`](Self::compose) it; that is why every
+    /// line has one.
     fn append_lines(
         &self,
         path: &str,
         lines: Vec<Line>,
         markers: Markers,
     ) -> BoxFuture<'_, Vec<Result<Put, ArtifactsError>>>;
+
+    /// Makes the file `path` hold every line that was appended to it, for whoever reads the store
+    /// without us. A store that appends has nothing to do; [`get`](Self::get) sees every line anyway.
+    fn compose(&self, path: &str) -> BoxFuture<'_, Result<(), ArtifactsError>> {
+        let _ = path;
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Puts files back after a crash: whatever is there is replaced, in one step, by what the ledger
     /// says was there. Only for start, before anybody writes.

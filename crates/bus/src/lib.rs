@@ -10,8 +10,16 @@
 //! - Nothing is retried here. Whether a message may be sent again is not the bus's to decide.
 
 pub mod file;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "kinesis")]
+pub mod kinesis;
 pub mod name;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod port;
+#[cfg(any(feature = "nats", feature = "kafka"))]
+mod window;
 
 pub use port::{
     BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Reference,

@@ -43,6 +43,9 @@ pub trait Bus: Send + Sync {
     /// Whether a message to these topics could be published now, from a real probe.
     fn health(&self, topics: &[String]) -> BoxFuture<'_, BusHealth>;
 
+    /// What its offsets are.
+    fn offset_kind(&self) -> OffsetKind;
+
     /// How long after it was abandoned an attempt may still land.
     fn delivery_timeout(&self) -> Duration;
 

@@ -114,18 +114,23 @@ impl Gate {
         if let Some(accounts) = &self.accounts {
             Arc::clone(accounts).recover().await?;
         }
-        if let Some(publications) = &self.publications {
-            let door = Publisher::door().to_string();
-            let lost = publications.recover_publications(door, self.clock.now()).await?;
-            if !lost.is_empty() {
-                tracing::warn!(
-                    count = lost.len(),
-                    "publications were in flight when the gate stopped, see admit reconcile"
-                );
-            }
-        }
+        self.recover_publications().await?;
         let recovered = perform::recover(self).await?;
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
+        Ok(())
+    }
+
+    /// Makes ambiguous what gates that are gone had on its way to the bus.
+    pub(crate) async fn recover_publications(&self) -> Result<(), Fault> {
+        let Some(publications) = &self.publications else { return Ok(()) };
+        let door = Publisher::door().to_string();
+        let lost = publications.recover_publications(door, self.clock.now()).await?;
+        if !lost.is_empty() {
+            tracing::warn!(
+                count = lost.len(),
+                "publications were in flight when their gate stopped, see admit reconcile"
+            );
+        }
         Ok(())
     }
 

@@ -1,13 +1,20 @@
 //! Who waits for the outcome of an effect, without asking the ledger again and again.
 //!
 //! A waiter watches first and reads second; whoever ends the work commits first and tells second.
-//! So either the waiter reads the outcome, or it is told.
+//! So either the waiter reads the outcome, or it is told. What another gate performs is not told
+//! here: where several share a ledger, a waiter looks now and then.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use admit_core::Seq;
+use admit_ledger::Ledger;
 use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// How often a waiter looks whether another gate has ended the work.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The effects somebody waits for.
 #[derive(Debug, Default)]
@@ -42,6 +49,26 @@ impl Watch<'_> {
     pub(crate) async fn ended(&mut self) {
         // Nothing is ever sent; the sender going away is the message.
         while self.told.changed().await.is_ok() {}
+    }
+
+    /// Resolves once the work has ended, here or in another gate on the same ledger.
+    pub(crate) async fn ended_anywhere(&mut self, ledger: &dyn Ledger) {
+        if ledger.lease().is_none() {
+            return self.ended().await;
+        }
+        let seq = self.seq;
+        loop {
+            tokio::select! {
+                () = self.ended() => return,
+                () = sleep(LOOK_EVERY) => {}
+            }
+            // A ledger that cannot answer just now may be able to at the next look.
+            if let Ok(effect) = ledger.effect(seq).await
+                && !effect.is_some_and(|effect| effect.standing.is_in_work())
+            {
+                return;
+            }
+        }
     }
 }
 

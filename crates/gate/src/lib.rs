@@ -34,6 +34,7 @@ pub mod receipt;
 mod room;
 pub mod rounds;
 pub mod runs;
+mod takeover;
 pub mod tls;
 mod way_out;
 mod ws;

@@ -66,8 +66,11 @@ async fn again(
     let is_open = effect.as_ref().is_some_and(|effect| {
         effect.reply.is_none() && effect.standing.is_in_work() && effect.standing.attempt() == 1
     });
-    if is_performed && is_open && timeout(door.outward.in_work_wait, watch.ended()).await.is_ok() {
-        effect = gate.ledger.effect(first).await?;
+    if is_performed && is_open {
+        let ended = watch.ended_anywhere(&*gate.ledger);
+        if timeout(door.outward.in_work_wait, ended).await.is_ok() {
+            effect = gate.ledger.effect(first).await?;
+        }
     }
     Ok(calling.reply_again(recorded, effect.as_ref()))
 }
@@ -85,16 +88,20 @@ async fn attempt(
     let Some(gateway) = door.outward.gateway.clone() else { return Ok(None) };
     // Until there is a place, the effect is intended and a restart may take it up.
     let _place = door.outward.calls.acquire().await.map_err(|_| lost_effect())?;
-    let effect = persist(gate, seq, || Step::Begin { attempt }).await?.ok_or_else(lost_effect)?;
+    let Persisted { effect, is_sure } =
+        persist(gate, seq, || Step::Begin { attempt }).await?.ok_or_else(|| taken_up(gate))?;
+    let never = |reason: &str| (CallOutcome::NeverSent { reason: reason.to_owned() }, None);
     let (outcome, late) = match calling.call(&effect, admission.trace) {
+        // Another gate may have begun it. If it was this one after all, the outcome is settled; if
+        // not, the ledger takes no outcome from us.
+        Some(_) if !is_sure && gate.ledger.lease().is_some() => {
+            never("the ledger did not confirm in time that the call may begin")
+        }
         Some(call) => {
             let called = gateway.call(call).await;
             (called.outcome, called.late)
         }
-        None => {
-            let reason = "the plan of this effect cannot be read".to_owned();
-            (CallOutcome::NeverSent { reason }, None)
-        }
+        None => never("the plan of this effect cannot be read"),
     };
     let Conclusion { outcome, evidence, reply } = calling.conclude(admission, &outcome);
     let settle = || Step::Settle {
@@ -105,7 +112,15 @@ async fn attempt(
     };
     let settled = persist(gate, seq, settle).await;
     gate.in_work.ended(seq);
-    settled?;
+    let is_ours = |settled: &Persisted| {
+        settled.is_sure || settled.effect.standing.evidence() == Some(&evidence)
+    };
+    if settled?.filter(is_ours).is_none() {
+        // Others took this gate for dead meanwhile: what is known now is kept beside their finding.
+        let evidence = || Step::Evidence { attempt, evidence: evidence.clone() };
+        persist(gate, seq, evidence).await?;
+        return Err(taken_up(gate));
+    }
     gate.metrics().effects.of(outcome).add_one();
     if outcome == Outcome::Ambiguous {
         let receipt = admission.id;
@@ -119,14 +134,22 @@ async fn attempt(
 
 /// Commits a step, however long the ledger cannot: an effect is not given up halfway. `None` when it
 /// is no longer ours to take.
-async fn persist(gate: &Gate, seq: Seq, step: impl Fn() -> Step) -> Result<Option<Effect>, Fault> {
+async fn persist(
+    gate: &Gate,
+    seq: Seq,
+    step: impl Fn() -> Step,
+) -> Result<Option<Persisted>, Fault> {
     let mut pause = PAUSE_MIN;
     let mut may_be_in = false;
     loop {
         let fault = match gate.ledger.advance(seq, step(), gate.clock.now()).await {
-            Ok(effect) => return Ok(Some(effect)),
-            // A commit that was not confirmed went through after all: nobody else takes our steps.
-            Err(AdvanceError::Illegal(_)) if may_be_in => return gate.ledger.effect(seq).await,
+            Ok(effect) => return Ok(Some(Persisted { effect, is_sure: true })),
+            // A commit that was not confirmed went through after all: nobody else takes our steps,
+            // as long as nobody takes us for dead.
+            Err(AdvanceError::Illegal(_)) if may_be_in => {
+                let effect = gate.ledger.effect(seq).await?;
+                return Ok(effect.map(|effect| Persisted { effect, is_sure: false }));
+            }
             Err(AdvanceError::Illegal(illegal)) => {
                 tracing::error!(seq = seq.0, %illegal, "an effect is not where it was left");
                 return Ok(None);
@@ -140,6 +163,13 @@ async fn persist(gate: &Gate, seq: Seq, step: impl Fn() -> Step) -> Result<Optio
         sleep(pause).await;
         pause = PAUSE_MAX.min(pause * 2);
     }
+}
+
+/// A step that is committed.
+struct Persisted {
+    effect: Effect,
+    /// Whether the commit was confirmed; else the effect is as it was found afterwards.
+    is_sure: bool,
 }
 
 /// Keeps an answer that comes after its attempt was settled, as evidence.
@@ -260,6 +290,17 @@ fn facts(receipt: &Receipt) -> Object<'_> {
 
 fn text<'o>(facts: &'o Object<'_>, name: &str) -> &'o str {
     facts.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What is said when a step is no longer ours to take.
+fn taken_up(gate: &Gate) -> Fault {
+    if gate.ledger.lease().is_none() {
+        return lost_effect();
+    }
+    Fault::new(
+        FaultKind::OutcomeUnknown,
+        "another gate has looked after the effect of this event; send it again",
+    )
 }
 
 fn lost_effect() -> Fault {

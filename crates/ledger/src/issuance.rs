@@ -99,8 +99,16 @@ pub struct Copied {
 /// What is to be noted about the files of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileNote {
-    /// Every file up to this number is on stable storage.
+    /// Every file of what this process has issued, up to this number, is on stable storage.
     SyncedTo(u64),
+    /// The files of everything between two numbers are on stable storage, whoever issued it: what
+    /// processes that are gone left there is made good.
+    Restored {
+        /// After this number.
+        after: u64,
+        /// Up to this one.
+        to: u64,
+    },
     /// These could not be written.
     Unwritten(Vec<u64>),
     /// These are there after all.
@@ -177,6 +185,12 @@ pub trait IssuedReader: Send + Sync {
     /// The number up to which every file is on stable storage, and the newest number.
     fn synced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>>;
 
+    /// The number after which processes that are gone may have left files unwritten, and the newest
+    /// number.
+    fn left_unsynced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
+        self.synced()
+    }
+
     /// One run.
     fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>>;
 
@@ -230,6 +244,10 @@ pub trait Issuance: IssuedReader {
         by: By,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>>;
+
+    /// The numbers of what this process has issued, after a number. It is the one that writes their
+    /// files.
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>>;
 
     /// Notes what is known about files.
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>>;

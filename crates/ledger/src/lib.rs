@@ -4,14 +4,22 @@
 //! cluster on PostgreSQL give the same verdicts on the same inputs.
 
 pub mod closures;
+mod common;
+#[cfg(feature = "postgres")]
+pub mod copy;
+mod desk;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod publications;
 pub mod scenario_runs;
 pub mod sqlite;
+pub mod verify;
 
+pub use common::Migrated;
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
 pub use issuance::{

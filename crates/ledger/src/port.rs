@@ -11,6 +11,7 @@ mod streams;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use admit_core::{Age, EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
 use bytes::Bytes;
@@ -84,6 +85,12 @@ pub trait Ledger: Admissions + Reader + Effects {
     /// Resolves with the reason when the process must stop: what it believes about the disk can no
     /// longer be trusted, and only a start through recovery can tell what is there.
     fn must_stop(&self) -> BoxFuture<'_, Fault>;
+
+    /// Where several gates write to one ledger: how long one of them may be silent before the others
+    /// take it for dead and look after what it left. `None` where nobody else writes.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
 
     /// What it counts about its commits, where it does.
     fn gauges(&self) -> Option<&Gauges> {

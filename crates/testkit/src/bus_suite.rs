@@ -20,6 +20,12 @@ pub trait Home {
         format!("suite.{name}.v1")
     }
 
+    /// When things happen. A bus that stamps messages by its own clock can only be searched around
+    /// the present.
+    fn at(&self) -> i64 {
+        AT
+    }
+
     /// Whether two messages with one dedupe key are two messages. A bus that keeps only the first
     /// answers the second with the reference of the first.
     fn keeps_copies(&self) -> bool {
@@ -122,7 +128,7 @@ async fn offsets_grow_in_the_order_of_a_partition_key(home: &dyn Home) {
     let mut references = Vec::new();
     for batch in 0..3 {
         let names = (0..4).map(|name| format!("{batch}-{name}"));
-        let batch = names.map(|name| message(&topic, "k", &name, AT)).collect();
+        let batch = names.map(|name| message(&topic, "k", &name, home.at())).collect();
         references.extend(commit(&*bus, batch).await);
     }
     assert_in_order(&references);
@@ -133,7 +139,7 @@ async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
     let bus = home.open();
     let topics = [home.topic("first"), home.topic("second"), home.topic("third")];
     let batch: Vec<Message> = (0..30)
-        .map(|n| message(&topics[n % 3], &format!("k{}", n % 7), &format!("n{n}"), AT))
+        .map(|n| message(&topics[n % 3], &format!("k{}", n % 7), &format!("n{n}"), home.at()))
         .collect();
     let references = commit(&*bus, batch.clone()).await;
     for (message, reference) in batch.iter().zip(&references) {
@@ -142,8 +148,8 @@ async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
             topic: message.topic.to_string(),
             dedupe_key: message.dedupe_key.clone(),
             partition_key: message.partition_key.clone(),
-            from: Millis(AT - 60_000),
-            to: Millis(AT + 60_000),
+            from: Millis(home.at() - 60_000),
+            to: Millis(home.at() + 60_000),
         };
         match &bus.find(vec![sought]).await[..] {
             [Found::At(found)] => assert_eq!(place(&found[0]), place(reference)),
@@ -154,7 +160,7 @@ async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
 
 async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("bad"));
-    let good = |name: &str| message(&topic, "k", name, AT);
+    let good = |name: &str| message(&topic, "k", name, home.at());
     let batch = vec![
         good("a"),
         Message { topic: "../escape".into(), ..good("b") },
@@ -170,18 +176,18 @@ async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn Home) {
     for bad in &answers[1..5] {
         assert!(matches!(bad, Published::NotWritten { .. }), "{bad:?}");
     }
-    let found = bus.find(vec![sought(&topic, "k", "e", AT)]).await;
+    let found = bus.find(vec![sought(&topic, "k", "e", home.at())]).await;
     assert_eq!(found, [Found::Absent]);
 }
 
 async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("find"));
     let batch: Vec<Message> = (0..50)
-        .map(|n| message(&topic, &format!("k{}", n % 5), &format!("n{n}"), AT + n))
+        .map(|n| message(&topic, &format!("k{}", n % 5), &format!("n{n}"), home.at() + n))
         .collect();
     let references = commit(&*bus, batch).await;
     let searches =
-        (0..50).map(|n| sought(&topic, &format!("k{}", n % 5), &format!("n{n}"), AT + n));
+        (0..50).map(|n| sought(&topic, &format!("k{}", n % 5), &format!("n{n}"), home.at() + n));
     for (found, reference) in bus.find(searches.collect()).await.iter().zip(&references) {
         match found {
             Found::At(at) => {
@@ -196,11 +202,12 @@ async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) 
 
 async fn what_is_not_there_is_absent(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("absent"));
-    commit(&*bus, vec![message(&topic, "k", "a", AT), message(&topic, "k", "b", AT)]).await;
+    commit(&*bus, vec![message(&topic, "k", "a", home.at()), message(&topic, "k", "b", home.at())])
+        .await;
     let searches = vec![
-        sought(&topic, "k", "never published", AT),
-        sought(&home.topic("nobody"), "k", "a", AT),
-        sought(&topic, "k", "a", AT),
+        sought(&topic, "k", "never published", home.at()),
+        sought(&home.topic("nobody"), "k", "a", home.at()),
+        sought(&topic, "k", "a", home.at()),
     ];
     match &bus.find(searches).await[..] {
         [Found::Absent, Found::Absent, Found::At(found)] => assert_eq!(found.len(), 1),
@@ -210,16 +217,16 @@ async fn what_is_not_there_is_absent(home: &dyn Home) {
 
 async fn what_is_there_twice_is_found_twice(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("twice"));
-    let first = commit(&*bus, vec![message(&topic, "k", "a", AT)]).await;
-    commit(&*bus, vec![message(&topic, "k", "between", AT)]).await;
-    let second = commit(&*bus, vec![message(&topic, "k", "a", AT + 1)]).await;
+    let first = commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;
+    commit(&*bus, vec![message(&topic, "k", "between", home.at())]).await;
+    let second = commit(&*bus, vec![message(&topic, "k", "a", home.at() + 1)]).await;
     let mut expected = vec![place(&first[0])];
     if home.keeps_copies() {
         expected.push(place(&second[0]));
     } else {
         assert_eq!(place(&first[0]), place(&second[0]), "the copy is where the first is");
     }
-    match &bus.find(vec![sought(&topic, "k", "a", AT)]).await[..] {
+    match &bus.find(vec![sought(&topic, "k", "a", home.at())]).await[..] {
         [Found::At(found)] => {
             assert_eq!(found.iter().map(place).collect::<Vec<_>>(), expected, "in bus order");
         }
@@ -230,7 +237,7 @@ async fn what_is_there_twice_is_found_twice(home: &dyn Home) {
 async fn a_large_batch_is_like_a_small_one(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("large"));
     let batch: Vec<Message> = (0..3_000)
-        .map(|n| message(&topic, &format!("k{}", n % 11), &format!("n{n}"), AT))
+        .map(|n| message(&topic, &format!("k{}", n % 11), &format!("n{n}"), home.at()))
         .collect();
     let references = commit(&*bus, batch).await;
     assert_eq!(references.len(), 3_000);
@@ -240,7 +247,7 @@ async fn a_large_batch_is_like_a_small_one(home: &dyn Home) {
     }
     let searches = (0..3_000)
         .step_by(499)
-        .map(|n| sought(&topic, &format!("k{}", n % 11), &format!("n{n}"), AT))
+        .map(|n| sought(&topic, &format!("k{}", n % 11), &format!("n{n}"), home.at()))
         .collect();
     for (found, reference) in bus.find(searches).await.iter().zip(references.iter().step_by(499)) {
         assert!(
@@ -257,7 +264,7 @@ async fn racing_publishers_keep_their_own_order(home: &dyn Home) {
             let mut references = Vec::new();
             for n in 0..20 {
                 let name = format!("p{publisher}-n{n}");
-                let message = message(topic, &format!("k{publisher}"), &name, AT);
+                let message = message(topic, &format!("k{publisher}"), &name, home.at());
                 references.extend(commit(&**bus, vec![message]).await);
             }
             references
@@ -278,12 +285,14 @@ async fn a_restart_keeps_messages_and_offsets(home: &dyn Home) {
     let mut references = Vec::new();
     for round in 0..3 {
         let bus = home.open();
-        let batch = (0..3).map(|n| message(&topic, "k", &format!("r{round}-n{n}"), AT)).collect();
+        let batch =
+            (0..3).map(|n| message(&topic, "k", &format!("r{round}-n{n}"), home.at())).collect();
         references.extend(commit(&*bus, batch).await);
     }
     assert_in_order(&references);
     let bus = home.open();
-    let searches = (0..9).map(|n| sought(&topic, "k", &format!("r{}-n{}", n / 3, n % 3), AT));
+    let searches =
+        (0..9).map(|n| sought(&topic, "k", &format!("r{}-n{}", n / 3, n % 3), home.at()));
     for (found, reference) in bus.find(searches.collect()).await.iter().zip(&references) {
         match found {
             Found::At(at) => assert_eq!(
@@ -298,7 +307,7 @@ async fn a_restart_keeps_messages_and_offsets(home: &dyn Home) {
 
 async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("read"));
-    let batch = (0..10).map(|n| message(&topic, "k", &format!("n{n}"), AT + n)).collect();
+    let batch = (0..10).map(|n| message(&topic, "k", &format!("n{n}"), home.at() + n)).collect();
     let references = commit(&*bus, batch).await;
     let partition = references[0].partition;
     let read = async |from: &str, rows_max| -> Vec<Record> {
@@ -325,7 +334,7 @@ async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
 async fn a_bus_that_works_is_up(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("health"));
     assert_eq!(bus.health(&[]).await, BusHealth::Up);
-    commit(&*bus, vec![message(&topic, "k", "a", AT)]).await;
+    commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;
     assert_eq!(bus.health(&[topic]).await, BusHealth::Up);
     assert!(!bus.delivery_timeout().is_zero());
 }

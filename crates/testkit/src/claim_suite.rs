@@ -1,6 +1,7 @@
 //! The contract of claims: one pair of hands at a time, done once, nothing lost.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use admit_core::{Age, Door, Millis, Seq};
 use admit_ledger::WholeLedger;
@@ -142,12 +143,18 @@ async fn a_lease_can_be_extended_and_given_back(home: &dyn Home) {
 }
 
 async fn racing_consumers_never_hold_one_entry_at_once(home: &dyn Home) {
-    let ledger = home.open();
-    let seqs = put(&*ledger, &orders(), 0, 200).await;
-    let consume = async |_| {
+    consumers_never_hold_one_entry_at_once(&[home.open()]).await;
+}
+
+/// Sixteen consumers, spread over gates that share a ledger, empty a stream: each entry is held once,
+/// under a lease of its own, and can be finished at any of the gates.
+pub async fn consumers_never_hold_one_entry_at_once(gates: &[Arc<dyn WholeLedger>]) {
+    let gate = |n: usize| &*gates[n % gates.len()];
+    let seqs = put(gate(0), &orders(), 0, 200).await;
+    let consume = async |n: usize| {
         let mut mine = Vec::new();
         loop {
-            let claimed = claim(&*ledger, 7, 0).await;
+            let claimed = claim(gate(n), 7, 0).await;
             if claimed.is_empty() {
                 return mine;
             }
@@ -160,9 +167,18 @@ async fn racing_consumers_never_hold_one_entry_at_once(home: &dyn Home) {
     assert_eq!(held, seqs, "each once, none left");
     let leases: HashSet<[u8; 16]> = all.iter().map(|claimed| *claimed.lease.as_bytes()).collect();
     assert_eq!(leases.len(), seqs.len(), "no two leases are the same");
-    let answers = join_all(all.iter().map(|claimed| finish(&*ledger, claimed, 1))).await;
-    assert!(answers.iter().all(|answer| *answer == LeaseAnswer::Done));
-    assert_eq!(claim(&*ledger, 10, 1_000_000).await, [], "all of it is done");
+    // Twice at once, at two gates: one of them finishes it.
+    let finishing = all
+        .iter()
+        .enumerate()
+        .flat_map(|(n, claimed)| [finish(gate(n), claimed, 1), finish(gate(n + 1), claimed, 1)]);
+    let answers = join_all(finishing).await;
+    for pair in answers.chunks(2) {
+        let done = pair.iter().filter(|answer| **answer == LeaseAnswer::Done).count();
+        assert_eq!(done, 1, "{pair:?}");
+        assert!(pair.contains(&LeaseAnswer::AlreadyDone), "{pair:?}");
+    }
+    assert_eq!(claim(gate(1), 10, 1_000_000).await, [], "all of it is done");
 }
 
 async fn a_claim_ends_at_its_limits(home: &dyn Home) {

@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use admit_bus::{BoxFuture, Bus, BusError, BusHealth, Found, Message, Published, Record, Sought};
+use admit_bus::{
+    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
+};
 use tokio::sync::watch;
 
 /// What happens to one message.
@@ -243,6 +245,10 @@ impl Bus for FaultyBus {
             Some(health) => Box::pin(std::future::ready(health)),
             None => self.inner.health(topics),
         }
+    }
+
+    fn offset_kind(&self) -> OffsetKind {
+        self.inner.offset_kind()
     }
 
     fn delivery_timeout(&self) -> Duration {

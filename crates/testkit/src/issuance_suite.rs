@@ -40,6 +40,7 @@ pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
     a_quarantine_is_released_once_by_a_named_person(&*home()).await;
     a_bad_neighbour_changes_nothing(&*home()).await;
     what_is_known_of_files_is_remembered(&*home()).await;
+    a_name_may_hold_any_character(&*home()).await;
 }
 
 pub(crate) const RUN: &str = "run-1";
@@ -137,7 +138,7 @@ impl Handover for Hands {
     }
 }
 
-fn issuing() -> Issuing {
+pub(crate) fn issuing() -> Issuing {
     Issuing { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
 }
 
@@ -164,7 +165,7 @@ pub(crate) async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<
     settled.expect("the ledger answers").pop().expect("one answer")
 }
 
-fn by() -> By {
+pub(crate) fn by() -> By {
     By { who: "somebody".to_owned(), why: Some("looked".to_owned()) }
 }
 
@@ -180,11 +181,11 @@ pub(crate) fn performs(kept: &Kept) -> (Seq, u32) {
     (seq, attempt)
 }
 
-fn ids(filed: &[Filed]) -> Vec<&str> {
+pub(crate) fn ids(filed: &[Filed]) -> Vec<&str> {
     filed.iter().map(|filed| filed.issued.id.as_str()).collect()
 }
 
-async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
+pub(crate) async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
     let run = ledger.run(RUN.to_owned()).await.expect("readable").expect("it was named");
     let c = run.counts;
     [
@@ -199,7 +200,7 @@ async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
     ]
 }
 
-async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
+pub(crate) async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
     let filter = FiledFilter {
         kind: Some(IssuedKind::Quarantine),
         is_open: true,
@@ -423,4 +424,18 @@ async fn what_is_known_of_files_is_remembered(home: &dyn IssuingHome) {
     drop(ledger);
     let ledger = home.open();
     assert_eq!(ledger.synced().await.expect("readable"), (n, n));
+}
+
+async fn a_name_may_hold_any_character(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    for name in ["a\0b", "\u{f8fe}0", "\u{10ffff}", "q'\"\\u0000"] {
+        let (seq, _) = performs(&record(&*ledger, named(name, "1")).await);
+        let settled = take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
+        assert_eq!(settled.filed[0].issued.event_id.as_deref(), Some(name));
+        assert_eq!(ledger.filed_of(seq).await.expect("readable"), settled.filed, "{name:?}");
+        let copy = record(&*ledger, named(name, "1")).await;
+        assert_eq!(ids(&copy.filed), [format!("DUPLICATE-{name}")]);
+        let named = ledger.named(format!("ADMIT-{name}")).await.expect("readable");
+        assert_eq!(named, settled.filed, "{name:?} is found by its name");
+    }
 }

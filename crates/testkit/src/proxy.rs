@@ -33,6 +33,9 @@ pub struct Faults {
     pub stall: Duration,
     /// A connection whose bytes all arrive twice: also over a second one, whose answers are lost.
     pub duplicate_one_in: u64,
+    /// Whatever the other end says is lost, while it still hears everything. What is connected then
+    /// can only be cut: it has lost the thread.
+    pub lose_answers: bool,
 }
 
 /// What went wrong so far.
@@ -103,8 +106,13 @@ impl Proxy {
     pub fn to(upstream: SocketAddr, faults: Faults, seed: u64) -> io::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        // Also where a runtime runs already, which nobody may wait in.
+        let entered = runtime.enter();
+        let listener = TcpListener::from_std(listener)?;
+        drop(entered);
         let state = Arc::new(State {
             upstream: Mutex::new(upstream),
             faults: Mutex::new(faults),
@@ -189,8 +197,8 @@ async fn carry(client: TcpStream, state: &State) -> io::Result<()> {
         Some((lost, to_copy)) => (Some(lost), Some(to_copy)),
         None => (None, None),
     };
-    let forth = pump(state, from_client, vec![Some(to_server), to_copy]);
-    let back = pump(state, from_server, vec![Some(to_client)]);
+    let forth = pump(state, from_client, vec![Some(to_server), to_copy], false);
+    let back = pump(state, from_server, vec![Some(to_client)], true);
     let swallow = async {
         let mut bytes = [0; 4096];
         if let Some(mut lost) = lost {
@@ -208,6 +216,7 @@ async fn pump<W: tokio::io::AsyncWrite + Unpin>(
     state: &State,
     mut from: impl AsyncRead + Unpin,
     to: Vec<Option<W>>,
+    is_answer: bool,
 ) -> io::Result<()> {
     let mut to: Vec<W> = to.into_iter().flatten().collect();
     let mut bytes = vec![0; 16 * 1024];
@@ -218,6 +227,9 @@ async fn pump<W: tokio::io::AsyncWrite + Unpin>(
                 end.shutdown().await?;
             }
             return Ok(());
+        }
+        if is_answer && state.faults().lose_answers {
+            continue;
         }
         let sent = match state.fate() {
             Fate::Pass => read,

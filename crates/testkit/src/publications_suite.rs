@@ -27,6 +27,82 @@ pub trait PublishingHome {
     fn open(&self) -> Arc<dyn PublishingLedger>;
 }
 
+/// A place where several gates have one such ledger.
+pub trait PublishingGates {
+    /// Opens the ledger for one more gate.
+    fn open(&self, owner: &str) -> Arc<dyn PublishingLedger>;
+
+    /// Lets the lease of a gate end while it lives.
+    fn presume_dead(&self, owner: &str);
+}
+
+/// Runs what is promised to several gates; `home` makes a new, empty home for each promise.
+pub async fn gates(home: impl Fn() -> Box<dyn PublishingGates>) {
+    gates_that_offer_at_once_begin_a_revision_once(&*home()).await;
+    what_a_dead_gate_had_in_flight_is_ambiguous_and_repeated_by_nobody(&*home()).await;
+}
+
+async fn gates_that_offer_at_once_begin_a_revision_once(home: &dyn PublishingGates) {
+    let gates = ["a", "b", "c"].map(|owner| home.open(owner));
+    let mut ids = Vec::new();
+    for group in ["g", "h", "i", "j"] {
+        ids.push(said(&tell(&*gates[0], told(OPENER, group, 1_010, 1)).await, "record_id"));
+    }
+    let all: Vec<Offer> = ids.iter().map(|id| offer(id, 1)).collect();
+    let racing = gates.iter().map(|gate| gate.offer(all.clone(), Millis(2_000)));
+    let mut begun = Vec::new();
+    for (gate, offered) in gates.iter().zip(join_all(racing).await) {
+        let offered = offered.expect("the ledger answers");
+        begun.extend(offered.into_iter().flatten().map(|one| (gate, one)));
+    }
+    assert_eq!(begun.len(), ids.len(), "each of them by one gate");
+    let mut places: Vec<u64> = begun.iter().map(|(_, one)| one.n).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), ids.len());
+    for (gate, one) in begun {
+        for other in gates.iter().filter(|other| !Arc::ptr_eq(other, gate)) {
+            let lost = other.recover_publications(DOOR.to_owned(), Millis(3_000)).await;
+            assert!(lost.expect("the ledger answers").is_empty(), "its gate is alive");
+            let taken = take(other, settled(&one, Outcome::Done)).await;
+            assert_eq!(taken, Err(Illegal::NotInFlight), "it is not theirs");
+        }
+        settle(gate, &one, Outcome::Done).await;
+        assert_eq!(stand(gate, &one.record_id).await[0], "1 published");
+    }
+}
+
+async fn what_a_dead_gate_had_in_flight_is_ambiguous_and_repeated_by_nobody(
+    home: &dyn PublishingGates,
+) {
+    let [silent, living] = ["silent", "living"].map(|owner| home.open(owner));
+    let id = opened(&silent).await;
+    let begun = begin(&silent, &id, 1).await.expect("it waits");
+    home.presume_dead("silent");
+    let lost = living.recover_publications(DOOR.to_owned(), Millis(4_000)).await;
+    let lost: Vec<u64> = lost.expect("the ledger answers").iter().map(|one| one.n).collect();
+    assert_eq!(lost, [begun.n]);
+    let again = living.recover_publications(DOOR.to_owned(), Millis(4_000)).await;
+    assert!(again.expect("the ledger answers").is_empty(), "once is enough");
+    assert!(waiting(&living).await.is_empty(), "nobody repeats it");
+    assert_eq!(begin(&living, &id, 1).await, None);
+    let stood = stand(&living, &id).await;
+    assert_eq!(stood, ["1 publish_failed", "opener publish_failed publish_unknown"]);
+    // It was not dead. What it knows is kept beside what was found, and ends nothing.
+    let late = take(&silent, settled(&begun, Outcome::Done)).await;
+    assert_eq!(late, Err(Illegal::NotInFlight));
+    let step = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
+    let kept = take(&silent, PublicationStep { n: begun.n, step, reason: None }).await;
+    assert!(matches!(kept.expect("kept").standing, Standing::Ambiguous(_)));
+    let steps = living.publication_history(begun.n).await.expect("readable");
+    let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(told, ["in_flight", "ambiguous", "evidence"]);
+    reconcile(&living, begun.n, Answer::Refused).await.expect("it is ambiguous");
+    let next = begin(&silent, &id, 1).await.expect("released, whoever takes it");
+    assert_eq!((next.n, next.standing.attempt()), (begun.n, 2));
+    settle(&silent, &next, Outcome::Done).await;
+}
+
 /// Runs the whole contract; `home` makes a new, empty home for each promise.
 pub async fn all(home: impl Fn() -> Box<dyn PublishingHome>) {
     a_revision_is_begun_once_and_only_as_it_stands(&*home()).await;

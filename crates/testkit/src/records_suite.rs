@@ -10,6 +10,7 @@ use admit_core::record::{
 use admit_core::{Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Recorded, Seq};
 use admit_ledger::WholeLedger;
 use admit_ledger::port::{CountsAsked, RecordDetail, RecordFilter, RecordLine};
+use futures_util::future::join_all;
 
 use crate::event::{DOOR, event};
 use crate::ledger_suite::Home;
@@ -212,6 +213,45 @@ async fn any_order_makes_the_same_record(home: &dyn Home) {
     }
     assert!(gists.iter().all(|gist| *gist == gists[0]), "{gists:#?}");
     assert!(gists[0].contains("winner 2 teller"), "{}", gists[0]);
+}
+
+/// Gates that share a ledger are told of the same entities at the same time, each by another source:
+/// one record of each comes of it, the same for all, and nobody waits for anybody for ever.
+pub async fn gates_that_tell_at_once_make_one_record(gates: &[Arc<dyn WholeLedger>]) {
+    const ENTITIES: usize = 24;
+    let groups: Vec<String> = (0..ENTITIES).map(|n| format!("g{n}")).collect();
+    let telling = groups.iter().enumerate().flat_map(|(n, group)| {
+        let events = [
+            told(OPENER, group, 1_010, 1),
+            told(TELLER, group, 1_000, 2),
+            told(WITNESS, group, 1_000, 3),
+            // The same telling at another gate.
+            told(TELLER, group, 1_000, 2),
+        ];
+        events.into_iter().enumerate().map(move |(source, event)| {
+            let gate = Arc::clone(&gates[(n + source) % gates.len()]);
+            async move { tell(&*gate, event).await.verdict.word() }
+        })
+    });
+    let words = join_all(telling).await;
+    for words in words.chunks(4) {
+        let copies = words.iter().filter(|word| **word == "duplicate").count();
+        assert_eq!(copies, 1, "one of the two tellings is a copy: {words:?}");
+    }
+    let mut gists = Vec::new();
+    for group in &groups {
+        let wanted = RecordFilter { group: Some(group.clone()), ..filter() };
+        let found = gates[0].records(wanted).await.expect("readable");
+        let [line] = found.try_into().expect("one record");
+        let found = detail(&*gates[gates.len() - 1], &line.record_id).await;
+        assert_eq!(found.events.len(), 3);
+        gists.push(gist(&found).join("\n").replace(&format!("\"{group}\""), "\"g\""));
+    }
+    let named = |gist: &str, group: &str| gist.replace(group, "g");
+    let first = named(&gists[0], &groups[0]);
+    for (gist, group) in gists.iter().zip(&groups) {
+        assert_eq!(named(gist, group), first);
+    }
 }
 
 async fn what_is_told_again_grows_nothing_and_newer_content_counts(home: &dyn Home) {

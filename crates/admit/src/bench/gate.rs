@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_artifacts::local::{self, LocalArtifacts};
+use admit_bus::Bus;
 use admit_bus::file::{self, FileBus};
 use admit_contracts::Contract;
 use admit_contracts::events::{self, Events, Identity};
@@ -13,18 +14,20 @@ use admit_contracts::ingestion_gate::policy::Policy;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
-use admit_core::{Clock as _, Door};
+use admit_core::Door;
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::sqlite::{Options, SqliteLedger, SqliteReader};
-use admit_ledger::{IssuedReader as _, Ledger};
+use admit_ledger::{IssuedReader, Ledger};
 use http::HeaderName;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::ceiling::{self, Ceiling, Nothing};
+use crate::bus;
+use crate::config::Config;
+use crate::ledger::GateLedger;
 use crate::output::Failure;
 
 /// Where the pixel door stands.
@@ -52,10 +55,8 @@ impl BenchGate {
         Self::start(Arc::new(Nothing), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
     }
 
-    /// The real thing: pixel-control, a stream that takes batches, and skyra, on a ledger in `dir`.
-    pub(super) fn pixel(dir: &Path) -> Result<Self, Failure> {
-        let options = Options::new(dir, SystemClock.now());
-        let ledger = SqliteLedger::open(options).map_err(Failure::runtime)?;
+    /// The real thing: pixel-control, a stream that takes batches, and skyra.
+    pub(super) fn pixel(ledger: Arc<dyn GateLedger>) -> Result<Self, Failure> {
         let contract = PixelControl::new(Settings::default());
         let stream =
             events::Settings { identity: Identity::Body, ..events::Settings::named("bench") };
@@ -65,14 +66,26 @@ impl BenchGate {
             mount("events/bench", BATCH_PATH, Arc::new(stream)),
             mount(skyra::DOOR, SKYRA_PATH, Arc::new(Skyra::default())),
         ];
-        Self::start(Arc::new(ledger), doors)
+        Self::start(ledger, doors)
     }
 
-    /// The ingestion gate, on a file bus and files in `dir`.
-    pub(super) fn publishing(dir: &Path) -> Result<Self, Failure> {
-        let options = Options::new(dir.join("ledger"), SystemClock.now());
-        let ledger = Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?);
-        let bus = FileBus::open(file::Options::new(dir.join("bus"))).map_err(Failure::runtime)?;
+    /// The ingestion gate, on files in `dir`, and on a file bus there or the bus of a config.
+    pub(super) fn publishing(
+        dir: &Path,
+        ledger: Arc<dyn GateLedger>,
+        bus: Option<(&Config, &Path)>,
+    ) -> Result<Self, Failure> {
+        let runtime = runtime()?;
+        let bus: Arc<dyn Bus> = match bus {
+            None => {
+                let opened = FileBus::open(file::Options::new(dir.join("bus")));
+                Arc::new(opened.map_err(Failure::runtime)?)
+            }
+            Some((config, base)) => {
+                let topics = bus::topics(config, base)?;
+                runtime.block_on(bus::open(config, base, &topics))?
+            }
+        };
         let artifacts = local::Options::new(dir.join("artifacts"));
         let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
         let contract = IngestionGate::new(ingestion_gate::Settings::default(), Policy::shipped());
@@ -81,16 +94,28 @@ impl BenchGate {
             contract: contract.clone(),
             ledger: ledger.clone(),
             reader: ledger.clone(),
-            bus: Arc::new(bus),
+            bus,
             artifacts: Arc::new(artifacts),
             clock: Arc::new(SystemClock),
             settings: IngestSettings::default(),
         });
         let door = mount(ingestion_gate::DOOR, PUBLISH_PATH, contract);
-        Self::start(ledger, vec![DoorMount { outward: Outward::publishing(ingest), ..door }])
+        Self::start_on(
+            runtime,
+            ledger,
+            vec![DoorMount { outward: Outward::publishing(ingest), ..door }],
+        )
     }
 
     fn start(ledger: Arc<dyn Ledger>, doors: Vec<DoorMount>) -> Result<Self, Failure> {
+        Self::start_on(runtime()?, ledger, doors)
+    }
+
+    fn start_on(
+        runtime: Runtime,
+        ledger: Arc<dyn Ledger>,
+        doors: Vec<DoorMount>,
+    ) -> Result<Self, Failure> {
         let parts = Parts {
             ledger,
             doors,
@@ -99,10 +124,6 @@ impl BenchGate {
             clock: Arc::new(SystemClock),
         };
         let gate = Arc::new(Gate::new(parts).map_err(Failure::runtime)?);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::runtime)?;
         let recovered = runtime.block_on(gate.recover());
         recovered.map_err(|fault| Failure::runtime(fault.to_string()))?;
         let listener =
@@ -123,6 +144,10 @@ impl BenchGate {
     }
 }
 
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)
+}
+
 impl Drop for BenchGate {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -133,13 +158,12 @@ impl Drop for BenchGate {
 }
 
 /// Whether everything that was answered is admitted: a quarantine is answered with 200 too.
-pub(super) fn check_published(dir: &Path) -> Result<(), Failure> {
-    let reader = SqliteReader::open(&dir.join("ledger")).map_err(Failure::runtime)?;
+pub(super) fn check_published(ledger: &dyn IssuedReader) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::runtime)?;
-    let run = runtime.block_on(reader.run(super::sample::RUN.to_owned()));
+    let run = runtime.block_on(ledger.run(super::sample::RUN.to_owned()));
     let run = run.map_err(|fault| Failure::runtime(fault.to_string()))?;
     match run.map(|run| run.counts) {
         Some(counts) if counts.admit == counts.deliveries && counts.admit > 0 => Ok(()),

@@ -1,6 +1,5 @@
 //! The ledger port alone: batches of 256 events, each batch one durable commit or part of one.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,15 +7,15 @@ use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_core::{Clock as _, Digest, Door, Entry, Event, Key, Principal, Submission};
 use admit_gate::SystemClock;
-use admit_ledger::Admissions;
-use admit_ledger::sqlite::{Options, SqliteLedger};
 use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use super::client::histogram;
+use super::grounds::Grounds;
 use super::report::Figure;
 use super::sample;
+use crate::ledger::GateLedger;
 use crate::output::{self, Failure};
 
 /// Events in a batch.
@@ -26,8 +25,8 @@ const BATCH: u64 = 256;
 const AHEAD: usize = 4;
 
 /// Measures a new ledger.
-pub(super) fn measure(dir: &Path, seconds: Duration) -> Result<Figure, Failure> {
-    Filled::open(dir)?.measure(seconds)
+pub(super) fn measure(grounds: &Grounds, seconds: Duration) -> Result<Figure, Failure> {
+    Filled::open(grounds)?.measure(seconds)
 }
 
 /// How large the bodies are: filling is about keys, and tiny bodies spare the disk.
@@ -38,21 +37,21 @@ enum Size {
 }
 
 /// A ledger that is filled and measured in turns.
-pub(super) struct Filled {
-    dir: PathBuf,
-    ledger: Arc<SqliteLedger>,
+pub(super) struct Filled<'g> {
+    grounds: &'g Grounds,
+    ledger: Arc<dyn GateLedger>,
     runtime: Runtime,
     next: u64,
 }
 
-impl Filled {
-    pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
+impl<'g> Filled<'g> {
+    pub(super) fn open(grounds: &'g Grounds) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
-        Ok(Self { dir: dir.to_owned(), ledger: open(dir)?, runtime, next: 0 })
+        Ok(Self { grounds, ledger: grounds.open("ledger")?, runtime, next: 0 })
     }
 
     /// Adds events until `known` keys are known, with a line of progress for every tenth.
@@ -73,10 +72,10 @@ impl Filled {
 
     /// How long a start takes with what it holds now.
     pub(super) fn measure_restart(self) -> Result<Figure, Failure> {
-        let Self { dir, ledger, runtime, .. } = self;
+        let Self { grounds, ledger, runtime, .. } = self;
         drop((runtime, ledger));
         let started = Instant::now();
-        let ledger = open(&dir)?;
+        let ledger = grounds.open("ledger")?;
         let elapsed = started.elapsed();
         drop(ledger);
         let mut latencies = histogram();
@@ -125,11 +124,6 @@ impl Filled {
         self.next = next;
         Ok(Figure::stepped(next - from, elapsed, latencies))
     }
-}
-
-fn open(dir: &Path) -> Result<Arc<SqliteLedger>, Failure> {
-    let options = Options::new(dir, SystemClock.now());
-    SqliteLedger::open(options).map(Arc::new).map_err(Failure::runtime)
 }
 
 /// Makes batches from `from` on until nobody wants more.

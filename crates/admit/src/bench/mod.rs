@@ -8,7 +8,10 @@ mod ceiling;
 mod client;
 mod edge;
 mod gate;
+mod grounds;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod report;
 mod sample;
 mod stream;
@@ -17,11 +20,15 @@ mod sync;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use admit_core::Clock as _;
+use admit_gate::SystemClock;
 use clap::Args;
 
+use crate::config::{Config, Flags, load};
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
+use grounds::Grounds;
 use report::{Figure, Report};
 use sample::Samples;
 use stream::Transport;
@@ -52,9 +59,19 @@ pub(crate) struct Bench {
     /// Measure only these lines of the table, for example ceiling,fresh
     #[arg(long, value_name = "LINES", value_delimiter = ',')]
     only: Vec<String>,
+    /// Measure a ledger in this database instead, against single inserts on the same server; the
+    /// bench makes schemas of its own there and drops them
+    #[arg(long, value_name = "URL")]
+    ledger: Option<String>,
     /// Where the temporary folder goes; it must be on the kind of disk you want to measure
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; it leaves messages there
+    #[arg(long, value_name = "URL", conflicts_with_all = ["known", "only"])]
+    bus: Option<String>,
+    /// The config whose [bus] settings --bus goes by
+    #[arg(long, value_name = "FILE", requires = "bus")]
+    config: Option<PathBuf>,
 }
 
 /// Measures and prints.
@@ -66,26 +83,33 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds.max(1));
-    match bench.known {
-        Some(known) => measure_known(folder.path(), known, seconds, &mut report)?,
-        None => {
+    let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
+    let measured = match (bench.known, &bench.bus) {
+        (Some(known), _) => measure_known(&grounds, known, seconds, &mut report),
+        (None, Some(url)) => measure_bus(bench, url, &grounds, seconds, &mut report),
+        (None, None) => {
             let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
-            measure_all(folder.path(), seconds, &wanted, &mut report)?;
+            measure_all(&grounds, seconds, &wanted, &mut report)
         }
+    };
+    #[cfg(feature = "postgres")]
+    if let Some(url) = grounds.database() {
+        postgres::clean_up(url)?;
     }
+    measured?;
     report.print()
 }
 
 /// Every wanted line of the table. Ceiling and fresh stand next to each other in time, because
 /// their ratio is what counts.
 fn measure_all(
-    dir: &Path,
+    grounds: &Grounds,
     seconds: Duration,
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     if wanted("sync") {
-        report.add("sync", sync::measure(dir)?);
+        report.add("sync", sync::measure(&grounds.dir(""))?);
     }
     let load =
         |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples, per_request: 1 };
@@ -94,28 +118,69 @@ fn measure_all(
         let all = load(Samples::fresh(0), None);
         report.add("ceiling", client::run(ceiling.address(), ceiling::PATH, &all)?);
     }
+    #[cfg(feature = "postgres")]
+    if let Some(url) = grounds.database() {
+        postgres::measure(url, &grounds.dir(""), seconds, wanted, report)?;
+    }
     if GATE_LINES.into_iter().any(wanted) {
-        measure_gate(&BenchGate::pixel(&dir.join("gate"))?, &load, wanted, report)?;
+        measure_gate(&BenchGate::pixel(grounds.open("gate")?)?, &load, wanted, report)?;
     }
     if wanted("publish") {
-        let folder = dir.join("publish");
-        let gate = BenchGate::publishing(&folder)?;
-        let all = load(Samples::fresh(6 << 40).enveloped(), None);
-        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &all)?;
-        drop(gate);
-        gate::check_published(&folder)?;
-        report.add("publish", figure);
+        measure_publish("publish", grounds, seconds, None, report)?;
     }
     if wanted("ledger") {
-        report.add("ledger", ledger::measure(&dir.join("ledger"), seconds)?);
+        report.add("ledger", ledger::measure(grounds, seconds)?);
     }
     if wanted("enqueue") {
-        report.add("enqueue", edge::enqueue(&dir.join("outbox"), seconds)?);
+        report.add("enqueue", edge::enqueue(&grounds.dir("outbox"), seconds)?);
     }
     if wanted("drain") {
-        let gate = BenchGate::pixel(&dir.join("drain-gate"))?;
-        report.add("drain", edge::drain(&dir.join("backlog"), gate.address())?);
+        let gate = BenchGate::pixel(grounds.open("drain")?)?;
+        report.add("drain", edge::drain(&grounds.dir("backlog"), gate.address())?);
     }
+    Ok(())
+}
+
+/// The config of a bus that is somewhere else, and where its files are.
+fn measure_bus(
+    bench: &Bench,
+    url: &str,
+    grounds: &Grounds,
+    seconds: Duration,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    // The same on files first: what the bus costs is their ratio.
+    let (config, base) = bus_config(bench, url)?;
+    measure_publish("publish", grounds, seconds, None, report)?;
+    measure_publish("publish_bus", grounds, seconds, Some((&config, &*base)), report)
+}
+
+fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
+    let flags = Flags { config: bench.config.clone(), ..Flags::default() };
+    let mut config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
+    config.bus.url = url.to_owned();
+    config.bus.scheme().map_err(Failure::usage)?;
+    Ok((config, flags.base()))
+}
+
+/// The ingestion gate from the request to the receipt, on a file bus or on the one of a config.
+fn measure_publish(
+    line: &'static str,
+    grounds: &Grounds,
+    seconds: Duration,
+    bus: Option<(&Config, &Path)>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    // A bus keeps what it got: every run publishes other events.
+    let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
+    let samples = Samples::fresh(from).enveloped();
+    let ledger = grounds.open(line)?;
+    let gate = BenchGate::publishing(&grounds.dir(line), ledger.clone(), bus)?;
+    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
+    let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
+    drop(gate);
+    gate::check_published(&*ledger)?;
+    report.add(line, figure);
     Ok(())
 }
 
@@ -171,13 +236,13 @@ fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
 
 /// The ledger alone, at 100 thousand known keys and at `known`.
 fn measure_known(
-    dir: &Path,
+    grounds: &Grounds,
     known: u64,
     seconds: Duration,
     report: &mut Report,
 ) -> Result<(), Failure> {
     const FEW: u64 = 100_000;
-    let mut ledger = ledger::Filled::open(&dir.join("ledger"))?;
+    let mut ledger = ledger::Filled::open(grounds)?;
     ledger.fill_to(FEW)?;
     report.add("ledger_100k_known", ledger.measure(seconds)?);
     ledger.fill_to(known)?;

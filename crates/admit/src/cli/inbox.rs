@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 
 use admit_core::json::{self, DEPTH_CEILING, Limits, Object, Value};
-use admit_ledger::Inbox as _;
 use admit_ledger::port::{InboxFilter, InboxRow};
 use clap::{Subcommand, ValueEnum};
 

@@ -6,14 +6,14 @@ use admit_contracts::intents::{DOOR, read};
 use admit_core::effect::Effect;
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Receipt, ReceiptId, Seq};
-use admit_ledger::sqlite::SqliteReader;
-use admit_ledger::{EffectReader as _, Filter, Reader as _};
+use admit_ledger::Filter;
 use clap::{Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
 use super::receipts::{check_tag, open, print_object, unreadable};
 use super::{Place, gate};
 use crate::config::parse_listen;
+use crate::ledger::LedgerReader;
 use crate::output::{Failure, print, print_bytes, printable, table};
 
 /// Rows that are read at a time while looking for those that were asked for.
@@ -119,7 +119,7 @@ pub(super) fn replay(command: Replay, json: bool) -> Result<(), Failure> {
 
 fn show(place: Place, id: ReceiptId, json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
-    check_tag(&ledger, id)?;
+    check_tag(&*ledger, id)?;
     let missing = || Failure::runtime(format!("{id} is no intent of this ledger"));
     let found = runtime.block_on(async {
         let mut receipt = ledger.receipt(id.seq).await?;
@@ -176,10 +176,10 @@ fn list(
 ) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     if let Some(after) = after {
-        check_tag(&ledger, after)?;
+        check_tag(&*ledger, after)?;
     }
     let after = after.map_or(Seq(0), |id| id.seq);
-    let found = find(&ledger, &runtime, wanted, after, limit)?;
+    let found = find(&*ledger, &runtime, wanted, after, limit)?;
     let next = found.last().filter(|_| found.len() >= limit).map(|(receipt, _)| receipt.id);
     if json {
         let listed: Value<'_> = found
@@ -225,7 +225,7 @@ fn row((receipt, effect): &Found) -> Vec<String> {
 }
 
 fn find(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     runtime: &Runtime,
     wanted: &[StatusWord],
     mut after: Seq,

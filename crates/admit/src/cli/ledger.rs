@@ -1,13 +1,15 @@
-//! `admit ledger`: how large the ledger is, how much is in it and how far back it goes.
+//! `admit ledger`: how large the ledger is, how much is in it and how far back it goes; bringing it up
+//! to date, and copying it elsewhere.
 
 use admit_core::{Clock as _, Horizon, Millis};
 use admit_gate::SystemClock;
-use admit_ledger::{Reader as _, Status};
+use admit_ledger::{Migrated, Status};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::Place;
-use super::receipts::{open, unreadable};
+use super::receipts::unreadable;
+use super::{LedgerPlace, copy};
+use crate::ledger::{migrate_ledger, open_reader};
 use crate::output::{Failure, print, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -16,16 +18,49 @@ pub(super) enum Command {
     #[command(after_help = "\
 Examples:
   admit ledger status
-  admit ledger status --data /var/lib/admit --json")]
+  admit ledger status --data /var/lib/admit --json
+  admit ledger status --ledger postgres://admit@db.example/admit")]
     Status {
         #[command(flatten)]
-        place: Place,
+        place: LedgerPlace,
     },
+    /// Bring the tables to what this version needs; make them if there are none
+    #[command(after_help = "\
+Examples:
+  admit ledger migrate --data /var/lib/admit
+  admit ledger migrate --ledger postgres://owner@db.example/admit
+
+A gate does the same when it starts. Do it apart where the gates' user may not change tables, or to
+see first that it works. On SQLite no gate may run; on PostgreSQL gates may, and read the release
+notes first.")]
+    Migrate {
+        #[command(flatten)]
+        place: LedgerPlace,
+    },
+    /// Copy a ledger from SQLite into PostgreSQL, with the gate stopped
+    #[command(after_help = "\
+Examples:
+  admit ledger copy --from sqlite:/var/lib/admit --to postgres://admit@db.example/admit
+  ADMIT_LEDGER__PASSWORD=... admit ledger copy --from sqlite:admit-data --to postgres://admit@db/admit
+  admit ledger copy --config /etc/admit.toml      from its data folder to its ledger.url
+
+The target must be empty. Everything is copied, read back and compared in one transaction, so a copy
+that is interrupted leaves nothing behind and is started again. Receipt ids, places, keys and counters
+stay as they are. Afterwards serve from the copy only, and keep the folder as a backup.")]
+    Copy(copy::Copy),
 }
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
-    let Command::Status { place } = command;
-    let (ledger, runtime) = open(place)?;
+    match command {
+        Command::Status { place } => status(place, json),
+        Command::Migrate { place } => migrate(place, json),
+        Command::Copy(command) => copy::run(command, json),
+    }
+}
+
+fn status(place: LedgerPlace, json: bool) -> Result<(), Failure> {
+    let (config, base) = place.load()?;
+    let (ledger, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(ledger.status()).map_err(|fault| unreadable(&fault))?;
     let tag = format!("{:08x}", ledger.tag());
     // What the contracts refuse by, also while nothing is old enough to be removed.
@@ -35,6 +70,21 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     } else {
         print(&for_people(&tag, &status, horizon))
     }
+}
+
+fn migrate(place: LedgerPlace, json: bool) -> Result<(), Failure> {
+    let (config, base) = place.load()?;
+    let Migrated { from, to } = migrate_ledger(&config, &base)?;
+    if json {
+        return print_json(&json!({ "from": from, "to": to, "changed": from != to }));
+    }
+    if from == to {
+        return print(&format!("the ledger has version {to} already, nothing was changed\n"));
+    }
+    if from == 0 {
+        return print(&format!("a new ledger was made, version {to}\n"));
+    }
+    print(&format!("the ledger was brought from version {from} to {to}\n"))
 }
 
 fn time(at: Option<Millis>) -> Option<String> {

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod config;
+mod copy;
 mod edge;
 mod gate;
 mod import;
@@ -10,6 +11,7 @@ mod intents;
 mod keys;
 mod ledger;
 mod outside;
+mod outside_bus;
 mod published;
 mod quarantine;
 mod receipts;
@@ -158,13 +160,14 @@ Compare ratios within one run only: disks and neighbours change from run to run.
 Examples:
   admit verify
   admit verify --data /var/lib/admit --json
+  admit verify --ledger postgres://admit@db.example/admit
 
 It only reads, also while the gate runs. Every disagreement is named; any makes the exit code 1.")]
     Verify {
         #[command(flatten)]
-        place: Place,
+        place: LedgerPlace,
     },
-    /// Look at the ledger as a whole
+    /// Look at the ledger as a whole, bring it up to date, copy it elsewhere
     #[command(subcommand)]
     Ledger(ledger::Command),
     /// Draw or hash keys of principals
@@ -203,6 +206,30 @@ impl Place {
         let flags = Flags { config, data: self.data, listen };
         let config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
         Ok((config, flags.base()))
+    }
+}
+
+/// Which ledger a command is about.
+#[derive(Debug, Args)]
+struct LedgerPlace {
+    #[command(flatten)]
+    place: Place,
+    /// The ledger: sqlite: (in the data folder) or postgres://USER@HOST/DATABASE; its password is
+    /// better in ADMIT_LEDGER__PASSWORD or in the file that the config names [default: the
+    /// config's ledger.url]
+    #[arg(long, value_name = "URL")]
+    ledger: Option<String>,
+}
+
+impl LedgerPlace {
+    /// As [`Place::load`], with the ledger that was named.
+    fn load(self) -> Result<(Config, PathBuf), Failure> {
+        let (mut config, base) = self.place.load(None)?;
+        if let Some(url) = &self.ledger {
+            config.ledger.url = url.as_str().into();
+        }
+        config.ledger.check(&base).map_err(Failure::usage)?;
+        Ok((config, base))
     }
 }
 

@@ -4,27 +4,29 @@
 //! its document; every admission its message, every message its admission.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::Artifacts as _;
-use admit_artifacts::local::{LocalArtifacts, Options};
+use admit_artifacts::Artifacts;
 use admit_bus::Record;
-use admit_bus::file::FileReader;
-use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::ingestion_gate::receipt::Committed;
 use admit_contracts::ingestion_gate::rederive::{self, Origin};
 use admit_contracts::ingestion_gate::{DOOR, names, publication};
 use admit_core::effect::{Effect, Standing};
 use admit_core::json;
 use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
-use admit_ledger::sqlite::SqliteReader;
-use admit_ledger::sqlite::verify::{Disagreement, Found};
-use admit_ledger::{
-    EffectFilter, EffectReader as _, FiledFilter, IssuedReader as _, Reader as _, Run, RunCounts,
-};
+use admit_ledger::verify::{Disagreement, Found};
+use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::time::Instant;
 
+use super::outside_bus::Messages;
 use super::published::Published;
+use crate::artifacts;
+use crate::bus::Reading;
+use crate::config::Config;
+use crate::ledger::LedgerReader;
+use crate::output::Failure;
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
@@ -32,11 +34,21 @@ const PAGE: usize = 500;
 /// A running gate writes a file a moment after its commit.
 const MOMENT: Duration = Duration::from_millis(500);
 
+/// Where files are written behind, it takes longer.
+const MOMENT_BEHIND: Duration = Duration::from_secs(5);
+
+/// Files that are read at once.
+const AT_ONCE: usize = 16;
+
 /// How much was looked at.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) artifacts: u64,
     pub(super) messages: u64,
+    /// Messages on a shared bus that are of no admission here.
+    pub(super) others: u64,
+    /// Admissions whose message the bus has let go, by its own rule.
+    pub(super) gone: u64,
     pub(super) ambiguous: u64,
 }
 
@@ -51,26 +63,65 @@ pub(super) enum OutsideError {
     Bus(#[from] std::io::Error),
 }
 
+/// The bus, and the topics to look at where it cannot list them.
+pub(super) struct OnBus {
+    pub(super) source: Reading,
+    pub(super) topics: Vec<String>,
+    /// Topics of messages that never were events: what the gate and the runner say themselves.
+    pub(super) apart: Vec<String>,
+}
+
+/// The artifacts, and how long a running gate may take to write what it has committed.
+pub(super) struct OnFiles {
+    store: Arc<dyn Artifacts>,
+    patience: Duration,
+}
+
+impl OnFiles {
+    /// The artifacts that the config names.
+    pub(super) fn open(config: &Config) -> Result<Self, Failure> {
+        let patience = if artifacts::behind(config)?.is_some() { MOMENT_BEHIND } else { MOMENT };
+        Ok(Self { store: artifacts::open_reading(config)?, patience })
+    }
+
+    /// What is wrong with the file of a document.
+    async fn file_of(&self, filed: &Filed) -> Result<Option<String>, OutsideError> {
+        let path = &filed.issued.path;
+        let until = Instant::now() + self.patience;
+        let mut file = self.store.get(path).await?;
+        while file.is_none() && Instant::now() < until {
+            tokio::time::sleep(MOMENT.min(self.patience)).await;
+            file = self.store.get(path).await?;
+        }
+        Ok(match file {
+            None => Some(format!("{path} is missing")),
+            Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
+                Some(format!("{path} is not what the ledger says"))
+            }
+            Some(_) => None,
+        })
+    }
+}
+
 /// Compares all three. `last` is the newest place that the ledger's own check has seen.
 pub(super) async fn verify(
-    ledger: &SqliteReader,
-    artifacts: &Path,
-    bus: &Path,
+    ledger: &dyn LedgerReader,
+    artifacts: &OnFiles,
+    bus: &OnBus,
     last: Seq,
     found: &mut Found<'_>,
 ) -> Result<Outside, OutsideError> {
     let mut outside = Outside::default();
-    let store = LocalArtifacts::reading(Options::new(artifacts));
-    documents(ledger, &store, &mut outside, found).await?;
-    strangers(ledger, &store, found).await?;
+    documents(ledger, artifacts, &mut outside, found).await?;
+    strangers(ledger, &*artifacts.store, found).await?;
     messages(ledger, bus, last, &mut outside, found).await?;
     Ok(outside)
 }
 
 /// Every document has its file, byte for byte.
 async fn documents(
-    ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    ledger: &dyn LedgerReader,
+    files: &OnFiles,
     outside: &mut Outside,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
@@ -82,10 +133,13 @@ async fn documents(
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { break };
         after = last.n;
-        for filed in &page {
+        // Far away every question takes its time, so several are asked at once.
+        let looked = page.iter().map(|filed| files.file_of(filed)).collect::<Vec<_>>();
+        let looked: Vec<_> = stream::iter(looked).buffered(AT_ONCE).try_collect().await?;
+        for (filed, looked) in page.iter().zip(looked) {
             outside.artifacts += 1;
             tallies.count(filed);
-            if let Some(message) = file_of(store, filed).await? {
+            if let Some(message) = looked {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
             if !is_borne_out(ledger, filed).await? {
@@ -93,17 +147,17 @@ async fn documents(
                 let message = format!("{path} is not what its body and its outcome give");
                 found(Disagreement::at(filed.seq, "document", message));
             }
-            if let Some(message) = raw_of(ledger, store, filed).await? {
+            if let Some(message) = raw_of(ledger, &*files.store, filed).await? {
                 found(Disagreement::at(filed.seq, "artifact", message));
             }
         }
     }
     tallies.judge(&before, &runs(ledger).await?, found);
-    tallies.lines(store, found).await
+    tallies.lines(&*files.store, found).await
 }
 
 /// Every run, by its name.
-async fn runs(ledger: &SqliteReader) -> Result<BTreeMap<String, Run>, OutsideError> {
+async fn runs(ledger: &dyn LedgerReader) -> Result<BTreeMap<String, Run>, OutsideError> {
     let mut all = BTreeMap::new();
     let mut after = String::new();
     loop {
@@ -166,7 +220,7 @@ impl Tallies {
     /// Every governance document has its line.
     async fn lines(
         &self,
-        store: &LocalArtifacts,
+        store: &dyn Artifacts,
         found: &mut Found<'_>,
     ) -> Result<(), OutsideError> {
         for (path, wanted) in &self.logs {
@@ -181,24 +235,8 @@ impl Tallies {
     }
 }
 
-async fn file_of(store: &LocalArtifacts, filed: &Filed) -> Result<Option<String>, OutsideError> {
-    let path = &filed.issued.path;
-    let mut file = store.get(path).await?;
-    if file.is_none() {
-        tokio::time::sleep(MOMENT).await;
-        file = store.get(path).await?;
-    }
-    Ok(match file {
-        None => Some(format!("{path} is missing")),
-        Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
-            Some(format!("{path} is not what the ledger says"))
-        }
-        Some(_) => None,
-    })
-}
-
 /// Whether a document is what comes out when it is made again.
-async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, OutsideError> {
+async fn is_borne_out(ledger: &dyn LedgerReader, filed: &Filed) -> Result<bool, OutsideError> {
     // Retention may have let its row go; whether it may is for the ledger's own check.
     let Some(delivery) = ledger.receipt(filed.seq).await? else { return Ok(true) };
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
@@ -226,8 +264,8 @@ async fn is_borne_out(ledger: &SqliteReader, filed: &Filed) -> Result<bool, Outs
 
 /// What is wrong with the bytes beside the record of a delivery that is in no run.
 async fn raw_of(
-    ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    ledger: &dyn LedgerReader,
+    store: &dyn Artifacts,
     filed: &Filed,
 ) -> Result<Option<String>, OutsideError> {
     let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
@@ -249,8 +287,8 @@ async fn raw_of(
 
 /// Every file of a document has its document.
 async fn strangers(
-    ledger: &SqliteReader,
-    store: &LocalArtifacts,
+    ledger: &dyn LedgerReader,
+    store: &dyn Artifacts,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = None;
@@ -273,8 +311,8 @@ async fn strangers(
 
 /// Every message has its admission, and every admission its message.
 async fn messages(
-    ledger: &SqliteReader,
-    bus: &Path,
+    ledger: &dyn LedgerReader,
+    bus: &OnBus,
     last: Seq,
     outside: &mut Outside,
     found: &mut Found<'_>,
@@ -283,24 +321,32 @@ async fn messages(
     // One mark per place: which admissions have been seen on the bus.
     let mut seen = vec![false; places];
     let mut published = Published::read(ledger).await?;
-    let reader = FileReader::new(bus);
-    for topic in reader.topics()? {
-        let records = match reader.records(&topic) {
-            Ok(records) => records,
-            Err(error) => {
-                stray(found, format!("topic {topic}: {error}"));
-                continue;
+    let mut topics = bus.topics.clone();
+    topics.extend(published.topics().filter(|topic| !bus.topics.contains(topic)));
+    let mut messages = Messages::over(&bus.source, topics)?;
+    while let Some(record) = messages.next().await {
+        outside.messages += 1;
+        match record {
+            Ok(record) => {
+                let is_ours = message(ledger, &record, &mut seen, &mut published, found).await?;
+                let at = &record.reference;
+                if !is_ours && !bus.apart.contains(&at.topic) && messages.is_shared() {
+                    outside.others += 1;
+                } else if !is_ours && !bus.apart.contains(&at.topic) {
+                    let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
+                    stray(
+                        found,
+                        match &record.dedupe_key {
+                            Some(key) => format!("{place} is of no admission: {key}"),
+                            None => format!("{place} has no dedupe key"),
+                        },
+                    );
+                }
             }
-        };
-        for record in records {
-            outside.messages += 1;
-            match record {
-                Ok(record) => message(ledger, &record, &mut seen, &mut published, found).await?,
-                Err(error) => stray(found, format!("topic {topic}: {error}")),
-            }
+            Err(message) => stray(found, message),
         }
     }
-    published.judge(found);
+    outside.gone += published.judge(&messages, found);
     outside.ambiguous += published.ambiguous;
     let mut after = Seq(0);
     loop {
@@ -314,7 +360,7 @@ async fn messages(
         let Some(newest) = page.last() else { return Ok(()) };
         after = newest.seq;
         for effect in page.iter().filter(|effect| effect.seq <= last) {
-            admission(ledger, effect, &seen, outside, found).await?;
+            admission(ledger, effect, (&seen, &messages), outside, found).await?;
         }
     }
 }
@@ -323,33 +369,24 @@ fn stray(found: &mut Found<'_>, message: String) {
     found(Disagreement { at: None, check: "bus", message });
 }
 
-/// One message: whose is it, and is it where that says.
+/// One message: whose is it, and is it where that says. Whether it is of an admission here.
 async fn message(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     record: &Record,
     seen: &mut [bool],
     published: &mut Published,
     found: &mut Found<'_>,
-) -> Result<(), OutsideError> {
+) -> Result<bool, OutsideError> {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
-    let Some(dedupe_key) = &record.dedupe_key else {
-        stray(found, format!("{place} has no dedupe key"));
-        return Ok(());
-    };
+    let Some(dedupe_key) = &record.dedupe_key else { return Ok(false) };
     let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
-        // What the gate says of itself goes straight there.
-        let is_known =
-            at.topic == AUDIT_TOPIC || published.message(ledger, record, dedupe_key, found).await?;
-        if !is_known {
-            stray(found, format!("{place} is of no admission: {dedupe_key}"));
-        }
-        return Ok(());
+        return Ok(published.message(ledger, record, dedupe_key, found).await?);
     };
     let seq = receipt.id.seq;
     let Some(effect) = ledger.effect(seq).await? else {
         stray(found, format!("{place} is of an admission without an effect"));
-        return Ok(());
+        return Ok(true);
     };
     if let Some(body) = ledger.body(seq).await?
         && !is_same(&body, &record.payload)
@@ -392,22 +429,28 @@ async fn message(
         | Standing::InFlight(_)
         | Standing::Ambiguous(_) => {}
     }
-    Ok(())
+    Ok(true)
 }
 
 /// One settled admission: its message was seen, and its documents are there.
 async fn admission(
-    ledger: &SqliteReader,
+    ledger: &dyn LedgerReader,
     effect: &Effect,
-    seen: &[bool],
+    (seen, messages): (&[bool], &Messages<'_>),
     outside: &mut Outside,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let index = usize::try_from(effect.seq.0).unwrap_or(usize::MAX);
     let is_done = matches!(effect.standing, Standing::Done(_));
     if is_done && !seen.get(index).copied().unwrap_or(false) {
-        let message = "the bus does not have its message where the ledger says";
-        found(Disagreement::at(effect.seq, "bus", message));
+        let said = effect.standing.evidence().and_then(Committed::read).map(|said| said.eb_ref);
+        let is_gone = said.is_some_and(|at| messages.is_gone(&at.topic, at.partition, &at.offset));
+        if is_gone {
+            outside.gone += 1;
+        } else {
+            let message = "the bus does not have its message where the ledger says";
+            found(Disagreement::at(effect.seq, "bus", message));
+        }
     }
     if !is_done {
         outside.ambiguous += 1;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use admit_core::{Filed, IssuedKind};
-use admit_ledger::{FiledFilter, IssuedReader as _};
+use admit_ledger::FiledFilter;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 

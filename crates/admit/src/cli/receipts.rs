@@ -1,18 +1,16 @@
 //! `admit receipts`: one receipt, or many in ledger order, read beside the running gate.
 
 use std::error::Error as _;
-use std::io;
 
 use admit_core::json::{self, Object, Value};
 use admit_core::{Fault, Receipt, ReceiptId, Seq};
 use admit_gate::receipt::object;
-use admit_ledger::sqlite::{OpenError, SqliteReader};
-use admit_ledger::{Filter, Reader as _};
+use admit_ledger::Filter;
 use clap::{Args, Subcommand, ValueEnum};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::Place;
-use crate::config::{Config, check_ledger};
+use crate::ledger::{LedgerReader, open_reader};
 use crate::output::{Failure, print, print_bytes, printable, table};
 
 /// Most receipts of one answer; more are a matter of asking again with `--after`.
@@ -109,7 +107,7 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
 
 fn get(place: Place, id: ReceiptId, body: bool, json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
-    check_tag(&ledger, id)?;
+    check_tag(&*ledger, id)?;
     if body {
         let body = runtime.block_on(ledger.body(id.seq)).map_err(|fault| unreadable(&fault))?;
         let missing = || Failure::runtime(format!("no body is kept under {id}"));
@@ -131,7 +129,7 @@ pub(super) fn list(
 ) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     if let Some(after) = page.after {
-        check_tag(&ledger, after)?;
+        check_tag(&*ledger, after)?;
     }
     let rows_max = usize::from(page.limit);
     let filter = Filter {
@@ -220,38 +218,13 @@ pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
 }
 
 /// Opens the ledger for questions, and a runtime to ask them on.
-pub(super) fn open(place: Place) -> Result<(SqliteReader, Runtime), Failure> {
-    let (config, _) = place.load(None)?;
-    check_ledger(&config).map_err(Failure::usage)?;
-    open_at(&config)
-}
-
-/// The same, where the config says.
-pub(super) fn open_at(config: &Config) -> Result<(SqliteReader, Runtime), Failure> {
-    let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(config, &error))?;
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
-    Ok((ledger, runtime))
-}
-
-/// Why the ledger of this config is not open.
-pub(super) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
-    if let OpenError::Folder { source, .. } = error
-        && source.kind() == io::ErrorKind::NotFound
-    {
-        let data = config.data.display();
-        return Failure::runtime(format!(
-            "there is no ledger in {data}\n  name the gate's folder with --data, or its config \
-             with --config"
-        ));
-    }
-    Failure::runtime(error)
+pub(super) fn open(place: Place) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
+    let (config, base) = place.load(None)?;
+    open_reader(&config, &base)
 }
 
 /// An id of another ledger would name the wrong receipt.
-pub(super) fn check_tag(ledger: &SqliteReader, id: ReceiptId) -> Result<(), Failure> {
+pub(super) fn check_tag(ledger: &dyn LedgerReader, id: ReceiptId) -> Result<(), Failure> {
     let own = ledger.tag();
     if id.ledger == own {
         return Ok(());

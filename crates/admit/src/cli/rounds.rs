@@ -9,7 +9,6 @@ use admit_core::{ReceiptId, Seq};
 use admit_gate::rounds as told;
 use admit_ledger::port::{EventLine, RecordFilter, RecordLine};
 use admit_ledger::publications::Publication;
-use admit_ledger::{PublicationReader as _, Reader as _, RecordReader as _};
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 
@@ -280,7 +279,7 @@ fn unlinked(
 ) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
     if let Some(after) = after {
-        check_tag(&ledger, after)?;
+        check_tag(&*ledger, after)?;
     }
     let seq = after.map_or(Seq(0), |id| id.seq);
     let found = runtime.block_on(ledger.open_events(DOOR.to_owned(), seq, limit));

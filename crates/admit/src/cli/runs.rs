@@ -4,15 +4,14 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use admit_contracts::ingestion_gate::Paths;
-use admit_ledger::scenario_runs::ScenarioRunReader as _;
 use admit_runs::runner::{self, Standing};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::receipts::{open_at, unreadable};
+use super::receipts::unreadable;
 use super::{Place, accounts, gate};
 use crate::config::parse_listen;
+use crate::ledger::open_reader;
 use crate::output::{Failure, print, print_json, printable, table};
 
 /// Most bytes of a request.
@@ -245,13 +244,12 @@ impl Flags {
 }
 
 fn status(run_id: &str, place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, _) = place.load(None)?;
-    let (ledger, runtime) = open_at(&config)?;
+    let (config, base) = place.load(None)?;
+    let (ledger, runtime) = open_reader(&config, &base)?;
     let run = runtime.block_on(ledger.scenario_run(run_id.to_owned()));
     let run = run.map_err(|fault| unreadable(&fault))?;
     let none = || Failure::runtime(format!("there is no run {}", printable(run_id)));
-    let root = config.artifacts_root().map_err(Failure::usage)?;
-    let paths = Paths::local(&root.to_string_lossy());
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let reply = runner::standing(&Standing::of(run.ok_or_else(none)?), &paths);
     show(&parsed(&reply.body)?, as_json)
 }

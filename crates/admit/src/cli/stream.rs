@@ -1,15 +1,14 @@
 //! `admit stream`: takes READY off the control bus and pushes the rows of its pack to a gate.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::local::{self, LocalArtifacts};
-use admit_bus::file::FileReader;
-use admit_contracts::ingestion_gate::Paths;
 use admit_gate::SystemClock;
-use admit_runs::streamer::checkpoint::Checkpoints;
-use admit_runs::streamer::control::Beside;
+#[cfg(feature = "postgres")]
+use admit_runs::streamer::checkpoint::PostgresCheckpoints;
+use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
+use admit_runs::streamer::control::{Beside, Control};
 use admit_runs::streamer::gate::system_chance;
 use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
 use admit_runs::streamer::progress::Progress;
@@ -20,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_progress::Shown;
 use super::{KEY, Place};
+use crate::artifacts;
+use crate::bus::{self, Reading};
 use crate::config::{Config, Speedup};
 use crate::logs;
 use crate::output::{Failure, print, print_json, table, with_cause};
@@ -115,12 +116,12 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
     command.over(&mut config)?;
     logs::start(&config.log)?;
     let progress = Progress::default();
-    let parts = parts(&config, &base, command.again, progress.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     runtime.block_on(async {
+        let parts = parts(&config, &base, command.again, progress.clone()).await?;
         let stop = CancellationToken::new();
         let mut signals = StopSignals::new()?;
         let halt = async {
@@ -146,15 +147,17 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
 }
 
 /// Puts the streamer together.
-fn parts(config: &Config, base: &Path, again: bool, progress: Progress) -> Result<Parts, Failure> {
+async fn parts(
+    config: &Config,
+    base: &Path,
+    again: bool,
+    progress: Progress,
+) -> Result<Parts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
     settings.again = again;
-    let bus = config.bus_root().map_err(Failure::usage)?;
-    let artifacts = config.artifacts_root().map_err(Failure::usage)?;
-    let paths = Paths::local(&artifacts.to_string_lossy());
-    let opened = LocalArtifacts::open(local::Options::new(&artifacts));
-    let opened = opened.map_err(|error| with_cause(&error))?;
-    let checkpoints = Checkpoints::open(&config.data).map_err(|error| with_cause(&error))?;
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+    let opened = artifacts::open(config)?;
+    let checkpoints = checkpoints(config, base)?;
     let key = match std::env::var(KEY) {
         Ok(key) if !key.is_empty() => Some(key),
         _ => config.stream.key(base).map_err(Failure::usage)?,
@@ -167,18 +170,35 @@ fn parts(config: &Config, base: &Path, again: bool, progress: Progress) -> Resul
         require_alive: config.stream.require_alive.clone(),
     })
     .map_err(|error| Failure::usage(format!("the gate: {error}")))?;
+    let control: Arc<dyn Control> = match bus::open_reading(config, base).await? {
+        Reading::Beside(reader) => Arc::new(Beside::new(reader)),
+        Reading::Bus(bus) => Arc::new(bus),
+    };
     Ok(Parts {
         settings: Arc::new(settings),
-        control: Arc::new(Beside::new(FileReader::new(&bus))),
-        records: Records::new(Arc::new(opened), paths),
-        checkpoints: Arc::new(checkpoints),
+        control,
+        records: Records::new(opened, paths),
+        checkpoints,
         gate: Arc::new(gate),
-        packs: packs::opener(PathBuf::from(&config.stream.packs)),
+        packs: packs::opener(config, config.stream.packs.clone()),
         sessions: config.data.join("stream"),
         clock: Arc::new(SystemClock),
         chance: Arc::new(system_chance),
         progress,
     })
+}
+
+/// Where progress is kept: beside the ledger where that is a database, else in a file.
+fn checkpoints(config: &Config, base: &Path) -> Result<Arc<dyn Checkpoints>, Failure> {
+    config.ledger.check(base).map_err(Failure::usage)?;
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = crate::ledger::postgres_options(config, base)?;
+        let checkpoints = PostgresCheckpoints::open(&options);
+        return Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?));
+    }
+    let checkpoints = FileCheckpoints::open(&config.data);
+    Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?))
 }
 
 /// Prints what one look came to, and whether all of it is done.

@@ -9,19 +9,21 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use admit_contracts::events::{Events, recompute};
+use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
-use admit_ledger::Reader as _;
-use admit_ledger::sqlite::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::Place;
-use super::outside::{self, Outside};
-use super::receipts::{cannot_open, open_at, unreadable};
-use crate::config::{Config, EventsConfig, check_ledger};
+use super::LedgerPlace;
+use super::outside::{self, OnBus, OnFiles, Outside};
+use super::receipts::unreadable;
+use crate::bus;
+use crate::config::{Config, EventsConfig};
+use crate::ledger::{open_reader, open_verifier};
 use crate::output::{Failure, print, print_json, printable, progress};
 
 /// Admissions between two lines of progress.
@@ -30,24 +32,24 @@ const PROGRESS_EVERY: u64 = 100_000;
 /// The deepest nesting that the contract ever takes; what is kept was taken under some limit.
 const DEPTH_MAX: usize = 512;
 
-pub(super) fn run(place: Place, as_json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load(None)?;
-    check_ledger(&config).map_err(Failure::usage)?;
-    let (reader, runtime) = open_at(&config)?;
+pub(super) fn run(place: LedgerPlace, as_json: bool) -> Result<(), Failure> {
+    let (config, base) = place.load()?;
+    let (reader, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
-    let ledger =
-        Verifier::open(&config.data, forgets).map_err(|error| cannot_open(&config, &error))?;
+    let ledger = open_verifier(&config, &base, forgets)?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
     let contracts = Contracts::new(streams(&config, &base));
     let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
-    let (artifacts, bus) = (
-        config.artifacts_root().map_err(Failure::usage)?,
-        config.bus_root().map_err(Failure::usage)?,
-    );
+    let artifacts = OnFiles::open(&config)?;
+    let bus = OnBus {
+        source: runtime.block_on(bus::open_reading(&config, &base))?,
+        topics: bus::topics(&config, &base)?,
+        apart: vec![AUDIT_TOPIC.to_owned(), config.stream.control_topic.clone()],
+    };
     let last = ledger.last();
     let found = &mut |disagreement| report.note(disagreement);
-    let looked = outside::verify(&reader, &artifacts, &bus, last, found);
+    let looked = outside::verify(&*reader, &artifacts, &bus, last, found);
     checked.outside = runtime.block_on(looked).map_err(Failure::runtime)?;
     report.end(&ledger, &checked)
 }
@@ -97,7 +99,7 @@ fn verify(
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
     if is_watched {
-        progress("checking the structure of the file");
+        progress("checking the structure");
     }
     ledger.structure(&mut found)?;
     let last = ledger.last().0;
@@ -368,7 +370,7 @@ impl Report {
     fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
         let Checked { admissions, recomputed, left_out, sightings, keys, documents, outside } =
             checked;
-        let Outside { artifacts, messages, ambiguous } = outside;
+        let Outside { artifacts, messages, others, gone, ambiguous } = outside;
         let open: u64 = left_out.values().sum();
         if self.as_json {
             print_json(&json!({
@@ -379,6 +381,8 @@ impl Report {
                     "keys": keys, "documents": documents, "artifacts": artifacts,
                     "messages": messages,
                 },
+                "messages_of_others": others,
+                "messages_gone": gone,
                 "ambiguous": ambiguous,
                 "not_recomputed": open,
                 "not_recomputed_why": left_out,
@@ -391,6 +395,12 @@ impl Report {
             ))?;
             if artifacts + messages > 0 {
                 print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
+            }
+            if *others > 0 {
+                print(&format!("{others} messages on the bus are of no admission here\n"))?;
+            }
+            if *gone > 0 {
+                print(&format!("{gone} admissions are older than what the bus keeps\n"))?;
             }
             if *ambiguous > 0 {
                 print(&format!("{ambiguous} ambiguous: see admit reconcile\n"))?;

@@ -27,7 +27,7 @@ fn doors(config: &Config) -> Vec<String> {
 ///
 /// What is wrong is said with what to do about it, and never with a secret.
 pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
-    ledger(config)?;
+    config.ledger.check(base)?;
     log_level(&config.log.level)?;
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);
     let ingestion = &config.doors.ingestion_gate;
@@ -37,8 +37,8 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     intents.check(base)?;
     let skyra = &config.doors.skyra;
     door("skyra", &skyra.path, &skyra.api_key_header)?;
-    config.bus_root()?;
-    config.artifacts_root()?;
+    config.bus.check()?;
+    config.check_artifacts()?;
     ingestion.check(base, config.principals.is_empty())?;
     let rounds = &config.doors.rounds;
     door("rounds", &rounds.path, &rounds.api_key_header)?;
@@ -54,25 +54,6 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     vouched(config, &principals)?;
     reach(config, &principals)?;
     Ok(principals)
-}
-
-/// Checks that this build has the ledger, and how long it keeps things. Its URL may hold a password, so only the scheme is shown.
-pub(crate) fn ledger(config: &Config) -> Result<(), ConfigError> {
-    let url = config.ledger.url.as_str();
-    if url == "sqlite:" {
-        return match config.ledger.retain() {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let retain = &config.ledger.retain;
-                rule(format!("ledger.retain {retain:?}: use \"forever\" or an age; {error}"))
-            }
-        };
-    }
-    let shown = match url.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…"),
-        None => url.to_owned(),
-    };
-    rule(format!("ledger.url {shown:?} is not supported by this build; use \"sqlite:\""))
 }
 
 fn rule(message: String) -> Result<(), ConfigError> {

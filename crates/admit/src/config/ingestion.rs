@@ -1,5 +1,4 @@
-//! `[bus]`, `[artifacts]` and `[doors.ingestion-gate]`: where events are published, where receipts
-//! lie, and what the door does between the two.
+//! `[doors.ingestion-gate]`: what the door does.
 
 use std::fmt;
 use std::fs;
@@ -15,8 +14,8 @@ use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, Paths, Settings};
 use admit_gate::ingest::IngestSettings;
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
 use super::principal::Keys;
-use super::{Config, ConfigError};
 
 /// Names the secrets of service tokens, with commas between, where the config has none.
 const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
@@ -24,37 +23,6 @@ const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
 /// Name the release on receipts where the config does not, the first that is set.
 const RELEASES: [&str; 3] =
     ["INGESTION_GATE_SERVICE_RELEASE_ID", "INGESTION_GATE_RELEASE_ID", "SERVICE_RELEASE_ID"];
-
-/// `[bus]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct BusConfig {
-    /// `file:` keeps the bus under `bus` in the data folder; `file:PATH` elsewhere.
-    pub(crate) url: String,
-    /// How long after it was given up a publish may still land, in milliseconds. Nobody can say
-    /// "absent" before.
-    pub(crate) delivery_timeout_ms: u64,
-}
-
-/// `[artifacts]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ArtifactsConfig {
-    /// `file:` keeps them under `artifacts` in the data folder; `file:PATH` elsewhere.
-    pub(crate) url: String,
-}
-
-impl Default for BusConfig {
-    fn default() -> Self {
-        Self { url: "file:".to_owned(), delivery_timeout_ms: 30_000 }
-    }
-}
-
-impl Default for ArtifactsConfig {
-    fn default() -> Self {
-        Self { url: "file:".to_owned() }
-    }
-}
 
 /// `[doors.ingestion-gate]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,21 +103,9 @@ impl Default for IngestionConfig {
     }
 }
 
-impl Config {
-    /// The folder of the file bus.
-    pub(crate) fn bus_root(&self) -> Result<PathBuf, ConfigError> {
-        folder("bus", &self.bus.url, &self.data)
-    }
-
-    /// The folder of the artifacts.
-    pub(crate) fn artifacts_root(&self) -> Result<PathBuf, ConfigError> {
-        folder("artifacts", &self.artifacts.url, &self.data)
-    }
-}
-
 /// The folder that a `file:` URL names. It may hold a password of another kind of URL, so only the
 /// scheme of that is shown.
-fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
+pub(super) fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
     match url.strip_prefix("file:") {
         Some("") => Ok(data.join(key)),
         Some(path) => Ok(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
@@ -168,7 +124,7 @@ impl IngestionConfig {
     pub(crate) fn contract(
         &self,
         base: &Path,
-        artifacts: &Path,
+        paths: Paths,
         is_open: bool,
         json_depth_max: usize,
     ) -> Result<IngestionGate, ConfigError> {
@@ -178,12 +134,16 @@ impl IngestionConfig {
             service_release_id: self.release(),
             environment: self.environment.clone(),
             auth_mode,
-            paths: Paths::local(&artifacts.to_string_lossy()),
+            paths,
             json_depth_max,
-            ..Settings::default()
         };
         let policy = self.policy(base)?;
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
+    }
+
+    /// Every topic that this door publishes to.
+    pub(crate) fn topics(&self, base: &Path) -> Result<Vec<String>, ConfigError> {
+        Ok(self.contract(base, Paths::top(), true, 1)?.topics())
     }
 
     pub(crate) fn release(&self) -> String {
@@ -263,6 +223,7 @@ impl IngestionConfig {
             publish_batch_max: self.publish_batch_max,
             pushes_per_minute_max: self.push_rate_limit_per_minute,
             sync_every: Duration::from_millis(self.artifacts_sync_ms),
+            behind: None,
             tokens,
         })
     }
@@ -309,7 +270,7 @@ impl IngestionConfig {
                 return Err(rule(key, &"must be greater than 0"));
             }
         }
-        self.contract(base, Path::new(""), is_open, 1)?;
+        self.contract(base, Paths::top(), is_open, 1)?;
         self.settings(base, is_open).map(drop)
     }
 }
@@ -352,10 +313,8 @@ mod tests {
 
     #[test]
     fn urls_name_folders_and_hide_what_may_be_secret() {
-        let mut config = Config::default();
+        let mut config = crate::config::Config::default();
         assert_eq!(config.bus_root().unwrap(), Path::new("./admit-data/bus"));
-        config.artifacts.url = "file:///srv/receipts".to_owned();
-        assert_eq!(config.artifacts_root().unwrap(), Path::new("/srv/receipts"));
         config.bus.url = "nats://me:hush@bus".to_owned();
         let error = config.bus_root().unwrap_err().to_string();
         assert!(error.contains("nats:…") && !error.contains("hush"), "{error}");

@@ -142,6 +142,15 @@ fn rule(key: &str, message: &dyn fmt::Display) -> ConfigError {
 pub(crate) struct Secret(String);
 
 impl Secret {
+    /// The text itself, for whoever needs it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn shown(&self) -> &'static str {
         if self.0.is_empty() { "" } else { "(hidden)" }
     }

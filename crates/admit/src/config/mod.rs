@@ -3,13 +3,20 @@
 //! `admit.toml` beside this crate's manifest is the same in the operator's words. It is compiled
 //! in, and a test holds that it parses to exactly these defaults and names every key.
 
+mod artifacts;
+mod bus;
 mod check;
 mod edge;
 mod env;
 mod events;
 mod ingestion;
 mod intents;
+mod kafka;
+mod kinesis;
+mod ledger;
+mod ledger_tls;
 mod load;
+mod nats;
 mod principal;
 mod rounds;
 mod runner;
@@ -21,17 +28,22 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use admit_contracts::pixel_control::SchemaMode;
-use admit_core::Age;
-use admit_core::horizon::NotAnAge;
 use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub(crate) use check::{check, ledger as check_ledger};
+pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
+pub(crate) use bus::{BusConfig, Scheme};
+pub(crate) use check::check;
 pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;
-pub(crate) use ingestion::{ArtifactsConfig, BusConfig, IngestionConfig};
+pub(crate) use ingestion::IngestionConfig;
 pub(crate) use intents::IntentsConfig;
+#[cfg(feature = "kinesis")]
+pub(crate) use kinesis::region as kinesis_region;
+pub(crate) use ledger::{LedgerConfig, TlsUse};
+#[cfg(feature = "postgres")]
+pub(crate) use ledger_tls::load as load_ledger_tls;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
 pub(crate) use principal::PrincipalConfig;
 pub(crate) use rounds::RoundsConfig;
@@ -74,25 +86,6 @@ pub(crate) struct Config {
     pub(crate) principals: Vec<PrincipalConfig>,
     /// The agent on the producer's side, `admit edge`.
     pub(crate) edge: EdgeConfig,
-}
-
-/// `[ledger]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct LedgerConfig {
-    /// `sqlite:` keeps the ledger in `ledger.db` in the data folder.
-    pub(crate) url: String,
-    /// `forever`, or an age such as `90d`. Then older bodies are removed, and of events that carry
-    /// the producer's own time also their keys and facts; an event older than that which comes
-    /// again is answered `outside_horizon`.
-    pub(crate) retain: String,
-}
-
-impl LedgerConfig {
-    /// How long things are kept; `None` is for ever.
-    pub(crate) fn retain(&self) -> Result<Option<Age>, NotAnAge> {
-        if self.retain == "forever" { Ok(None) } else { self.retain.parse().map(Some) }
-    }
 }
 
 /// `[log]`
@@ -179,12 +172,6 @@ impl Default for Config {
             principals: Vec::new(),
             edge: EdgeConfig::default(),
         }
-    }
-}
-
-impl Default for LedgerConfig {
-    fn default() -> Self {
-        Self { url: "sqlite:".to_owned(), retain: "forever".to_owned() }
     }
 }
 

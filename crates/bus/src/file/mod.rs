@@ -331,6 +331,10 @@ impl Bus for FileBus {
         })
     }
 
+    fn offset_kind(&self) -> OffsetKind {
+        OffsetKind::FileLine
+    }
+
     fn delivery_timeout(&self) -> Duration {
         self.options.delivery_timeout
     }

@@ -32,7 +32,6 @@ pub mod words;
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Door, Entry, Filed, Issue, Issued, Recorded, Said, Submission};
 
-use self::eb_ref::OffsetKind;
 use self::governance::PolicyRev;
 use self::policy::Policy;
 use crate::{Contract, Description, Reply};
@@ -67,8 +66,6 @@ pub struct Settings {
     pub auth_mode: AuthMode,
     /// Where artifacts lie.
     pub paths: Paths,
-    /// What the bus behind this door counts by.
-    pub offset_kind: OffsetKind,
     /// Deepest nesting of a body; deeper ones are `INVALID_JSON`.
     pub json_depth_max: usize,
 }
@@ -81,7 +78,6 @@ impl Default for Settings {
             environment: "local".to_owned(),
             auth_mode: AuthMode::default(),
             paths: Paths::top(),
-            offset_kind: OffsetKind::FileLine,
             json_depth_max: 128,
         }
     }
@@ -146,11 +142,6 @@ impl IngestionGate {
             topics.push(governance::AUDIT_TOPIC.to_owned());
         }
         topics
-    }
-
-    /// What the bus behind this door counts by.
-    pub fn offset_kind(&self) -> OffsetKind {
-        self.settings.offset_kind
     }
 
     /// Which release and configuration decides, as documents say it.

@@ -309,6 +309,7 @@ fn a_network_that_cuts_stalls_and_repeats_loses_nothing() {
         stall_one_in: 10,
         stall: Duration::from_millis(60),
         duplicate_one_in: 3,
+        ..Faults::default()
     };
     let proxy = Proxy::to(peer.address, faults, seed).unwrap();
     let sender = world.send_to(proxy.address(), 300);

@@ -25,6 +25,7 @@ use crate::grpc;
 use crate::limits::Limits;
 use crate::perform;
 use crate::principals::Principals;
+use crate::takeover;
 
 /// How many connections over the limit are accepted at once, only to be told so.
 const TURNED_AWAY_MAX: usize = 64;
@@ -85,6 +86,7 @@ pub async fn serve(
     for ingest in server.gate.ingests() {
         ingest.start(&server.tasks);
     }
+    server.tasks.spawn(takeover::keep_watch(Arc::clone(&server.gate)));
     if let Some(publisher) = &server.gate.publisher {
         publisher.start();
     }

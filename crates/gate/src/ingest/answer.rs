@@ -65,7 +65,8 @@ impl Ingest {
         let effect = self.reader.effect(first).await?;
         if effect.is_some_and(|effect| effect.standing.is_in_work()) {
             // Whether it has ended or time is up, the commit below says which.
-            drop(timeout(self.settings.in_flight_wait, watch.ended()).await);
+            let ended = watch.ended_anywhere(&*self.reader);
+            drop(timeout(self.settings.in_flight_wait, ended).await);
         }
         drop(watch);
         let (copy, issue, now) = (recorded.clone(), self.issue.clone(), self.clock.now());

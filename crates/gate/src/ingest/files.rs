@@ -1,8 +1,9 @@
 //! The files of documents: written after the commit and before the reply, brought to stable storage
-//! behind it.
+//! behind it. Where the store is far away they are [written behind](super::behind) the reply as well.
 //!
 //! A file may be lost with the power until it is synced; the ledger remembers up to which number
-//! everything is, and the next start makes the rest again.
+//! everything is, and the next start makes the rest again. Where several gates share a ledger, each
+//! writes the files of its own documents, and the living make again what one that died has left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +19,23 @@ use super::Ingest;
 /// Documents that are put right at a time.
 const PAGE: usize = 256;
 
-/// Which numbers have their files.
+/// Numbers that are looked at in one question.
+const NUMBERS_PAGE: usize = 4096;
+
+/// Which numbers have their files. Every process writes the files of what it issued itself.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Every file up to this number is there.
+    /// Every file of ours up to this number is there.
     written_to: u64,
     /// Those beyond it that are there too.
     beyond: BTreeSet<u64>,
-    /// Every file up to this number is on stable storage, and the ledger knows.
+    /// Every file of ours up to this number is on stable storage, and the ledger knows.
     synced_to: u64,
+    /// The first of ours that was not there at the last look.
+    missing: Option<u64>,
 }
 
 impl Files {
@@ -45,15 +51,25 @@ impl Files {
 
     fn written(&self, written: impl Iterator<Item = u64>) {
         let mut numbers = self.lock();
-        for n in written {
-            if n > numbers.written_to {
-                numbers.beyond.insert(n);
-            }
-        }
-        while numbers.beyond.first().is_some_and(|first| *first == numbers.written_to + 1) {
-            numbers.beyond.pop_first();
-            numbers.written_to += 1;
-        }
+        let written_to = numbers.written_to;
+        numbers.beyond.extend(written.filter(|n| *n > written_to));
+    }
+
+    /// The first of `own` up to `newest` whose file is not there.
+    fn first_missing(&self, own: &[u64], newest: u64) -> Option<u64> {
+        let numbers = self.lock();
+        own.iter().copied().find(|n| *n <= newest && !numbers.beyond.contains(n))
+    }
+
+    /// Everything of ours up to `newest` is there, or up to the first that is missing. The one that
+    /// was missing at the last look already.
+    fn looked(&self, newest: u64, missing: Option<u64>) -> Option<u64> {
+        let mut numbers = self.lock();
+        numbers.written_to = missing.map_or(newest, |n| n - 1).max(numbers.written_to);
+        let beyond = numbers.written_to + 1;
+        numbers.beyond = numbers.beyond.split_off(&beyond);
+        let before = std::mem::replace(&mut numbers.missing, missing);
+        missing.filter(|_| missing == before)
     }
 }
 
@@ -62,6 +78,10 @@ impl Files {
 pub(super) struct Written(BTreeSet<u64>);
 
 impl Written {
+    pub(super) fn failing(numbers: BTreeSet<u64>) -> Self {
+        Self(numbers)
+    }
+
     pub(super) fn failed(&self, n: u64) -> bool {
         self.0.contains(&n)
     }
@@ -76,18 +96,35 @@ pub(super) fn unwritten() -> Fault {
 }
 
 impl Ingest {
-    /// Writes the files of documents that are not there yet. `raw` is the body they are about, for
-    /// those that keep it beside them.
+    /// Writes the files of documents that are not there yet, now or behind. `raw` is the body they
+    /// are about, for those that keep it beside them.
     pub(super) async fn write_files(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
-        if filed.is_empty() {
-            return Written::default();
+        match &self.behind {
+            Some(behind) => self.queue_files(behind, filed, raw).await,
+            None => self.write_now(filed, raw).await,
         }
+    }
+
+    async fn write_now(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
+        let documents: Vec<(&Filed, Option<&Bytes>)> =
+            filed.iter().map(|filed| (*filed, raw)).collect();
+        let failed = self.put_files(&documents).await;
+        self.note_unwritten(&failed).await;
+        Written(failed)
+    }
+
+    /// Puts the files of documents, and says which could not be written.
+    pub(super) async fn put_files(&self, documents: &[(&Filed, Option<&Bytes>)]) -> BTreeSet<u64> {
         let mut failed = BTreeSet::new();
-        let mut files = Vec::with_capacity(filed.len());
-        let mut numbers = Vec::with_capacity(filed.len());
-        for filed in filed.iter().filter(|filed| filed.issued.kind != IssuedKind::Governance) {
+        if documents.is_empty() {
+            return failed;
+        }
+        let mut files = Vec::with_capacity(documents.len());
+        let mut numbers = Vec::with_capacity(documents.len());
+        let is_line = |filed: &Filed| filed.issued.kind == IssuedKind::Governance;
+        for (filed, raw) in documents.iter().filter(|(filed, _)| !is_line(filed)) {
             if let (Some(path), Some(raw)) = (self.raw_path(filed), raw) {
-                files.push(File::new(path, raw.clone()));
+                files.push(File::new(path, (*raw).clone()));
                 numbers.push(filed.n);
             }
             files.push(file(filed));
@@ -100,7 +137,7 @@ impl Ingest {
                 failed.insert(*n);
             }
         }
-        for (log, lines) in self.lines(filed.iter().copied()) {
+        for (log, lines) in self.lines(documents.iter().map(|(filed, _)| *filed)) {
             let (numbers, lines): (Vec<u64>, Vec<Line>) = lines.into_iter().unzip();
             let put = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
             for (n, put) in numbers.iter().zip(put) {
@@ -110,18 +147,25 @@ impl Ingest {
                 }
             }
         }
-        self.files.written(filed.iter().map(|filed| filed.n).filter(|n| !failed.contains(n)));
+        let written = documents.iter().map(|(filed, _)| filed.n);
+        self.files.written(written.filter(|n| !failed.contains(n)));
+        failed
+    }
+
+    pub(super) async fn note_unwritten(&self, failed: &BTreeSet<u64>) {
         if !failed.is_empty() {
-            let note = FileNote::Unwritten(failed.iter().copied().collect());
-            if let Err(fault) = self.ledger.note_files(note).await {
-                tracing::warn!(%fault, "unwritten documents could not be noted");
-            }
+            self.note_files(FileNote::Unwritten(failed.iter().copied().collect())).await;
         }
-        Written(failed)
+    }
+
+    pub(super) async fn note_files(&self, note: FileNote) {
+        if let Err(fault) = self.ledger.note_files(note).await {
+            tracing::warn!(%fault, "how documents stand could not be noted");
+        }
     }
 
     /// Where the bytes of a delivery lie that is in no run.
-    fn raw_path(&self, filed: &Filed) -> Option<String> {
+    pub(super) fn raw_path(&self, filed: &Filed) -> Option<String> {
         let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
         is_outside.then(|| self.contract.paths().unscoped_raw(&filed.issued.id))
     }
@@ -142,23 +186,30 @@ impl Ingest {
         logs
     }
 
-    /// Before the doors open: whatever came after the last sync is made again from the ledger.
-    pub(super) async fn restore_files(&self) -> Result<u64, Fault> {
-        let (synced, newest) = self.ledger.synced().await?;
-        let cannot = |error: admit_artifacts::ArtifactsError| {
-            let message = "the documents of the last run cannot be put back";
-            Fault::caused_by(FaultKind::Internal, message, error)
-        };
-        let mut after = synced;
-        while after < newest {
+    /// Makes again what processes that are gone may have left unwritten. How many it looked at, and
+    /// the newest number.
+    pub(super) async fn restore_files(&self) -> Result<(u64, u64), Fault> {
+        let (after, newest) = self.ledger.left_unsynced().await?;
+        if newest > after {
+            self.restore_between(after, newest).await?;
+            self.artifacts.sync().await.map_err(cannot_restore)?;
+            self.ledger.note_files(FileNote::Restored { after, to: newest }).await?;
+        }
+        Ok((newest - after, newest))
+    }
+
+    /// Makes the documents after `after` up to `to` again, where they are not.
+    async fn restore_between(&self, mut after: u64, to: u64) -> Result<(), Fault> {
+        while after < to {
             let filter = admit_ledger::FiledFilter {
                 after,
                 rows_max: PAGE,
                 ..admit_ledger::FiledFilter::default()
             };
-            let page = self.ledger.filed(filter).await?;
+            let mut page = self.ledger.filed(filter).await?;
             let Some(last) = page.last() else { break };
             after = last.n;
+            page.retain(|filed| filed.n <= to);
             let mut files = Vec::with_capacity(page.len());
             for filed in page.iter().filter(|f| f.issued.kind != IssuedKind::Governance) {
                 if let Some(path) = self.raw_path(filed) {
@@ -170,23 +221,39 @@ impl Ingest {
                 files.push(file(filed));
             }
             for restored in self.artifacts.restore(files).await {
-                restored.map_err(cannot)?;
+                restored.map_err(cannot_restore)?;
             }
             for (log, lines) in self.lines(page.iter()) {
                 let lines = lines.into_iter().map(|(_, line)| line).collect();
                 for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
-                    put.map_err(cannot)?;
+                    put.map_err(cannot_restore)?;
                 }
             }
             let numbers = page.iter().map(|filed| filed.n).collect();
             self.ledger.note_files(FileNote::Written(numbers)).await?;
         }
-        if newest > synced {
-            self.artifacts.sync().await.map_err(cannot)?;
-            self.ledger.note_files(FileNote::SyncedTo(newest)).await?;
+        Ok(())
+    }
+
+    /// Finds out up to where every file of ours is there. One that nobody came to write, because the
+    /// commit that issued it was not confirmed in time, is noted as unwritten at the second look.
+    async fn close_up(&self) -> Result<(), Fault> {
+        let (mut after, newest) = {
+            let numbers = self.files.lock();
+            (numbers.written_to, numbers.beyond.last().copied())
+        };
+        // The ledger was asked after this number was given out, so it shows all that came before.
+        let Some(newest) = newest else { return Ok(()) };
+        let mut missing = None;
+        while after < newest && missing.is_none() {
+            let own = self.ledger.issued_here(after, NUMBERS_PAGE).await?;
+            missing = self.files.first_missing(&own, newest);
+            after = own.get(NUMBERS_PAGE - 1).copied().unwrap_or(newest);
         }
-        self.files.begin_at(newest);
-        Ok(newest - synced)
+        match self.files.looked(newest, missing) {
+            Some(n) => self.ledger.note_files(FileNote::Unwritten(vec![n])).await,
+            None => Ok(()),
+        }
     }
 
     /// Where the body of a delivery is: a copy of a refusal keeps none of its own.
@@ -201,12 +268,22 @@ impl Ingest {
                 sleep(self.settings.sync_every).await;
                 self.sync_files().await;
                 self.mend_files().await;
+                // Where others share the ledger, one of them may have died.
+                if self.reader.lease().is_some()
+                    && let Err(fault) = self.restore_files().await
+                {
+                    // It has been said already when the ledger is away.
+                    tracing::debug!(%fault, "documents of other gates were not looked after");
+                }
             }
         })
     }
 
     /// Brings what is written to stable storage, and has the ledger remember.
     pub(super) async fn sync_files(&self) {
+        if let Err(fault) = self.close_up().await {
+            tracing::warn!(%fault, "the ledger did not say which documents are this gate's");
+        }
         let (to, synced_to) = {
             let numbers = self.files.lock();
             (numbers.written_to, numbers.synced_to)
@@ -224,33 +301,54 @@ impl Ingest {
         }
     }
 
-    /// Writes what could not be written before.
+    /// Writes what could not be written before, page by page as long as it can be.
     async fn mend_files(&self) {
-        let unwritten = match self.ledger.unwritten(0, PAGE).await {
-            Ok(unwritten) if !unwritten.is_empty() => unwritten,
-            Ok(_) => return,
-            Err(fault) => {
-                tracing::debug!(%fault, "unwritten documents could not be looked for");
-                return;
-            }
-        };
-        let mut mended = Vec::new();
-        for filed in unwritten {
-            let raw = match self.kept_at(filed.seq).await {
-                Ok(seq) => self.reader.body(seq).await.ok().flatten(),
-                Err(_) => None,
+        let mut after = 0;
+        loop {
+            let unwritten = match self.ledger.unwritten(after, PAGE).await {
+                Ok(unwritten) => unwritten,
+                Err(fault) => {
+                    tracing::debug!(%fault, "unwritten documents could not be looked for");
+                    return;
+                }
             };
-            if !self.write_files(&[&filed], raw.as_ref()).await.failed(filed.n) {
-                mended.push(filed.n);
+            let Some(last) = unwritten.last() else { return };
+            after = last.n;
+            let mended = self.mend(&unwritten).await;
+            let is_whole = mended.len() == unwritten.len() && unwritten.len() == PAGE;
+            if !mended.is_empty() {
+                tracing::info!(count = mended.len(), "documents were written after all");
+                self.note_files(FileNote::Written(mended)).await;
             }
-        }
-        if !mended.is_empty() {
-            tracing::info!(count = mended.len(), "documents were written after all");
-            if let Err(fault) = self.ledger.note_files(FileNote::Written(mended)).await {
-                tracing::warn!(%fault, "written documents could not be noted");
+            if !is_whole {
+                return;
             }
         }
     }
+
+    /// Those that could be written now.
+    async fn mend(&self, unwritten: &[Filed]) -> Vec<u64> {
+        let mut bodies = Vec::with_capacity(unwritten.len());
+        for filed in unwritten {
+            bodies.push(match self.raw_path(filed) {
+                Some(_) => match self.kept_at(filed.seq).await {
+                    Ok(seq) => self.reader.body(seq).await.ok().flatten(),
+                    Err(_) => None,
+                },
+                None => None,
+            });
+        }
+        let documents: Vec<(&Filed, Option<&Bytes>)> =
+            unwritten.iter().zip(bodies.iter().map(Option::as_ref)).collect();
+        let failed = self.put_files(&documents).await;
+        let mended = unwritten.iter().map(|filed| filed.n);
+        mended.filter(|n| !failed.contains(n)).collect()
+    }
+}
+
+fn cannot_restore(error: admit_artifacts::ArtifactsError) -> Fault {
+    let message = "the documents after the last sync cannot be put back";
+    Fault::caused_by(FaultKind::Internal, message, error)
 }
 
 /// A document as a file.

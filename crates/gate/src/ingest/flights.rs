@@ -11,6 +11,7 @@ use admit_core::{Entry, Fault, FaultKind, Filed, Intent, Seq, Verdict};
 use admit_ledger::{Handover, Kept, Outlook};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 /// What became of a flight: the documents of its outcome, once they are committed and filed.
 pub(super) type Landed = Result<Vec<Filed>, Fault>;
@@ -20,6 +21,8 @@ pub(super) type Landed = Result<Vec<Filed>, Fault>;
 pub(super) struct Flight {
     pub(super) seq: Seq,
     pub(super) attempt: u32,
+    /// When the commit that says "in flight" was done.
+    pub(super) since: Instant,
     /// What to publish; `None` when a copy does what was released: then the first event is read.
     pub(super) cargo: Option<Cargo>,
     pub(super) landed: oneshot::Sender<Landed>,
@@ -64,7 +67,7 @@ impl Handover for Flights {
         let mut inner = self.lock();
         inner.alive.insert(seq);
         inner.landings.insert(seq, landing);
-        inner.waiting.push_back(Flight { seq, attempt, cargo, landed });
+        inner.waiting.push_back(Flight { seq, attempt, since: Instant::now(), cargo, landed });
         drop(inner);
         self.arrived.notify_one();
     }

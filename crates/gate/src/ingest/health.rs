@@ -84,6 +84,15 @@ impl Ingest {
         health
     }
 
+    /// Whether the artifacts can be written to now, from a probe of its own.
+    pub(super) async fn can_write(&self) -> bool {
+        // Beside the other one, which is read back.
+        let path = format!("{}.behind", self.contract.paths().probe());
+        let written = self.artifacts.probe(&path, Bytes::from_static(b"{}\n")).await.is_ok();
+        self.health.can_write_artifacts.store(written, Relaxed);
+        written
+    }
+
     pub(super) fn keep_probing(self: Arc<Self>) -> super::Work {
         Box::pin(async move {
             loop {

@@ -6,9 +6,10 @@
 //!
 //! Invariants: what is handed to the bus is in flight in the ledger first; nothing is published
 //! twice for one attempt; an outcome is not let go before it is committed; a reply names files that
-//! are there.
+//! are there, or, where the store is far away, on their way there in a queue of bounded length.
 
 mod answer;
+mod behind;
 mod files;
 mod flights;
 mod governance;
@@ -39,6 +40,8 @@ use crate::metrics::Counter;
 use crate::principals::Known;
 
 pub(crate) use answer::admit;
+use behind::Behind;
+pub use behind::WriteBehind;
 use files::Files;
 use flights::Flights;
 use governance::Spikes;
@@ -81,6 +84,8 @@ pub struct IngestSettings {
     pub pushes_per_minute_max: usize,
     /// How often files are brought to stable storage.
     pub sync_every: Duration,
+    /// Whether files are written behind the reply, and how far; `None` writes them before it.
+    pub behind: Option<WriteBehind>,
     /// Whom tokens prove, where producers show tokens instead of keys.
     pub tokens: Option<ServiceTokens>,
 }
@@ -96,6 +101,7 @@ impl Default for IngestSettings {
             publish_batch_max: 512,
             pushes_per_minute_max: 0,
             sync_every: Duration::from_secs(5),
+            behind: None,
             tokens: None,
         }
     }
@@ -113,6 +119,7 @@ pub struct Ingest {
     settings: IngestSettings,
     flights: Arc<Flights>,
     files: Files,
+    behind: Option<Behind>,
     health: Health,
     spikes: Spikes,
     in_work: InWork,
@@ -145,6 +152,7 @@ impl Ingest {
             bus,
             artifacts,
             clock,
+            behind: settings.behind.as_ref().map(Behind::new),
             settings,
             flights: Arc::default(),
             files: Files::default(),
@@ -180,6 +188,7 @@ impl Ingest {
 
     /// Starts publishing, probing and syncing, in tasks of the gate.
     pub(crate) fn start(self: &Arc<Self>, tasks: &TaskTracker) {
+        self.start_writing();
         for work in [Self::keep_publishing, Self::keep_probing, Self::keep_syncing] {
             let ingest = Arc::clone(self);
             tasks.spawn(async move {
@@ -198,7 +207,13 @@ impl Ingest {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        self.end_writing().await;
         self.sync_files().await;
+    }
+
+    /// Documents that are not in the artifacts yet.
+    pub(crate) fn files_waiting(&self) -> u64 {
+        self.behind.as_ref().map_or(0, Behind::waiting)
     }
 
     /// How many publishes had this outcome, by its word.

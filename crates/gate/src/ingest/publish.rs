@@ -76,6 +76,10 @@ impl Ingest {
 
     /// The message of a flight, and the facts of its event.
     async fn load(&self, flight: &mut Flight) -> Result<(Message, Object<'static>), String> {
+        // Others may have taken this gate for dead, and a person may have found the publish absent.
+        if self.reader.lease().is_some_and(|lease| flight.since.elapsed() > lease) {
+            return Err("the gate was held up for longer than its lease".to_owned());
+        }
         let Cargo { plan, body, facts } = match flight.cargo.take() {
             Some(cargo) => cargo,
             None => self.first_event(flight.seq).await.map_err(|fault| fault.to_string())?,
@@ -133,7 +137,11 @@ impl Ingest {
             let step = Step::Evidence { attempt: *attempt, evidence };
             Settlement { seq: *seq, step, facts: None }
         });
-        let batch: Vec<Settlement> = late.collect();
+        self.keep_evidence(late.collect()).await;
+    }
+
+    /// Keeps evidence that changes nothing any more, however long the ledger cannot take it.
+    async fn keep_evidence(&self, batch: Vec<Settlement>) {
         if batch.is_empty() {
             return;
         }
@@ -141,7 +149,10 @@ impl Ingest {
         loop {
             let (issue, now) = (self.issue.clone(), self.clock.now());
             let Err(fault) = self.ledger.settle(batch.clone(), issue, now).await else {
-                tracing::warn!(count, "the bus answered late, its answer is kept as evidence");
+                tracing::warn!(
+                    count,
+                    "answers of the bus came too late, they are kept as evidence"
+                );
                 return;
             };
             tracing::warn!(count, %fault, "late evidence could not be kept, trying again");
@@ -186,11 +197,11 @@ impl Ingest {
             batch.push(Settlement { seq, step, facts });
             landings.push((seq, Some(landed)));
         }
-        let settled = self.persist(batch, &mut landings).await;
+        let persisted = self.persist(batch, &mut landings).await;
         for (seq, _) in &landings {
             self.in_work.ended(*seq);
         }
-        let Some(settled) = settled else { return };
+        let Some((settled, late)) = persisted else { return };
         let filed: Vec<_> = settled.iter().flatten().flat_map(|settled| &settled.filed).collect();
         let written = self.write_files(&filed, None).await;
         for ((_, landed), settled) in landings.into_iter().zip(settled) {
@@ -200,23 +211,22 @@ impl Ingest {
                     Ok(settled.filed)
                 }
                 Some(_) => Err(super::files::unwritten()),
-                None => Err(Fault::new(
-                    FaultKind::Internal,
-                    "the effect of this event is not where it was left",
-                )),
+                None => Err(self.taken_up()),
             };
             // Whoever asked may have gone away; the outcome stands all the same.
             landed.send(said).unwrap_or_default();
         }
+        self.keep_evidence(late).await;
     }
 
     /// Settles, again and again until the ledger takes it. Whoever waits is told after the first
-    /// failure; the evidence stays here. `None` when the gate ends before.
+    /// failure; the evidence stays here. `None` when the gate ends before. Where others took this
+    /// gate for dead meanwhile, what is known is to be kept beside their finding.
     async fn persist(
         &self,
         batch: Vec<Settlement>,
         landings: &mut [(Seq, Option<oneshot::Sender<Landed>>)],
-    ) -> Option<Vec<Option<Settled>>> {
+    ) -> Option<(Vec<Option<Settled>>, Vec<Settlement>)> {
         let mut pause = PAUSE_MIN;
         let mut may_be_in = false;
         loop {
@@ -224,19 +234,23 @@ impl Ingest {
             let fault = match self.ledger.settle(batch.clone(), issue, now).await {
                 Ok(answers) => {
                     let mut settled = Vec::with_capacity(answers.len());
+                    let mut late = Vec::new();
                     for (answer, settlement) in answers.into_iter().zip(&batch) {
-                        settled.push(match answer {
-                            Ok(settled) => Some(settled),
-                            // A commit that was not confirmed went through after all.
-                            Err(_) if may_be_in => self.settled_before(settlement.seq).await,
-                            Err(illegal) => {
-                                let seq = settlement.seq.0;
-                                tracing::error!(seq, %illegal, "a publish is not where it was left");
-                                None
-                            }
-                        });
+                        let Err(illegal) = answer else {
+                            settled.push(answer.ok());
+                            continue;
+                        };
+                        // A commit that was not confirmed may have gone through after all.
+                        let before =
+                            if may_be_in { self.settled_before(settlement).await } else { None };
+                        if before.is_none() {
+                            let seq = settlement.seq.0;
+                            tracing::error!(seq, %illegal, "a publish is not where it was left");
+                            late.extend(as_evidence(settlement));
+                        }
+                        settled.push(before);
                     }
-                    return Some(settled);
+                    return Some((settled, late));
                 }
                 Err(fault) => fault,
             };
@@ -257,12 +271,38 @@ impl Ingest {
         }
     }
 
-    async fn settled_before(&self, seq: Seq) -> Option<Settled> {
-        let effect = self.reader.effect(seq).await.ok()??;
-        let filed = self.ledger.filed_of(seq).await.ok()?;
-        let filed = filed.into_iter().filter(|filed| filed.seq == seq).collect();
+    /// What is said when an outcome is no longer ours to settle.
+    fn taken_up(&self) -> Fault {
+        if self.reader.lease().is_none() {
+            let message = "the effect of this event is not where it was left";
+            return Fault::new(FaultKind::Internal, message);
+        }
+        let message = "another gate has looked after the publish of this event; send it again";
+        Fault::new(FaultKind::OutcomeUnknown, message)
+    }
+
+    /// What this very settlement has left in the ledger, if it is there.
+    async fn settled_before(&self, settlement: &Settlement) -> Option<Settled> {
+        let Settlement { seq, step: Step::Settle { evidence, .. }, .. } = settlement else {
+            return None;
+        };
+        let effect = self.reader.effect(*seq).await.ok()??;
+        if effect.standing.evidence() != Some(evidence) {
+            return None;
+        }
+        let filed = self.ledger.filed_of(*seq).await.ok()?;
+        let filed = filed.into_iter().filter(|filed| filed.seq == *seq).collect();
         Some(Settled { effect, filed })
     }
+}
+
+/// An outcome that is no longer ours to settle, as something that became known too late.
+fn as_evidence(settlement: &Settlement) -> Option<Settlement> {
+    let Settlement { seq, step: Step::Settle { attempt, evidence, .. }, .. } = settlement else {
+        return None;
+    };
+    let step = Step::Evidence { attempt: *attempt, evidence: evidence.clone() };
+    Some(Settlement { seq: *seq, step, facts: None })
 }
 
 /// A reference of the bus in the words of the contract.

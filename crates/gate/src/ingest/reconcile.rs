@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use admit_bus::{Found, Sought};
+use admit_bus::{Found, Reference, Sought};
 use admit_contracts::ingestion_gate::eb_ref::EbRef;
 use admit_contracts::ingestion_gate::facts::Facts;
 use admit_contracts::ingestion_gate::publication::{self, Plan};
@@ -170,6 +170,8 @@ impl Ingest {
         if self.flights.is_alive(doubt.seq) {
             return Some("the attempt is still under way in this gate");
         }
+        // It holds for what another gate has under way too: a gate that is held up for longer than
+        // its lease begins nothing.
         let timeout = i64::try_from(self.bus.delivery_timeout().as_millis()).unwrap_or(i64::MAX);
         let over_at = doubt.since.0.saturating_add(timeout);
         (self.clock.now().0 < over_at).then_some("the delivery timeout of the bus has not passed")
@@ -239,9 +241,9 @@ impl Ingest {
             }
             (Resolution::Found(Some((partition, offset))), Finding::CannotTell(_)) => {
                 let topic = doubt.plan.topic.to_string();
-                let (offset_kind, published_at) = (self.contract.offset_kind(), None);
-                let at = EbRef { topic, partition, offset, offset_kind, published_at };
-                Ok((Answer::Done, Committed::at(at, now).to_evidence()))
+                let offset_kind = self.bus.offset_kind();
+                let at = Reference { topic, partition, offset, offset_kind, published_at: None };
+                Ok((Answer::Done, Committed::at(eb_ref(&at), now).to_evidence()))
             }
             (Resolution::Found(_), Finding::Absent) => {
                 refused("the bus does not have it".to_owned())

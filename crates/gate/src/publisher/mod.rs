@@ -19,7 +19,7 @@ use std::time::Duration;
 use admit_bus::Bus;
 use admit_contracts::rounds::DOOR;
 use admit_core::{Clock, Door};
-use admit_ledger::{Publications, Reader, RecordReader};
+use admit_ledger::{Ledger, Publications, RecordReader};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,9 +29,9 @@ use crate::metrics::Counter;
 pub use reconcile::place_of;
 
 /// What the publisher needs of a ledger.
-pub trait PublishedRecords: Reader + RecordReader + Publications {}
+pub trait PublishedRecords: Ledger + RecordReader + Publications {}
 
-impl<L: Reader + RecordReader + Publications> PublishedRecords for L {}
+impl<L: Ledger + RecordReader + Publications> PublishedRecords for L {}
 
 /// What a publisher is put together from.
 pub struct PublisherParts {

@@ -1,7 +1,7 @@
 //! What the publisher does all day: looks for what is due, begins it, hands it over, settles it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use admit_bus::{BusHealth, Message, Published, Reference};
 use admit_contracts::rounds::DOOR;
@@ -36,6 +36,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Why an attempt whose beginning was not confirmed is not made.
 const NOT_BEGUN: &str = "the ledger did not confirm that the attempt began, nothing was sent";
+
+/// Why an attempt that began long ago is not made.
+const HELD_UP: &str = "the gate was held up for longer than its lease, nothing was sent";
 
 /// What to do next.
 enum Next {
@@ -142,7 +145,7 @@ impl Publisher {
             return Ok(0);
         }
         let offers: Vec<Offer> = departures.iter().map(|one| one.offer.clone()).collect();
-        let at = self.clock.now();
+        let (at, since) = (self.clock.now(), Instant::now());
         let begun = match self.ledger.offer(offers, at).await {
             Ok(begun) => begun,
             Err(fault) => {
@@ -165,7 +168,12 @@ impl Publisher {
             return Ok(0);
         }
         self.alive().extend(flights.iter().map(|flight| flight.n));
-        let published = self.hand_over(&flights, messages).await;
+        // Others may have taken this gate for dead, and a person may have found it absent.
+        let is_late = self.ledger.lease().is_some_and(|lease| since.elapsed() > lease);
+        let published = match is_late {
+            true => self.withhold(&flights),
+            false => self.hand_over(&flights, messages).await,
+        };
         let steps = flights.iter().zip(&published).map(|(flight, published)| {
             match published {
                 Published::Committed(_) => self.published.add_one(),
@@ -180,8 +188,18 @@ impl Publisher {
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             PublicationStep { n: flight.n, step, reason }
         });
-        self.persist(steps.collect()).await;
+        self.settle(steps.collect()).await;
         Ok(flights.len())
+    }
+
+    /// Nothing of these reaches the bus.
+    fn withhold(&self, flights: &[Publication]) -> Vec<Published> {
+        let mut alive = self.alive();
+        for flight in flights {
+            alive.remove(&flight.n);
+        }
+        let not_written = || Published::NotWritten { reason: HELD_UP.to_owned() };
+        flights.iter().map(|_| not_written()).collect()
     }
 
     async fn hand_over(
@@ -211,7 +229,10 @@ impl Publisher {
                 let step = Step::Evidence { attempt: *attempt, evidence };
                 PublicationStep { n: *n, step, reason }
             });
-            publisher.persist(steps.collect()).await;
+            let steps: Vec<_> = steps.collect();
+            if !steps.is_empty() {
+                publisher.persist(steps).await;
+            }
             // Only now: whoever calls it absent must see what came late.
             let mut alive = publisher.alive();
             for (n, _) in &mine {
@@ -239,12 +260,26 @@ impl Publisher {
     }
 
     /// A beginning that may be in the ledger is not acted upon: it is ambiguous there, and proven
-    /// not to have been sent.
+    /// not to have been sent. One that another gate has begun is that one's business.
     async fn disown(&self, departures: &[Departure]) {
-        for Departure { offer, .. } in departures {
-            let key = offer.dedupe_key.clone();
-            let found = self.ledger.publication(DOOR.to_owned(), key).await;
-            let Ok(Some(Publication { n, standing, .. })) = found else { continue };
+        // The ledger answers the next step only once it has found out what became of this one.
+        self.persist(Vec::new()).await;
+        let mut left: Vec<&str> =
+            departures.iter().map(|one| one.offer.dedupe_key.as_str()).collect();
+        let mut pause = PAUSE_MIN;
+        while let Some(key) = left.last() {
+            let found = match self.ledger.publication(DOOR.to_owned(), (*key).to_owned()).await {
+                Ok(found) => found,
+                Err(_) if self.stop.is_cancelled() => return,
+                Err(fault) => {
+                    tracing::warn!(%fault, "what may have begun is not known yet, trying again");
+                    sleep(pause).await;
+                    pause = PAUSE_MAX.min(pause * 2);
+                    continue;
+                }
+            };
+            left.pop();
+            let Some(Publication { n, standing, .. }) = found else { continue };
             if !matches!(standing, Standing::InFlight(_)) {
                 continue;
             }
@@ -256,31 +291,42 @@ impl Publisher {
         }
     }
 
-    /// Writes down what is known, again and again until the ledger takes it. When the gate ends
-    /// before, the next start makes it ambiguous.
-    pub(super) async fn persist(&self, batch: Vec<PublicationStep>) {
-        if batch.is_empty() {
-            return;
+    /// Settles, and keeps beside what others have found what is not ours to settle any more: they
+    /// took this gate for dead meanwhile.
+    async fn settle(&self, batch: Vec<PublicationStep>) {
+        let mut beside = Vec::new();
+        for (PublicationStep { n, step, reason }, illegal) in self.persist(batch).await {
+            let Step::Settle { attempt, evidence, .. } = step else { continue };
+            tracing::error!(n, %illegal, "a publication is not where it was left, that is kept beside");
+            beside.push(PublicationStep { n, step: Step::Evidence { attempt, evidence }, reason });
         }
+        if !beside.is_empty() {
+            self.persist(beside).await;
+        }
+    }
+
+    /// Writes down what is known, again and again until the ledger takes it; those it does not take
+    /// are returned with the reason. When the gate ends before, the next start makes them ambiguous.
+    async fn persist(&self, batch: Vec<PublicationStep>) -> Vec<(PublicationStep, Illegal)> {
         let (mut pause, mut may_be_in) = (PAUSE_MIN, false);
         loop {
             let fault = match self.ledger.step_publications(batch.clone(), self.clock.now()).await {
                 Ok(taken) => {
-                    for illegal in taken.into_iter().filter_map(Result::err) {
-                        // A commit that was not confirmed went through after all.
-                        let is_in = may_be_in && illegal == Illegal::NotInFlight;
-                        if !is_in {
-                            tracing::error!(%illegal, "a publication is not where it was left");
-                        }
-                    }
-                    return;
+                    let taken = batch.into_iter().zip(taken);
+                    let illegal = taken.filter_map(|(step, taken)| Some((step, taken.err()?)));
+                    // A commit that was not confirmed may have gone through after all. Where others
+                    // may have taken this gate for dead, too much evidence is better than none.
+                    let is_in = |illegal| may_be_in && illegal == Illegal::NotInFlight;
+                    let is_alone = self.ledger.lease().is_none();
+                    return illegal.filter(|(_, why)| !(is_alone && is_in(*why))).collect();
                 }
                 Err(fault) => fault,
             };
             may_be_in |= fault.kind == FaultKind::OutcomeUnknown;
-            tracing::error!(%fault, count = batch.len(), "published, but not settled; trying again");
+            let count = batch.len();
+            tracing::error!(%fault, count, "the ledger cannot settle publications, trying again");
             if self.stop.is_cancelled() {
-                return;
+                return Vec::new();
             }
             sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);

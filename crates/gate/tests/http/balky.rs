@@ -111,6 +111,10 @@ impl Issuance for Balky {
         self.inner.release(run, id, how, by, at)
     }
 
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
+        self.inner.issued_here(after, rows_max)
+    }
+
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
         self.inner.note_files(note)
     }

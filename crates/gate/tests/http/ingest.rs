@@ -30,25 +30,25 @@ use crate::balky::Balky;
 use crate::blind::Blind;
 use crate::client::{Answer, Client, get};
 
-const RUN: &str = "platform_20260212T085637Z";
+pub(crate) const RUN: &str = "platform_20260212T085637Z";
 const STREAM: &str = "fp.bus.traffic.fraud.v1";
 const START: Millis = Millis(1_771_524_842_123);
 
 /// A gate whose bus, clock and ledger do as they are told.
-struct World {
-    address: SocketAddr,
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
     bus: Arc<FaultyBus>,
     inner: Arc<FileBus>,
-    ledger: Arc<SqliteLedger>,
+    pub(crate) ledger: Arc<SqliteLedger>,
     balky: Arc<Balky>,
     clock: Arc<ManualClock>,
     shutdown: CancellationToken,
     served: JoinSet<Result<Drained, ServeError>>,
-    folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 /// Long enough that only a test that says otherwise waits for it.
-fn patient() -> IngestSettings {
+pub(crate) fn patient() -> IngestSettings {
     IngestSettings {
         in_flight_wait: Duration::from_secs(15),
         publish_wait: Duration::from_secs(15),
@@ -62,7 +62,7 @@ impl World {
         Self::on(settings, |store| Arc::new(store)).await
     }
 
-    async fn on(
+    pub(crate) async fn on(
         settings: IngestSettings,
         store: impl FnOnce(LocalArtifacts) -> Arc<dyn Artifacts>,
     ) -> Self {
@@ -118,7 +118,7 @@ impl World {
         client
     }
 
-    async fn push(&self, envelope: &Value) -> Answer {
+    pub(crate) async fn push(&self, envelope: &Value) -> Answer {
         self.send(envelope).await.answer().await
     }
 
@@ -152,11 +152,16 @@ impl World {
         self.ledger.run(RUN.to_owned()).await.expect("readable").expect("it was named")
     }
 
-    async fn end(mut self) {
+    pub(crate) async fn end(self) {
+        drop(self.end_keeping().await);
+    }
+
+    /// Ends it, and gives its folder back.
+    pub(crate) async fn end_keeping(mut self) -> TempDir {
         self.shutdown.cancel();
         let served = self.served.join_next().await.expect("it was started");
         assert_eq!(served.expect("no panic").expect("it served").unfinished, 0);
-        drop(self.folder);
+        self.folder
     }
 }
 
@@ -168,7 +173,7 @@ fn post(path: &str, body: &str) -> String {
     )
 }
 
-fn envelope(n: u64) -> Value {
+pub(crate) fn envelope(n: u64) -> Value {
     let pins = json!({
         "manifest_fingerprint": "c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8",
         "parameter_hash": "56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2d7",
@@ -192,7 +197,7 @@ fn envelope(n: u64) -> Value {
     envelope
 }
 
-fn gist(answer: &Answer) -> String {
+pub(crate) fn gist(answer: &Answer) -> String {
     let said = answer.json();
     let decision = said["decision"].as_str().unwrap_or_else(|| panic!("no decision: {said}"));
     match said["receipt"]["reason_codes"][0].as_str() {

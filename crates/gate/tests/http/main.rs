@@ -3,6 +3,7 @@
 mod abuse;
 mod auth;
 mod balky;
+mod behind;
 mod blind;
 mod client;
 mod door;

@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use admit_core::json;
-use admit_core::record::RecordRule;
 use admit_core::{
     Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Refused, Seq,
     Verdict, decide,
@@ -15,29 +13,17 @@ use admit_core::{
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
+use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
-use super::effects;
 use super::inbox;
-use super::issued::Runs;
-use super::issuing::Told;
+use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
 use super::queries;
-use super::records::{self, Arrival, RecordError};
-
-/// How much of refused submissions is kept, for each producer at each door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusalQuota {
-    /// At most so many.
-    pub rows_max: u64,
-    /// At most so many bytes of raw bodies.
-    pub bytes_max: u64,
-}
-
-impl Default for RefusalQuota {
-    fn default() -> Self {
-        Self { rows_max: 100_000, bytes_max: 256 * 1024 * 1024 }
-    }
-}
+use super::records::RecordTables;
+use crate::common::RefusalQuota;
+use crate::common::job::{Written, facts_text};
+use crate::common::records::{self, NotTold};
+use crate::desk;
 
 /// Where the ledger stands; the writer's copy moves only with durable commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,33 +54,17 @@ struct Statements<'c> {
 
 /// A batch being written.
 pub(super) struct Batch<'c> {
-    pub(super) conn: &'c Connection,
+    conn: &'c Connection,
     statements: Statements<'c>,
-    pub(super) epoch: u64,
+    epoch: u64,
     quota: RefusalQuota,
     position: Position,
-    /// The runs of doors that issue documents.
-    pub(super) runs: Runs,
+    /// The effects of events, and the documents and runs of doors that issue.
+    pub(super) desk: Desk<'c>,
     /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
     fresh: HashMap<Key, First>,
     claims: Vec<(Key, Seq)>,
     documents: Documents,
-}
-
-/// What became of an entry, once its commit is durable.
-pub(super) struct Written {
-    pub(super) verdict: Verdict,
-    /// How the record stands that it tells of.
-    pub(super) outcome: Option<json::Object<'static>>,
-    /// What is said about it at a door that issues documents.
-    pub(super) told: Option<Box<Told>>,
-}
-
-impl Written {
-    /// A verdict that has nothing beside it.
-    fn plain(verdict: Verdict) -> Self {
-        Self { verdict, outcome: None, told: None }
-    }
 }
 
 /// Why a batch could not go on.
@@ -120,6 +90,15 @@ impl From<ClaimError> for BatchError {
     }
 }
 
+impl From<NotTold<rusqlite::Error>> for BatchError {
+    fn from(error: NotTold<rusqlite::Error>) -> Self {
+        match error {
+            NotTold::Store(error) => Self::Sqlite(error),
+            NotTold::Poisoned(fault) => Self::Poisoned(fault),
+        }
+    }
+}
+
 impl<'c> Batch<'c> {
     pub(super) fn begin(
         conn: &'c Connection,
@@ -137,8 +116,8 @@ impl<'c> Batch<'c> {
             sighting: conn.prepare_cached(queries::INSERT_SIGHTING)?,
         };
         let (fresh, claims, documents) = (HashMap::new(), Vec::new(), Documents::default());
-        let runs = Runs::default();
-        Ok(Self { conn, statements, epoch, quota, position, runs, fresh, claims, documents })
+        let desk = Desk::new(conn, epoch);
+        Ok(Self { conn, statements, epoch, quota, position, desk, fresh, claims, documents })
     }
 
     /// Records one entry, with its documents where the door issues some. After an error the
@@ -150,7 +129,7 @@ impl<'c> Batch<'c> {
         issue: Option<&dyn Issue>,
     ) -> Result<Written, BatchError> {
         if let Some(issue) = issue {
-            let (verdict, told) = self.issuing(keys, entry, issue)?;
+            let (verdict, told) = IssuingBatch { batch: self, keys }.record(entry, issue)?;
             return Ok(Written { told: Some(Box::new(told)), ..Written::plain(verdict) });
         }
         match entry {
@@ -158,7 +137,10 @@ impl<'c> Batch<'c> {
                 let (verdict, told_at) = self.event(keys, event)?;
                 let outcome = match &event.record {
                     None => None,
-                    Some(rule) => self.tell(event, &**rule, &verdict, told_at)?,
+                    Some(rule) => {
+                        let tables = &mut RecordTables(self.conn);
+                        records::tell(tables, event, &**rule, &verdict, told_at)?
+                    }
                 };
                 Ok(Written { outcome, ..Written::plain(verdict) })
             }
@@ -169,7 +151,7 @@ impl<'c> Batch<'c> {
     /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
     pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
         self.documents.write(self.conn)?;
-        self.runs.write(self.conn)?;
+        self.desk.finish()?;
         self.position.keys += self.claims.len() as u64;
         keys.claim(self.conn, std::mem::take(&mut self.claims))?;
         let mut put = self.conn.prepare_cached(queries::META_PUT)?;
@@ -204,39 +186,6 @@ impl<'c> Batch<'c> {
                 let told_at = first.seq;
                 Ok((self.conflict(event, first)?, told_at))
             }
-        }
-    }
-
-    /// Puts what an event tells together with what others told. A failure, even a panic, is the
-    /// event's own.
-    fn tell(
-        &self,
-        event: &Event,
-        rule: &dyn RecordRule,
-        verdict: &Verdict,
-        told_at: Seq,
-    ) -> Result<Option<json::Object<'static>>, BatchError> {
-        let at = event.received_at;
-        let arrive = |seq, first| {
-            let door = event.door.as_str();
-            records::arrive(self.conn, &Arrival { door, seq, first, rule, at }).map(Some)
-        };
-        let told = catch_unwind(AssertUnwindSafe(|| match verdict {
-            Verdict::Fresh { seq } => arrive(*seq, None),
-            Verdict::Revision { seq, first } => arrive(*seq, Some(first.seq)),
-            Verdict::Duplicate { .. } | Verdict::Conflict { .. } => {
-                records::seen(self.conn, rule, told_at, at)
-            }
-            Verdict::Refused { .. } => Ok(None),
-        }));
-        let message = "the record that this event tells of failed, nothing was stored";
-        match told {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(RecordError::Sqlite(error))) => Err(error.into()),
-            Ok(Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided))) => {
-                Err(BatchError::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
-            }
-            Err(_) => Err(BatchError::Poisoned(Fault::new(FaultKind::Internal, message))),
         }
     }
 
@@ -275,7 +224,7 @@ impl<'c> Batch<'c> {
         }
         inbox::put(self.conn, seq, event)?;
         if let Some(intent) = &event.effect {
-            effects::insert(self.conn, self.epoch, seq, intent, event.received_at)?;
+            desk::born(&mut self.desk, seq, intent, event.received_at)?;
         }
         self.claims.push((event.key, seq));
         let (digest, received_at) = (event.digest, event.received_at);
@@ -414,10 +363,4 @@ impl<'c> Batch<'c> {
         self.statements.sighting.execute(row)?;
         Ok(seq)
     }
-}
-
-fn facts_text(facts: &json::Object<'static>) -> String {
-    let mut text = Vec::with_capacity(256);
-    json::write_object(facts, &mut text);
-    String::from_utf8(text).expect("json is written as utf-8")
 }

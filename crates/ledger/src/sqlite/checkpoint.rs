@@ -17,8 +17,8 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
 use super::fault::{Severity, severity};
-use super::health::Health;
 use super::{open, queries};
+use crate::common::health::Health;
 
 /// The size of a page, SQLite's own default.
 const PAGE_BYTES: u64 = 4096;

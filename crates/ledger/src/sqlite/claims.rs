@@ -8,9 +8,10 @@ use admit_core::{Door, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::inbox::Shown;
-use super::news::News;
 use super::task::{Tx, Work};
 use super::{SqliteLedger, queries, streams};
+use crate::common::claims::{Found, Held, Taken, given_back, unheld};
+use crate::common::news::News;
 use crate::port::{
     BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
     Wanted,
@@ -59,13 +60,6 @@ impl Claims for SqliteLedger {
 /// One call of `claim`.
 struct Claim(Wanted);
 
-/// A place as it is handed out.
-struct Taken {
-    seq: Seq,
-    lease: Lease,
-    attempt: u32,
-}
-
 impl Work for Claim {
     type Answer = Vec<Taken>;
 
@@ -73,24 +67,21 @@ impl Work for Claim {
         let Self(wanted) = self;
         let door = wanted.door.as_str();
         let head = head(tx.conn, door)?;
-        let mut found = Found { wanted, bytes: 0, full: false, places: Vec::new() };
-        found.take(&mut tx.conn.prepare_cached(queries::CLAIM_FREE)?, wanted.now.0)?;
+        let mut found = Found::new(wanted);
         let new = i64::try_from(head.0).unwrap_or(i64::MAX);
-        found.take(&mut tx.conn.prepare_cached(queries::CLAIM_NEW)?, new)?;
-        let mut places = found.places;
-        places.sort_unstable();
-
-        let leases = leases(places.len())?;
+        for (query, from) in [(queries::CLAIM_FREE, wanted.now.0), (queries::CLAIM_NEW, new)] {
+            take(&mut found, &mut tx.conn.prepare_cached(query)?, door, from)?;
+        }
+        let taken = found.hand_out().map_err(|error| {
+            rusqlite::Error::ToSqlConversionFailure(format!("no randomness: {error}").into())
+        })?;
         let expires_at = wanted.lease.after(wanted.now).0;
         let mut put = tx.conn.prepare_cached(queries::CLAIM_PUT)?;
         let mut shown = Shown::at(tx.conn, &wanted.door, wanted.now)?;
-        let mut taken = Vec::with_capacity(places.len());
-        for ((seq, before), lease) in places.into_iter().zip(leases) {
-            let attempt = before.saturating_add(1);
+        for Taken { seq, lease, attempt } in &taken {
             let row = params![door, seq.0, lease.as_bytes(), wanted.consumer, attempt, expires_at];
             put.execute(row)?;
-            shown.claimed(seq)?;
-            taken.push(Taken { seq, lease, attempt });
+            shown.claimed(*seq)?;
         }
         if let Some(last) = taken.last().filter(|last| last.seq > head) {
             tx.conn.prepare_cached(queries::CLAIM_HEAD_PUT)?.execute((door, last.seq.0))?;
@@ -99,43 +90,23 @@ impl Work for Claim {
     }
 }
 
-/// Places to hand out, within the limits of the call.
-struct Found<'w> {
-    wanted: &'w Wanted,
-    bytes: u64,
-    full: bool,
-    /// With how often each was handed out before.
-    places: Vec<(Seq, u32)>,
-}
-
-impl Found<'_> {
-    /// Takes what `statement` finds from `from` on, until a limit is reached.
-    fn take(&mut self, statement: &mut CachedStatement<'_>, from: i64) -> rusqlite::Result<()> {
-        let left = self.wanted.rows_max - self.places.len();
-        if self.full || left == 0 {
-            return Ok(());
-        }
-        let limit = i64::try_from(left).unwrap_or(i64::MAX);
-        let mut rows = statement.query((self.wanted.door.as_str(), from, limit))?;
-        while let Some(row) = rows.next()? {
-            self.bytes = self.bytes.saturating_add(row.get::<_, u64>(2)?);
-            if self.bytes > self.wanted.bytes_max as u64 && !self.places.is_empty() {
-                self.full = true;
-                break;
-            }
-            self.places.push((Seq(row.get(0)?), row.get(1)?));
-        }
-        Ok(())
+/// Takes what `statement` finds from `from` on, until a limit is reached.
+fn take(
+    found: &mut Found,
+    statement: &mut CachedStatement<'_>,
+    door: &str,
+    from: i64,
+) -> rusqlite::Result<()> {
+    if found.left() == 0 {
+        return Ok(());
     }
-}
-
-/// So many leases nobody can guess.
-fn leases(count: usize) -> rusqlite::Result<impl Iterator<Item = Lease>> {
-    let mut bits = vec![[0; 16]; count];
-    getrandom::fill(bits.as_flattened_mut()).map_err(|error| {
-        rusqlite::Error::ToSqlConversionFailure(format!("no randomness: {error}").into())
-    })?;
-    Ok(bits.into_iter().map(Lease::from_bytes))
+    let mut rows = statement.query((door, from, found.left()))?;
+    while let Some(row) = rows.next()? {
+        if !found.take(Seq(row.get(0)?), row.get(1)?, row.get(2)?) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// One call of `change`.
@@ -154,23 +125,23 @@ impl Work for ChangeLeases {
         let mut shown = Shown::at(tx.conn, &self.door, self.now)?;
         let mut answers = Vec::with_capacity(self.changes.len());
         for change in &self.changes {
-            let row = get
+            let held = get
                 .query_row((self.door.as_str(), change.seq.0), |row| {
-                    Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get(1)?, Millis(row.get(2)?)))
+                    Ok(Held {
+                        lease: row.get::<_, Option<[u8; 16]>>(0)?.map(Lease::from_bytes),
+                        consumer: row.get(1)?,
+                        expires_at: Millis(row.get(2)?),
+                    })
                 })
                 .optional()?;
-            let answer = match row {
-                Some((Some(held), consumer, expires_at))
-                    if Lease::from_bytes(held) == change.lease && self.now < expires_at =>
-                {
-                    self.apply(tx.conn, change, consumer)?;
+            let answer = match held {
+                Some(held) if held.is_by(change.lease, self.now) => {
+                    self.apply(tx.conn, change, held.consumer)?;
                     shown.changed(change.seq, &change.change)?;
                     LeaseAnswer::Done
                 }
                 Some(_) => LeaseAnswer::StaleLease,
-                None if !has(tx.conn, &self.door, change.seq)? => LeaseAnswer::UnknownPlace,
-                None if change.seq > head => LeaseAnswer::StaleLease,
-                None => LeaseAnswer::AlreadyDone,
+                None => unheld(change.seq, head, has(tx.conn, &self.door, change.seq)?),
             };
             answers.push(answer);
         }
@@ -178,11 +149,8 @@ impl Work for ChangeLeases {
     }
 
     fn tell(&self, answers: &Vec<LeaseAnswer>, news: &News) {
-        let released = |(change, answer): &(&LeaseChange, &LeaseAnswer)| {
-            **answer == LeaseAnswer::Done && matches!(change.change, Change::Release { .. })
-        };
-        if let Some((change, _)) = self.changes.iter().zip(answers).find(released) {
-            news.tell(&self.door, change.seq);
+        if let Some(seq) = given_back(&self.changes, answers) {
+            news.tell(&self.door, seq);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::{SqliteLedger, issued, queries};
 use crate::closures::{
     Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
 };
+use crate::desk::{self, Closing};
 use crate::port::BoxFuture;
 
 impl RunAccounts for SqliteLedger {
@@ -84,7 +85,7 @@ impl Closures for SqliteLedger {
         ending: Ending,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(End { run, attempt, ending, at }))
+        Box::pin(self.write(End { epoch: self.epoch, run, attempt, ending, at }))
     }
 
     fn reopen_lost(&self, at: Millis) -> BoxFuture<'_, Result<Vec<String>, Fault>> {
@@ -107,25 +108,13 @@ impl Work for Begin {
     type Answer = Begun;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Begun> {
-        let Some(run) = issued::run(tx.conn, &self.run)? else { return Ok(Begun::Unknown) };
-        match run.state {
-            RunState::Closed => {
-                let closure = closure(tx.conn, &self.run)?;
-                return closure.map(Begun::Closed).ok_or(rusqlite::Error::QueryReturnedNoRows);
-            }
-            RunState::Open => {
-                turn(tx.conn, &self.run, RunState::Open, RunState::Closing, self.at)?;
-            }
-            RunState::Closing => {}
-        }
-        let begun = (&self.run, self.epoch, self.at.0, &self.by.who, &self.by.why);
-        let attempt =
-            tx.conn.prepare_cached(queries::CLOSURE_BEGIN)?.query_row(begun, |row| row.get(0))?;
-        Ok(Begun::Closing { attempt })
+        let rows = Rows { conn: tx.conn, epoch: self.epoch };
+        desk::begin_closing(&rows, &self.run, &self.by, self.at)
     }
 }
 
 struct End {
+    epoch: u64,
     run: String,
     attempt: u64,
     ending: Ending,
@@ -136,23 +125,8 @@ impl Work for End {
     type Answer = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
-        let last: Option<u64> = tx
-            .conn
-            .prepare_cached(queries::CLOSURE_ATTEMPT)?
-            .query_row([&self.run], |row| row.get(0))
-            .optional()?;
-        if last != Some(self.attempt) {
-            return Ok(false);
-        }
-        let to = match &self.ending {
-            Ending::Reopened => RunState::Open,
-            Ending::Closed { path, text } => {
-                let row = (&self.run, self.attempt, self.at.0, path, text);
-                tx.conn.prepare_cached(queries::CLOSURE_PUT)?.execute(row)?;
-                RunState::Closed
-            }
-        };
-        turn(tx.conn, &self.run, RunState::Closing, to, self.at)
+        let rows = Rows { conn: tx.conn, epoch: self.epoch };
+        desk::end_closing(&rows, &self.run, self.attempt, &self.ending, self.at)
     }
 }
 
@@ -170,9 +144,7 @@ impl Work for ReopenLost {
             .prepare_cached(queries::CLOSURE_LOST)?
             .query_map([self.epoch], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
-        for run in &lost {
-            turn(tx.conn, run, RunState::Closing, RunState::Open, self.at)?;
-        }
+        desk::reopen(&Rows { conn: tx.conn, epoch: self.epoch }, &lost, self.at)?;
         Ok(lost)
     }
 }
@@ -188,15 +160,52 @@ impl Work for NoteFiled {
     }
 }
 
-fn turn(
-    conn: &Connection,
-    run: &str,
-    from: RunState,
-    to: RunState,
-    at: Millis,
-) -> rusqlite::Result<bool> {
-    let row = (run, from.as_str(), to.as_str(), at.0);
-    Ok(conn.prepare_cached(queries::RUN_STATE)?.execute(row)? > 0)
+/// The rows of closures, inside a transaction.
+struct Rows<'t> {
+    conn: &'t Connection,
+    epoch: u64,
+}
+
+impl Closing for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn state(&self, run: &str) -> rusqlite::Result<Option<RunState>> {
+        Ok(issued::run(self.conn, run)?.map(|run| run.state))
+    }
+
+    fn turn(&self, run: &str, from: RunState, to: RunState, at: Millis) -> rusqlite::Result<bool> {
+        let row = (run, from.as_str(), to.as_str(), at.0);
+        Ok(self.conn.prepare_cached(queries::RUN_STATE)?.execute(row)? > 0)
+    }
+
+    fn closure_of_closed(&self, run: &str) -> rusqlite::Result<Closure> {
+        closure(self.conn, run)?.ok_or(rusqlite::Error::QueryReturnedNoRows)
+    }
+
+    fn begin(&self, run: &str, by: &By, at: Millis) -> rusqlite::Result<u64> {
+        let begun = (run, self.epoch, at.0, &by.who, &by.why);
+        self.conn.prepare_cached(queries::CLOSURE_BEGIN)?.query_row(begun, |row| row.get(0))
+    }
+
+    fn attempt(&self, run: &str) -> rusqlite::Result<Option<u64>> {
+        self.conn
+            .prepare_cached(queries::CLOSURE_ATTEMPT)?
+            .query_row([run], |row| row.get(0))
+            .optional()
+    }
+
+    fn put(
+        &self,
+        run: &str,
+        attempt: u64,
+        path: &str,
+        text: &str,
+        at: Millis,
+    ) -> rusqlite::Result<()> {
+        let row = (run, attempt, at.0, path, text);
+        self.conn.prepare_cached(queries::CLOSURE_PUT)?.execute(row)?;
+        Ok(())
+    }
 }
 
 fn limit(rows_max: usize) -> i64 {

@@ -1,257 +1,85 @@
 //! Documents and runs in the file: written inside the writer's transaction, read beside it.
 
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use admit_core::effect::By;
-use admit_core::{
-    Fault, FaultKind, Filed, Issue, Issued, IssuedKind, Millis, Released, RunState, Said, Seq,
-    Taken,
-};
+use admit_core::{Filed, Issued, IssuedKind, Millis, Released, RunState, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::queries;
+use crate::desk::{About, Open, Runs};
 use crate::issuance::{FiledFilter, Run, RunCounts};
 
-/// The runs that a transaction has touched, and what it adds to them.
-#[derive(Default)]
-pub(super) struct Runs {
-    touched: HashMap<String, Touched>,
-}
-
-#[derive(Default)]
-struct Touched {
-    /// Once somebody has asked.
-    state: Option<RunState>,
-    counts: RunCounts,
-    at: Millis,
-}
-
-impl Runs {
-    /// Whether a run takes events. One that nobody has named yet does.
-    pub(super) fn state(
-        &mut self,
-        conn: &Connection,
-        run: &str,
-        at: Millis,
-    ) -> rusqlite::Result<RunState> {
-        if let Some(state) = self.touched.get(run).and_then(|touched| touched.state) {
-            return Ok(state);
-        }
-        let known = conn.prepare_cached(queries::RUN_GET)?.query_row([run], run_row).optional()?;
-        let state = known.map_or(RunState::Open, |run| run.state);
-        let touched = self.touched.entry(run.to_owned()).or_default();
-        (touched.state, touched.at) = (Some(state), touched.at.max(at));
-        Ok(state)
-    }
-
-    /// Adds to the counters of a run.
-    pub(super) fn count(&mut self, run: Option<&str>, at: Millis, add: impl Fn(&mut RunCounts)) {
-        let Some(run) = run else { return };
-        if !self.touched.contains_key(run) {
-            self.touched.insert(run.to_owned(), Touched::default());
-        }
-        if let Some(touched) = self.touched.get_mut(run) {
-            touched.at = touched.at.max(at);
-            add(&mut touched.counts);
-        }
-    }
-
-    /// Writes what has changed.
-    pub(super) fn write(&self, conn: &Connection) -> rusqlite::Result<()> {
-        if self.touched.is_empty() {
-            return Ok(());
-        }
-        let mut add = conn.prepare_cached(queries::RUN_ADD)?;
-        for (run, Touched { counts, at, .. }) in &self.touched {
-            if *counts == RunCounts::default() {
-                continue;
-            }
-            add.execute(params![
-                run,
-                at.0,
-                counts.deliveries,
-                counts.in_flight,
-                counts.ambiguous,
-                counts.admit,
-                counts.duplicate,
-                counts.quarantine,
-                counts.superseded,
-                counts.released,
-            ])?;
-        }
-        Ok(())
-    }
-}
-
-/// The ids in the file, as the open transaction sees them.
-pub(super) struct Ids<'c>(pub(super) &'c Connection);
-
-impl Taken for Ids<'_> {
-    fn by_other(&self, kind: IssuedKind, run: Option<&str>, id: &str, identity: &str) -> bool {
-        let run = run.unwrap_or_default();
-        let other = self
-            .0
-            .prepare_cached(queries::ISSUED_IDENTITY)
-            .and_then(|mut other| other.exists((id, run, kind.as_str(), identity)));
-        // A look that fails fails the transaction at the next statement; until then, nothing is lost
-        // by taking the longer id.
-        other.unwrap_or(true)
-    }
-}
-
-/// Has the contract say it. A panic of its is the delivery's own fault, not the ledger's end.
-pub(super) fn say(issue: &dyn Issue, said: &Said<'_>) -> Result<Vec<Issued>, Fault> {
-    catch_unwind(AssertUnwindSafe(|| issue.issue(said))).map_err(|_| {
-        Fault::new(FaultKind::Internal, "the documents of this event could not be made")
-    })
-}
-
-/// What a document is about.
-#[derive(Clone, Copy)]
-pub(super) struct About {
-    pub(super) seq: Seq,
-    pub(super) of: Option<Seq>,
-    pub(super) at: Millis,
-    /// A document that is there already and was let go counts again.
-    pub(super) reopens: bool,
-}
-
-/// Keeps documents, each once, and counts the new ones.
-pub(super) fn file(
+/// The document that has this id.
+pub(super) fn find(
     conn: &Connection,
-    runs: &mut Runs,
-    documents: Vec<Issued>,
-    about: About,
-) -> rusqlite::Result<Vec<Filed>> {
-    let mut filed = Vec::with_capacity(documents.len());
-    for issued in documents {
-        let run = issued.run.as_deref().unwrap_or_default();
-        let kind = issued.kind.as_str();
-        let known = conn
-            .prepare_cached(queries::ISSUED_FIND)?
-            .query_row((&issued.id, run, kind), filed_row)
-            .optional()?;
-        if let Some(mut known) = known {
-            if about.reopens && known.released.take().is_some() {
-                reopen(conn, &known)?;
-                if known.issued.kind == IssuedKind::Receipt {
-                    runs.count(issued.run.as_deref(), about.at, |counts| counts.released -= 1);
-                }
-            }
-            filed.push(known);
-            continue;
-        }
-        conn.prepare_cached(queries::ISSUED_INSERT)?.execute(params![
-            kind,
-            run,
-            issued.id,
-            issued.identity,
-            issued.decision,
-            issued.reason,
-            about.seq.0,
-            about.of.map(|of| of.0),
-            issued.event_id,
-            issued.event_type,
-            about.at.0,
-            issued.path,
-            issued.text,
-        ])?;
-        let n = conn.last_insert_rowid().unsigned_abs();
-        if issued.kind == IssuedKind::Receipt {
-            runs.count(issued.run.as_deref(), about.at, |counts| match &*issued.decision {
-                "ADMIT" => counts.admit += 1,
-                "DUPLICATE" => counts.duplicate += 1,
-                "QUARANTINE" => counts.quarantine += 1,
-                _ => {}
-            });
-        }
-        let About { seq, of, at, .. } = about;
-        filed.push(Filed { n, seq, of, at, issued, superseded_by: None, released: None });
-    }
-    Ok(filed)
+    kind: IssuedKind,
+    run: &str,
+    id: &str,
+) -> rusqlite::Result<Option<Filed>> {
+    conn.prepare_cached(queries::ISSUED_FIND)?
+        .query_row((id, run, kind.as_str()), filed_row)
+        .optional()
 }
 
-fn reopen(conn: &Connection, known: &Filed) -> rusqlite::Result<()> {
-    conn.prepare_cached(queries::ISSUED_REOPEN)?.execute([known.n])?;
-    Ok(())
-}
-
-/// A quarantine that is still open, as far as closing it needs.
-pub(super) struct Open {
-    n: u64,
-    run: String,
-    kind: String,
-    reason: Option<String>,
-}
-
-impl Open {
-    /// Whether it says no more than that the effect of the event is not settled.
-    pub(super) fn is_about_the_effect(&self, issue: &dyn Issue) -> bool {
-        self.reason.as_deref().is_some_and(|reason| issue.is_about_the_effect(reason))
-    }
+/// Keeps a document that is new.
+pub(super) fn insert(conn: &Connection, issued: Issued, about: About) -> rusqlite::Result<Filed> {
+    conn.prepare_cached(queries::ISSUED_INSERT)?.execute(params![
+        issued.kind.as_str(),
+        issued.run.as_deref().unwrap_or_default(),
+        issued.id,
+        issued.identity,
+        issued.decision,
+        issued.reason,
+        about.seq.0,
+        about.of.map(|of| of.0),
+        issued.event_id,
+        issued.event_type,
+        about.at.0,
+        issued.path,
+        issued.text,
+    ])?;
+    let n = conn.last_insert_rowid().unsigned_abs();
+    let About { seq, of, at, .. } = about;
+    Ok(Filed { n, seq, of, at, issued, superseded_by: None, released: None })
 }
 
 /// The open quarantines of one admission.
 pub(super) fn open_of(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Open>> {
-    conn.prepare_cached(queries::ISSUED_OPEN_OF)?
-        .query_map([seq.0], |row| {
-            Ok(Open { n: row.get(0)?, run: row.get(1)?, kind: row.get(2)?, reason: row.get(3)? })
-        })?
-        .collect()
-}
-
-/// The event at `seq` was admitted, by the document `by`: what only said that it was under way is
-/// void.
-pub(super) fn supersede(
-    conn: &Connection,
-    runs: &mut Runs,
-    issue: &dyn Issue,
-    seq: Seq,
-    by: u64,
-    at: Millis,
-) -> rusqlite::Result<()> {
-    for open in open_of(conn, seq)? {
-        if !open.reason.as_deref().is_some_and(|reason| issue.is_passing(reason)) {
-            continue;
-        }
-        conn.prepare_cached(queries::ISSUED_SUPERSEDE)?.execute((open.n, by))?;
-        if open.kind == IssuedKind::Receipt.as_str() {
-            runs.count(Some(&open.run), at, |counts| counts.superseded += 1);
-        }
-    }
-    Ok(())
-}
-
-/// Lets go of documents, each once.
-pub(super) fn release(
-    conn: &Connection,
-    runs: &mut Runs,
-    open: Vec<Open>,
-    how: &str,
-    by: &By,
-    at: Millis,
-) -> rusqlite::Result<bool> {
-    let mut any = false;
-    for open in open {
-        let row = (open.n, how, &by.who, &by.why, at.0);
-        let changed = conn.prepare_cached(queries::ISSUED_RELEASE)?.execute(row)?;
-        any |= changed > 0;
-        if changed > 0 && open.kind == IssuedKind::Receipt.as_str() && !open.run.is_empty() {
-            runs.count(Some(&open.run), at, |counts| counts.released += 1);
-        }
-    }
-    Ok(any)
+    conn.prepare_cached(queries::ISSUED_OPEN_OF)?.query_map([seq.0], open_row)?.collect()
 }
 
 /// The open quarantine with this id: its receipt and its record.
 pub(super) fn open_named(conn: &Connection, run: &str, id: &str) -> rusqlite::Result<Vec<Open>> {
-    conn.prepare_cached(queries::ISSUED_TWIN)?
-        .query_map((id, run), |row| {
-            Ok(Open { n: row.get(0)?, kind: row.get(1)?, run: row.get(2)?, reason: None })
-        })?
-        .collect()
+    conn.prepare_cached(queries::ISSUED_TWIN)?.query_map((id, run), open_row)?.collect()
+}
+
+fn open_row(row: &Row<'_>) -> rusqlite::Result<Open> {
+    let kind = kind(row.get_ref("kind")?.as_str()?)?;
+    Ok(Open { n: row.get("n")?, run: row.get("run")?, kind, reason: row.get("reason")? })
+}
+
+/// Adds to the counters of runs.
+pub(super) fn add(conn: &Connection, runs: &Runs) -> rusqlite::Result<()> {
+    let mut changes = runs.changes().peekable();
+    if changes.peek().is_none() {
+        return Ok(());
+    }
+    let mut add = conn.prepare_cached(queries::RUN_ADD)?;
+    for (run, at, counts) in changes {
+        add.execute(params![
+            run,
+            at.0,
+            counts.deliveries,
+            counts.in_flight,
+            counts.ambiguous,
+            counts.admit,
+            counts.duplicate,
+            counts.quarantine,
+            counts.superseded,
+            counts.released,
+        ])?;
+    }
+    Ok(())
 }
 
 /// Where the receipt of an admission is.
@@ -303,6 +131,18 @@ pub(super) fn unwritten(
         .collect()
 }
 
+/// The numbers of documents, after one.
+pub(super) fn numbers(
+    conn: &Connection,
+    after: u64,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<u64>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    conn.prepare_cached("SELECT n FROM issued WHERE n > ?1 ORDER BY n LIMIT ?2")?
+        .query_map((after, rows_max), |row| row.get(0))?
+        .collect()
+}
+
 /// The name of the watermark among the ledger's single values.
 pub(super) const SYNCED: &str = "artifacts_synced";
 
@@ -330,6 +170,10 @@ fn not_ours(what: &str, word: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown)
 }
 
+fn kind(word: &str) -> rusqlite::Result<IssuedKind> {
+    IssuedKind::parse(word).ok_or_else(|| not_ours("document", word))
+}
+
 fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {
     let word = row.get_ref("state")?.as_str()?;
     Ok(Run {
@@ -351,8 +195,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {
 }
 
 fn filed_row(row: &Row<'_>) -> rusqlite::Result<Filed> {
-    let word = row.get_ref("kind")?.as_str()?;
-    let kind = IssuedKind::parse(word).ok_or_else(|| not_ours("document", word))?;
+    let kind = kind(row.get_ref("kind")?.as_str()?)?;
     let run: String = row.get("run")?;
     let released = match row.get::<_, Option<i64>>("released_at")? {
         Some(at) => {

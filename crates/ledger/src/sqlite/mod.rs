@@ -10,23 +10,23 @@ mod beside;
 mod checkpoint;
 mod claims;
 mod closures;
+mod desk;
 mod documents;
 mod effects;
 mod fault;
-mod group;
-mod health;
 mod inbox;
 mod issued;
 mod issuing;
 mod keys;
 mod lock;
-mod news;
 mod open;
 mod queries;
 mod reader;
 mod records;
 mod retention;
 mod scenario_runs;
+#[cfg(feature = "postgres")]
+pub(crate) mod source;
 mod streams;
 mod sweep;
 mod task;
@@ -46,6 +46,12 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
+use crate::Migrated;
+use crate::common::health::Health;
+use crate::common::job::{self, stopped};
+use crate::common::news::News;
+use crate::common::records::Relinking;
+use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
@@ -53,20 +59,20 @@ use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
 use checkpoint::Log;
-use health::Health;
 use keys::KeyIndex;
 use lock::FolderLock;
-use news::News;
 use reader::Readers;
 use records::publications;
-use retention::Sweeper;
-use task::Work;
-use writer::{Job, Writer};
+use task::{Task, Work};
+use writer::Writer;
 
-pub use batch::RefusalQuota;
+pub use crate::common::RefusalQuota;
 pub use beside::SqliteReader;
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
+
+/// A call of this ledger.
+type Job = job::Job<Box<dyn Task>>;
 
 /// How to open the ledger.
 #[derive(Clone, Debug)]
@@ -142,7 +148,7 @@ impl SqliteLedger {
             }
         })?;
         let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(Sweeper::load(&conn).map_err(fail)?);
+        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
@@ -224,12 +230,6 @@ impl SqliteLedger {
     }
 }
 
-/// The writer died with the answer: what it did is on disk or it is not.
-fn stopped() -> Fault {
-    let message = "the ledger stopped before it answered, send the same event again";
-    Fault::new(FaultKind::OutcomeUnknown, message)
-}
-
 impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
         let events = batch.len();
@@ -293,7 +293,7 @@ impl Issuance for SqliteLedger {
         issue: Arc<dyn Issue>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Copied, Fault>> {
-        let work = issuing::SettleCopy { copy, first, issue, at };
+        let work = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
         Box::pin(async move {
             let lost = "the first event under this key is not where it was left";
             self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
@@ -317,7 +317,12 @@ impl Issuance for SqliteLedger {
         by: By,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::Release { run, id, how, by, at }))
+        Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
+    }
+
+    /// Nobody else writes: whatever is there is of this process.
+    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
     }
 
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
@@ -347,7 +352,7 @@ impl Records for SqliteLedger {
             let (mut all, mut after) = (Relinked::default(), Seq(0));
             loop {
                 let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = records::Relink { door, policy, at, is_dry, after };
+                let slice = Relinking { door, policy, at, is_dry, after };
                 let (relinked, next) = self.write(slice).await?;
                 all.scanned += relinked.scanned;
                 all.updated += relinked.updated;
@@ -398,6 +403,19 @@ impl Ledger for SqliteLedger {
     fn gauges(&self) -> Option<&Gauges> {
         Some(&self.gauges)
     }
+}
+
+/// Brings the ledger in the data folder `dir` to what this build needs; makes it if there is none. No
+/// gate may serve the folder.
+pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
+    let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
+    create_private(dir).map_err(folder)?;
+    let _lock = FolderLock::take(dir)?;
+    let path = dir.join(open::FILE);
+    let from = open::version(&path)?;
+    let conn = open::recover(&path)?;
+    tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    Ok(Migrated { from, to: open::version(&path)? })
 }
 
 /// Creates the data folder for this user only: raw bodies are nobody else's business. A folder that

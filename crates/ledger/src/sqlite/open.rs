@@ -143,6 +143,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// How many migrations are in a file.
+pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
+    let fail = |source| OpenError::from_sqlite(path, source);
+    let conn = writing(path).map_err(fail)?;
+    check_owner(&conn, path)?;
+    let found = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    Ok(usize::try_from(found.map_err(fail)?).unwrap_or(0))
+}
+
 /// Opens the file for this process: recovers, syncs, migrates. No door may open before it returns.
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::fault::unreadable;
 use super::{open, queries};
+use crate::common::receipts::{Copy, end_of, verdict};
 use crate::port::{Filter, Status};
 
 /// Reads at a time; more wait.
@@ -100,32 +101,18 @@ pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result
     let sighting = conn
         .prepare_cached(queries::SIGHTING)?
         .query_row([seq.0], |row| {
-            Ok((
-                Seq(row.get("admission")?),
-                Millis(row.get("received_at")?),
-                row.get::<_, Option<u32>>("attempt")?,
-                row.get::<_, Option<u64>>("other")?.map(Seq),
-            ))
+            Ok(Copy {
+                seq,
+                admission: Seq(row.get("admission")?),
+                other: row.get::<_, Option<u64>>("other")?.map(Seq),
+                received_at: Millis(row.get("received_at")?),
+                attempt: row.get("attempt")?,
+            })
         })
         .optional()?;
-    let Some((admission, received_at, attempt, other)) = sighting else { return Ok(None) };
-    // A copy's receipt is its admission's, seen from this delivery.
-    let Some(of) = at(other.unwrap_or(admission))? else { return Ok(None) };
-    let first = Some(ReceiptId { ledger: tag, seq: admission });
-    Ok(Some(Receipt {
-        id: ReceiptId { ledger: tag, seq },
-        verdict: if of.verdict == "fresh" || of.verdict == "revision" {
-            "duplicate"
-        } else {
-            of.verdict
-        },
-        received_at,
-        last_seen_at: received_at,
-        duplicate_count: 0,
-        last_attempt: attempt,
-        first,
-        ..of
-    }))
+    let Some(copy) = sighting else { return Ok(None) };
+    let Some(of) = at(copy.other.unwrap_or(copy.admission))? else { return Ok(None) };
+    Ok(Some(copy.receipt(of, tag)))
 }
 
 /// The receipt of the admission that claimed `key`.
@@ -178,10 +165,7 @@ pub(super) fn documents(
     after: Option<&str>,
     rows_max: usize,
 ) -> rusqlite::Result<Vec<(String, String)>> {
-    // The first text after every text that starts with the prefix: its last character raised.
-    let end = prefix.char_indices().next_back().and_then(|(at, last)| {
-        char::from_u32(u32::from(last) + 1).map(|next| format!("{}{next}", &prefix[..at]))
-    });
+    let end = end_of(prefix);
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     conn.prepare_cached(queries::DOCUMENTS)?
         .query_map((projection, prefix, end, after.unwrap_or(""), rows_max), |row| {
@@ -221,16 +205,11 @@ pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status>
 }
 
 fn receipt_row(row: &Row<'_>, ledger: u32) -> rusqlite::Result<Receipt> {
-    let verdict = match row.get_ref("verdict")?.as_str()? {
-        "fresh" => "fresh",
-        "revision" => "revision",
-        "conflict" => "conflict",
-        "refused" => "refused",
-        other => {
-            let unknown = format!("verdict {other:?} is not one of ours").into();
-            return Err(rusqlite::Error::FromSqlConversionFailure(3, Type::Text, unknown));
-        }
-    };
+    let word = row.get_ref("verdict")?.as_str()?;
+    let verdict = verdict(word).ok_or_else(|| {
+        let unknown = format!("verdict {word:?} is not one of ours").into();
+        rusqlite::Error::FromSqlConversionFailure(3, Type::Text, unknown)
+    })?;
     let code = row.get_ref("code")?.as_str_or_null()?.and_then(Code::parse);
     let message: Option<String> = row.get("message")?;
     Ok(Receipt {

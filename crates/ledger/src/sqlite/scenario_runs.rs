@@ -2,14 +2,15 @@
 
 use admit_core::{Fault, Millis, ScenarioState};
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use super::task::{Tx, Work};
 use super::{SqliteLedger, SqliteReader, queries};
+use crate::desk::{self, Held, ScenarioRows};
 use crate::port::BoxFuture;
 use crate::scenario_runs::{
     Keeping, NotKept, Opened, Opening, Publication, PublicationState, RunDocument, RunEvent,
-    RunLease, ScenarioRun, ScenarioRunReader, ScenarioRuns, Taking,
+    RunLease, ScenarioRun, ScenarioRunReader, ScenarioRuns, Taking, Turn,
 };
 
 impl ScenarioRuns for SqliteLedger {
@@ -73,25 +74,7 @@ impl Work for OpenRun {
     type Answer = Opened;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Opened> {
-        let Opening { run_equivalence_key: key, run_id, intent_fingerprint, at, .. } = &self.0;
-        let known = tx
-            .conn
-            .prepare_cached(queries::SR_EQUIVALENCE_GET)?
-            .query_row([key], |row| row.get::<_, String>(1))
-            .optional()?;
-        if let Some(known) = known {
-            if known != *intent_fingerprint {
-                return Ok(Opened::Collision { intent_fingerprint: known });
-            }
-            tx.conn.prepare_cached(queries::SR_EQUIVALENCE_SEEN)?.execute((key, at.0))?;
-            return Ok(Opened::Known);
-        }
-        let row = (key, run_id, intent_fingerprint, at.0);
-        tx.conn.prepare_cached(queries::SR_EQUIVALENCE_PUT)?.execute(row)?;
-        let state = ScenarioState::Open.word();
-        let row = (run_id, &self.0.platform_run_id, &self.0.request, state, at.0);
-        tx.conn.prepare_cached(queries::SR_RUN_PUT)?.execute(row)?;
-        Ok(Opened::New)
+        desk::open_run(&Rows(tx.conn), &self.0)
     }
 }
 
@@ -101,23 +84,7 @@ impl Work for TakeLease {
     type Answer = Taking;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Taking> {
-        let RunLease { name, owner, token, at, ttl_ms } = &self.0;
-        let held = tx
-            .conn
-            .prepare_cached(queries::SR_LEASE_GET)?
-            .query_row([name], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
-            })
-            .optional()?;
-        if let Some((owner, held_by, until)) = held
-            && held_by != *token
-            && until > at.0
-        {
-            return Ok(Taking::HeldBy { owner, until: Millis(until) });
-        }
-        let row = (name, owner, token, at.0.saturating_add(*ttl_ms), at.0);
-        tx.conn.prepare_cached(queries::SR_LEASE_PUT)?.execute(row)?;
-        Ok(Taking::Taken)
+        desk::take_lease(&Rows(tx.conn), &self.0)
     }
 }
 
@@ -131,9 +98,7 @@ impl Work for GiveBack {
     type Answer = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
-        let row = (&self.name, &self.token, self.at.0, self.at.0);
-        tx.conn.prepare_cached(queries::SR_LEASE_RENEW)?.execute(row)?;
-        Ok(())
+        Rows(tx.conn).renew(&self.name, &self.token, self.at, self.at)
     }
 }
 
@@ -157,83 +122,101 @@ impl Work for Keep {
     type Answer = Result<(), NotKept>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        let conn = tx.conn;
-        // Everything that may be refused is looked at first: a refusal writes nothing.
-        if let Err(refused) = self.check(conn)? {
-            return Ok(Err(refused));
-        }
-        let Keeping { run_id, lease, token, at, ttl_ms, documents, events, turn, publication } =
-            &self.0;
-        let until = at.0.saturating_add(*ttl_ms);
-        conn.prepare_cached(queries::SR_LEASE_RENEW)?.execute((lease, token, until, at.0))?;
-        let mut changed = 0;
-        for RunDocument { kind, path, text } in documents {
-            let row = (run_id, kind, path, text, at.0);
-            changed += conn.prepare_cached(queries::SR_DOCUMENT_PUT)?.execute(row)?;
-        }
-        for RunEvent { event_id, line } in events {
-            changed +=
-                conn.prepare_cached(queries::SR_EVENT_PUT)?.execute((run_id, event_id, line))?;
-        }
-        if let Some(turn) = turn
-            && state(conn, run_id)? != Some(turn.to)
-        {
-            let row = (run_id, turn.to.word(), &turn.reason, at.0);
-            changed += conn.prepare_cached(queries::SR_RUN_TURN)?.execute(row)?;
-        }
-        if let Some(said) = publication {
-            let Publication { message_id, kind, attempt, state, evidence, at } = said;
-            let row = (run_id, attempt, message_id, kind, state.word(), evidence, at.0);
-            changed += conn.prepare_cached(queries::SR_PUBLICATION_PUT)?.execute(row)?;
-        }
-        if changed > 0 {
-            conn.prepare_cached(queries::SR_RUN_TOUCH)?.execute([run_id])?;
-        }
-        Ok(Ok(()))
+        desk::keep(&Rows(tx.conn), &self.0)
     }
 }
 
-impl Keep {
-    fn check(&self, conn: &Connection) -> rusqlite::Result<Result<(), NotKept>> {
-        let Keeping { run_id, lease, token, documents, turn, publication, .. } = &self.0;
-        let held = conn
+/// The rows of scenario runs, inside a transaction.
+struct Rows<'t>(&'t Connection);
+
+impl Rows<'_> {
+    fn change(&self, sql: &str, row: impl Params) -> rusqlite::Result<u64> {
+        Ok(self.0.prepare_cached(sql)?.execute(row)? as u64)
+    }
+}
+
+impl ScenarioRows for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn intent(&self, key: &str) -> rusqlite::Result<Option<String>> {
+        self.0
+            .prepare_cached(queries::SR_EQUIVALENCE_GET)?
+            .query_row([key], |row| row.get(1))
+            .optional()
+    }
+
+    fn seen(&self, key: &str, at: Millis) -> rusqlite::Result<()> {
+        self.change(queries::SR_EQUIVALENCE_SEEN, (key, at.0)).map(drop)
+    }
+
+    fn open(&self, opening: &Opening) -> rusqlite::Result<()> {
+        let Opening { run_equivalence_key, run_id, intent_fingerprint, at, .. } = opening;
+        let row = (run_equivalence_key, run_id, intent_fingerprint, at.0);
+        self.change(queries::SR_EQUIVALENCE_PUT, row)?;
+        let state = ScenarioState::Open.word();
+        let row = (run_id, &opening.platform_run_id, &opening.request, state, at.0);
+        self.change(queries::SR_RUN_PUT, row).map(drop)
+    }
+
+    fn held(&self, lease: &str) -> rusqlite::Result<Option<Held>> {
+        self.0
             .prepare_cached(queries::SR_LEASE_GET)?
-            .query_row([lease], |row| row.get::<_, String>(1))
-            .optional()?;
-        if held.as_ref() != Some(token) {
-            return Ok(Err(NotKept::LeaseLost));
-        }
-        let Some(state) = state(conn, run_id)? else { return Ok(Err(NotKept::NoRun)) };
-        if let Some(turn) = turn
-            && let Err(illegal) = state.turn(turn.to)
-        {
-            return Ok(Err(illegal.into()));
-        }
-        if let Some(said) = publication
-            && said.state == PublicationState::InFlight
-            && conn.prepare_cached(queries::SR_PUBLICATION_HAS)?.exists((run_id, said.attempt))?
-        {
-            return Ok(Err(NotKept::AttemptTaken));
-        }
-        for document in documents {
-            let kept = conn
-                .prepare_cached(queries::SR_DOCUMENT_GET)?
-                .query_row((run_id, &document.kind), |row| {
-                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-                })
-                .optional()?;
-            if kept.is_some_and(|(path, text)| path != document.path || text != document.text) {
-                return Ok(Err(NotKept::Drift { kind: document.kind.clone() }));
-            }
-        }
-        Ok(Ok(()))
+            .query_row([lease], |row| {
+                Ok(Held { owner: row.get(0)?, token: row.get(1)?, until: Millis(row.get(2)?) })
+            })
+            .optional()
+    }
+
+    fn take(&self, lease: &RunLease, until: Millis) -> rusqlite::Result<()> {
+        let row = (&lease.name, &lease.owner, &lease.token, until.0, lease.at.0);
+        self.change(queries::SR_LEASE_PUT, row).map(drop)
+    }
+
+    fn renew(&self, lease: &str, token: &str, until: Millis, at: Millis) -> rusqlite::Result<()> {
+        self.change(queries::SR_LEASE_RENEW, (lease, token, until.0, at.0)).map(drop)
+    }
+
+    fn state(&self, run: &str) -> rusqlite::Result<Option<ScenarioState>> {
+        self.0
+            .prepare_cached(queries::SR_RUN_GET)?
+            .query_row([run], |row| state_of(row.get_ref("state")?.as_str()?))
+            .optional()
+    }
+
+    fn has_attempt(&self, run: &str, attempt: u32) -> rusqlite::Result<bool> {
+        self.0.prepare_cached(queries::SR_PUBLICATION_HAS)?.exists((run, attempt))
+    }
+
+    fn document(&self, run: &str, kind: &str) -> rusqlite::Result<Option<RunDocument>> {
+        self.0.prepare_cached(queries::SR_DOCUMENT_GET)?.query_row((run, kind), document).optional()
+    }
+
+    fn put_document(&self, run: &str, document: &RunDocument, at: Millis) -> rusqlite::Result<u64> {
+        let RunDocument { kind, path, text } = document;
+        self.change(queries::SR_DOCUMENT_PUT, (run, kind, path, text, at.0))
+    }
+
+    fn put_event(&self, run: &str, event: &RunEvent) -> rusqlite::Result<u64> {
+        self.change(queries::SR_EVENT_PUT, (run, &event.event_id, &event.line))
+    }
+
+    fn turn(&self, run: &str, turn: &Turn, at: Millis) -> rusqlite::Result<u64> {
+        self.change(queries::SR_RUN_TURN, (run, turn.to.word(), &turn.reason, at.0))
+    }
+
+    fn publish(&self, run: &str, said: &Publication) -> rusqlite::Result<u64> {
+        let Publication { message_id, kind, attempt, state, evidence, at } = said;
+        let row = (run, attempt, message_id, kind, state.word(), evidence, at.0);
+        self.change(queries::SR_PUBLICATION_PUT, row)
+    }
+
+    fn touch(&self, run: &str) -> rusqlite::Result<()> {
+        self.change(queries::SR_RUN_TOUCH, [run]).map(drop)
     }
 }
 
-fn state(conn: &Connection, run_id: &str) -> rusqlite::Result<Option<ScenarioState>> {
-    conn.prepare_cached(queries::SR_RUN_GET)?
-        .query_row([run_id], |row| state_of(row.get_ref("state")?.as_str()?))
-        .optional()
+fn document(row: &Row<'_>) -> rusqlite::Result<RunDocument> {
+    Ok(RunDocument { kind: row.get(0)?, path: row.get(1)?, text: row.get(2)? })
 }
 
 fn state_of(word: &str) -> rusqlite::Result<ScenarioState> {
@@ -288,9 +271,7 @@ fn read(conn: &Connection, run_id: &str) -> rusqlite::Result<Option<ScenarioRun>
     let Some(mut run) = run else { return Ok(None) };
     run.documents = conn
         .prepare_cached(queries::SR_DOCUMENTS)?
-        .query_map([run_id], |row| {
-            Ok(RunDocument { kind: row.get(0)?, path: row.get(1)?, text: row.get(2)? })
-        })?
+        .query_map([run_id], document)?
         .collect::<rusqlite::Result<_>>()?;
     run.events = conn
         .prepare_cached(queries::SR_EVENTS)?

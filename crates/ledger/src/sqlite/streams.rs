@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::watch;
 
 use super::{SqliteLedger, SqliteReader, queries};
+use crate::common::receipts::Paging;
 use crate::port::{BoxFuture, News, Page, StreamEntry, Streams};
 
 impl Streams for SqliteLedger {
@@ -46,24 +47,17 @@ fn page(
     rows_max: usize,
     bytes_max: usize,
 ) -> rusqlite::Result<Page> {
-    let mut page = Page { next: after, ..Page::default() };
+    let mut paging = Paging::after(after, rows_max, bytes_max);
     let mut statement = conn.prepare_cached(queries::STREAM)?;
     // One row more than wanted tells whether there is more.
     let limit = i64::try_from(rows_max).unwrap_or(i64::MAX).saturating_add(1);
     let mut rows = statement.query((door.as_str(), after.0, limit))?;
-    let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let entry = entry(row)?;
-        bytes += entry.facts.len() + entry.body.as_ref().map_or(0, Bytes::len);
-        let over = bytes > bytes_max && !page.entries.is_empty();
-        if over || page.entries.len() >= rows_max {
-            page.more = true;
+        if !paging.take(entry(row)?) {
             break;
         }
-        page.next = entry.seq;
-        page.entries.push(entry);
     }
-    Ok(page)
+    Ok(paging.done())
 }
 
 /// The entry at one place; `None` when it is gone.

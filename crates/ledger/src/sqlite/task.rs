@@ -5,12 +5,12 @@
 //! the commit. A task reads and writes inside the transaction only; what it would tell the world is
 //! told after the commit.
 
-use admit_core::{Fault, FaultKind};
+use admit_core::Fault;
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
 use super::keys::KeyIndex;
-use super::news::News;
+use crate::common::job::{Answered, Reply, Waiting};
+use crate::common::news::News;
 
 /// The open transaction.
 pub(super) struct Tx<'t> {
@@ -36,42 +36,33 @@ pub(super) trait Task: Send {
     fn failed(self: Box<Self>, fault: &Fault);
 }
 
-/// Work that waits for its commit.
-struct Waiting<W: Work> {
-    work: W,
-    answer: Option<W::Answer>,
-    reply: oneshot::Sender<Result<W::Answer, Fault>>,
-}
-
-/// What became of a piece of work, once its commit is durable.
-pub(super) type Reply<A> = oneshot::Receiver<Result<A, Fault>>;
-
 /// Work for the writer, and where its answer will be.
 pub(super) fn task<W: Work>(work: W) -> (Box<dyn Task>, Reply<W::Answer>) {
-    let (reply, answer) = oneshot::channel();
-    (Box::new(Waiting { work, answer: None, reply }), answer)
+    let (waiting, answer) = Waiting::new(work);
+    (Box::new(waiting), answer)
 }
 
-impl<W: Work> Task for Waiting<W> {
+impl<W: Work> Task for Waiting<W, W::Answer> {
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
         self.answer = Some(self.work.write(tx)?);
         Ok(())
     }
 
     fn committed(self: Box<Self>, news: &News) {
-        let answer = self.answer.expect("it was written before it was committed");
-        self.work.tell(&answer, news);
-        // Whoever asked may have gone away; the commit stands all the same.
-        self.reply.send(Ok(answer)).unwrap_or_default();
+        Waiting::committed(*self, |work, answer| work.tell(answer, news));
     }
 
     fn failed(self: Box<Self>, fault: &Fault) {
-        // The writer's words are for producers; these are for consumers and operators.
-        let message = match fault.kind {
-            FaultKind::OutcomeUnknown => "the ledger did not confirm the commit, ask again to see",
-            FaultKind::LedgerUnavailable => "the ledger is unavailable, nothing was changed",
-            FaultKind::Overloaded | FaultKind::Draining | FaultKind::Internal => fault.message,
-        };
-        self.reply.send(Err(Fault { message, ..fault.clone() })).unwrap_or_default();
+        Waiting::failed(*self, fault);
+    }
+}
+
+impl Answered for Box<dyn Task> {
+    fn committed(self, news: &News) {
+        Task::committed(self, news);
+    }
+
+    fn failed(self, fault: &Fault) {
+        Task::failed(self, fault);
     }
 }

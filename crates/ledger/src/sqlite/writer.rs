@@ -15,62 +15,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use admit_core::{Entry, Fault, FaultKind, Issue, Recorded};
+use admit_core::{Fault, FaultKind};
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
 
-use super::batch::{Batch, BatchError, Position, RefusalQuota, Written};
+use super::batch::{Batch, BatchError, Position};
 use super::checkpoint::Log;
 use super::fault::{self, Severity};
-use super::group::Group;
-use super::health::Health;
 use super::keys::KeyIndex;
-use super::news::{News, Noted};
 use super::task::{Task, Tx};
-use super::{open, queries};
+use super::{Job, open, queries};
+use crate::common::RefusalQuota;
+use crate::common::group::Group;
+use crate::common::health::Health;
+use crate::common::job::{Outcomes, answer_all};
+use crate::common::news::News;
 use crate::gauges::Gauges;
-use crate::issuance::{Issuing, Kept};
 
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-
-/// One call, waiting for its commit.
-pub(super) enum Job {
-    /// Of `record`.
-    Record { batch: Vec<Entry>, reply: oneshot::Sender<Vec<Result<Recorded, Fault>>> },
-    /// Of `record_issuing`.
-    RecordIssuing {
-        batch: Vec<Entry>,
-        issuing: Issuing,
-        reply: oneshot::Sender<Vec<Result<Kept, Fault>>>,
-    },
-    /// Of anything else that writes.
-    Task(Box<dyn Task>),
-}
-
-/// A task fills a commit like so many events.
-const TASK_WEIGHT: usize = 64;
-
-impl Job {
-    fn entries(&self) -> &[Entry] {
-        match self {
-            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => batch,
-            Self::Task(_) => &[],
-        }
-    }
-
-    /// What puts its decisions into words, at a door that issues documents.
-    fn issue(&self) -> Option<&dyn Issue> {
-        if let Self::RecordIssuing { issuing, .. } = self { Some(&*issuing.issue) } else { None }
-    }
-
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => batch.len(),
-            Self::Task(_) => TASK_WEIGHT,
-        }
-    }
-}
 
 /// Everything the writer thread owns.
 pub(super) struct Writer {
@@ -104,9 +66,6 @@ impl<E: Into<BatchError>> From<E> for Unwritten {
     }
 }
 
-/// What became of each entry of a group, in order.
-type Outcomes = VecDeque<Result<Written, Fault>>;
-
 /// What to do after a group was answered.
 enum After {
     GoOn,
@@ -125,7 +84,7 @@ impl Writer {
         }
         self.health.stopped();
         for job in jobs.try_iter() {
-            answer_all(job, &Fault::new(FaultKind::Draining, "the ledger has stopped"));
+            job.fail(&Fault::new(FaultKind::Draining, "the ledger has stopped"));
         }
     }
 
@@ -155,7 +114,7 @@ impl Writer {
         let group = group.into_jobs();
         self.last_company = group.len();
         self.gauges.calls_taken(group.len());
-        let (mut outcomes, position) = match written {
+        let (outcomes, position) = match written {
             Ok(written) => written,
             Err(error) => return self.failed_before_commit(group, error),
         };
@@ -176,24 +135,15 @@ impl Writer {
         if !group.is_empty() {
             self.gauges.committed(outcomes.len(), begun.elapsed());
         }
-        let mut noted = Noted::default();
-        for job in group {
-            match job {
-                Job::Record { batch, reply } => {
-                    answer(batch, reply, &mut outcomes, self.tag, &mut noted);
-                }
-                Job::RecordIssuing { batch, issuing, reply } => {
-                    answer_issuing(batch, &issuing, reply, &mut outcomes, self.tag);
-                }
-                Job::Task(task) => task.committed(&self.news),
-            }
-        }
-        noted.tell(&self.news);
+        answer_all(group, outcomes, self.tag, &self.news);
         After::GoOn
     }
 
     /// Writes a group into an open transaction, leaving out events that cannot be recorded.
-    fn write(&mut self, group: &mut Group<'_>) -> Result<(Outcomes, Position), BatchError> {
+    fn write(
+        &mut self,
+        group: &mut Group<'_, Box<dyn Task>>,
+    ) -> Result<(Outcomes, Position), BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         loop {
             match self.write_without(&poisoned, group) {
@@ -213,7 +163,7 @@ impl Writer {
     fn write_without(
         &mut self,
         poisoned: &[(usize, Fault)],
-        group: &mut Group<'_>,
+        group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<(Outcomes, Position), Unwritten> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
         let mut outcomes = VecDeque::with_capacity(self.last_company);
@@ -238,7 +188,10 @@ impl Writer {
         }
         let position = batch.finish(&mut self.keys)?;
         if tasks {
-            group.write_tasks(&mut Tx { conn: &self.conn, keys: &mut self.keys })?;
+            let mut tx = Tx { conn: &self.conn, keys: &mut self.keys };
+            for task in group.tasks() {
+                task.write(&mut tx)?;
+            }
         }
         Ok((outcomes, position))
     }
@@ -277,7 +230,7 @@ impl Writer {
             tracing::error!(%fault, source, ?severity, calls = group.len(), "the ledger could not commit");
         }
         for job in group {
-            answer_all(job, fault);
+            job.fail(fault);
         }
         match severity {
             Severity::Passing => {
@@ -320,63 +273,4 @@ fn roll_back(conn: &Connection) -> rusqlite::Result<()> {
         return Ok(());
     }
     conn.execute_batch("ROLLBACK")
-}
-
-/// Hands the next outcomes to the call they belong to.
-fn answer(
-    batch: Vec<Entry>,
-    reply: oneshot::Sender<Vec<Result<Recorded, Fault>>>,
-    outcomes: &mut Outcomes,
-    ledger: u32,
-    noted: &mut Noted,
-) {
-    let recorded = batch
-        .into_iter()
-        .map(|entry| {
-            let written = outcomes.pop_front().expect("every entry has an outcome")?;
-            let Written { verdict, outcome, .. } = written;
-            let recorded = Recorded { entry, verdict, ledger, outcome };
-            noted.note(&recorded);
-            Ok(recorded)
-        })
-        .collect();
-    // Whoever asked may have gone away; the commit stands all the same.
-    reply.send(recorded).unwrap_or_default();
-}
-
-/// The same at a door that issues: whoever performs is told first, in ledger order.
-fn answer_issuing(
-    batch: Vec<Entry>,
-    issuing: &Issuing,
-    reply: oneshot::Sender<Vec<Result<Kept, Fault>>>,
-    outcomes: &mut Outcomes,
-    ledger: u32,
-) {
-    let kept = batch
-        .into_iter()
-        .map(|entry| {
-            let written = outcomes.pop_front().expect("every entry has an outcome")?;
-            let Written { verdict, outcome, told } = written;
-            let told = told.expect("an entry of a door that issues was told about");
-            let recorded = Recorded { entry, verdict, ledger, outcome };
-            let kept = Kept { recorded, filed: told.filed, outlook: told.outlook };
-            issuing.handover.recorded(&kept);
-            Ok(kept)
-        })
-        .collect();
-    reply.send(kept).unwrap_or_default();
-}
-
-fn answer_all(job: Job, fault: &Fault) {
-    match job {
-        Job::Record { batch, reply } => {
-            let faults = batch.iter().map(|_| Err(fault.clone())).collect();
-            reply.send(faults).unwrap_or_default();
-        }
-        Job::RecordIssuing { batch, reply, .. } => {
-            let faults = batch.iter().map(|_| Err(fault.clone())).collect();
-            reply.send(faults).unwrap_or_default();
-        }
-        Job::Task(task) => task.failed(fault),
-    }
 }

@@ -183,6 +183,8 @@ impl Books {
         let details = Object::from_iter([("closure_ref", Value::from(closure.path.clone()))]);
         let told = self.tell(Family::RunEnded, &closure.run, "run_closure", closure.at, details);
         told.await.map_err(cannot)?;
+        let log = self.paths.governance_log(&closure.run);
+        self.artifacts.compose(&log).await.map_err(cannot)?;
         self.artifacts.sync().await.map_err(cannot)?;
         self.ledger.note_closure_filed(closure.run.clone()).await
     }
@@ -199,7 +201,12 @@ impl Books {
         let unsettled = self.unsettled(run).await?;
         let counts = self.counts(run).await?;
         let receipts = self.present(run, IssuedKind::Receipt, until).await?;
-        let records = self.present(run, IssuedKind::Quarantine, until).await?;
+        let mut records = self.present(run, IssuedKind::Quarantine, until).await?;
+        // Lines of the governance log have more writers than the gate, so only what is missing counts.
+        let lines = self.present(run, IssuedKind::Governance, until).await?;
+        records.missing.count += lines.missing.count;
+        records.missing.sample.extend(lines.missing.sample);
+        records.missing.sample.truncate(admit_core::closure::SAMPLE_MAX);
         let mut unknown = receipts.unknown.clone();
         unknown.count += records.unknown.count;
         unknown.sample.extend(records.unknown.sample.iter().cloned());

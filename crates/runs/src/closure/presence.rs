@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use admit_core::closure::Listed;
 use admit_core::{Fault, IssuedKind};
@@ -21,6 +22,9 @@ const PATHS_PAGE: usize = 100_000;
 /// What does not fit is looked at again one by one, up to so many of each side: a file may have been
 /// written, and a copy answered, while the lists were read.
 const SECOND_LOOKS_MAX: usize = 1_000;
+
+/// The longest pause between two looks at files that are missing.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(2);
 
 const ENDING: &str = ".json";
 
@@ -130,19 +134,24 @@ impl Books {
         kind: IssuedKind,
         until: Instant,
     ) -> Result<Presence, Fault> {
+        let mut pause = LOOK_EVERY * 8;
         loop {
             let presence = self.compare(run, kind).await?;
-            if presence.missing.count == 0 || Instant::now() >= until {
+            let now = Instant::now();
+            if presence.missing.count == 0 || now >= until {
                 return Ok(presence);
             }
-            sleep(LOOK_EVERY * 8).await;
+            // Laying them side by side again costs more the more there are.
+            sleep(pause.min(until - now)).await;
+            pause = LOOK_EVERY_MAX.min(pause * 2);
         }
     }
 
     async fn compare(&self, run: &str, kind: IssuedKind) -> Result<Presence, Fault> {
         let folder = match kind {
             IssuedKind::Quarantine => self.paths.of_run(run, "ig/quarantine/"),
-            IssuedKind::Receipt | IssuedKind::Governance => self.paths.of_run(run, "ig/receipts/"),
+            IssuedKind::Receipt => self.paths.of_run(run, "ig/receipts/"),
+            IssuedKind::Governance => self.paths.of_run(run, "obs/governance/markers/"),
         };
         let (part, after, page) = (0, String::new(), VecDeque::new());
         let mut ids = Ids { books: self, run, kind, part, after, page };

@@ -162,7 +162,8 @@ impl Books {
             ("content_digest", digest.to_owned().into()),
         ]);
         let dedupe_key = format!("run_report:{digest}");
-        self.tell(Family::RunReportGenerated, run, &dedupe_key, now, details).await
+        self.tell(Family::RunReportGenerated, run, &dedupe_key, now, details).await?;
+        self.artifacts.compose(&self.paths.governance_log(run)).await
     }
 
     /// Appends to the governance log of a run, once. What is told again with the same time is looked

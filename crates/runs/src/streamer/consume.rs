@@ -156,12 +156,16 @@ impl Streamer {
         let topic = self.parts.settings.control_topic.clone();
         // A replay looks at everything, and leaves the position to those who go on from it.
         let again = self.parts.settings.again;
-        let began = if again { String::new() } else { self.position(&topic, partition).await? };
+        let place = self.place(&topic);
+        let began = if again { String::new() } else { self.position(&place, partition).await? };
         let (mut from, mut position) = (began.clone(), began.clone());
         let mut is_settled = true;
         while !stop.is_cancelled() {
             let page = self.parts.control.read(&topic, partition, &from, PAGE).await?;
             let Some(last) = page.last() else { break };
+            if from == began {
+                note_gap(&topic, &began, &page[0]);
+            }
             let is_last = page.len() < PAGE || last.reference.offset == from;
             from = after(last);
             for record in page {
@@ -177,10 +181,20 @@ impl Streamer {
         }
         if position != began && !again {
             let checkpoints = Arc::clone(&self.parts.checkpoints);
-            let moved = spawn_blocking(move || checkpoints.move_to(&topic, partition, &position));
+            let moved = spawn_blocking(move || checkpoints.move_to(&place, partition, &position));
             moved.await.map_err(|_| StreamerError::Cut)??;
         }
         Ok(())
+    }
+
+    /// What a position is kept under. Positions on files came first and have the plain topic.
+    fn place(&self, topic: &str) -> String {
+        match self.parts.control.offset_kind() {
+            OffsetKind::FileLine => topic.to_owned(),
+            kind @ (OffsetKind::KinesisSequence
+            | OffsetKind::KafkaOffset
+            | OffsetKind::NatsSequence) => format!("{kind}:{topic}"),
+        }
     }
 
     async fn position(&self, topic: &str, partition: u32) -> Result<String, StreamerError> {
@@ -379,5 +393,18 @@ fn after(record: &Record) -> String {
             next.map_or_else(|| offset.clone(), |next| next.to_string())
         }
         OffsetKind::KinesisSequence => offset.clone(),
+    }
+}
+
+/// Says so when the bus has let go of messages before anybody dealt with them.
+fn note_gap(topic: &str, began: &str, first: &Record) {
+    let at = &first.reference.offset;
+    if !began.is_empty() && at != began {
+        tracing::warn!(
+            topic,
+            position = began,
+            first = at,
+            "the control bus no longer has what came after this position; keep its messages longer"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admit_bus::file::FileReader;
-use admit_bus::{BoxFuture, Bus, BusError, Record};
+use admit_bus::{BoxFuture, Bus, BusError, OffsetKind, Record};
 use tokio::task::spawn_blocking;
 
 /// Where READY messages are read from. Offsets are the bus's own texts; an empty one is the
@@ -17,6 +17,9 @@ pub trait Control: Send + Sync {
         from: &str,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, BusError>>;
+
+    /// What its offsets are: a position on one kind of bus says nothing on another.
+    fn offset_kind(&self) -> OffsetKind;
 }
 
 impl Control for Arc<dyn Bus> {
@@ -28,6 +31,10 @@ impl Control for Arc<dyn Bus> {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
         Bus::read(&**self, topic, partition, from, rows_max)
+    }
+
+    fn offset_kind(&self) -> OffsetKind {
+        Bus::offset_kind(&**self)
     }
 }
 
@@ -68,6 +75,10 @@ impl Control for Beside {
             work.await.map_err(cut)?
         })
     }
+
+    fn offset_kind(&self) -> OffsetKind {
+        OffsetKind::FileLine
+    }
 }
 
 fn read_beside(
@@ -85,7 +96,7 @@ fn read_beside(
         "" => 0,
         text => text.parse().map_err(|_| BusError::NotAnOffset {
             offset: text.to_owned(),
-            kind: admit_bus::OffsetKind::FileLine,
+            kind: OffsetKind::FileLine,
         })?,
     };
     if known {

@@ -47,7 +47,7 @@ pub struct Parts {
     /// Facts of runs, and its own records.
     pub records: records::Records,
     /// Its progress.
-    pub checkpoints: Arc<checkpoint::Checkpoints>,
+    pub checkpoints: Arc<dyn checkpoint::Checkpoints>,
     /// Where envelopes go.
     pub gate: Arc<dyn gate::Gate>,
     /// How packs are opened.

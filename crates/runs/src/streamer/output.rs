@@ -41,7 +41,7 @@ pub(super) struct Job {
     pub(super) checkpoint_key: String,
     pub(super) settings: Arc<Settings>,
     pub(super) gate: Arc<dyn Gate>,
-    pub(super) checkpoints: Arc<Checkpoints>,
+    pub(super) checkpoints: Arc<dyn Checkpoints>,
     pub(super) chance: Arc<Chance>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) session: Arc<Session>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
-use admit_bus::{Bus, BusError, BusHealth, Found, Message, Published, Record, Sought};
+use admit_bus::{Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought};
 use admit_core::{Fault, FaultKind, Millis, ScenarioState};
 use admit_ledger::BoxFuture;
 use admit_ledger::scenario_runs::{
@@ -171,6 +171,10 @@ impl Bus for Mortal<dyn Bus> {
 
     fn health(&self, topics: &[String]) -> BoxFuture<'_, BusHealth> {
         self.inner.health(topics)
+    }
+
+    fn offset_kind(&self) -> OffsetKind {
+        self.inner.offset_kind()
     }
 
     fn delivery_timeout(&self) -> std::time::Duration {

@@ -1,5 +1,6 @@
 //! READY messages: what becomes of each, and that none is ever lost.
 
+use admit_runs::streamer::checkpoint::Checkpoints as _;
 use std::sync::Arc;
 
 use admit_artifacts::Artifacts as _;

@@ -3,6 +3,8 @@
 // Always true for a test; it tells the lints so, also in functions that are not marked as one.
 #![cfg(test)]
 
+#[cfg(feature = "s3")]
+mod bucket;
 mod consuming;
 mod crash;
 mod golden;

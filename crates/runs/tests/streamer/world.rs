@@ -12,7 +12,7 @@ use admit_bus::{BoxFuture, BusError, OffsetKind, Record, Reference};
 use admit_contracts::ingestion_gate::{Decision, Paths};
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Clock, Millis};
-use admit_runs::streamer::checkpoint::Checkpoints;
+use admit_runs::streamer::checkpoint::FileCheckpoints;
 use admit_runs::streamer::control::Control;
 use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, Pushed};
 use admit_runs::streamer::pack::store::{Disk, PackStore};
@@ -92,6 +92,10 @@ impl Control for Messages {
             });
         let records = Ok(records.collect());
         Box::pin(async move { records })
+    }
+
+    fn offset_kind(&self) -> OffsetKind {
+        OffsetKind::FileLine
     }
 }
 
@@ -267,8 +271,8 @@ impl World {
         LocalArtifacts::open(local::Options::new(root)).expect("artifacts")
     }
 
-    pub(crate) fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::open(&self.folder.path().join(self.data)).expect("checkpoints")
+    pub(crate) fn checkpoints(&self) -> FileCheckpoints {
+        FileCheckpoints::open(&self.folder.path().join(self.data)).expect("checkpoints")
     }
 
     pub(crate) fn streamer(&self) -> Streamer {

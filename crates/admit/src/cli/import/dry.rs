@@ -1,25 +1,25 @@
 //! `--dry-run`: how files read and whether the ledger knows them, without sending any.
 
+use std::path::Path;
+
 use admit_contracts::rounds::{DOOR, Rounds};
 use admit_contracts::{BELOW, Contract as _, QUERY};
 use admit_core::json::Value;
 use admit_core::{Clock as _, Door, Entry, Principal, Submission};
 use admit_gate::SystemClock;
-use admit_ledger::Reader as _;
-use admit_ledger::sqlite::SqliteReader;
 use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::files::{Artifact, Found};
 use super::report::{Progress, Tally};
-use super::runtime;
 use super::send::{Fate, Told, body};
 use crate::config::Config;
+use crate::ledger::{LedgerReader, open_reader};
 use crate::output::Failure;
 
 /// Says what would be sent.
 pub(super) fn run(
-    config: &Config,
+    (config, base): (&Config, &Path),
     found: Found,
     update_metadata: bool,
     as_json: bool,
@@ -29,8 +29,11 @@ pub(super) fn run(
         rounds: rounds.map_err(Failure::usage)?,
         update_metadata,
         // Without a ledger nothing is known yet, and everything is new.
-        ledger: SqliteReader::open(&config.data).ok(),
-        runtime: runtime()?,
+        ledger: match open_reader(config, base) {
+            Ok(opened) => Some(opened),
+            Err(_) if config.ledger.url.is_sqlite() => None,
+            Err(failure) => return Err(failure),
+        },
     };
     let mut tally = Tally::new();
     tally.skip(found.skipped);
@@ -46,8 +49,7 @@ pub(super) fn run(
 struct Dry {
     rounds: Rounds,
     update_metadata: bool,
-    ledger: Option<SqliteReader>,
-    runtime: Runtime,
+    ledger: Option<(Box<dyn LedgerReader>, Runtime)>,
 }
 
 impl Dry {
@@ -73,8 +75,7 @@ impl Dry {
         };
         let known = match &self.ledger {
             None => None,
-            Some(ledger) => self
-                .runtime
+            Some((ledger, runtime)) => runtime
                 .block_on(ledger.find(event.key))
                 .map_err(|fault| crate::cli::receipts::unreadable(&fault))?,
         };

@@ -78,9 +78,9 @@ pub(super) struct Rounds {
 pub(super) fn run(command: Command, as_json: bool) -> Result<(), Failure> {
     let Command::Rounds(rounds) = command;
     let Rounds { path, watch, dry_run, update_metadata, settle_ms, listen, place } = rounds;
-    let (config, _) = place.load(listen)?;
+    let (config, base) = place.load(listen)?;
     if dry_run {
-        return dry::run(&config, look(&path)?, update_metadata, as_json);
+        return dry::run((&config, &base), look(&path)?, update_metadata, as_json);
     }
     if config.tls.is_on() {
         let message = "this command speaks plain HTTP, but the config has TLS\n  give it the \

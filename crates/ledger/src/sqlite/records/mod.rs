@@ -1,299 +1,282 @@
-//! Records inside the writer's transaction: what an event tells is put together with what others
-//! told, and everything that follows is written in the same commit.
-//!
-//! Invariant: the rule decides, this only reads and writes. Rows of the queried tables are made from
-//! events; where an index of somebody else's is in their way, they are left out and the event says
-//! so, and nothing else is held up by it.
+//! The tables of records in SQLite, and the questions about them. What is done with them stands in
+//! [`crate::common::records`].
 
-mod near;
+#[cfg(test)]
+mod near_tests;
 pub(super) mod publications;
 pub(super) mod published;
 pub(super) mod read;
-mod relink;
 mod rows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use admit_core::json::{self, Limits, Object, Value};
-use admit_core::record::{
-    Link, LinkStatus, NotStored, Policy, Record, RecordRule, Resolution, SourceEvent, State,
-    Transition,
-};
-use admit_core::{Digest, Millis, Seq};
-use rusqlite::Connection;
+use admit_core::record::{Fields, Link, SourceEvent, Table};
+use admit_core::{Millis, Seq};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::queries;
-use near::Near;
+use super::task::{Tx, Work};
+use crate::common::records::{
+    Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, RowSet, Side, Step,
+    Tables, decided,
+};
+use crate::port::Relinked;
 
-pub(super) use relink::Relink;
+/// The tables inside the writer's transaction.
+pub(super) struct RecordTables<'c>(pub(super) &'c Connection);
 
-/// Why an event is linked, but its rows are not in the tables: an index that is none of ours is in
-/// their way, or rows of another event have their key.
-const SCHEMA_DRIFT: &str = "schema_drift";
-const ROW_KEY_TAKEN: &str = "row_key_taken";
-
-/// Why a record could not be put together.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RecordError {
-    #[error(transparent)]
-    Sqlite(#[from] rusqlite::Error),
-    /// What the ledger keeps of an event cannot be read.
-    #[error(transparent)]
-    Unreadable(#[from] NotStored),
-    /// The rule said nothing about the event itself.
-    #[error("the rule left the event itself undecided")]
-    Undecided,
+impl From<rusqlite::Error> for RecordError<rusqlite::Error> {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error)
+    }
 }
 
-/// An event that tells of a record, at its place.
-pub(super) struct Arrival<'a> {
-    pub(super) door: &'a str,
-    pub(super) seq: Seq,
-    /// The first admission under its key, when this is a later one.
-    pub(super) first: Option<Seq>,
-    pub(super) rule: &'a dyn RecordRule,
-    pub(super) at: Millis,
+impl RecordTables<'_> {
+    fn rows(
+        &self,
+        query: &str,
+        asked: impl rusqlite::Params,
+    ) -> Result<Vec<Decided>, RecordError<rusqlite::Error>> {
+        let mut statement = self.0.prepare_cached(query)?;
+        let mut rows = statement.query(asked)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let text = |name| row.get_ref(name)?.as_str().map_err(rusqlite::Error::from);
+            found.push(decided(text("head")?, text("link")?, Millis(row.get("seen_at")?))?);
+        }
+        Ok(found)
+    }
 }
 
-/// Puts what an event tells together with what others told. Returns how it stands.
-pub(super) fn arrive(
-    conn: &Connection,
-    arrival: &Arrival<'_>,
-) -> Result<Object<'static>, RecordError> {
-    let Arrival { door, seq, first, rule, at } = *arrival;
-    let first = first.map(|first| near::one(conn, first)).transpose()?.flatten();
-    let first = first.as_ref().map(|(event, _)| event);
-    let tolerance = rule.policy().tolerance_seconds;
-    let event = rule.event().clone().admitted(seq, first, tolerance);
-    let mut near = Near::load(conn, door, rule, &event)?;
-    near.arrives(event.clone());
-    let resolution = near.resolve(conn, rule, at)?;
-    let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
-    insert(conn, door, &event, &link)?;
-    let settled = settle(conn, door, rule.policy(), &mut near, &resolution, at)?;
-    let link = match settled.caught_up {
-        true => near::one(conn, seq)?.map_or(link, |(_, link)| link),
-        false => link,
-    };
-    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
-}
+impl Tables for RecordTables<'_> {
+    type Error = rusqlite::Error;
 
-/// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
-pub(super) fn seen(
-    conn: &Connection,
-    rule: &dyn RecordRule,
-    seq: Seq,
-    at: Millis,
-) -> Result<Option<Object<'static>>, RecordError> {
-    let Some((event, link)) = near::one(conn, seq)? else { return Ok(None) };
-    conn.prepare_cached(queries::RECORD_EVENT_SEEN)?.execute((seq.0, at.0))?;
-    let policy = rule.policy();
-    let stamp = policy.source(&event.source).and_then(|source| source.stamp);
-    if let (Some(stamp), true) = (stamp, link.status != LinkStatus::Ambiguous) {
-        rows::seen(conn, policy, seq, at)?;
-        if let Some(record_id) = &link.record_id {
-            let value = format!("\"{}\"", at.to_rfc3339_millis());
-            conn.prepare_cached(queries::RECORD_FIELD_SEEN)?.execute((
-                record_id,
-                stamp,
-                &event.source,
-                value,
+    fn events(
+        &mut self,
+        door: &str,
+        asked: &[Asked<'_>],
+    ) -> Result<Vec<Vec<Decided>>, RecordError<rusqlite::Error>> {
+        let answer = |asked: &Asked<'_>| match *asked {
+            Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
+            Asked::Near { side, group, from, to, most } => {
+                let query = match side {
+                    Side::Before => queries::RECORD_NEAR_BEFORE,
+                    Side::After => queries::RECORD_NEAR_AFTER,
+                };
+                self.rows(query, (door, group, from, to, most))
+            }
+            Asked::Timeless { group, most } => {
+                self.rows(queries::RECORD_TIMELESS, (door, group, most))
+            }
+            Asked::Groupless { side, from, to, most } => {
+                let query = match side {
+                    Side::Before => queries::RECORD_GROUPLESS_BEFORE,
+                    Side::After => queries::RECORD_GROUPLESS_AFTER,
+                };
+                self.rows(query, (door, from, to, most))
+            }
+            Asked::SameKey { hard_key, group, most } => {
+                self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
+            }
+        };
+        asked.iter().map(answer).collect()
+    }
+
+    fn far(&mut self, asked: &[FarAsked<'_>]) -> rusqlite::Result<Vec<Option<(i64, String)>>> {
+        let answer = |asked: &FarAsked<'_>| {
+            let FarAsked { side, door, group, edge, number, source } = *asked;
+            let query = match side {
+                Side::Before => queries::RECORD_FAR_BEFORE,
+                Side::After => queries::RECORD_FAR_AFTER,
+            };
+            self.0
+                .prepare_cached(query)?
+                .query_row((door, group, number, source, edge), |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .optional()
+        };
+        asked.iter().map(answer).collect()
+    }
+
+    fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> rusqlite::Result<Vec<Seq>> {
+        self.0
+            .prepare_cached(queries::RECORD_OPEN)?
+            .query_map((door, after.0, rows_max), |row| row.get(0).map(Seq))?
+            .collect()
+    }
+
+    fn told(&mut self, seqs: &[Seq]) -> rusqlite::Result<Vec<(Seq, Fields)>> {
+        let mut get = self.0.prepare_cached(queries::RECORD_TOLD_GET)?;
+        let mut told = Vec::with_capacity(seqs.len());
+        for seq in seqs {
+            let text: Option<String> = get.query_row([seq.0], |row| row.get(0)).optional()?;
+            told.extend(text.map(|text| (*seq, Fields::from_stored(text))));
+        }
+        Ok(told)
+    }
+
+    fn drifts(&mut self, seqs: &[Seq]) -> rusqlite::Result<Drift> {
+        let mut get = self.0.prepare_cached(queries::RECORD_EVENT_GET)?;
+        let mut drift = BTreeMap::new();
+        for seq in seqs {
+            drift.insert(*seq, get.query_row([seq.0], |row| row.get("drift"))?);
+        }
+        Ok(drift)
+    }
+
+    fn insert(&mut self, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
+        let told = (event.seq.0, event.fields.as_str());
+        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(told)?;
+        self.0.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(params![
+            event.seq.0,
+            door,
+            event.source,
+            event.group,
+            link.number,
+            event.event_time,
+            event.hard_key,
+            event.received_at.0,
+            link.state.word(),
+            link.status.word(),
+            link.reason,
+            link.confidence.word(),
+            link.record_id,
+            event.to_text(),
+            link.to_text(),
+        ])?;
+        Ok(())
+    }
+
+    fn seen(&mut self, seq: Seq, at: Millis) -> rusqlite::Result<()> {
+        self.0.prepare_cached(queries::RECORD_EVENT_SEEN)?.execute((seq.0, at.0))?;
+        Ok(())
+    }
+
+    fn drifted(&mut self, drift: &Drift) -> rusqlite::Result<()> {
+        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_DRIFT)?;
+        for (seq, why) in drift {
+            put.execute((seq.0, why))?;
+        }
+        Ok(())
+    }
+
+    fn relink(&mut self, links: &[Linked<'_>]) -> rusqlite::Result<()> {
+        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_LINK)?;
+        for Linked { seq, link, state, reason, text } in links {
+            put.execute((
+                seq.0,
+                link.number,
+                state.word(),
+                link.status.word(),
+                reason,
+                link.confidence.word(),
+                &link.record_id,
+                text,
             ))?;
         }
+        Ok(())
     }
-    let drift = stored_drift(conn, seq)?;
-    Ok(Some(standing(&link, drift.as_deref())))
+
+    fn step(&mut self, steps: &[Step<'_>]) -> rusqlite::Result<()> {
+        let mut add = self.0.prepare_cached(queries::RECORD_HISTORY_ADD)?;
+        for Step { taken, reason } in steps {
+            let fingerprint = taken.fingerprint.as_ref();
+            add.execute((
+                taken.seq.0,
+                taken.at.0,
+                taken.attempt,
+                taken.from.word(),
+                taken.to.word(),
+                &taken.source,
+                fingerprint.map(|fingerprint| fingerprint.kind.word()),
+                fingerprint.map(|fingerprint| fingerprint.value.as_str()),
+                taken.link_status.word(),
+                taken.confidence.word(),
+                reason,
+                &taken.record_id,
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, ids: &[String]) -> rusqlite::Result<()> {
+        for id in ids {
+            self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([id])?;
+            self.0.prepare_cached(queries::RECORD_REMOVE)?.execute([id])?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, new: &NewRecord<'_>) -> rusqlite::Result<()> {
+        let record = new.record;
+        let written = self.0.prepare_cached(queries::RECORD_PUT)?.execute((
+            &record.record_id,
+            new.door,
+            &record.group,
+            record.number,
+            &record.date,
+            &record.time,
+            record.event_time,
+            record.state.word(),
+            new.at.0,
+            new.digest.as_bytes(),
+            &new.fingerprints,
+        ))?;
+        if written == 0 {
+            return Ok(());
+        }
+        self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([&record.record_id])?;
+        let mut put = self.0.prepare_cached(queries::RECORD_FIELD_PUT)?;
+        for (field, value) in record.fields.iter().zip(new.values()) {
+            put.execute((&record.record_id, &field.name, value, &field.source, field.event.0))?;
+        }
+        Ok(())
+    }
+
+    fn stamp(
+        &mut self,
+        record_id: &str,
+        name: &str,
+        source: &str,
+        value: &str,
+    ) -> rusqlite::Result<()> {
+        let row = (record_id, name, source, value);
+        self.0.prepare_cached(queries::RECORD_FIELD_SEEN)?.execute(row)?;
+        Ok(())
+    }
+
+    fn clear_rows(&mut self, table: &Table, seqs: &[Seq]) -> rusqlite::Result<()> {
+        rows::clear(self.0, table, seqs)
+    }
+
+    fn put_rows(&mut self, rows: RowSet<'_>) -> rusqlite::Result<Option<String>> {
+        rows::put(self.0, rows)
+    }
+
+    fn rows_seen(&mut self, table: &Table, seq: Seq, at: Millis) -> rusqlite::Result<()> {
+        rows::seen(self.0, table, seq, at)
+    }
+
+    fn mark(&mut self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("SAVEPOINT relink")?.execute([])?;
+        Ok(())
+    }
+
+    fn release(&mut self, take_back: bool) -> rusqlite::Result<()> {
+        if take_back {
+            self.0.prepare_cached("ROLLBACK TO relink")?.execute([])?;
+        }
+        self.0.prepare_cached("RELEASE relink")?.execute([])?;
+        Ok(())
+    }
 }
 
-/// Why the rows of an event are not in the tables, as far as it is written down.
-fn stored_drift(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<String>> {
-    conn.prepare_cached(queries::RECORD_EVENT_GET)?.query_row([seq.0], |row| row.get("drift"))
-}
+impl Work for Relinking {
+    /// What this slice came to, and where the next one begins.
+    type Answer = (Relinked, Option<Seq>);
 
-/// How an event stands, for whoever replies.
-fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
-    let text = link.to_text();
-    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
-    let mut object = match json::parse(text.as_bytes(), &limits) {
-        Ok(Value::Object(object)) => object.into_owned(),
-        _ => Object::new(),
-    };
-    let (state, reason) = shown(link, drift);
-    for (name, value) in [("state", state.word()), ("reason_code", reason)] {
-        object.remove(name);
-        object.push(name, value.to_owned());
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+        self.slice(&mut RecordTables(tx.conn))
     }
-    let fingerprint = link.fingerprint().map(|fingerprint| {
-        Object::from_iter([
-            ("kind", Value::from(fingerprint.kind.word())),
-            ("value", fingerprint.value.clone().into()),
-        ])
-    });
-    object.push("fingerprint", fingerprint);
-    object.push("drift", drift.map(str::to_owned));
-    object
-}
-
-/// The state and the reason that people are shown: without its rows an event has enriched nothing.
-/// Where a record could not go out, that is why an event stands where it does.
-fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (State, &'a str) {
-    match drift {
-        Some(drift) if link.status == LinkStatus::Linked => (State::Linked, code(drift)),
-        _ => (link.state, link.unsent.as_deref().unwrap_or(&link.reason)),
-    }
-}
-
-/// The code of what is said about rows that are missing.
-fn code(drift: &str) -> &'static str {
-    if drift.starts_with(ROW_KEY_TAKEN) { ROW_KEY_TAKEN } else { SCHEMA_DRIFT }
-}
-
-fn insert(conn: &Connection, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
-    conn.prepare_cached(queries::RECORD_TOLD_PUT)?.execute((event.seq.0, event.fields.as_str()))?;
-    conn.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(rusqlite::params![
-        event.seq.0,
-        door,
-        event.source,
-        event.group,
-        link.number,
-        event.event_time,
-        event.hard_key,
-        event.received_at.0,
-        link.state.word(),
-        link.status.word(),
-        link.reason,
-        link.confidence.word(),
-        link.record_id,
-        event.to_text(),
-        link.to_text(),
-    ])?;
-    Ok(())
-}
-
-/// What the writing of rows came to, for each event whose rows were written: none, or why not.
-type Drift = BTreeMap<Seq, Option<String>>;
-
-/// What became of a resolution that was written.
-struct Written {
-    drift: Drift,
-    /// Whether events took part in what had become of their record before they came.
-    caught_up: bool,
-}
-
-/// Writes everything that a resolution says.
-fn settle(
-    conn: &Connection,
-    door: &str,
-    policy: &Policy,
-    near: &mut Near,
-    resolution: &Resolution,
-    at: Millis,
-) -> Result<Written, RecordError> {
-    for id in &resolution.retired {
-        conn.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([id])?;
-        conn.prepare_cached(queries::RECORD_REMOVE)?.execute([id])?;
-    }
-    for record in &resolution.records {
-        put(conn, door, record, at)?;
-    }
-    // Rows say where their event belongs and nothing else of its link.
-    let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
-    let is_elsewhere = |seq: &Seq, link: &Link| {
-        known.get(seq).is_none_or(|before| {
-            (before.status, &before.record_id, before.number)
-                != (link.status, &link.record_id, link.number)
-        })
-    };
-    let moved = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
-    let changed: BTreeSet<Seq> = moved.map(|(seq, _)| *seq).collect();
-    let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
-    let drift = rows::write(conn, policy, near, &links, &changed)?;
-    for (seq, link) in &resolution.links {
-        let said = match drift.get(seq) {
-            Some(said) => said.clone(),
-            None => stored_drift(conn, *seq)?,
-        };
-        relinked(conn, *seq, link, said.as_deref())?;
-    }
-    for transition in &resolution.transitions {
-        step(conn, transition, drift.get(&transition.seq).and_then(Option::as_deref))?;
-    }
-    let mut caught_up = false;
-    for record in &resolution.records {
-        caught_up |= publications::catch_up(conn, &record.record_id, at)?;
-    }
-    Ok(Written { drift, caught_up })
-}
-
-fn relinked(conn: &Connection, seq: Seq, link: &Link, drift: Option<&str>) -> rusqlite::Result<()> {
-    let (state, reason) = shown(link, drift);
-    conn.prepare_cached(queries::RECORD_EVENT_LINK)?.execute((
-        seq.0,
-        link.number,
-        state.word(),
-        link.status.word(),
-        reason,
-        link.confidence.word(),
-        &link.record_id,
-        link.to_text(),
-    ))?;
-    Ok(())
-}
-
-/// Writes a record and its fields, if what it says has changed.
-fn put(conn: &Connection, door: &str, record: &Record, at: Millis) -> rusqlite::Result<()> {
-    let fingerprints = record.fingerprints_text();
-    let said = format!("{}\n{}\n{fingerprints}", record.state.word(), record.fields_text());
-    let written = conn.prepare_cached(queries::RECORD_PUT)?.execute((
-        &record.record_id,
-        door,
-        &record.group,
-        record.number,
-        &record.date,
-        &record.time,
-        record.event_time,
-        record.state.word(),
-        at.0,
-        Digest::of(said.as_bytes()).as_bytes(),
-        fingerprints,
-    ))?;
-    if written == 0 {
-        return Ok(());
-    }
-    conn.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([&record.record_id])?;
-    let mut put = conn.prepare_cached(queries::RECORD_FIELD_PUT)?;
-    for field in &record.fields {
-        let mut value = Vec::new();
-        json::write(&field.value, &mut value);
-        let value = String::from_utf8(value).expect("json is written as utf-8");
-        put.execute((&record.record_id, &field.name, value, &field.source, field.event.0))?;
-    }
-    Ok(())
-}
-
-/// Adds a step. An event whose rows are missing is linked, and gets no further.
-fn step(conn: &Connection, step: &Transition, drift: Option<&str>) -> rusqlite::Result<()> {
-    let drift = drift.filter(|_| step.link_status == LinkStatus::Linked);
-    if drift.is_some() && step.to == State::Enriched {
-        return Ok(());
-    }
-    let reason = match drift {
-        Some(drift) if step.to == State::Linked => Some(code(drift)),
-        _ => step.reason.as_deref(),
-    };
-    conn.prepare_cached(queries::RECORD_HISTORY_ADD)?.execute((
-        step.seq.0,
-        step.at.0,
-        step.attempt,
-        step.from.word(),
-        step.to.word(),
-        &step.source,
-        step.fingerprint.as_ref().map(|fingerprint| fingerprint.kind.word()),
-        step.fingerprint.as_ref().map(|fingerprint| fingerprint.value.as_str()),
-        step.link_status.word(),
-        step.confidence.word(),
-        reason,
-        &step.record_id,
-    ))?;
-    Ok(())
 }

@@ -1,10 +1,13 @@
 //! However crowded a group is, an arrival reads so many rows and no more.
 
 use admit_core::Key;
-use admit_core::record::{Confidence, Diagnostics, Matched, Number, Replay, Source, State, Told};
+use admit_core::record::{
+    Confidence, Diagnostics, LinkStatus, Matched, Number, Policy, Replay, Source, State, Told,
+};
 use rusqlite::StatementStatus;
 
 use super::*;
+use crate::common::records::near::Near;
 use crate::sqlite::open;
 
 const DOOR: &str = "rounds";
@@ -66,7 +69,7 @@ fn crowded(source: &str) -> (tempfile::TempDir, Connection) {
     let conn = open::recover(&folder.path().join("ledger.db")).unwrap();
     conn.execute_batch("BEGIN").unwrap();
     for n in 0..FILES {
-        super::super::insert(&conn, DOOR, &event(n + 1, source, 1_000_000 + n), &link()).unwrap();
+        RecordTables(&conn).insert(DOOR, &event(n + 1, source, 1_000_000 + n), &link()).unwrap();
     }
     conn.execute_batch("COMMIT; ANALYZE").unwrap();
     (folder, conn)
@@ -78,7 +81,7 @@ fn in_a_crowd_only_the_nearest_are_read_on_each_side() {
     for at in [1_000_000, 1_005_000, 1_000_000 + FILES - 1] {
         let arrival = event(FILES + 1, "script", at);
         let rule = Told { policy: policy().into(), event: arrival.clone() };
-        let near = Near::load(&conn, DOOR, &rule, &arrival).unwrap();
+        let near = Near::load(&mut RecordTables(&conn), DOOR, &rule, &arrival).unwrap();
         assert!(near.events.len() <= EVENTS_MAX, "{} rows at {at}", near.events.len());
         let half = i64::try_from(EVENTS_MAX / 2).unwrap();
         let times = near.events.iter().filter_map(|event| event.event_time);
@@ -88,7 +91,7 @@ fn in_a_crowd_only_the_nearest_are_read_on_each_side() {
     }
     let lonely = event(FILES + 1, "script", 9_000_000);
     let rule = Told { policy: policy().into(), event: lonely.clone() };
-    let near = Near::load(&conn, DOOR, &rule, &lonely).unwrap();
+    let near = Near::load(&mut RecordTables(&conn), DOOR, &rule, &lonely).unwrap();
     assert_eq!((near.events.len(), near.covered), (0, None));
     assert_eq!(near.far.len(), 1, "what lies beyond is found all the same");
 }

@@ -144,7 +144,7 @@ fn members(bytes: &[u8]) -> Option<Vec<Member>> {
 /// Adds the bytes of a file; `false` where there is none.
 pub(super) fn add(store: &dyn PackStore, path: &str, hash: &mut Sha256) -> io::Result<bool> {
     let mut file = match store.open(path) {
-        Ok(file) => file,
+        Ok(file) => file.beginning()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };

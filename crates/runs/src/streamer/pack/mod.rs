@@ -4,6 +4,9 @@
 //! that the gates have passed, that every view is complete and every file readable.
 
 pub mod rows;
+#[cfg(feature = "s3")]
+pub mod s3;
+pub mod source;
 pub mod store;
 mod view;
 

@@ -3,8 +3,6 @@
 //! Memory is bounded by construction: pages are read one by one, and of every column no more than
 //! [`ROWS_AT_ONCE`] cells are decoded at once, whatever the size of the file or its row groups.
 
-use std::fs::File;
-
 use admit_core::json::Value;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -13,6 +11,8 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader as _, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::Type;
+
+use super::source::Source;
 
 /// Rows that are decoded at a time.
 pub const ROWS_AT_ONCE: usize = 512;
@@ -86,7 +86,7 @@ pub struct Column {
 
 /// One part file, opened and understood; no row of it has been read yet.
 pub struct Part {
-    file: SerializedFileReader<File>,
+    file: SerializedFileReader<Source>,
     columns: Vec<Column>,
 }
 
@@ -95,8 +95,8 @@ impl Part {
     ///
     /// # Errors
     /// When it is damaged, or has a column that cannot.
-    pub fn open(file: File) -> Result<Self, RowsError> {
-        let file = SerializedFileReader::new(file)?;
+    pub fn open(file: impl Into<Source>) -> Result<Self, RowsError> {
+        let file = SerializedFileReader::new(file.into())?;
         let schema = file.metadata().file_metadata().schema();
         let fields = schema.get_fields();
         if fields.is_empty() || fields.len() > COLUMNS_MAX {

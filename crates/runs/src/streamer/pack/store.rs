@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use super::source::Source;
+
 /// Most bytes of a small file: receipts, manifests, flags.
 pub const SMALL_BYTES_MAX: u64 = 4 << 20;
 
@@ -28,7 +30,7 @@ pub trait PackStore: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be opened.
-    fn open(&self, path: &str) -> io::Result<File>;
+    fn open(&self, path: &str) -> io::Result<Source>;
 }
 
 /// A pack on a disk.
@@ -81,8 +83,8 @@ impl PackStore for Disk {
         Ok(Some(names))
     }
 
-    fn open(&self, path: &str) -> io::Result<File> {
-        File::open(self.root.join(path))
+    fn open(&self, path: &str) -> io::Result<Source> {
+        File::open(self.root.join(path)).map(Source::Disk)
     }
 }
 

@@ -1,0 +1,117 @@
+//! The one place that opens a bus: `bus.url` says which, its sub-table how.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_bus::Bus;
+use admit_bus::file::{self, FileBus, FileReader};
+#[cfg(feature = "kafka")]
+use admit_bus::kafka::KafkaBus;
+#[cfg(feature = "nats")]
+use admit_bus::nats::NatsBus;
+
+use crate::config::{Config, Scheme};
+use crate::output::{Failure, with_cause};
+
+/// What a bus that others write to can be read by.
+pub(crate) enum Reading {
+    /// A folder that a gate may have open.
+    Beside(FileReader),
+    /// A bus that anybody may open.
+    Bus(Arc<dyn Bus>),
+}
+
+/// The bus that the config names, for publishing. These topics are made or checked before anything
+/// is published; opening a folder repairs what a crash left there.
+pub(crate) async fn open(
+    config: &Config,
+    base: &Path,
+    topics: &[String],
+) -> Result<Arc<dyn Bus>, Failure> {
+    let delivery_timeout = Duration::from_millis(config.bus.delivery_timeout_ms);
+    match config.bus.scheme().map_err(Failure::usage)? {
+        Scheme::File => {
+            let options = file::Options {
+                message_bytes_max: config.limits.body_bytes_max.min(file::MESSAGE_BYTES_CEILING),
+                delivery_timeout,
+                ..file::Options::new(config.bus_root().map_err(Failure::usage)?)
+            };
+            Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
+        }
+        #[cfg(feature = "nats")]
+        Scheme::Nats => {
+            let options = config.nats_options(base).map_err(Failure::usage)?;
+            let opened = NatsBus::open(options, topics).await;
+            Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+        }
+        #[cfg(feature = "kafka")]
+        Scheme::Kafka => {
+            let options = config.kafka_options(base).map_err(Failure::usage)?;
+            let opened = KafkaBus::open(options, topics).await;
+            Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+        }
+        #[cfg(feature = "kinesis")]
+        Scheme::Kinesis => kinesis(config, topics).await,
+    }
+}
+
+#[cfg(feature = "kinesis")]
+async fn kinesis(config: &Config, topics: &[String]) -> Result<Arc<dyn Bus>, Failure> {
+    use admit_bus::kinesis::{KinesisBus, Options};
+    let (bus, millis) = (&config.bus.kinesis, Duration::from_millis);
+    let options = Options {
+        region: crate::config::kinesis_region(&config.bus.url).map_err(Failure::usage)?,
+        endpoint: Some(bus.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()),
+        stream_prefix: bus.stream_prefix.clone(),
+        streams: bus.streams.clone(),
+        create_streams: bus.create_streams,
+        shards: bus.shards,
+        in_flight_max: bus.in_flight_max,
+        requests_max: bus.requests_max,
+        request_timeout: millis(bus.request_timeout_ms),
+        delivery_timeout: millis(config.bus.delivery_timeout_ms),
+        clock_slack: millis(bus.clock_slack_ms),
+        find_wait: millis(bus.find_wait_ms),
+        find_records_max: bus.find_messages_max,
+        ..Options::new(Arc::new(admit_gate::SystemClock))
+    };
+    if config.limits.body_bytes_max + admit_bus::name::PARTITION_KEY_BYTES_MAX
+        > options.message_bytes_max
+    {
+        tracing::warn!(
+            bytes_max = options.message_bytes_max,
+            "kinesis takes no larger records, keys included; lower limits.body_bytes_max so that \
+             what is larger is refused at the door"
+        );
+    }
+    let opened = KinesisBus::open(options, topics).await;
+    Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
+}
+
+/// The bus that the config names, for reading only.
+pub(crate) async fn open_reading(config: &Config, base: &Path) -> Result<Reading, Failure> {
+    if config.bus.scheme().map_err(Failure::usage)? == Scheme::File {
+        let root = config.bus_root().map_err(Failure::usage)?;
+        return Ok(Reading::Beside(FileReader::new(&root)));
+    }
+    open(config, base, &[]).await.map(Reading::Bus)
+}
+
+/// Every topic that the gate and the runner of this config publish to.
+pub(crate) fn topics(config: &Config, base: &Path) -> Result<Vec<String>, Failure> {
+    let ingestion = &config.doors.ingestion_gate;
+    let mut topics = match ingestion.enabled {
+        true => ingestion.topics(base).map_err(Failure::usage)?,
+        false => Vec::new(),
+    };
+    let is_ready_said = ingestion.enabled && config.runner.enabled;
+    let ready = is_ready_said.then_some(&config.stream.control_topic);
+    let rounds = config.doors.rounds.publishes().then_some(&config.doors.rounds.topic);
+    for topic in ready.into_iter().chain(rounds) {
+        if !topics.contains(topic) {
+            topics.push(topic.clone());
+        }
+    }
+    Ok(topics)
+}

@@ -1,0 +1,154 @@
+//! `admit ledger copy`: a ledger moves from one machine's disk to a database.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Place;
+#[cfg(not(feature = "postgres"))]
+use crate::config::Config;
+use crate::output::Failure;
+
+/// What is copied, and where to.
+#[derive(Debug, Args)]
+pub(super) struct Copy {
+    /// The ledger to copy: sqlite:DIR, its data folder [default: the config's data folder]
+    #[arg(long, value_name = "URL")]
+    from: Option<String>,
+    /// Where to: postgres://USER@HOST/DATABASE, empty [default: the config's ledger.url]
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) fn run(command: Copy, json: bool) -> Result<(), Failure> {
+    let (mut config, base) = command.place.load(None)?;
+    let from = match &command.from {
+        None => config.data.clone(),
+        Some(url) => folder(url)?,
+    };
+    if let Some(url) = &command.to {
+        config.ledger.url = url.as_str().into();
+    }
+    config.ledger.check(&base).map_err(Failure::usage)?;
+    if !config.ledger.url.is_postgres() {
+        let message = "a ledger is copied into PostgreSQL: name it with --to \
+                       postgres://USER@HOST/DATABASE, or as ledger.url in the config";
+        return Err(Failure::usage(message));
+    }
+    copy(&from, &config, &base, json)
+}
+
+/// The data folder that a URL names; the file in it will do.
+fn folder(url: &str) -> Result<PathBuf, Failure> {
+    let path = url.strip_prefix("sqlite:").filter(|path| !path.is_empty());
+    let Some(path) = path.map(Path::new) else {
+        let message = format!("{url:?}: a ledger is copied from sqlite:DIR, its data folder");
+        return Err(Failure::usage(message));
+    };
+    if path.file_name().is_some_and(|name| name == "ledger.db") {
+        return Ok(path.parent().map(Path::to_owned).unwrap_or_default());
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn copy(_: &Path, _: &Config, _: &Path, _: bool) -> Result<(), Failure> {
+    Err(Failure::usage("this build has no PostgreSQL"))
+}
+
+#[cfg(feature = "postgres")]
+use doing::copy;
+
+#[cfg(feature = "postgres")]
+mod doing {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use admit_ledger::copy::{CopiedLedger, CopiedTable, Progress, copy as copy_ledger};
+    use serde_json::json;
+
+    use crate::config::Config;
+    use crate::ledger::postgres_options;
+    use crate::output::{Failure, print, print_json, progress, table, with_cause};
+
+    /// Between two lines of progress.
+    const TELL_EVERY: Duration = Duration::from_secs(2);
+
+    pub(super) fn copy(
+        from: &Path,
+        config: &Config,
+        base: &Path,
+        as_json: bool,
+    ) -> Result<(), Failure> {
+        let options = postgres_options(config, base)?;
+        let mut last = Instant::now();
+        let mut told = |now: Progress<'_>| {
+            if last.elapsed() >= TELL_EVERY {
+                last = Instant::now();
+                progress(&line(now));
+            }
+        };
+        let copied = copy_ledger(from, &options, &mut told).map_err(|error| with_cause(&error))?;
+        if as_json { print_json(&for_programs(&copied)) } else { print(&for_people(&copied)) }
+    }
+
+    fn line(now: Progress<'_>) -> String {
+        let Progress { table, is_checking, rows, of } = now;
+        let doing = if is_checking { "read back" } else { "copied" };
+        format!("{table}: {rows} of {of} rows {doing}")
+    }
+
+    fn for_programs(copied: &CopiedLedger) -> serde_json::Value {
+        let one = |table: &CopiedTable| {
+            json!({
+                "table": table.name,
+                "rows": table.rows,
+                "digest": table.digest,
+                "unfit_values": table.unfit_values,
+                "unfit_rows": table.unfit_rows,
+            })
+        };
+        json!({
+            "tag": format!("{:08x}", copied.tag),
+            "last_seq": copied.last_seq.0,
+            "to": copied.place,
+            "tables": copied.tables.iter().map(one).collect::<Vec<_>>(),
+        })
+    }
+
+    fn for_people(copied: &CopiedLedger) -> String {
+        let filled = copied.tables.iter().filter(|table| table.rows > 0);
+        let row =
+            |it: &CopiedTable| vec![it.name.to_owned(), it.rows.to_string(), it.digest.clone()];
+        let mut text = table(&["table", "rows", "digest"], filled.map(row));
+        let unfit = |it: &&CopiedTable| it.unfit_values + it.unfit_rows > 0;
+        for it in copied.tables.iter().filter(unfit) {
+            text.push_str(&format!(
+                "\n{}: {} values and {} rows are no numbers where PostgreSQL wants some, and were \
+                 left out; what the sources told is kept whole\n",
+                it.name, it.unfit_values, it.unfit_rows
+            ));
+        }
+        text.push_str(&format!(
+            "\nledger {:08x} is in {}, up to place {}; every table was read back and agrees\nserve \
+             it with ledger.url, and do not serve the folder again\n",
+            copied.tag, copied.place, copied.last_seq.0
+        ));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_and_the_file_in_it_name_the_same_ledger() {
+        assert_eq!(folder("sqlite:/var/lib/admit").ok(), Some(PathBuf::from("/var/lib/admit")));
+        let file = folder("sqlite:/var/lib/admit/ledger.db").ok();
+        assert_eq!(file, Some(PathBuf::from("/var/lib/admit")));
+        assert!(folder("sqlite:").is_err() && folder("/var/lib/admit").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! The bus on Kafka, over librdkafka's own mock cluster: real clients and sockets, brokers without a
+//! disk. What a real cluster does beyond that is not shown here.
+#![cfg(feature = "kafka")]
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use admit_bus::kafka::{KafkaBus, OpenError, Options};
+use admit_bus::{Bus, BusHealth, Found, Message, OffsetKind, Published};
+use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
+use futures_util::FutureExt as _;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey as ApiKey, RDKafkaRespErr as Error};
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+/// Topics of their own on a cluster that several homes share.
+struct OnKafka {
+    cluster: Rc<Cluster>,
+    prefix: String,
+}
+
+impl Home for OnKafka {
+    fn open(&self) -> Arc<dyn Bus> {
+        let options = Options {
+            topic_prefix: self.prefix.clone(),
+            // The mock never tells the settings of a topic.
+            request_timeout: Duration::from_secs(1),
+            ..Options::new(self.cluster.bootstrap_servers())
+        };
+        let opened = KafkaBus::open(options, &[]).now_or_never().expect("it waits for nothing");
+        Arc::new(opened.expect("a bus"))
+    }
+
+    fn topic(&self, name: &str) -> String {
+        let topic = format!("suite.{name}.v1");
+        // It may have been made before.
+        drop(self.cluster.create_topic(&format!("{}{topic}", self.prefix), 3, 2));
+        topic
+    }
+}
+
+#[tokio::test]
+async fn a_kafka_bus_keeps_the_contract() {
+    let cluster = Rc::new(Cluster::new(3).unwrap());
+    let homes = AtomicU32::new(0);
+    bus_suite::all(|| {
+        let prefix = format!("home{}.", homes.fetch_add(1, Ordering::Relaxed));
+        Box::new(OnKafka { cluster: Rc::clone(&cluster), prefix })
+    })
+    .await;
+}
+
+const TOPIC: &str = "suite.trouble.v1";
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    cluster
+}
+
+async fn open(cluster: &Cluster) -> KafkaBus {
+    let options = Options {
+        delivery_timeout: Duration::from_secs(3),
+        request_timeout: Duration::from_secs(2),
+        ..Options::new(cluster.bootstrap_servers())
+    };
+    KafkaBus::open(options, &[TOPIC.to_owned()]).await.expect("a bus")
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what} did not happen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acknowledgement_that_does_not_come_is_unknown_and_the_message_is_found_once() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    commit(&bus, vec![message(TOPIC, "k", "before", AT)]).await;
+    // The broker takes it at once and answers long after anybody waits.
+    cluster.broker_round_trip_time(1, Duration::from_secs(4)).unwrap();
+    let answers = bus.publish(vec![message(TOPIC, "k", "cut", AT)]).await;
+    assert!(matches!(&answers[..], [Published::Unknown { .. }]), "{answers:?}");
+    cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
+    let look = || bus.find(vec![sought(TOPIC, "k", "cut", AT)]);
+    until("the broker answers again", async || matches!(&look().await[..], [Found::At(_)])).await;
+    match &look().await[..] {
+        [Found::At(there)] => {
+            let place = (there[0].offset.as_str(), there[0].offset_kind);
+            assert_eq!((there.len(), place), (1, ("1", OffsetKind::KafkaOffset)));
+        }
+        other => panic!("{other:?}"),
+    }
+    let all = bus.read(TOPIC, 0, "", 10).await.unwrap();
+    assert_eq!(all.len(), 2, "nothing was published twice");
+}
+
+#[tokio::test]
+async fn a_broker_that_hesitates_gets_each_message_once() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    let errors = [
+        Error::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        Error::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+    ];
+    cluster.request_errors(ApiKey::Produce, &errors);
+    let batch: Vec<Message> = (0..20).map(|n| message(TOPIC, "k", &format!("n{n}"), AT)).collect();
+    let references = commit(&bus, batch).await;
+    let offsets: Vec<&str> = references.iter().map(|one| one.offset.as_str()).collect();
+    let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(offsets, expected, "the library repeats, the broker does not");
+}
+
+#[tokio::test]
+async fn an_error_after_it_was_handed_over_is_unknown() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    cluster.broker_down(1).unwrap();
+    let answers = bus.publish(vec![message(TOPIC, "k", "a", AT)]).await;
+    assert!(matches!(&answers[..], [Published::Unknown { .. }]), "{answers:?}");
+    assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
+    let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
+    assert!(matches!(&found[..], [Found::CannotTell { .. }]), "{found:?}");
+    cluster.broker_up(1).unwrap();
+    let topics = [TOPIC.to_owned()];
+    until("the bus is up again", async || bus.health(&topics).await == BusHealth::Up).await;
+    commit(&bus, vec![message(TOPIC, "k", "b", AT)]).await;
+    let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
+    assert_eq!(found, [Found::Absent], "it was given up before a broker had it");
+}
+
+#[tokio::test]
+async fn what_the_library_does_not_take_is_not_written_and_fails_alone() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    let large = Message { payload: vec![b' '; 2 << 20].into(), ..message(TOPIC, "k", "l", AT) };
+    let batch = vec![message(TOPIC, "k", "a", AT), large, message(TOPIC, "k", "b", AT)];
+    let answers = bus.publish(batch).await;
+    let [Published::Committed(_), Published::NotWritten { .. }, Published::Committed(_)] =
+        &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+}
+
+#[tokio::test]
+async fn without_a_cluster_the_start_is_refused_and_says_which_topic() {
+    let options =
+        Options { request_timeout: Duration::from_millis(300), ..Options::new("127.0.0.1:1") };
+    let refused = KafkaBus::open(options, &[TOPIC.to_owned()]).await;
+    let Err(OpenError::Topic { topic, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(topic, TOPIC);
+}

@@ -1,0 +1,278 @@
+//! A bus on Kinesis keeps the port's contract on two imitations, and says what it does not know.
+#![cfg(feature = "kinesis")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use admit_bus::kinesis::{Keys, KinesisBus, MARK, OpenError, Options};
+use admit_bus::{Bus, BusError, BusHealth, Found, Message, Published};
+use admit_core::{Clock, Millis};
+use admit_testkit::bus_suite::{self, Home, commit, dedupe_key, message, sought};
+use admit_testkit::proxy::{Faults, Proxy};
+use admit_testkit::servers::{KinesisLocal, Moto};
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_kinesis::primitives::Blob;
+
+struct Now;
+
+impl Clock for Now {
+    #[expect(clippy::disallowed_methods, reason = "servers stamp records by their own clock")]
+    fn now(&self) -> Millis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        Millis(i64::try_from(since.as_millis()).expect("before the year 292 million"))
+    }
+}
+
+fn options(address: SocketAddr, prefix: &str) -> Options {
+    Options {
+        region: Some("eu-central-1".to_owned()),
+        endpoint: Some(format!("http://{address}")),
+        keys: Some(Keys::new("suite-access-key", "suite-secret-key")),
+        stream_prefix: prefix.to_owned(),
+        create_streams: true,
+        shards: 3,
+        ..Options::new(Arc::new(Now))
+    }
+}
+
+/// A client of ours, for what the bus does not do.
+fn client(address: SocketAddr) -> Client {
+    let config = aws_sdk_kinesis::Config::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::new("eu-central-1"))
+        .credentials_provider(Credentials::new("suite", "suite", None, None, "suite"))
+        .endpoint_url(format!("http://{address}"));
+    Client::from_conf(config.build())
+}
+
+fn proxy(upstream: SocketAddr) -> Proxy {
+    let made = std::thread::spawn(move || Proxy::to(upstream, Faults::default(), 1));
+    made.join().expect("it does not panic").expect("a proxy")
+}
+
+async fn open(options: Options, topics: &[&str]) -> KinesisBus {
+    let topics: Vec<String> = topics.iter().map(|topic| (*topic).to_owned()).collect();
+    KinesisBus::open(options, &topics).await.expect("it opens")
+}
+
+struct Streams {
+    address: SocketAddr,
+    prefix: String,
+}
+
+impl Streams {
+    fn open_with(&self, topics: &[&str]) -> KinesisBus {
+        let opened = open(options(self.address, &self.prefix), topics);
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(opened))
+    }
+}
+
+impl Home for Streams {
+    fn open(&self) -> Arc<dyn Bus> {
+        Arc::new(self.open_with(&[]))
+    }
+
+    fn topic(&self, name: &str) -> String {
+        let topic = format!("suite.{name}.v1");
+        drop(self.open_with(&[&topic]));
+        topic
+    }
+
+    fn at(&self) -> i64 {
+        Now.now().0
+    }
+}
+
+/// Streams with a prefix for each home, so that one server has them all.
+fn homes(address: SocketAddr) -> impl Fn() -> Box<dyn Home> {
+    let next = AtomicU32::new(0);
+    move || {
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        Box::new(Streams { address, prefix: format!("home{n}-") })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_on_moto_keeps_the_contract() {
+    let Some(server) = Moto::start() else { return };
+    bus_suite::all(homes(server.address())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_on_kinesis_local_keeps_the_contract() {
+    let Some(server) = KinesisLocal::start() else { return };
+    bus_suite::all(homes(server.address())).await;
+}
+
+const TOPIC: &str = "fp.bus.traffic.v1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_is_unknown_and_the_message_is_found_once() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let between = proxy(server.address());
+    let cut = Options { request_timeout: Duration::from_secs(4), ..options(between.address(), "") };
+    let bus = open(cut, &[TOPIC]).await;
+    let at = Now.now().0;
+    commit(&bus, vec![message(TOPIC, "k", "before", at)]).await;
+    between.set_faults(Faults { lose_answers: true, ..Faults::default() });
+    let published = bus.publish(vec![message(TOPIC, "k", "cut", at)]).await;
+    assert!(matches!(published[..], [Published::Unknown { .. }]), "{published:?}");
+    let cannot = bus.find(vec![sought(TOPIC, "k", "cut", at)]).await;
+    assert!(matches!(cannot[..], [Found::CannotTell { .. }]), "{cannot:?}");
+    assert!(bus.read(TOPIC, 0, "", 1).await.is_err());
+    between.set_faults(Faults::default());
+    between.cut_all();
+    match &bus.find(vec![sought(TOPIC, "k", "cut", at)]).await[..] {
+        [Found::At(found)] => assert_eq!(found.len(), 1, "nobody sent it again: {found:?}"),
+        other => panic!("{other:?}"),
+    }
+    commit(&bus, vec![message(TOPIC, "k", "after", at)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_proves_that_nothing_was_written() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let bus = open(options(server.address(), ""), &[TOPIC]).await;
+    drop(server);
+    let at = Now.now().0;
+    let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
+    match &published[..] {
+        [Published::NotWritten { reason }] => assert!(!reason.contains("secret"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_not_there_is_refused_at_the_start_and_by_every_publish() {
+    let Some(server) = Moto::start() else { return };
+    let strict = Options { create_streams: false, ..options(server.address(), "prod-") };
+    let refused = KinesisBus::open(strict.clone(), &[TOPIC.to_owned()]).await;
+    let Err(OpenError::NoStream { stream, topic }) = refused else { panic!("it opened") };
+    assert_eq!((&*stream, &*topic), ("prod-fp.bus.traffic.v1", TOPIC));
+    let bus = open(strict, &[]).await;
+    let at = Now.now().0;
+    let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
+    assert!(matches!(published[..], [Published::NotWritten { .. }]), "{published:?}");
+    let found = bus.find(vec![sought(TOPIC, "k", "a", at)]).await;
+    assert!(matches!(found[..], [Found::CannotTell { .. }]), "perhaps it was there: {found:?}");
+    assert_eq!(bus.read(TOPIC, 0, "", 10).await.expect("readable"), []);
+    assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_topics_never_share_a_stream() {
+    let Some(server) = Moto::start() else { return };
+    let mut shared = options(server.address(), "");
+    shared.streams.insert("other.v1".to_owned(), TOPIC.to_owned());
+    let refused = KinesisBus::open(shared, &[TOPIC.to_owned()]).await;
+    assert!(matches!(refused, Err(OpenError::SharedStream { .. })));
+    let mut named = options(server.address(), "");
+    named.streams.insert(TOPIC.to_owned(), "elsewhere".to_owned());
+    let bus = open(named, &[TOPIC]).await;
+    let references = commit(&bus, vec![message(TOPIC, "k", "a", Now.now().0)]).await;
+    assert_eq!(references[0].topic, TOPIC, "receipts name the topic");
+    let listed = client(server.address()).list_streams().send().await.expect("listed");
+    assert_eq!(listed.stream_names(), ["elsewhere"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_envelope_is_the_data_and_strangers_are_read_as_they_are() {
+    let Some(server) = Moto::start() else { return };
+    let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
+    let at = Now.now().0;
+    let sent = message(TOPIC, "k", "a", at);
+    commit(&bus, vec![sent.clone()]).await;
+    let strange = client(server.address()).put_record().stream_name(TOPIC);
+    let strange = strange.partition_key("theirs").data(Blob::new("not even json"));
+    strange.send().await.expect("put");
+    let records = bus.read(TOPIC, 0, "", 10).await.expect("readable");
+    let [ours, theirs] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((&ours.payload, &*ours.partition_key), (&sent.payload, "k"));
+    assert_eq!(ours.dedupe_key, Some(dedupe_key("a")));
+    assert!(ours.reference.published_at.is_some_and(|then| (then.0 - at).abs() < 60_000));
+    assert_eq!((&theirs.payload[..], &*theirs.partition_key), (&b"not even json"[..], "theirs"));
+    assert_eq!(theirs.dedupe_key, None);
+    assert!(format!("k{MARK}").starts_with("k|"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_split_keeps_its_partitions_and_is_searched_in_all_of_them() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
+    let at = Now.now().0;
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let named = |name: &str| -> Vec<Message> {
+        keys.iter().map(|key| message(TOPIC, key, &format!("{key}-{name}"), at)).collect()
+    };
+    let before = commit(&bus, named("before")).await;
+    let client = client(server.address());
+    let split = client.split_shard().stream_name(TOPIC).shard_to_split("shardId-000000000000");
+    split.new_starting_hash_key((1_u128 << 127).to_string()).send().await.expect("split");
+    // Until the split is done the stream is updating; it can be published to all the same.
+    let begun = std::time::Instant::now();
+    let after = loop {
+        let after = commit(&bus, named("after")).await;
+        if after.iter().all(|reference| reference.partition > 0) {
+            break after;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{after:?}");
+    };
+    assert!(before.iter().all(|reference| reference.partition == 0));
+    let partitions: std::collections::BTreeSet<u32> = after.iter().map(|r| r.partition).collect();
+    assert_eq!(partitions.into_iter().collect::<Vec<_>>(), [1, 2]);
+    for (name, references) in [("before", &before), ("after", &after)] {
+        let searches = keys.map(|key| sought(TOPIC, key, &format!("{key}-{name}"), at));
+        for (found, reference) in bus.find(searches.into()).await.iter().zip(references) {
+            let Found::At(found) = found else { panic!("{name}: {found:?}") };
+            let last = found.last().expect("never empty");
+            assert_eq!((last.partition, &last.offset), (reference.partition, &reference.offset));
+        }
+    }
+    let closed = bus.read(TOPIC, 0, "", 100).await.expect("a closed shard is still read");
+    assert!(closed.len() >= keys.len());
+    let beyond = bus.read(TOPIC, 3, "", 100).await;
+    assert!(matches!(beyond, Err(BusError::NoSuchPartition { partition: 3, .. })), "{beyond:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_any_more_is_not_sent_if_it_was_still_waiting() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let between = proxy(server.address());
+    let slow =
+        Options { request_timeout: Duration::from_secs(4), ..options(between.address(), "") };
+    let bus = open(slow, &[TOPIC]).await;
+    let at = Now.now().0;
+    commit(&bus, vec![message(TOPIC, "k", "before", at)]).await;
+    between.set_faults(Faults { lose_answers: true, ..Faults::default() });
+    let mut first = bus.publish(vec![message(TOPIC, "k", "first", at)]);
+    let second = bus.publish(vec![message(TOPIC, "k", "second", at)]);
+    // The first is on its way; the second waits behind it, and is abandoned.
+    let poll = Duration::from_millis(200);
+    assert!(tokio::time::timeout(poll, &mut first).await.is_err());
+    assert!(tokio::time::timeout(poll, second).await.is_err());
+    assert!(matches!(first.await[..], [Published::Unknown { .. }]));
+    between.set_faults(Faults::default());
+    between.cut_all();
+    let found =
+        bus.find(vec![sought(TOPIC, "k", "first", at), sought(TOPIC, "k", "second", at)]).await;
+    assert!(matches!(&found[..], [Found::At(at), Found::Absent] if at.len() == 1), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_that_the_stream_no_longer_keeps_cannot_be_told() {
+    let Some(server) = Moto::start() else { return };
+    struct Later;
+    impl Clock for Later {
+        fn now(&self) -> Millis {
+            Millis(Now.now().0 + 48 * 3_600_000)
+        }
+    }
+    let later = Options { clock: Arc::new(Later), ..options(server.address(), "") };
+    let bus = open(later, &[TOPIC]).await;
+    let found = bus.find(vec![sought(TOPIC, "k", "a", Now.now().0)]).await;
+    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+}

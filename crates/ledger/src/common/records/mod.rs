@@ -1,0 +1,235 @@
+//! Records inside the writer's transaction: what an event tells is put together with what others
+//! told, and everything that follows is written in the same commit.
+//!
+//! Invariant: the rule decides, this only reads and writes, through the [`Tables`] of a ledger. Rows
+//! of the queried tables are made from events; where an index of somebody else's is in their way,
+//! they are left out and the event says so, and nothing else is held up by it.
+
+pub(crate) mod near;
+pub(crate) mod publications;
+mod relink;
+mod rows;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use admit_core::json::{self, Limits, Object, Value};
+use admit_core::record::{Link, LinkStatus, NotStored, Policy, RecordRule, Resolution, State};
+use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
+
+use near::Near;
+use publications::{PublicationTables, catch_up};
+
+pub(crate) use relink::Relinking;
+pub(crate) use tables::{
+    Asked, Decided, Drift, FarAsked, Linked, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
+    Step, Tables, decided,
+};
+
+/// Why a record could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError<E> {
+    /// The database said no.
+    #[error(transparent)]
+    Store(E),
+    /// What the ledger keeps of an event cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] NotStored),
+    /// The rule said nothing about the event itself.
+    #[error("the rule left the event itself undecided")]
+    Undecided,
+}
+
+/// Why nothing was told.
+#[derive(Debug)]
+pub(crate) enum NotTold<E> {
+    /// The database said no.
+    Store(E),
+    /// The event cannot be recorded; without it others can.
+    Poisoned(Fault),
+}
+
+/// Puts what an event tells together with what others told, by the verdict on it; `told_at` is the
+/// place that holds what it says. Returns how it stands. A failure, even a panic, is the event's own.
+pub(crate) fn tell<T: PublicationTables>(
+    tables: &mut T,
+    event: &Event,
+    rule: &dyn RecordRule,
+    verdict: &Verdict,
+    told_at: Seq,
+) -> Result<Option<Object<'static>>, NotTold<T::Error>> {
+    let (door, at) = (event.door.as_str(), event.received_at);
+    let told = catch_unwind(AssertUnwindSafe(|| match verdict {
+        Verdict::Fresh { seq } => arrive(tables, door, (*seq, None), rule, at).map(Some),
+        Verdict::Revision { seq, first } => {
+            arrive(tables, door, (*seq, Some(first.seq)), rule, at).map(Some)
+        }
+        Verdict::Duplicate { .. } | Verdict::Conflict { .. } => seen(tables, rule, told_at, at),
+        Verdict::Refused { .. } => Ok(None),
+    }));
+    let message = "the record that this event tells of failed, nothing was stored";
+    match told {
+        Ok(Ok(outcome)) => Ok(outcome),
+        Ok(Err(RecordError::Store(error))) => Err(NotTold::Store(error)),
+        Ok(Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided))) => {
+            Err(NotTold::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
+        }
+        Err(_) => Err(NotTold::Poisoned(Fault::new(FaultKind::Internal, message))),
+    }
+}
+
+/// The event that `rule` is about came to its place; with the first admission under its key, when
+/// it is a later one.
+fn arrive<T: PublicationTables>(
+    tables: &mut T,
+    door: &str,
+    (seq, first): (Seq, Option<Seq>),
+    rule: &dyn RecordRule,
+    at: Millis,
+) -> Result<Object<'static>, RecordError<T::Error>> {
+    let first = first.map(|first| near::one(tables, first)).transpose()?.flatten();
+    let first = first.as_ref().map(|(event, _)| event);
+    let tolerance = rule.policy().tolerance_seconds;
+    let event = rule.event().clone().admitted(seq, first, tolerance);
+    let mut near = Near::load(tables, door, rule, &event)?;
+    near.arrives(event.clone());
+    let resolution = near.resolve(tables, rule, at)?;
+    let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
+    tables.insert(door, &event, &link).map_err(RecordError::Store)?;
+    let settled = settle(tables, door, rule.policy(), &mut near, &resolution, at)?;
+    let link = match settled.caught_up {
+        true => near::one(tables, seq)?.map_or(link, |(_, link)| link),
+        false => link,
+    };
+    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
+}
+
+/// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
+fn seen<T: Tables>(
+    tables: &mut T,
+    rule: &dyn RecordRule,
+    seq: Seq,
+    at: Millis,
+) -> Result<Option<Object<'static>>, RecordError<T::Error>> {
+    let Some((event, link)) = near::one(tables, seq)? else { return Ok(None) };
+    tables.seen(seq, at).map_err(RecordError::Store)?;
+    let policy = rule.policy();
+    let stamp = policy.source(&event.source).and_then(|source| source.stamp);
+    if let (Some(stamp), true) = (stamp, link.status != LinkStatus::Ambiguous) {
+        for table in policy.tables {
+            tables.rows_seen(table, seq, at).map_err(RecordError::Store)?;
+        }
+        if let Some(record_id) = &link.record_id {
+            let value = format!("\"{}\"", at.to_rfc3339_millis());
+            let stamped = tables.stamp(record_id, stamp, &event.source, &value);
+            stamped.map_err(RecordError::Store)?;
+        }
+    }
+    let drift = stored_drift(tables, seq)?;
+    Ok(Some(standing(&link, drift.as_deref())))
+}
+
+/// Why the rows of an event are not in the tables, as far as it is written down.
+fn stored_drift<T: Tables>(
+    tables: &mut T,
+    seq: Seq,
+) -> Result<Option<String>, RecordError<T::Error>> {
+    let mut stored = tables.drifts(&[seq]).map_err(RecordError::Store)?;
+    Ok(stored.remove(&seq).flatten())
+}
+
+/// How an event stands, for whoever replies.
+fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
+    let text = link.to_text();
+    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+    let mut object = match json::parse(text.as_bytes(), &limits) {
+        Ok(Value::Object(object)) => object.into_owned(),
+        _ => Object::new(),
+    };
+    let (state, reason) = shown(link, drift);
+    for (name, value) in [("state", state.word()), ("reason_code", reason)] {
+        object.remove(name);
+        object.push(name, value.to_owned());
+    }
+    let fingerprint = link.fingerprint().map(|fingerprint| {
+        Object::from_iter([
+            ("kind", Value::from(fingerprint.kind.word())),
+            ("value", fingerprint.value.clone().into()),
+        ])
+    });
+    object.push("fingerprint", fingerprint);
+    object.push("drift", drift.map(str::to_owned));
+    object
+}
+
+/// The state and the reason that people are shown: without its rows an event has enriched nothing.
+/// Where a record could not go out, that is why an event stands where it does.
+fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (State, &'a str) {
+    match drift {
+        Some(drift) if link.status == LinkStatus::Linked => (State::Linked, code(drift)),
+        _ => (link.state, link.unsent.as_deref().unwrap_or(&link.reason)),
+    }
+}
+
+/// The code of what is said about rows that are missing.
+fn code(drift: &str) -> &'static str {
+    if drift.starts_with(ROW_KEY_TAKEN) { ROW_KEY_TAKEN } else { SCHEMA_DRIFT }
+}
+
+/// What became of a resolution that was written.
+struct Written {
+    drift: Drift,
+    /// Whether events took part in what had become of their record before they came.
+    caught_up: bool,
+}
+
+/// Writes everything that a resolution says.
+fn settle<T: PublicationTables>(
+    tables: &mut T,
+    door: &str,
+    policy: &Policy,
+    near: &mut Near,
+    resolution: &Resolution,
+    at: Millis,
+) -> Result<Written, RecordError<T::Error>> {
+    if !resolution.retired.is_empty() {
+        tables.retire(&resolution.retired).map_err(RecordError::Store)?;
+    }
+    for record in &resolution.records {
+        let new = NewRecord::of(door, record, at);
+        tables.put(&new).map_err(RecordError::Store)?;
+    }
+    // Rows say where their event belongs and nothing else of its link.
+    let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
+    let is_elsewhere = |seq: &Seq, link: &Link| {
+        known.get(seq).is_none_or(|before| {
+            (before.status, &before.record_id, before.number)
+                != (link.status, &link.record_id, link.number)
+        })
+    };
+    let moved = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
+    let changed: BTreeSet<Seq> = moved.map(|(seq, _)| *seq).collect();
+    let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
+    let drift = rows::write(tables, policy, near, &links, &changed)?;
+    let silent: Vec<Seq> = links.keys().filter(|seq| !drift.contains_key(seq)).copied().collect();
+    let stored = match &silent[..] {
+        [] => Drift::new(),
+        silent => tables.drifts(silent).map_err(RecordError::Store)?,
+    };
+    let said = |seq: &Seq| drift.get(seq).or_else(|| stored.get(seq))?.as_deref();
+    let linked: Vec<Linked<'_>> =
+        resolution.links.iter().map(|(seq, link)| Linked::of(*seq, link, said(seq))).collect();
+    if !linked.is_empty() {
+        tables.relink(&linked).map_err(RecordError::Store)?;
+    }
+    let said = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
+    let steps: Vec<Step<'_>> =
+        resolution.transitions.iter().filter_map(|step| Step::of(step, said(step.seq))).collect();
+    if !steps.is_empty() {
+        tables.step(&steps).map_err(RecordError::Store)?;
+    }
+    let ids: Vec<&str> = resolution.records.iter().map(|it| it.record_id.as_str()).collect();
+    let caught_up = catch_up(tables, &ids, at).map_err(RecordError::Store)?;
+    Ok(Written { drift, caught_up })
+}

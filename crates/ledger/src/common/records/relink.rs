@@ -1,0 +1,111 @@
+//! Linking again what is not linked: the same rule, on events that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use admit_core::record::{Link, LinkStatus, Policy, State, Told, Transition};
+use admit_core::{Millis, Seq};
+
+use super::near::{self, Near};
+use super::publications::{PublicationTables, catch_up};
+use super::tables::{Linked, Step};
+use super::{RecordError, rows, settle, stored_drift};
+use crate::port::Relinked;
+
+/// So many events are looked at in one commit.
+const SLICE: i64 = 64;
+
+/// One slice of the work.
+#[derive(Clone)]
+pub(crate) struct Relinking {
+    pub(crate) door: String,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) at: Millis,
+    pub(crate) is_dry: bool,
+    /// Only events after this place.
+    pub(crate) after: Seq,
+}
+
+impl Relinking {
+    /// What this slice came to, and where the next one begins.
+    pub(crate) fn slice<T: PublicationTables>(
+        &self,
+        tables: &mut T,
+    ) -> Result<(Relinked, Option<Seq>), T::Error> {
+        let open = tables.open(&self.door, self.after, SLICE)?;
+        tables.mark()?;
+        let mut relinked = Relinked::default();
+        for seq in &open {
+            relinked.scanned += 1;
+            match self.again(tables, *seq) {
+                Ok(true) => relinked.updated += 1,
+                Ok(false) => {}
+                Err(RecordError::Store(error)) => return Err(error),
+                Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided)) => {
+                    tracing::error!(seq = seq.0, %error, "an event of a record cannot be read");
+                }
+            }
+        }
+        tables.release(self.is_dry)?;
+        Ok((relinked, open.last().copied()))
+    }
+
+    /// Looks at one event again; whether anything has changed for it.
+    fn again<T: PublicationTables>(
+        &self,
+        tables: &mut T,
+        seq: Seq,
+    ) -> Result<bool, RecordError<T::Error>> {
+        let Some((event, before)) = near::one(tables, seq)? else { return Ok(false) };
+        let had_drifted = stored_drift(tables, seq)?.is_some();
+        let rule = Told { policy: Arc::clone(&self.policy), event: event.clone() };
+        let mut near = Near::load(tables, &self.door, &rule, &event)?;
+        let resolution = near.resolve(tables, &rule, self.at)?;
+        settle(tables, &self.door, &self.policy, &mut near, &resolution, self.at)?;
+        let after = resolution.link(seq).cloned().unwrap_or_else(|| before.clone());
+        if had_drifted {
+            self.rows_again(tables, &mut near, seq, &after)?;
+        }
+        let is_mended = had_drifted && stored_drift(tables, seq)?.is_none();
+        let is_other = after.status != before.status || after.record_id != before.record_id;
+        Ok(is_other || is_mended)
+    }
+
+    /// Tries whether the rows of an event can be kept now.
+    fn rows_again<T: PublicationTables>(
+        &self,
+        tables: &mut T,
+        near: &mut Near,
+        seq: Seq,
+        link: &Link,
+    ) -> Result<(), RecordError<T::Error>> {
+        let changed = BTreeSet::from([seq]);
+        let drifted = rows::write(tables, &self.policy, near, &BTreeMap::new(), &changed)?;
+        if drifted.get(&seq).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        tables.relink(&[Linked::of(seq, link, None)]).map_err(RecordError::Store)?;
+        if link.status == LinkStatus::Linked && link.state == State::Enriched {
+            let source = near.events.iter().find(|event| event.seq == seq);
+            let enriched = Transition {
+                seq,
+                attempt: link.attempt,
+                from: State::Linked,
+                to: State::Enriched,
+                at: self.at,
+                source: source.map(|event| event.source.clone()).unwrap_or_default(),
+                fingerprint: link.fingerprint().cloned(),
+                link_status: link.status,
+                confidence: link.confidence,
+                reason: Some(link.reason.clone()),
+                record_id: link.record_id.clone(),
+            };
+            let steps: Vec<Step<'_>> = Step::of(&enriched, None).into_iter().collect();
+            tables.step(&steps).map_err(RecordError::Store)?;
+        }
+        if let Some(record_id) = &link.record_id {
+            catch_up(tables, &[record_id], self.at).map_err(RecordError::Store)?;
+        }
+        Ok(())
+    }
+}

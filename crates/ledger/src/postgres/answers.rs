@@ -1,0 +1,161 @@
+//! The questions of the ports, answered alike by a ledger that writes and by one that only reads.
+
+use admit_core::{
+    Age, Code, Digest, Door, EntityId, Fault, Key, Millis, Principal, Receipt, ReceiptId, Seq,
+};
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+use super::conn::{Columns, Conn, Error, Result, big, rows};
+use super::{documents, sql, text};
+use crate::common::receipts::{Copy, end_of, verdict};
+use crate::port::{BoxFuture, Filter, Reader, Status};
+
+/// Implements a port of questions for the ledger of a gate and for a reader beside it. A blanket
+/// implementation would be the second one beside that of the embedded ledger.
+macro_rules! answering {
+    ($port:ident $answers:tt) => {
+        impl $port for $crate::postgres::PostgresLedger $answers
+        impl $port for $crate::postgres::PostgresReader $answers
+    };
+}
+pub(super) use answering;
+
+answering! {
+Reader {
+    fn tag(&self) -> u32 {
+        self.readers.tag()
+    }
+
+    fn receipt(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| receipt(conn, tag, seq)))
+    }
+
+    fn find(&self, key: Key) -> BoxFuture<'_, std::result::Result<Option<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| find(conn, tag, &key)))
+    }
+
+    fn body(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Bytes>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| body(conn, seq)))
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, std::result::Result<Vec<Receipt>, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| list(conn, tag, &filter)))
+    }
+
+    fn document(&self, id: EntityId) -> BoxFuture<'_, std::result::Result<Option<String>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| documents::get(conn, &id)))
+    }
+
+    fn documents(
+        &self,
+        projection: &'static str,
+        prefix: String,
+        after: Option<String>,
+        rows_max: usize,
+    ) -> BoxFuture<'_, std::result::Result<Vec<(String, String)>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let prefix = text::kept(&prefix);
+            let (end, after) = (end_of(&prefix), text::kept(after.as_deref().unwrap_or("")));
+            let found = conn
+                .query(sql!("documents"), &[&projection, &prefix, &end, &after, &rows(rows_max)])?;
+            found.iter().map(|row| Ok((row.text("entity")?, row.text("text")?))).collect()
+        }))
+    }
+
+    fn status(&self) -> BoxFuture<'_, std::result::Result<Status, Fault>> {
+        Box::pin(self.readers.read(|conn, _| status(conn)))
+    }
+}
+}
+
+/// The receipt at `seq`, whatever stands there.
+fn receipt(conn: &Conn, tag: u32, seq: Seq) -> Result<Option<Receipt>> {
+    let at = |seq: Seq| {
+        let row = conn.query_opt(sql!("receipt"), &[&big(seq.0)])?;
+        row.map(|row| receipt_row(&row, tag)).transpose()
+    };
+    if let Some(receipt) = at(seq)? {
+        return Ok(Some(receipt));
+    }
+    let Some(row) = conn.query_opt(sql!("sighting"), &[&big(seq.0)])? else { return Ok(None) };
+    let copy = Copy {
+        seq,
+        admission: row.seq("admission")?,
+        other: row.seq_opt("other")?,
+        received_at: row.millis("received_at")?,
+        attempt: row.small_opt("attempt")?,
+    };
+    let of = at(copy.other.unwrap_or(copy.admission))?;
+    Ok(of.map(|of| copy.receipt(of, tag)))
+}
+
+/// The receipt of the admission that claimed `key`.
+fn find(conn: &Conn, tag: u32, key: &Key) -> Result<Option<Receipt>> {
+    let row = conn.query_opt(sql!("key_find"), &[&&key.as_bytes()[..]])?;
+    match row {
+        Some(row) => receipt(conn, tag, row.seq("seq")?),
+        None => Ok(None),
+    }
+}
+
+fn body(conn: &Conn, seq: Seq) -> Result<Option<Bytes>> {
+    let row = conn.query_opt(sql!("body"), &[&big(seq.0)])?;
+    row.map(|row| row.val::<Vec<u8>>("bytes").map(Bytes::from)).transpose()
+}
+
+fn list(conn: &Conn, tag: u32, filter: &Filter) -> Result<Vec<Receipt>> {
+    let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
+    let is_quarantine = !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine);
+    let query = if is_quarantine { sql!("list_quarantine") } else { sql!("list") };
+    let verdicts = (!filter.verdicts.is_empty()).then_some(&filter.verdicts);
+    let principal = filter.principal.as_deref().map(text::kept);
+    let (after, rows_max) = (big(filter.after.0), rows(filter.rows_max));
+    conn.query(query, &[&filter.door, &principal, &verdicts, &after, &rows_max])?
+        .iter()
+        .map(|row| receipt_row(row, tag))
+        .collect()
+}
+
+fn status(conn: &Conn) -> Result<Status> {
+    let row = conn.query_one(sql!("status"), &[])?;
+    let count = |name| Ok::<_, Error>(row.num_opt(name)?.unwrap_or(0));
+    let removed_keys = count("removed_keys")?;
+    Ok(Status {
+        admissions: count("admissions")?.saturating_sub(count("removed_admissions")?),
+        sightings: count("sightings")?.saturating_sub(count("removed_sightings")?),
+        last_seq: Seq(count("last_seq")?),
+        oldest_at: row.millis_opt("oldest_at")?,
+        bytes: count("bytes")?,
+        // What is free inside its files the database does not tell without reading them.
+        free_bytes: 0,
+        keys: Some(count("keys")?.saturating_sub(removed_keys)),
+        oldest_body_at: row.millis_opt("oldest_body_at")?,
+        retain: row.num_opt("retain_ms")?.map(Age::from_millis),
+        forgotten_to: row.val::<Option<i64>>("forgotten_to")?.map(Millis),
+        removed_bodies: count("removed_bodies")?,
+        removed_keys,
+    })
+}
+
+fn receipt_row(row: &Row, ledger: u32) -> Result<Receipt> {
+    let word: String = row.val("verdict")?;
+    let verdict = verdict(&word).ok_or_else(|| Error::not_ours("verdict", &word))?;
+    let code = row.val::<Option<String>>("code")?.as_deref().and_then(Code::parse);
+    let message = row.text_opt("message")?;
+    Ok(Receipt {
+        id: ReceiptId { ledger, seq: row.seq("seq")? },
+        door: Door::new(&row.val::<String>("door")?),
+        principal: Principal::new(&row.text("principal")?),
+        verdict,
+        key: row.bytes32_opt("key")?.map(Key::from_bytes),
+        digest: Digest::from_bytes(row.bytes32("digest")?),
+        received_at: row.millis("received_at")?,
+        last_seen_at: row.millis("last_seen_at")?,
+        duplicate_count: row.num("duplicate_count")?,
+        last_attempt: row.small_opt("last_attempt")?,
+        first: row.seq_opt("first")?.map(|seq| ReceiptId { ledger, seq }),
+        reason: code.map(|code| (code, message.unwrap_or_default())),
+        facts: Bytes::from(row.text("facts")?),
+    })
+}

@@ -1,0 +1,262 @@
+//! Accounts and closures: written inside the writer's transaction, read beside it.
+
+use admit_core::effect::By;
+use admit_core::json::{self, Object, Value};
+use admit_core::{Fault, IssuedKind, Millis, RunState};
+use tokio_postgres::Row;
+
+use super::conn::{Columns, Conn, Error, Result, big, rows};
+use super::issuing::turn_run;
+use super::task::{Tx, Work};
+use super::{PostgresLedger, issued, sql, text};
+use crate::closures::{
+    Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
+};
+use crate::desk::{self, Closing};
+use crate::port::BoxFuture;
+
+type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
+
+impl RunAccounts for PostgresLedger {
+    fn run_lines(&self, run: String, after: u64, rows_max: usize) -> Answer<'_, Vec<RunLine>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let asked = [&text::kept(&run) as _, &big(after) as _, &rows(rows_max) as _];
+            conn.query(sql!("run_lines"), &asked)?.iter().map(line_row).collect()
+        }))
+    }
+
+    fn run_ids(
+        &self,
+        run: String,
+        kind: IssuedKind,
+        after: String,
+        below: String,
+        rows_max: usize,
+    ) -> Answer<'_, Vec<String>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let (run, after, below) = (text::kept(&run), text::kept(&after), text::kept(&below));
+            let asked =
+                [&run as _, &kind.as_str() as _, &after as _, &below as _, &rows(rows_max) as _];
+            conn.query(sql!("run_ids"), &asked)?.iter().map(|row| row.text("id")).collect()
+        }))
+    }
+
+    fn unsettled(&self, of: OfRun<'_>) -> Answer<'_, Unsettled> {
+        // The statement reads facts in the same spelling: a database cannot hold the character.
+        let (door, run) = (of.door.to_owned(), of.run.replace('\0', "\u{fffd}"));
+        let path = of.path;
+        Box::pin(self.readers.read(move |conn, _| {
+            let mut unsettled = Unsettled::default();
+            for row in conn.query(sql!("run_unsettled"), &[&door, &path, &run])? {
+                let count = row.num("count")?;
+                match row.text("state")?.as_str() {
+                    "ambiguous" => unsettled.ambiguous += count,
+                    _ => unsettled.in_work += count,
+                }
+            }
+            Ok(unsettled)
+        }))
+    }
+
+    fn closure(&self, run: String) -> Answer<'_, Option<Closure>> {
+        Box::pin(self.readers.read(move |conn, _| closure(conn, &run)))
+    }
+
+    fn unfiled_closures(&self, rows_max: usize) -> Answer<'_, Vec<Closure>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let unfiled = conn.query(sql!("closure_unfiled"), &[&rows(rows_max)])?;
+            unfiled.iter().map(closure_row).collect()
+        }))
+    }
+}
+
+impl Closures for PostgresLedger {
+    fn begin_closing(&self, run: String, by: By, at: Millis) -> Answer<'_, Begun> {
+        Box::pin(self.write(Begin { run, by, at }))
+    }
+
+    fn end_closing(
+        &self,
+        run: String,
+        attempt: u64,
+        ending: Ending,
+        at: Millis,
+    ) -> Answer<'_, bool> {
+        Box::pin(self.write(End { run, attempt, ending, at }))
+    }
+
+    /// Looks first, beside the writer: most of the time nobody has left anything.
+    fn reopen_lost(&self, at: Millis) -> Answer<'_, Vec<String>> {
+        Box::pin(async move {
+            let look = |conn: &Conn, _| Ok(lost(conn)?.is_empty());
+            if self.readers.read(look).await? {
+                return Ok(Vec::new());
+            }
+            self.write(ReopenLost { at }).await
+        })
+    }
+
+    fn note_closure_filed(&self, run: String) -> Answer<'_, ()> {
+        Box::pin(self.write(NoteFiled(run)))
+    }
+}
+
+struct Begin {
+    run: String,
+    by: By,
+    at: Millis,
+}
+
+impl Work for Begin {
+    type Answer = Begun;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Begun> {
+        desk::begin_closing(&Rows::of(tx), &self.run, &self.by, self.at)
+    }
+}
+
+struct End {
+    run: String,
+    attempt: u64,
+    ending: Ending,
+    at: Millis,
+}
+
+impl Work for End {
+    type Answer = bool;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<bool> {
+        desk::end_closing(&Rows::of(tx), &self.run, self.attempt, &self.ending, self.at)
+    }
+}
+
+struct ReopenLost {
+    at: Millis,
+}
+
+impl Work for ReopenLost {
+    type Answer = Vec<String>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<String>> {
+        if !tx.may_judge {
+            return Ok(Vec::new());
+        }
+        let lost = lost(tx.conn)?;
+        desk::reopen(&Rows::of(tx), &lost, self.at)?;
+        Ok(lost)
+    }
+}
+
+struct NoteFiled(String);
+
+impl Work for NoteFiled {
+    type Answer = ();
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        tx.conn.execute(sql!("closure_filed"), &[&text::kept(&self.0)])?;
+        Ok(())
+    }
+}
+
+/// The rows of closures, inside a transaction.
+struct Rows<'t> {
+    conn: &'t Conn,
+    epoch: u64,
+}
+
+impl<'t> Rows<'t> {
+    fn of(tx: &Tx<'t>) -> Self {
+        Self { conn: tx.conn, epoch: tx.epoch }
+    }
+}
+
+impl Closing for Rows<'_> {
+    type Error = Error;
+
+    fn state(&self, run: &str) -> Result<Option<RunState>> {
+        Ok(issued::run(self.conn, run)?.map(|run| run.state))
+    }
+
+    fn turn(&self, run: &str, from: RunState, to: RunState, at: Millis) -> Result<bool> {
+        turn_run(self.conn, run, from, to, at)
+    }
+
+    fn closure_of_closed(&self, run: &str) -> Result<Closure> {
+        let missing = || Error::NotOurs("a closed run without a closure".to_owned());
+        closure(self.conn, run)?.ok_or_else(missing)
+    }
+
+    fn begin(&self, run: &str, by: &By, at: Millis) -> Result<u64> {
+        let (run, who) = (text::kept(run), text::kept(&by.who));
+        let why = by.why.as_deref().map(text::kept);
+        let begun = [&run as _, &big(self.epoch) as _, &at.0 as _, &who as _, &why as _];
+        self.conn.query_one(sql!("closure_begin"), &begun)?.num("attempt")
+    }
+
+    fn attempt(&self, run: &str) -> Result<Option<u64>> {
+        let last = self.conn.query_opt(sql!("closure_attempt"), &[&text::kept(run)])?;
+        last.map(|row| row.num("attempt")).transpose()
+    }
+
+    fn put(&self, run: &str, attempt: u64, path: &str, text: &str, at: Millis) -> Result<()> {
+        let (run, path, text) = (text::kept(run), text::kept(path), text::kept(text));
+        let row = [&run as _, &big(attempt) as _, &at.0 as _, &path as _, &text as _];
+        self.conn.execute(sql!("closure_put"), &row)?;
+        Ok(())
+    }
+}
+
+/// Runs that are being closed by gates whose leases have ended.
+fn lost(conn: &Conn) -> Result<Vec<String>> {
+    let lost = conn.query(sql!("closure_lost"), &[])?;
+    lost.iter().map(|row| row.text("platform_run_id")).collect()
+}
+
+fn closure(conn: &Conn, run: &str) -> Result<Option<Closure>> {
+    let found = conn.query_opt(sql!("closure_get"), &[&text::kept(run)])?;
+    found.as_ref().map(closure_row).transpose()
+}
+
+fn closure_row(row: &Row) -> Result<Closure> {
+    Ok(Closure {
+        run: row.text("platform_run_id")?,
+        at: row.millis("closed_at")?,
+        path: row.text("path")?,
+        text: row.text("text")?,
+        is_filed: row.flag("is_filed")?,
+    })
+}
+
+/// A receipt as an account needs it. What only its text says is read here: a document may hold what
+/// the JSON of a database cannot.
+fn line_row(row: &Row) -> Result<RunLine> {
+    let standing = match (row.text_opt("released_how")?, row.num_opt("superseded_by")?) {
+        (Some(how), _) => QuarantineStanding::Released(how),
+        (None, Some(_)) => QuarantineStanding::Superseded,
+        (None, None) => QuarantineStanding::Open,
+    };
+    let document = row.text("text")?;
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    let said = match json::parse(document.as_bytes(), &limits) {
+        Ok(Value::Object(said)) => said,
+        Ok(_) | Err(_) => Object::new(),
+    };
+    let refers = |name| match said.get("eb_ref") {
+        Some(Value::Object(at)) => at.get(name).is_some_and(|value| *value != Value::Null),
+        _ => false,
+    };
+    let word = |name| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    Ok(RunLine {
+        n: row.num("n")?,
+        id: row.text("id")?,
+        decision: row.text("decision")?,
+        reason: row.text_opt("reason")?,
+        event_type: row.text_opt("event_type")?,
+        producer: word("producer"),
+        scenario_run: word("scenario_run_id"),
+        path: row.text("path")?,
+        has_reference: refers("topic") && refers("offset"),
+        is_unwritten: row.flag("is_unwritten")?,
+        standing,
+    })
+}

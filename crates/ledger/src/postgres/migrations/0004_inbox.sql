@@ -1,0 +1,14 @@
+-- The inbox of the skyra door: the table, its key and its indexes under the names that its consumers
+-- know. A row is born in the commit of its admission and changed only in commits of claims.
+-- Times are RFC 3339, UTC; status is received, claimed, done or failed; payload is the envelope.
+
+CREATE TABLE IF NOT EXISTS event_inbox (
+  event_id TEXT COLLATE "C" PRIMARY KEY,
+  status TEXT COLLATE "C" NOT NULL,
+  received_at TEXT COLLATE "C" NOT NULL,
+  last_updated_at TEXT COLLATE "C" NOT NULL,
+  payload TEXT COLLATE "C" NOT NULL,
+  place BIGINT NOT NULL UNIQUE -- of its admission, which no other ever gets: where to read on
+);
+CREATE INDEX IF NOT EXISTS idx_event_inbox_status ON event_inbox(status);
+CREATE INDEX IF NOT EXISTS idx_event_inbox_received_at ON event_inbox(received_at);

@@ -1,0 +1,19 @@
+-- Closing runs. Who is closing a run, and the closure once it is closed: kept in the commit that turns
+-- the run. Times are milliseconds since the Unix epoch, UTC.
+
+CREATE TABLE run_closure (
+  platform_run_id TEXT COLLATE "C" PRIMARY KEY,
+  attempt         BIGINT NOT NULL,  -- counts beginnings; only the last one can end it
+  epoch           BIGINT NOT NULL,  -- the start of the gate that began it
+  begun_at        BIGINT NOT NULL,
+  begun_by        TEXT COLLATE "C" NOT NULL,     -- who asked
+  begun_why       TEXT COLLATE "C",
+  closed_at       BIGINT,           -- nothing as long as the run is not closed
+  path            TEXT COLLATE "C",              -- where the file of the closure is
+  text            TEXT COLLATE "C",              -- the closure, JSON
+  is_filed        BIGINT NOT NULL DEFAULT 0 -- its file is on stable storage
+);
+
+-- Accounts read the receipts of one run in the order they were kept. Entries of a run are appended,
+-- so this costs an admission little.
+CREATE INDEX issued_run ON issued (run, n) WHERE kind = 'receipt';

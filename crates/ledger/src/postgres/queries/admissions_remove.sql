@@ -1,0 +1,2 @@
+-- Admissions go with their facts.
+DELETE FROM admission WHERE seq = ANY ($1::bigint[]) RETURNING door, seq;

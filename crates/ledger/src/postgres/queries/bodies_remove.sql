@@ -1,0 +1,2 @@
+-- Bodies go.
+DELETE FROM body WHERE seq = ANY ($1::bigint[]);

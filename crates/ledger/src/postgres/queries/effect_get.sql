@@ -1,0 +1,2 @@
+-- One effect.
+SELECT * FROM effect WHERE seq = $1;

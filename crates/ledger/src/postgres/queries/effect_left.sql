@@ -1,0 +1,6 @@
+-- What is in work in the name of gates whose leases have ended, in ledger order after $1. The first
+-- condition is the one of the index.
+SELECT e.* FROM effect e
+WHERE e.state <> 'done' AND e.state IN ('intended', 'in_flight') AND e.seq > $1
+  AND NOT EXISTS (SELECT 1 FROM gate g WHERE g.epoch = e.epoch AND g.alive_until > clock_timestamp())
+ORDER BY e.seq LIMIT $2;

@@ -1,0 +1,2 @@
+-- The effects of some admissions.
+SELECT * FROM effect WHERE seq = ANY($1::bigint[]);

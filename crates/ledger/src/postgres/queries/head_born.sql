@@ -1,0 +1,3 @@
+-- An empty ledger; one that is there keeps its name.
+INSERT INTO head (tag, last_seq, admissions, sightings, keys, last_issued, given_back)
+VALUES ($1, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING;

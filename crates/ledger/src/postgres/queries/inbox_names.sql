@@ -1,0 +1,2 @@
+-- What names the events at these places.
+SELECT seq, facts FROM admission WHERE seq = ANY($1);

@@ -1,0 +1,8 @@
+-- Something admitted later under the same key that is not due at $2 yet: while it is known, so must
+-- the key be, or a copy of it would be admitted as fresh. The newest under each key.
+SELECT DISTINCT ON (w.at) w.at, a.received_at, a.happened_at
+FROM unnest($1::bytea[]) WITH ORDINALITY AS w(key, at)
+JOIN admission a ON a.key = w.key
+WHERE a.verdict IN ('revision', 'conflict')
+  AND (a.happened_at IS NULL OR greatest(a.received_at, a.happened_at) >= $2)
+ORDER BY w.at, a.seq DESC;

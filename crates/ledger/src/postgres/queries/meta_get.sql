@@ -1,0 +1,2 @@
+-- One single value.
+SELECT value FROM meta WHERE name = $1;

@@ -1,0 +1,2 @@
+-- One single value, unset.
+DELETE FROM meta WHERE name = $1;

@@ -1,0 +1,2 @@
+-- One publication.
+SELECT * FROM record_publication WHERE n = $1;

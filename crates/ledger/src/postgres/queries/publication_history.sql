@@ -1,0 +1,2 @@
+-- Everything that happened to one publication.
+SELECT * FROM record_publication_history WHERE n = $1 ORDER BY line;

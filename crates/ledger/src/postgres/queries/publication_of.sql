@@ -1,0 +1,2 @@
+-- The publication of a revision.
+SELECT * FROM record_publication WHERE record_id = $1 AND revision = $2;

@@ -1,0 +1,6 @@
+-- What is in flight in the name of gates whose leases have ended. Written so that the partial index
+-- serves it.
+SELECT p.* FROM record_publication p
+WHERE p.door = $1 AND p.state <> 'done' AND p.state = 'in_flight'
+  AND NOT EXISTS (SELECT 1 FROM gate g WHERE g.epoch = p.epoch AND g.alive_until > clock_timestamp())
+ORDER BY p.n LIMIT $2;

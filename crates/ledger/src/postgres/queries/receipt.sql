@@ -1,0 +1,2 @@
+-- The receipt at one place.
+SELECT * FROM receipt WHERE seq = $1;

@@ -1,0 +1,7 @@
+-- Records by their own day since a time, and how many of them none of these sources told of.
+SELECT r.date, count(*),
+       count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM record_event e
+                                          WHERE e.record_id = r.record_id AND e.source = ANY($3)))
+FROM record r
+WHERE r.door = $1 AND coalesce(r.event_time, 0) >= $2 AND r.date IS NOT NULL
+GROUP BY 1 ORDER BY 1;

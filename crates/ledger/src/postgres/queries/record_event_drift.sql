@@ -1,0 +1,4 @@
+-- Whether the rows of events could be kept.
+UPDATE record_event e SET drift = t.drift
+FROM unnest($1::bigint[], $2::text[]) AS t (seq, drift)
+WHERE e.seq = t.seq AND e.drift IS DISTINCT FROM t.drift;

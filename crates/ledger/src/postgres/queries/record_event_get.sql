@@ -1,0 +1,2 @@
+-- One event with what was decided about it.
+SELECT head, link, seen_at FROM record_event WHERE seq = $1;

@@ -1,0 +1,3 @@
+-- The fields of records; those that are long are left out where $2 says how long.
+SELECT record_id, name, value, source, event FROM record_field
+WHERE record_id = ANY($1) AND ($2::bigint IS NULL OR length(value) <= $2) ORDER BY record_id, name;

@@ -1,0 +1,2 @@
+-- How records stand on their way to the bus.
+SELECT record_id, revision, offered, state FROM record WHERE record_id = ANY($1::text[]);

@@ -1,0 +1,2 @@
+-- What these events tell.
+SELECT seq, fields FROM record_told WHERE seq = ANY($1);

@@ -1,0 +1,3 @@
+-- To be looked at again.
+INSERT INTO retain_later (due_at, seq) SELECT * FROM unnest($1::bigint[], $2::bigint[])
+ON CONFLICT DO NOTHING;

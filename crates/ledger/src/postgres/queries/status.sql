@@ -1,0 +1,14 @@
+-- How much there is. Counts come from counters and from the ends of tables, not from scanning them.
+SELECT h.admissions, h.sightings, h.last_seq, h.keys,
+       (SELECT received_at FROM admission ORDER BY seq LIMIT 1) AS oldest_at,
+       (SELECT received_at FROM admission
+        WHERE seq = (SELECT seq FROM body ORDER BY seq LIMIT 1)) AS oldest_body_at,
+       (SELECT value FROM meta WHERE name = 'retain_ms') AS retain_ms,
+       (SELECT value FROM meta WHERE name = 'forgotten_to') AS forgotten_to,
+       (SELECT value FROM meta WHERE name = 'removed_admissions') AS removed_admissions,
+       (SELECT value FROM meta WHERE name = 'removed_sightings') AS removed_sightings,
+       (SELECT value FROM meta WHERE name = 'removed_bodies') AS removed_bodies,
+       (SELECT value FROM meta WHERE name = 'removed_keys') AS removed_keys,
+       (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_catalog.pg_class c
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r') AS bytes
+FROM head h;

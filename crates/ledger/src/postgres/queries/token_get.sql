@@ -1,0 +1,2 @@
+-- Who put a token in.
+SELECT is_fence FROM claim_token WHERE token = $1;

@@ -1,0 +1,2 @@
+-- Where the ledger stands.
+SELECT last_seq, admissions, sightings FROM head;

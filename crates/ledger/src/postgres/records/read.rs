@@ -1,0 +1,245 @@
+//! Questions about records, answered on a read connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use admit_core::record::Policy;
+use admit_core::{Fault, Millis, Seq};
+use tokio_postgres::Row;
+
+use crate::common::records::Relinking;
+use crate::port::{
+    BoxFuture, CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter,
+    RecordLine, RecordReader, Records, Relinked, SourceCounts, StepLine,
+};
+use crate::postgres::conn::{Columns, Conn, Param, Result, big, rows};
+use crate::postgres::text::kept;
+use crate::postgres::{PostgresLedger, PostgresReader, sql};
+
+/// Longer fields are not shown in lists, in characters of JSON.
+const SHORT_CHARS_MAX: i64 = 200;
+
+/// Most events and steps of one record that are shown.
+const EVENTS_MAX: i64 = 1_000;
+const STEPS_MAX: i64 = 10_000;
+
+macro_rules! answer_about_records {
+    ($($ledger:ty),+) => {$(
+        impl RecordReader for $ledger {
+            fn records(
+                &self,
+                filter: RecordFilter,
+            ) -> BoxFuture<'_, std::result::Result<Vec<RecordLine>, Fault>> {
+                Box::pin(self.readers.read(move |conn, _| list(conn, &filter)))
+            }
+
+            fn record_of(
+                &self,
+                door: String,
+                record_id: String,
+            ) -> BoxFuture<'_, std::result::Result<Option<RecordDetail>, Fault>> {
+                Box::pin(self.readers.read(move |conn, _| {
+                    at_one_moment(conn, || one(conn, &door, &record_id))
+                }))
+            }
+
+            fn open_events(
+                &self,
+                door: String,
+                after: Seq,
+                rows_max: usize,
+            ) -> BoxFuture<'_, std::result::Result<Vec<EventLine>, Fault>> {
+                Box::pin(self.readers.read(move |conn, _| open(conn, &door, after, rows_max)))
+            }
+
+            fn record_counts(
+                &self,
+                door: String,
+                asked: CountsAsked,
+            ) -> BoxFuture<'_, std::result::Result<RecordCounts, Fault>> {
+                Box::pin(self.readers.read(move |conn, _| {
+                    at_one_moment(conn, || counts(conn, &door, &asked))
+                }))
+            }
+        }
+    )+};
+}
+
+answer_about_records!(PostgresLedger, PostgresReader);
+
+impl Records for PostgresLedger {
+    fn relink(
+        &self,
+        door: String,
+        policy: Arc<Policy>,
+        at: Millis,
+        is_dry: bool,
+    ) -> BoxFuture<'_, std::result::Result<Relinked, Fault>> {
+        Box::pin(async move {
+            let mut all = Relinked::default();
+            let mut slice = Relinking { door, policy, at, is_dry, after: Seq(0) };
+            loop {
+                let (relinked, next) = self.write(slice.clone()).await?;
+                all.scanned += relinked.scanned;
+                all.updated += relinked.updated;
+                match next {
+                    Some(next) => slice.after = next,
+                    None => return Ok(all),
+                }
+            }
+        })
+    }
+}
+
+/// Reads all of it as it stood at one moment.
+pub(super) fn at_one_moment<T>(conn: &Conn, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    conn.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+    let found = read();
+    // The connection is somebody else's next.
+    conn.batch("ROLLBACK")?;
+    found
+}
+
+fn list(conn: &Conn, filter: &RecordFilter) -> Result<Vec<RecordLine>> {
+    let (at, id) = filter.after.clone().unzip();
+    let kept_opt = |text: &Option<String>| text.as_deref().map(|it| kept(it).into_owned());
+    let asked: [Param<'_>; 7] = [
+        &kept(&filter.door),
+        &kept_opt(&filter.group),
+        &kept_opt(&filter.date),
+        &filter.state,
+        &at,
+        &kept_opt(&id),
+        &rows(filter.rows_max),
+    ];
+    let found = conn.query(sql!("records"), &asked)?;
+    let mut lines: Vec<RecordLine> = found.iter().map(line).collect::<Result<_>>()?;
+    let ids: Vec<&str> = lines.iter().map(|line| line.record_id.as_str()).collect();
+    let mut fields = fields(conn, &ids, Some(SHORT_CHARS_MAX))?;
+    for line in &mut lines {
+        line.fields = fields.remove(&line.record_id).unwrap_or_default();
+    }
+    Ok(lines)
+}
+
+fn one(conn: &Conn, door: &str, id: &str) -> Result<Option<RecordDetail>> {
+    let asked: [Param<'_>; 2] = [&kept(id), &kept(door)];
+    let Some(found) = conn.query_opt(sql!("record_get"), &asked)? else { return Ok(None) };
+    let (mut line, fingerprints) = (line(&found)?, found.text("fingerprints")?);
+    line.fields = fields(conn, &[id], None)?.remove(id).unwrap_or_default();
+    let events = events(conn, sql!("record_events_of"), &[&kept(id), &EVENTS_MAX])?;
+    let steps = conn.query(sql!("record_history"), &[&kept(id), &STEPS_MAX])?;
+    let steps = steps.iter().map(step).collect::<Result<_>>()?;
+    Ok(Some(RecordDetail { line, fingerprints, events, steps }))
+}
+
+fn open(conn: &Conn, door: &str, after: Seq, rows_max: usize) -> Result<Vec<EventLine>> {
+    let asked: [Param<'_>; 3] = [&kept(door), &big(after.0), &rows(rows_max)];
+    events(conn, sql!("record_events_open"), &asked)
+}
+
+fn counts(conn: &Conn, door: &str, asked: &CountsAsked) -> Result<RecordCounts> {
+    let door = kept(door);
+    let sources = conn.query(sql!("record_count_sources"), &[&door, &asked.recent_since.0])?;
+    let states = conn.query(sql!("record_count_states"), &[&door])?;
+    let days = conn.query(sql!("record_count_days"), &[&door, &asked.days_since.0])?;
+    let since = asked.days_since.0 / 1000;
+    let record_days =
+        conn.query(sql!("record_count_record_days"), &[&door, &since, &asked.without])?;
+    let newest = events(conn, sql!("record_events_newest"), &[&door, &rows(asked.newest)])?;
+    let source = |row: &Row| {
+        Ok(SourceCounts {
+            source: row.text("source")?,
+            total: row.num("total")?,
+            unlinked: row.num("unlinked")?,
+            recent: row.num("recent")?,
+            recent_unlinked: row.num("recent_unlinked")?,
+            latest_at: row.millis_opt("latest_at")?,
+            unread: row.num("unread")?,
+            drifted: row.num("drifted")?,
+        })
+    };
+    let state = |row: &Row| Ok((row.text(0)?, row.num(1)?));
+    let day = |row: &Row| Ok((row.text(0)?, row.text(1)?, row.num(2)?, row.num(3)?));
+    let record_day = |row: &Row| Ok((row.text(0)?, row.num(1)?, row.num(2)?));
+    Ok(RecordCounts {
+        sources: sources.iter().map(source).collect::<Result<_>>()?,
+        states: states.iter().map(state).collect::<Result<_>>()?,
+        days: days.iter().map(day).collect::<Result<_>>()?,
+        record_days: record_days.iter().map(record_day).collect::<Result<_>>()?,
+        newest,
+    })
+}
+
+fn line(row: &Row) -> Result<RecordLine> {
+    Ok(RecordLine {
+        record_id: row.text("record_id")?,
+        group: row.text("grp")?,
+        number: row.val("number")?,
+        date: row.text_opt("date")?,
+        time: row.text_opt("time")?,
+        event_time: row.val("event_time")?,
+        state: row.text("state")?,
+        revision: row.num("revision")?,
+        opened_at: row.millis("opened_at")?,
+        changed_at: row.millis("changed_at")?,
+        fields: Vec::new(),
+    })
+}
+
+/// The fields of these records, by their ids.
+fn fields(
+    conn: &Conn,
+    ids: &[&str],
+    chars_max: Option<i64>,
+) -> Result<BTreeMap<String, Vec<FieldLine>>> {
+    let ids: Vec<_> = ids.iter().map(|id| kept(id)).collect();
+    let mut fields: BTreeMap<String, Vec<FieldLine>> = BTreeMap::new();
+    for row in conn.query(sql!("record_fields"), &[&ids, &chars_max])? {
+        fields.entry(row.text("record_id")?).or_default().push(FieldLine {
+            name: row.text("name")?,
+            value: row.text("value")?,
+            source: row.text("source")?,
+            event: row.seq("event")?,
+        });
+    }
+    Ok(fields)
+}
+
+fn events(conn: &Conn, query: &str, asked: &[Param<'_>]) -> Result<Vec<EventLine>> {
+    let found = conn.query(query, asked)?;
+    let event = |row: &Row| {
+        Ok(EventLine {
+            seq: row.seq("seq")?,
+            source: row.text("source")?,
+            received_at: row.millis("received_at")?,
+            seen_at: row.millis("seen_at")?,
+            state: row.text("state")?,
+            link_status: row.text("link_status")?,
+            reason_code: row.text("reason_code")?,
+            confidence: row.text("confidence")?,
+            record_id: row.text_opt("record_id")?,
+            drift: row.text_opt("drift")?,
+            head: row.text("head")?,
+            link: row.text("link")?,
+        })
+    };
+    found.iter().map(event).collect()
+}
+
+fn step(row: &Row) -> Result<StepLine> {
+    let kind = row.text_opt("fingerprint_kind")?;
+    Ok(StepLine {
+        seq: row.seq("seq")?,
+        at: row.millis("at")?,
+        attempt: row.small("attempt")?,
+        from: row.text("from_state")?,
+        to: row.text("to_state")?,
+        source: row.text("source")?,
+        fingerprint: kind.zip(row.text_opt("round_fingerprint")?),
+        link_status: row.text("link_status")?,
+        confidence: row.text("confidence")?,
+        reason_code: row.text_opt("reason_code")?,
+        record_id: row.text_opt("record_id")?,
+    })
+}

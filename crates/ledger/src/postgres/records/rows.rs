@@ -1,0 +1,208 @@
+//! Rows of the queried tables in PostgreSQL, whose columns have types.
+//!
+//! What SQLite's columns would make of a value is made of it here: a number written as text is a
+//! number, a number in a column of texts is its text. What is no number at all is left out of a
+//! column of numbers; where it names the row, the row cannot be kept and the event says so.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use admit_core::record::{Scalar, Table};
+
+use crate::common::records::{RowSet, SCHEMA_DRIFT};
+use crate::postgres::conn::{Conn, Error, Param, Result, big};
+use crate::postgres::text::kept;
+
+/// The columns that hold text; all others hold numbers. The migrations say the same.
+const TEXTS: [&str; 13] = [
+    "match_id",
+    "map_name",
+    "end_reason",
+    "lua_pause_events",
+    "surrender_caller_guid",
+    "surrender_caller_name",
+    "axis_players",
+    "allies_players",
+    "lua_version",
+    "player_guid",
+    "player_name",
+    "session_date",
+    "data",
+];
+
+/// Writes rows, or nothing of them when something is in their way; then that is what it says.
+pub(super) fn put(conn: &Conn, set: &RowSet<'_>) -> Result<Option<String>> {
+    let rows = match fitted(set) {
+        Ok(rows) => rows,
+        Err(said) => return Ok(Some(said)),
+    };
+    let columns: Vec<Vec<Option<Cow<'_, str>>>> = (0..set.table.columns.len())
+        .map(|column| rows.iter().map(|row| row[column].as_deref().map(kept)).collect())
+        .collect();
+    let (at, seq) = (set.event.received_at.0, big(set.event.seq.0));
+    let record_id = set.link.record_id.as_deref().map(kept);
+    let owner = kept(set.owner);
+    let mut params: Vec<Param<'_>> = columns.iter().map(|column| column as Param<'_>).collect();
+    params.extend([&at as Param<'_>, &record_id, &seq, &owner]);
+    let done = conn.guarded(|| {
+        let written = conn.execute(&upsert(set.table), &params)?;
+        // Fewer than were sent: somebody else's row has one of the keys. None of them is kept.
+        if written < rows.len() as u64 {
+            return Err(Error::NotOurs(set.key_taken()));
+        }
+        Ok(())
+    })?;
+    match done {
+        Ok(()) => Ok(None),
+        Err(Error::NotOurs(said)) => Ok(Some(said)),
+        Err(error) => drift(&error).map_or(Err(error), |said| Ok(Some(said))),
+    }
+}
+
+/// What is said about an error that is about these very rows: a constraint of somebody else's, or a
+/// value that a column of somebody else's does not take.
+fn drift(error: &Error) -> Option<String> {
+    let Error::Server(error) = error else { return None };
+    let said = error.as_db_error()?;
+    let class = said.code().code().get(..2)?;
+    matches!(class, "22" | "23").then(|| format!("{SCHEMA_DRIFT}: {}", said.message()))
+}
+
+/// A cell as its column takes it.
+type Fitted = Option<String>;
+
+/// The rows, with one for each key: what a later one leaves out stays as an earlier one said it.
+fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
+    let mut rows: Vec<Vec<Fitted>> = Vec::with_capacity(set.rows.len());
+    let mut known: BTreeMap<Vec<Fitted>, usize> = BTreeMap::new();
+    for row in &set.rows {
+        let (mut cells, mut key) = (Vec::with_capacity(row.len()), Vec::new());
+        for ((name, _), cell) in set.table.columns.iter().zip(row) {
+            let fitted = if TEXTS.contains(name) { text(cell) } else { number(cell) };
+            if set.table.key.contains(name) {
+                if fitted.is_none() {
+                    let table = set.table.name;
+                    return Err(format!("{SCHEMA_DRIFT}: {name} of {table} takes numbers only"));
+                }
+                key.push(fitted.clone());
+            }
+            cells.push(fitted);
+        }
+        match known.get(&key) {
+            None => {
+                known.insert(key, rows.len());
+                rows.push(cells);
+            }
+            Some(place) => {
+                for (before, cell) in rows[*place].iter_mut().zip(cells) {
+                    *before = cell.or_else(|| before.take());
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn text(cell: &Scalar) -> Fitted {
+    match cell {
+        Scalar::Null => None,
+        Scalar::Integer(whole) => Some(whole.to_string()),
+        Scalar::Real(real) => Some(format!("{real:?}")),
+        Scalar::Text(text) => Some(text.clone()),
+    }
+}
+
+fn number(cell: &Scalar) -> Fitted {
+    match cell {
+        Scalar::Null => None,
+        Scalar::Integer(whole) => Some(whole.to_string()),
+        Scalar::Real(real) => spelt(*real),
+        Scalar::Text(text) => {
+            let text = text.trim();
+            match text.parse::<i64>() {
+                Ok(whole) => Some(whole.to_string()),
+                Err(_) => text.parse().ok().and_then(spelt),
+            }
+        }
+    }
+}
+
+/// One spelling for each number, so that equal keys are equal texts.
+fn spelt(real: f64) -> Fitted {
+    real.is_finite().then(|| if real == 0.0 { "0".to_owned() } else { real.to_string() })
+}
+
+/// The statement that writes rows: what they leave out stays, and rows of others are left alone.
+fn upsert(table: &Table) -> String {
+    let own: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
+    let arrays: Vec<String> = (1..=own.len()).map(|place| format!("${place}::text[]")).collect();
+    let cell = |name: &&str| {
+        if TEXTS.contains(name) { format!("told.{name}") } else { format!("told.{name}::numeric") }
+    };
+    let cells: Vec<String> = own.iter().map(cell).collect();
+    let [captured_at, round_id, event, owner] =
+        [1, 2, 3, 4].map(|place| format!("${}", own.len() + place));
+    let told = own.iter().filter(|name| !table.key.contains(name));
+    let set: String =
+        told.map(|name| format!("{name} = coalesce(excluded.{name}, kept.{name}), ")).collect();
+    format!(
+        "INSERT INTO {table} AS kept ({names}, {common}) \
+         SELECT {cells}, {captured_at}::bigint, {round_id}::text, {event}::bigint, {owner}::text \
+         FROM unnest({arrays}) AS told ({names}) \
+         ON CONFLICT ({key}) DO UPDATE SET {set}\
+         captured_at = greatest(kept.captured_at, excluded.captured_at), \
+         round_id = coalesce(excluded.round_id, kept.round_id), event = excluded.event \
+         WHERE kept.owner = excluded.owner",
+        table = table.name,
+        names = own.join(", "),
+        common = RowSet::COMMON.join(", "),
+        cells = cells.join(", "),
+        arrays = arrays.join(", "),
+        key = table.key.join(", "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns of the queried tables and their types, as the migration makes them.
+    fn columns() -> Vec<(&'static str, &'static str)> {
+        let migration = include_str!("../migrations/0006_records.sql");
+        let tables = migration.split("CREATE TABLE ").filter(|table| {
+            ["lua_", "combat_", "player_", "proximity_"].iter().any(|name| table.starts_with(name))
+        });
+        let lines = tables.flat_map(|table| table.split(");").next().unwrap().lines().skip(1));
+        lines
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                Some((words.next()?, words.next()?.trim_end_matches(',')))
+            })
+            .filter(|(name, _)| *name != "UNIQUE" && !RowSet::COMMON.contains(name))
+            .collect()
+    }
+
+    #[test]
+    fn columns_of_text_are_those_of_the_migration() {
+        let columns = columns();
+        assert!(columns.len() > 40, "{columns:?}");
+        for (name, kind) in columns {
+            let wanted: &[&str] =
+                if TEXTS.contains(&name) { &["TEXT"] } else { &["NUMERIC", "BIGINT"] };
+            assert!(wanted.contains(&kind), "{name} is {kind}");
+        }
+    }
+
+    #[test]
+    fn a_value_becomes_what_its_column_takes() {
+        let number = |cell: Scalar| super::number(&cell);
+        assert_eq!(number(Scalar::Text(" 7 ".to_owned())).as_deref(), Some("7"));
+        assert_eq!(number(Scalar::Text("2.50".to_owned())).as_deref(), Some("2.5"));
+        assert_eq!(number(Scalar::Real(2.0)).as_deref(), Some("2"));
+        assert_eq!(number(Scalar::Real(-0.0)).as_deref(), Some("0"));
+        assert_eq!(number(Scalar::Text("e1".to_owned())), None);
+        assert_eq!(number(Scalar::Text("NaN".to_owned())), None);
+        assert_eq!(text(&Scalar::Integer(7)).as_deref(), Some("7"));
+        assert_eq!(text(&Scalar::Real(2.0)).as_deref(), Some("2.0"));
+    }
+}

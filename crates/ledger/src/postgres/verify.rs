@@ -1,0 +1,234 @@
+//! The rows of a PostgreSQL ledger that is checked, read beside gates that may be running: every
+//! slice is one statement, so that nothing old is held for long.
+
+use std::collections::BTreeMap;
+
+use admit_core::{Digest, Key, Seq};
+use tokio_postgres::Row;
+
+use super::conn::{Columns, Conn, Error, Result, big};
+use super::connect::Connector;
+use super::inbox::event_id;
+use super::migrate::Schema;
+use super::{OpenError, Options, connect_once, sql, text};
+use crate::verify::{
+    AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
+    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Verifier,
+    VerifyError,
+};
+
+impl From<Error> for VerifyError {
+    fn from(error: Error) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+/// Opens the ledger for a check. `forgets` says that retention has removed something from it.
+pub fn verifier(options: &Options, forgets: bool) -> std::result::Result<Verifier, OpenError> {
+    let (conn, place) = connect_once(&Connector::new(options)?)?;
+    Schema { place: &place, name: &options.schema }.check(&conn)?;
+    let counters = || -> Result<Counters> {
+        let row = conn.query_one(sql!("verify_counters"), &[])?;
+        Ok(Counters {
+            last: row.seq("last_seq")?,
+            admissions: row.num("admissions")?,
+            sightings: row.num("sightings")?,
+        })
+    };
+    let fail = |error: Error| OpenError::Database { place: place.clone(), source: error.into() };
+    let counters = counters().map_err(fail)?;
+    Ok(Verifier::new(Box::new(PostgresRows { conn }), counters, forgets))
+}
+
+struct PostgresRows {
+    conn: Conn,
+}
+
+impl Rows for PostgresRows {
+    /// Asks the database which indexes and constraints it does not vouch for; where its own checker
+    /// (the extension `amcheck`) is installed, has every index checked.
+    fn structure(&self, found: &mut Found<'_>) -> std::result::Result<(), VerifyError> {
+        let mut complain = |name: &str, said: &str| {
+            let message = format!("{name}: {said}");
+            found(Disagreement { at: None, check: "structure", message });
+        };
+        for row in self.conn.query(sql!("verify_indexes"), &[])? {
+            complain(&row.text("name")?, &row.text("said")?);
+        }
+        let checker = "SELECT to_regprocedure('public.bt_index_check(regclass)') IS NOT NULL";
+        if !self.conn.query_one(checker, &[])?.val::<bool>(0)? {
+            return Ok(());
+        }
+        for row in self.conn.query(sql!("verify_btrees"), &[])? {
+            let (id, name) = (row.val::<i64>("id")?, row.text("name")?);
+            let check = "SELECT public.bt_index_check($1::bigint::oid::regclass)";
+            match self.conn.query(check, &[&id]) {
+                Ok(_) => {}
+                // What it says is about the index, or that this user may not ask.
+                Err(Error::Server(error)) if error.as_db_error().is_some() => {
+                    complain(&name, &Error::Server(error).to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn admissions(
+        &self,
+        slice: Slice,
+        each: &mut EachAdmission<'_>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        self.slice(sql!("verify_admissions"), slice, |row, seq| {
+            admission(row, seq, each);
+            Ok(())
+        })
+    }
+
+    fn keys(
+        &self,
+        after: &[u8],
+        each: &mut EachKey<'_>,
+    ) -> std::result::Result<Option<Vec<u8>>, VerifyError> {
+        let found = self.conn.query(sql!("verify_keys"), &[&after, &SLICE_ROWS])?;
+        for row in &found {
+            let verdict = row.text_opt("verdict")?;
+            let is_its_key = row.val::<Vec<u8>>("key")?
+                == row.val::<Option<Vec<u8>>>("admission_key")?.unwrap_or_default();
+            each(KeyRow { seq: row.seq("seq")?, is_its_key, verdict: verdict.as_deref() });
+        }
+        let last = found.last().filter(|_| found.len() as i64 == SLICE_ROWS);
+        Ok(last.map(|row| row.val("key")).transpose()?)
+    }
+
+    fn noted_keys(
+        &self,
+        _: Slice,
+        _: &mut EachKey<'_>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        Ok(None)
+    }
+
+    fn sightings(
+        &self,
+        slice: Slice,
+        each: &mut EachSighting<'_>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        self.slice(sql!("verify_sightings"), slice, |row, seq| {
+            let (verdict, other) = (row.text_opt("verdict")?, row.text_opt("other_verdict")?);
+            each(SightingRow {
+                seq,
+                admission: row.seq("admission")?,
+                verdict: verdict.as_deref(),
+                other: row.seq_opt("other")?,
+                other_verdict: other.as_deref(),
+                other_first: row.seq_opt("other_first")?,
+                has_twin: row.val("has_twin")?,
+            });
+            Ok(())
+        })
+    }
+
+    fn inbox(
+        &self,
+        slice: Slice,
+        each: &mut EachInInbox<'_>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        let mut events: Vec<(Seq, Option<String>, Option<Vec<u8>>)> = Vec::new();
+        let last = self.slice(sql!("verify_inbox"), slice, |row, seq| {
+            events.push((seq, event_id(&row.text("facts")?), row.val("bytes")?));
+            Ok(())
+        })?;
+        let ids: Vec<_> =
+            events.iter().filter_map(|(_, id, _)| Some(text::kept(id.as_ref()?))).collect();
+        let mut payloads: BTreeMap<String, String> = BTreeMap::new();
+        for row in self.conn.query(sql!("verify_in_inbox"), &[&ids])? {
+            payloads.insert(row.text("event_id")?, row.text("payload")?);
+        }
+        for (seq, id, body) in events {
+            let payload = id.and_then(|id| payloads.get(&id));
+            let differs = match (payload, body) {
+                (Some(payload), Some(body)) => String::from_utf8_lossy(&body) != payload.as_str(),
+                _ => false,
+            };
+            each(InInbox { seq, has_row: payload.is_some(), differs });
+        }
+        Ok(last)
+    }
+
+    fn documents(
+        &self,
+        after: &(String, String),
+    ) -> std::result::Result<Vec<KeptDocument>, VerifyError> {
+        let (projection, entity) = (text::kept(&after.0), text::kept(&after.1));
+        let page =
+            self.conn.query(sql!("verify_documents"), &[&projection, &entity, &SLICE_ROWS])?;
+        let document = |row: &Row| {
+            Ok(KeptDocument {
+                projection: row.text("projection")?,
+                entity: row.text("entity")?,
+                seq: row.seq("seq")?,
+                text: row.text("text")?,
+            })
+        };
+        Ok(page.iter().map(document).collect::<Result<_>>()?)
+    }
+}
+
+impl PostgresRows {
+    /// One slice of places.
+    fn slice(
+        &self,
+        query: &str,
+        (after, to): Slice,
+        mut each: impl FnMut(&Row, Seq) -> Result<()>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        let found = self.conn.query(query, &[&big(after.0), &big(to.0), &SLICE_ROWS])?;
+        let mut last = None;
+        for row in &found {
+            let seq = row.seq("seq")?;
+            each(row, seq)?;
+            last = Some(seq);
+        }
+        Ok(last.filter(|_| found.len() as i64 == SLICE_ROWS))
+    }
+}
+
+/// Hands out an admission, or why it cannot be read.
+fn admission(row: &Row, seq: Seq, each: &mut EachAdmission<'_>) {
+    let read = || -> Result<_> {
+        let texts = (row.text("door")?, row.text("principal")?, row.text("verdict")?);
+        let more = (row.text("facts")?, row.text_opt("first_verdict")?, row.text_opt("code")?);
+        Ok((texts, more, row.val::<Option<Vec<u8>>>("body")?))
+    };
+    let key = |name: &str| row.bytes32_opt(name).map(|bytes| bytes.map(Key::from_bytes));
+    let (texts, more, body) = match read() {
+        Ok(read) => read,
+        Err(error) => return each(Err((seq, error.to_string()))),
+    };
+    let (door, principal, verdict) = &texts;
+    let (facts, first_verdict, code) = &more;
+    let made = || -> Result<AdmissionRow<'_>> {
+        Ok(AdmissionRow {
+            kept: Kept {
+                seq,
+                door,
+                principal,
+                verdict,
+                key: key("key")?,
+                digest: Digest::from_bytes(row.bytes32("digest")?),
+                received_at: row.millis("received_at")?,
+                attempt: row.small_opt("attempt")?,
+                facts,
+                body: body.as_deref(),
+            },
+            first: row.seq_opt("first")?,
+            first_key: key("first_key")?,
+            first_verdict: first_verdict.as_deref(),
+            code: code.as_deref(),
+            claimed_by: row.seq_opt("claimed_by")?,
+            noted_key: None,
+        })
+    };
+    each(made().map_err(|error| (seq, error.to_string())));
+}

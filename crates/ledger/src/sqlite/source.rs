@@ -1,0 +1,80 @@
+//! A ledger that is copied elsewhere: its folder is locked, nothing of it is changed, and its rows
+//! are read one after the other.
+
+use std::path::Path;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::lock::FolderLock;
+use super::{OpenError, open, queries};
+use crate::copy::cell::Cell;
+
+/// The ledger in a data folder that no gate serves.
+pub(crate) struct Source {
+    conn: Connection,
+    _lock: FolderLock,
+}
+
+impl Source {
+    /// Takes the folder and brings its file up to date, as a start would.
+    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join(open::FILE);
+        let folder = |source| OpenError::Folder { path: path.clone(), source };
+        // SQLite would create a missing file.
+        std::fs::metadata(&path).map_err(folder)?;
+        let lock = FolderLock::take(dir)?;
+        Ok(Self { conn: open::recover(&path)?, _lock: lock })
+    }
+
+    /// A single value, zero where there is none.
+    pub(crate) fn meta(&self, name: &str) -> rusqlite::Result<i64> {
+        let found = self.conn.query_row(queries::META_GET, [name], |row| row.get(0));
+        Ok(found.optional()?.unwrap_or(0))
+    }
+
+    /// A number that a query gives.
+    pub(crate) fn number(&self, query: &str) -> rusqlite::Result<Option<i64>> {
+        self.conn.query_row(query, [], |row| row.get(0))
+    }
+
+    /// The names of its tables.
+    pub(crate) fn tables(&self) -> rusqlite::Result<Vec<String>> {
+        let query = "SELECT name FROM sqlite_schema \
+                     WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+        self.conn.prepare(query)?.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// The columns of a table.
+    pub(crate) fn columns(&self, table: &str) -> rusqlite::Result<Vec<String>> {
+        let mut query = self.conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
+        query.query_map([table], |row| row.get(0))?.collect()
+    }
+
+    /// Hands out every row that a query gives, until `each` fails.
+    pub(crate) fn rows<E: From<rusqlite::Error>>(
+        &self,
+        query: &str,
+        mut each: impl FnMut(&[Cell<'_>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut statement = self.conn.prepare(query)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let mut cells = Vec::with_capacity(columns);
+            for column in 0..columns {
+                cells.push(match row.get_ref(column)? {
+                    ValueRef::Null => Cell::Null,
+                    ValueRef::Integer(whole) => Cell::Integer(whole),
+                    ValueRef::Real(real) => Cell::Real(real),
+                    text @ ValueRef::Text(_) => {
+                        Cell::Text(text.as_str().map_err(rusqlite::Error::from)?)
+                    }
+                    ValueRef::Blob(bytes) => Cell::Blob(bytes),
+                });
+            }
+            each(&cells)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Effects, documents and runs on PostgreSQL: the contracts of their ports, and several gates at once.
+#![cfg(feature = "postgres")]
+
+use std::sync::Arc;
+
+use admit_core::{Age, Millis};
+use admit_ledger::WholeLedger;
+use admit_ledger::postgres::{Options, PostgresLedger};
+use admit_ledger::scenario_runs::ScenarioRuns;
+use admit_testkit::closures_suite::{self, ClosingHome, ClosingLedger};
+use admit_testkit::effects_suite;
+use admit_testkit::gates_suite::{self, GatesHome};
+use admit_testkit::issuance_suite::{self, IssuingHome, IssuingLedger};
+use admit_testkit::ledger_suite::Home;
+use admit_testkit::postgres::{TestDatabase, database};
+use admit_testkit::runs_suite::{self, RunsHome};
+
+/// A database of its own.
+struct Base(TestDatabase);
+
+impl Base {
+    fn gate(&self, owner: &str) -> PostgresLedger {
+        let options = Options { owner: owner.to_owned(), ..Options::new(&self.0.url, Millis(1)) };
+        PostgresLedger::open(options).expect("the ledger opens")
+    }
+}
+
+fn base() -> Box<Base> {
+    Box::new(Base(database().expect("there was a server a moment ago")))
+}
+
+impl Home for Base {
+    fn open_retaining(&self, retain: Option<Age>) -> Arc<dyn WholeLedger> {
+        let options = Options { retain, ..Options::new(&self.0.url, Millis(1)) };
+        Arc::new(PostgresLedger::open(options).expect("the ledger opens"))
+    }
+}
+
+impl IssuingHome for Base {
+    fn open(&self) -> Arc<dyn IssuingLedger> {
+        Arc::new(self.gate("gate"))
+    }
+}
+
+impl ClosingHome for Base {
+    fn open(&self) -> Arc<dyn ClosingLedger> {
+        Arc::new(self.gate("gate"))
+    }
+}
+
+impl RunsHome for Base {
+    fn open(&self) -> Arc<dyn ScenarioRuns> {
+        Arc::new(self.gate("gate"))
+    }
+}
+
+impl GatesHome for Base {
+    fn open(&self, owner: &str) -> Arc<dyn ClosingLedger> {
+        Arc::new(self.gate(owner))
+    }
+
+    fn presume_dead(&self, owner: &str) {
+        let over = format!(
+            "UPDATE gate SET alive_until = clock_timestamp() - interval '1 second' WHERE owner = '{owner}'"
+        );
+        self.0.run(&over).expect("the lease ends");
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_scenario_runs() {
+    let Some(_kept_running) = database() else { return };
+    runs_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_effects() {
+    let Some(_kept_running) = database() else { return };
+    effects_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_documents_and_runs() {
+    let Some(_kept_running) = database() else { return };
+    issuance_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
+    let Some(_kept_running) = database() else { return };
+    closures_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_several_gates() {
+    let Some(_kept_running) = database() else { return };
+    gates_suite::all(|| base()).await;
+}

@@ -1,0 +1,22 @@
+-- Files are streamed in the order of their names, so a row value tells which checkpoint is later. The
+-- history is never updated and never deleted: how a run came along.
+WITH saved AS (
+  INSERT INTO wsp_checkpoint AS known (
+    pack_key, output_id, last_file, last_row_index, last_ts_utc,
+    admitted, duplicates, quarantined, updated_at_utc
+  )
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+  ON CONFLICT (pack_key, output_id) DO UPDATE SET
+    last_file = excluded.last_file,
+    last_row_index = excluded.last_row_index,
+    last_ts_utc = excluded.last_ts_utc,
+    admitted = excluded.admitted,
+    duplicates = excluded.duplicates,
+    quarantined = excluded.quarantined,
+    updated_at_utc = excluded.updated_at_utc
+  WHERE (excluded.last_file, excluded.last_row_index) >= (known.last_file, known.last_row_index)
+)
+INSERT INTO wsp_checkpoint_history (
+  pack_key, output_id, last_file, last_row_index, last_ts_utc, reason, saved_at_utc
+)
+VALUES ($1, $2, $3, $4, $5, $10, $9);

@@ -1,0 +1,235 @@
+//! One server process: started, stopped, killed and started again by tests.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{draw, missing, psql};
+
+/// Longest wait for a server to take connections, and to end.
+const START_MAX: Duration = Duration::from_secs(60);
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A running server. Dropping it ends it and removes its folder.
+#[derive(Debug)]
+pub struct Server {
+    bin: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    is_durable: bool,
+    process: Mutex<Option<Child>>,
+}
+
+impl Server {
+    /// A server that may forget what it promised when the machine loses power, which no test of a
+    /// process does. `None` where there is none, which has been said.
+    pub fn start() -> Option<Self> {
+        Self::start_with(false)
+    }
+
+    /// A server that syncs what it commits.
+    pub fn start_durable() -> Option<Self> {
+        Self::start_with(true)
+    }
+
+    fn start_with(is_durable: bool) -> Option<Self> {
+        let Some(bin) = find() else {
+            return missing("there is no PostgreSQL server on this machine");
+        };
+        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
+        let process = Mutex::new(None);
+        let port = match free_port() {
+            Ok(port) => port,
+            Err(error) => return missing(&format!("no free port: {error}")),
+        };
+        let server = Self { bin, folder, port, is_durable, process };
+        match server.create().and_then(|()| server.start_again()) {
+            Ok(()) => Some(server),
+            Err(error) => missing(&format!("the PostgreSQL server does not start: {error}")),
+        }
+    }
+
+    /// Where a database of it is.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Runs SQL with `psql` and returns what it prints.
+    ///
+    /// # Errors
+    /// What `psql` says.
+    pub fn run(&self, database: &str, sql: &str) -> Result<String, String> {
+        psql(&self.url(database), sql)
+    }
+
+    /// Ends it as an administrator does who is in a hurry: sessions are cut, nothing is lost.
+    pub fn stop(&self) {
+        self.end("-INT");
+    }
+
+    /// Ends it as a crash does; the next start recovers from the log.
+    pub fn kill(&self) {
+        self.end("-QUIT");
+    }
+
+    /// Starts it again on the same folder and port.
+    ///
+    /// # Errors
+    /// When it does not take connections in time.
+    pub fn start_again(&self) -> io::Result<()> {
+        let fsync = if self.is_durable { "on" } else { "off" };
+        let mut command = self.as_user(&self.bin.join("postgres"), true);
+        command.arg("-D").arg(self.folder.join("data"));
+        command.arg("-p").arg(self.port.to_string()).arg("-k").arg(&self.folder);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "max_connections=200",
+            &format!("fsync={fsync}"),
+            "max_wal_size=256MB",
+            "log_min_messages=fatal",
+        ] {
+            command.arg("-c").arg(setting);
+        }
+        let log = fs::OpenOptions::new().append(true).create(true).open(self.folder.join("log"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut child = spawn_for_the_process(command)?;
+        let began = Instant::now();
+        while psql(&self.url("postgres"), "SELECT 1").is_err() {
+            if began.elapsed() > START_MAX || child.try_wait()?.is_some() {
+                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                child.kill().unwrap_or_default();
+                child.wait()?;
+                return Err(io::Error::other(log));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        Ok(())
+    }
+
+    fn end(&self, signal: &str) {
+        let child = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut child) = child else { return };
+        let kill = |signal: &str, child: &Child| {
+            let ended = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+            ended.map(drop).unwrap_or_default();
+        };
+        kill(signal, &child);
+        let began = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if began.elapsed() > STOP_MAX {
+                kill("-KILL", &child);
+                child.wait().map(drop).unwrap_or_default();
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn create(&self) -> io::Result<()> {
+        fs::create_dir(&self.folder)?;
+        if is_root() {
+            let given = Command::new("chown").arg("postgres").arg(&self.folder).status()?;
+            if !given.success() {
+                return Err(io::Error::other("the folder cannot be given to the user postgres"));
+            }
+        }
+        let mut command = self.as_user(&self.bin.join("initdb"), false);
+        command.arg("-D").arg(self.folder.join("data"));
+        command.args(["-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8"]);
+        if !self.is_durable {
+            command.arg("--no-sync");
+        }
+        let made = command.stdin(Stdio::null()).output()?;
+        if made.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()))
+    }
+
+    /// The server refuses to run as root, so root becomes the user `postgres`. It ends with this
+    /// process, whatever ends that.
+    fn as_user(&self, program: &Path, ends_with_us: bool) -> Command {
+        if !is_root() && !ends_with_us {
+            return Command::new(program);
+        }
+        let mut command = Command::new("setpriv");
+        if is_root() {
+            command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]);
+        }
+        if ends_with_us {
+            command.args(["--pdeathsig", "QUIT"]);
+        }
+        command.arg(program).current_dir(&self.folder);
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        fs::remove_dir_all(&self.folder).unwrap_or_default();
+    }
+}
+
+/// Starts a child that ends with this process and not with the thread of one test: the signal at
+/// the end of a parent is the one at the end of the thread that made the child.
+fn spawn_for_the_process(mut command: Command) -> io::Result<Child> {
+    let (told, child) = mpsc::sync_channel(1);
+    thread::Builder::new().name("postgres-parent".to_owned()).spawn(move || {
+        told.send(command.spawn()).unwrap_or_default();
+        loop {
+            thread::park();
+        }
+    })?;
+    child.recv().map_err(io::Error::other)?
+}
+
+/// The newest server of Debian's packages, or the one in the search path.
+fn find() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            let bin = entry.path().join("bin");
+            bin.join("postgres").is_file().then_some((version, bin))
+        })
+        .collect();
+    versions.sort();
+    if let Some((_, bin)) = versions.pop() {
+        return Some(bin);
+    }
+    let path = std::env::var_os("PATH")?;
+    let has = |bin: &PathBuf| bin.join("postgres").is_file() && bin.join("initdb").is_file();
+    std::env::split_paths(&path).find(has)
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout == b"0\n")
+}
+
+/// A port that nobody listens on. Somebody may take it first; then the server says so.
+fn free_port() -> io::Result<u16> {
+    loop {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            return Ok(port);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Real servers that tests start for themselves: on loopback, on ports of their own, in folders of
+//! their own, ended by their process id when the test ends.
+//!
+//! A server that is not on this machine is no reason to fail: [`skip`] says what was left out. With
+//! `ADMIT_TESTS_STRICT=1` it is one.
+
+mod kinesis_local;
+mod moto;
+mod nats;
+mod seaweed;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use kinesis_local::KinesisLocal;
+pub use moto::Moto;
+pub use nats::Nats;
+pub use seaweed::{Seaweed, Who};
+
+/// The longest a server may take until it answers.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// Says that something was left out and why, where the test runner does not swallow it.
+///
+/// # Panics
+/// With `ADMIT_TESTS_STRICT=1`, because then nothing may be left out.
+pub fn skip(why: &str) {
+    let is_strict = std::env::var("ADMIT_TESTS_STRICT").is_ok_and(|value| value == "1");
+    assert!(!is_strict, "ADMIT_TESTS_STRICT is set, but {why}");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
+}
+
+/// A process that is ended when this is dropped, with the folder it kept its things in.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// Starts a program in a folder of its own; `command` gets the folder.
+    fn start(program: &Path, command: impl FnOnce(&mut Command, &Path)) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+        let errors = log.try_clone().expect("a log");
+        let mut started = Command::new(program);
+        started.current_dir(folder.path()).stdin(Stdio::null()).stdout(log).stderr(errors);
+        command(&mut started, folder.path());
+        let child = started.spawn().expect("a program that was found starts");
+        Self { child, folder }
+    }
+
+    /// Waits until `is_ready` says so.
+    fn until(mut self, is_ready: impl Fn() -> bool) -> Self {
+        let begun = Instant::now();
+        while !is_ready() {
+            let ended = self.child.try_wait().expect("it is ours");
+            let log = || std::fs::read_to_string(self.folder.path().join("log"));
+            assert!(ended.is_none(), "the server ended: {ended:?}\n{}", log().unwrap_or_default());
+            assert!(
+                begun.elapsed() < START_MAX,
+                "the server does not answer\n{}",
+                log().unwrap_or_default()
+            );
+            thread::sleep(ASKED_EVERY);
+        }
+        self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to end.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Ports that nobody listens on just now, all different.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let held: [TcpListener; N] =
+        std::array::from_fn(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
+    held.map(|listener| listener.local_addr().expect("it is bound").port())
+}
+
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// A request without a body, and the status of its answer; `None` where nobody answers.
+fn ask(address: SocketAddr, method: &str, path: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).ok()?;
+    std::str::from_utf8(&answer[9..]).ok()?.parse().ok()
+}
+
+/// Where `cargo xtask setup` puts what tests need, in the user's cache.
+fn cache(folder: &str) -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = match named("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(named("HOME")?).join(".cache"),
+    };
+    Some(cache.join("admit").join(folder))
+}
+
+/// A program of the Python environment; without it, says what is skipped.
+fn python(name: &str) -> Option<PathBuf> {
+    let program = cache("python").map(|folder| folder.join("bin").join(name));
+    let found = program.filter(|path| path.is_file());
+    if found.is_none() {
+        skip(&format!("{name} is not installed; `cargo xtask setup` installs it"));
+    }
+    found
+}

@@ -1,0 +1,70 @@
+//! A gate that publishes to Kinesis, as a program imitates it.
+
+use std::net::SocketAddr;
+
+use admit_testkit::proxy::{Faults, Proxy};
+use admit_testkit::servers::KinesisLocal;
+use serde_json::json;
+
+use crate::support::gate::{Gate, Launch};
+use crate::support::ingest::{decided, envelope, gist, push};
+use crate::support::intents::admit_with;
+use crate::support::machine::text;
+
+const SECRET: &str = "suite-secret-key-that-nobody-may-log";
+
+fn variables(server: SocketAddr) -> Vec<(&'static str, String)> {
+    vec![
+        ("ADMIT_BUS__URL", "kinesis://eu-central-1".to_owned()),
+        ("ADMIT_BUS__KINESIS__ENDPOINT", format!("http://{server}")),
+        ("ADMIT_BUS__KINESIS__CREATE_STREAMS", "true".to_owned()),
+        ("ADMIT_BUS__KINESIS__SHARDS", "2".to_owned()),
+        ("ADMIT_BUS__KINESIS__REQUEST_TIMEOUT_MS", "4000".to_owned()),
+        ("ADMIT_BUS__DELIVERY_TIMEOUT_MS", "500".to_owned()),
+        ("AWS_ACCESS_KEY_ID", "suite-access-key".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+    ]
+}
+
+fn start(data: &std::path::Path, server: SocketAddr) -> Gate {
+    let launch = Launch::on(data);
+    let launch = variables(server)
+        .into_iter()
+        .fold(launch, |launch, (name, value)| launch.variable(name, &value));
+    launch.start()
+}
+
+#[test]
+fn what_was_cut_on_the_way_back_is_ambiguous_found_and_there_once() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let between = Proxy::to(server.address(), Faults::default(), 1).unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let gate = start(data.path(), between.address());
+    for n in 1..6 {
+        let (decision, receipt) = decided(&push(&mut gate.client(), &envelope(n)));
+        assert_eq!(decision, "ADMIT");
+        assert_eq!(receipt["eb_ref"]["offset_kind"], "kinesis_sequence", "{receipt}");
+        assert_eq!(receipt["eb_ref"]["topic"], "fp.bus.traffic.fraud.v1", "{receipt}");
+    }
+    between.set_faults(Faults { lose_answers: true, ..Faults::default() });
+    assert_eq!(gist(&push(&mut gate.client(), &envelope(6))), "QUARANTINE PUBLISH_AMBIGUOUS");
+    between.set_faults(Faults::default());
+    between.cut_all();
+    let listed = gate.client().get("/v1/reconcile");
+    let doubt = &listed["ambiguous"][0];
+    assert_eq!(doubt["bus"], "found", "{listed}");
+    assert_eq!(doubt["eb_refs"].as_array().map(Vec::len), Some(1), "{listed}");
+    let path = format!("/v1/reconcile/{}", doubt["dedupe_key"].as_str().unwrap());
+    let said = json!({ "resolution": "found", "reason": "looked" }).to_string();
+    let headers = [("content-type", "application/json")];
+    let resolved = gate.client().send("POST", &path, &headers, said.as_bytes()).unwrap();
+    assert_eq!(resolved.status, 200, "{}", resolved.json());
+    assert_eq!(gist(&push(&mut gate.client(), &envelope(6))), "DUPLICATE DUPLICATE");
+    let verify = ["verify", "--json", "--data", text(data.path())];
+    let (ok, verified) = admit_with(&verify, &variables(server.address()));
+    assert!(ok, "{verified}");
+    for printed in [gate.stdout(), gate.stderr(), verified] {
+        assert!(!printed.contains(SECRET), "{printed}");
+    }
+    gate.stop();
+}

@@ -1,0 +1,303 @@
+//! Gates, the database and the network between them die at random; nothing that was taken is lost,
+//! nothing happens twice, and what nobody can know is visible.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use admit_testkit::proxy::Faults;
+use admit_testkit::rng::Rng;
+
+use crate::support::cluster::Cluster;
+use crate::support::events::{idempotency_key, match_begin};
+use crate::support::gateway_stub::{Does, GOOD, GatewayStub};
+use crate::support::http::{Client, DOOR};
+use crate::support::ingest::{PUSH, RUN, envelope};
+use crate::support::intents::{INTENTS, gist, history, paste, task};
+use crate::support::said::Said;
+use crate::support::{SOON, machine, until};
+
+const GATES: usize = 3;
+
+/// Events of the storm: pixel events, and as many envelopes that are published.
+const EVENTS: u64 = 1_500;
+
+/// A patience for what outlasts several deaths in a row.
+const LONG: Duration = Duration::from_secs(120);
+
+#[test]
+fn whatever_dies_what_was_taken_is_kept_once_and_published_once_or_visibly_ambiguous() {
+    const PRODUCERS: u64 = 8;
+    let Some(cluster) = Cluster::start(GATES, &[]) else { return };
+    let mut rng = machine::rng();
+    let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let producers: Vec<_> = (0..PRODUCERS)
+            .map(|producer| {
+                let (cluster, next) = (&cluster, &next);
+                scope.spawn(move || produce(cluster, next, producer))
+            })
+            .collect();
+        let storm = scope.spawn(|| {
+            let mut seen = BTreeMap::new();
+            while !is_over.load(Ordering::Relaxed) {
+                *seen.entry(hurt(&cluster, &mut rng)).or_insert(0) += 1;
+            }
+            seen
+        });
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        eprintln!("{:?}", storm.join().unwrap());
+    });
+    cluster.proxy.set_faults(Faults::default());
+    until("every gate is ready again", LONG, || cluster.is_ready().then_some(()));
+    until("nothing is in flight any more", LONG, || {
+        let open = "SELECT count(*) FROM effect WHERE state IN ('in_flight', 'intended')";
+        (cluster.one::<i64>(open) == 0).then_some(())
+    });
+    assert_each_pixel_event_is_in_once(&cluster);
+    assert_each_envelope_has_one_true_end(&cluster);
+    assert_counters_are_exact(&cluster);
+    cluster.end();
+}
+
+/// Sends events to any gate, each until it is taken.
+fn produce(cluster: &Cluster, next: &AtomicU64, producer: u64) {
+    let mut turn = usize::try_from(producer).unwrap();
+    loop {
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        if n >= 2 * EVENTS {
+            return;
+        }
+        until("an event is taken", LONG, || {
+            turn += 1;
+            let mut client = Client::to(cluster.address(turn % GATES)?);
+            let taken = if n < EVENTS { say(&mut client, n) } else { push(&mut client, n) };
+            taken.then_some(())
+        });
+    }
+}
+
+/// Whether the event is in, as far as the gate says.
+fn say(client: &mut Client, n: u64) -> bool {
+    let body = match_begin(n, "a").body();
+    let Ok(answer) = client.send("POST", DOOR, &[], body.as_bytes()) else { return false };
+    match Said::read(&answer) {
+        Said::Processed(_) | Said::Duplicate(_) => true,
+        Said::Error(_, reason) if reason.retryable => false,
+        other @ (Said::Rejected(_) | Said::Error(..)) => panic!("event {n}: {other:?}"),
+    }
+}
+
+fn push(client: &mut Client, n: u64) -> bool {
+    let body = envelope(n).to_string();
+    let Ok(answer) = client.send("POST", PUSH, &[], body.as_bytes()) else { return false };
+    let said = answer.json();
+    match answer.status {
+        200 => true,
+        408 | 429 | 503 => false,
+        other => panic!("event {n}: {other} {said}"),
+    }
+}
+
+/// One thing goes wrong, and is mended.
+fn hurt(cluster: &Cluster, rng: &mut Rng) -> &'static str {
+    thread::sleep(Duration::from_millis(200 + rng.below(800)));
+    let gate = usize::try_from(rng.below(GATES as u64)).unwrap();
+    match rng.below(8) {
+        0..=2 => {
+            cluster.kill(gate);
+            // Sometimes for so long that the others take over.
+            thread::sleep(Duration::from_millis(rng.below(3_000)));
+            cluster.open(gate);
+            "gates killed"
+        }
+        3 => {
+            cluster.server.kill();
+            thread::sleep(Duration::from_millis(rng.below(1_500)));
+            cluster.server.start_again().unwrap();
+            "databases crashed"
+        }
+        4 => {
+            cluster.server.stop();
+            cluster.server.start_again().unwrap();
+            "databases restarted"
+        }
+        5 | 6 => {
+            cluster.proxy.cut_all();
+            "connections cut"
+        }
+        _ => {
+            let stall = Duration::from_millis(300 + rng.below(2_500));
+            cluster.proxy.set_faults(Faults {
+                cut_one_in: 60,
+                stall_one_in: 40,
+                stall,
+                ..Faults::default()
+            });
+            thread::sleep(Duration::from_millis(1_500));
+            cluster.proxy.set_faults(Faults::default());
+            "networks spoiled"
+        }
+    }
+}
+
+fn assert_each_pixel_event_is_in_once(cluster: &Cluster) {
+    let query = "SELECT idempotency_key, count(*) FROM pixel_receipts
+                 WHERE status = 'processed' GROUP BY 1";
+    let stored: BTreeMap<String, i64> =
+        cluster.rows(query).iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(stored.len() as u64, EVENTS, "every event was taken in the end");
+    for n in 0..EVENTS {
+        assert_eq!(stored.get(&idempotency_key(n)), Some(&1), "event {n} is kept once");
+    }
+    let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
+    assert_eq!(server["event_counts"]["lifecycle"], EVENTS, "and had its side effects once");
+}
+
+fn assert_each_envelope_has_one_true_end(cluster: &Cluster) {
+    let query = "SELECT event_id, state FROM ig_admissions";
+    let states: Vec<(String, String)> =
+        cluster.rows(query).iter().map(|row| (row.get(0), row.get(1))).collect();
+    let ends: BTreeMap<&str, &str> =
+        states.iter().map(|(id, state)| (id.as_str(), state.as_str())).collect();
+    assert_eq!((ends.len(), ends.len() as u64), (states.len(), EVENTS), "one admission each");
+    let messages = cluster.messages();
+    let mut ambiguous = 0;
+    for (id, state) in ends {
+        let sent = messages.get(id).copied().unwrap_or(0);
+        match state {
+            "ADMITTED" => assert_eq!(sent, 1, "{id} is admitted"),
+            "PUBLISH_AMBIGUOUS" => {
+                ambiguous += 1;
+                assert!(sent <= 1, "{id} is on the bus {sent} times");
+            }
+            other => panic!("{id} ends as {other}"),
+        }
+    }
+    assert!(messages.keys().all(|id| states.iter().any(|(known, _)| known == id)));
+    eprintln!("{ambiguous} of {EVENTS} are ambiguous");
+}
+
+fn assert_counters_are_exact(cluster: &Cluster) {
+    let receipts = |decision: &str| {
+        let query = format!(
+            "SELECT count(*) FROM issued WHERE kind = 'receipt' AND decision = '{decision}'"
+        );
+        cluster.one::<i64>(&query)
+    };
+    let run =
+        &cluster.rows("SELECT admit, duplicate, quarantine, ambiguous, in_flight FROM run")[0];
+    let counted: Vec<i64> = (0..5).map(|at| run.get(at)).collect();
+    let ambiguous = cluster.one("SELECT count(*) FROM effect WHERE state = 'ambiguous'");
+    let found = [receipts("ADMIT"), receipts("DUPLICATE"), receipts("QUARANTINE"), ambiguous, 0];
+    assert_eq!(counted, found, "admit, duplicate, quarantine, ambiguous, in flight");
+    let path = format!("/v1/runs/{RUN}/report");
+    let reports: Vec<_> = (0..GATES)
+        .map(|index| cluster.with(index, |gate| gate.client().get(&path)["ingress"].clone()))
+        .collect();
+    assert!(reports.iter().all(|report| *report == reports[0]), "{reports:?}");
+}
+
+/// Gates that call a gateway, which is patient.
+fn calling(url: &str) -> Option<Cluster> {
+    let variables = [
+        ("EXECUTE_ACTIONS", "true"),
+        ("ADMIT_DOORS__INTENTS__GATEWAY_BASE_URL", url),
+        ("ADMIT_DOORS__INTENTS__GATEWAY_TIMEOUT_MS", "60000"),
+        ("ADMIT_DOORS__INTENTS__IN_WORK_WAIT_MS", "300"),
+    ];
+    Cluster::start(2, &variables)
+}
+
+/// How many effects stand so.
+fn standing(cluster: &Cluster, state: &str) -> i64 {
+    cluster.one(&format!("SELECT count(*) FROM effect WHERE state = '{state}'"))
+}
+
+#[test]
+fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done_once() {
+    /// As many calls at once as a door makes; one more waits, intended and not begun.
+    const CALLS_MAX: usize = 64;
+    let stub = GatewayStub::start(Does::Holds);
+    let Some(cluster) = calling(&stub.url()) else { return };
+    cluster.with(0, |gate| {
+        let throw_in = |title: &str| {
+            gate.client().send_and_hang_up(INTENTS, task(title).to_string().as_bytes());
+        };
+        for n in 0..CALLS_MAX {
+            throw_in(&format!("busy {n}"));
+        }
+        stub.has(CALLS_MAX);
+        throw_in("waits");
+    });
+    until("one more is kept", SOON, || (standing(&cluster, "intended") == 1).then_some(()));
+    cluster.kill(0);
+    stub.now(GOOD);
+    until("the other gate has taken over", SOON, || {
+        let is_over =
+            standing(&cluster, "ambiguous") == CALLS_MAX as i64 && standing(&cluster, "done") == 1;
+        is_over.then_some(())
+    });
+    assert_eq!(stub.calls().len(), CALLS_MAX + 1, "nothing is called twice");
+    let waited = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("waits"))));
+    assert_eq!((waited.0, waited.1.as_str()), (200, "executed"));
+    let busy = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("busy 0"))));
+    assert_eq!((busy.0, busy.1.as_str()), (502, "failed"));
+    assert_eq!(stub.calls().len(), CALLS_MAX + 1, "also not for a copy");
+    cluster.stop(1);
+}
+
+#[test]
+fn what_a_gate_that_was_taken_for_dead_finds_out_later_is_kept_beside() {
+    let stub = GatewayStub::start(Does::Holds);
+    let Some(cluster) = calling(&stub.url()) else { return };
+    cluster.with(0, |gate| {
+        gate.client().send_and_hang_up(INTENTS, task("late").to_string().as_bytes());
+    });
+    stub.has(1);
+    // Not dead, but silent for longer than anybody waits.
+    cluster.with(0, |gate| gate.signal("STOP"));
+    until("the other gate has given it up", SOON, || {
+        (standing(&cluster, "ambiguous") == 1).then_some(())
+    });
+    stub.now(GOOD);
+    cluster.with(0, |gate| gate.signal("CONT"));
+    let receipt = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("late"))).2);
+    let told = until("the answer is kept as evidence", SOON, || {
+        let history = cluster.with(1, |gate| history(gate, &receipt));
+        (history.last().map(String::as_str) == Some("evidence")).then_some(history)
+    });
+    assert!(told.contains(&"ambiguous".to_owned()), "{told:?}");
+    assert_eq!(standing(&cluster, "ambiguous"), 1, "evidence decides nothing by itself");
+    assert_eq!(stub.calls().len(), 1);
+    cluster.end();
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_found_and_not_made_twice() {
+    const EVENTS: u64 = 200;
+    let Some(cluster) = Cluster::start(1, &[]) else { return };
+    let began = Instant::now();
+    // A commit is a dozen messages, so that about every third of them fails somewhere.
+    for n in 0..EVENTS {
+        if n % 20 == 10 {
+            let faults = Faults { cut_one_in: 30, ..Faults::default() };
+            cluster.proxy.set_faults(faults);
+        } else if n % 20 == 0 {
+            cluster.proxy.set_faults(Faults::default());
+        }
+        let mut client = Client::to(cluster.address(0).unwrap());
+        until("the event is taken", LONG, || say(&mut client, n).then_some(()));
+    }
+    eprintln!("{EVENTS} events in {:?}, {:?}", began.elapsed(), cluster.proxy.counts());
+    cluster.proxy.set_faults(Faults::default());
+    let kept: i64 = cluster.one("SELECT count(*) FROM admission WHERE verdict = 'fresh'");
+    assert_eq!(kept as u64, EVENTS);
+    let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
+    assert_eq!(server["event_counts"]["lifecycle"], EVENTS);
+    cluster.end();
+}

@@ -1,0 +1,259 @@
+//! Artifacts and packs in a bucket of a real server: the whole chain, and a store that goes away.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
+use admit_artifacts::{Artifacts as _, File};
+use admit_core::{Clock, Millis};
+use admit_testkit::proxy::{Faults, Proxy};
+use admit_testkit::servers::{Seaweed, Who};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::http::Answer;
+use crate::support::ingest::{RUN, decided, envelope, push};
+use crate::support::machine::text;
+use crate::support::{SOON, until};
+
+const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Millis {
+        Millis(1_771_524_842_000)
+    }
+}
+
+/// A server, a bucket of it with artifacts and packs, and a folder for everything else.
+struct World {
+    runtime: Runtime,
+    store: S3Artifacts,
+    packs: S3Artifacts,
+    data: tempfile::TempDir,
+    address: SocketAddr,
+    _server: Seaweed,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let server = Seaweed::start(Who::KeyHolders)?;
+        server.bucket("platform");
+        let open = |place: &str| {
+            let access = Access {
+                endpoint: Some(server.endpoint()),
+                path_style: true,
+                keys: Some(Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
+                ..Access::default()
+            };
+            let place = Place::parse(place).unwrap();
+            S3Artifacts::open(Options { access, ..Options::new(place, Arc::new(Still)) }).unwrap()
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let (store, packs) = (open("s3://platform/prod"), open("s3://platform/packs"));
+        let (data, address) = (tempfile::tempdir().unwrap(), server.address());
+        Some(Self { runtime, store, packs, data, address, _server: server })
+    }
+
+    /// What the gate and the commands find in their environment.
+    fn variables(&self, server: SocketAddr) -> Vec<(&'static str, String)> {
+        vec![
+            ("ADMIT_ARTIFACTS__URL", "s3://platform/prod".to_owned()),
+            ("ADMIT_ARTIFACTS__S3__ENDPOINT", format!("http://{server}")),
+            ("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true".to_owned()),
+            ("ADMIT_ARTIFACTS__S3__REQUEST_TIMEOUT_MS", "5000".to_owned()),
+            ("AWS_ACCESS_KEY_ID", Seaweed::ACCESS_KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", Seaweed::SECRET_KEY.to_owned()),
+            ("PLATFORM_RUN_ID", RUN.to_owned()),
+        ]
+    }
+
+    fn gate(&self, server: SocketAddr) -> Gate {
+        let launch = self
+            .variables(server)
+            .into_iter()
+            .fold(Launch::on(self.data.path()), |launch, (name, value)| {
+                launch.variable(name, &value)
+            });
+        launch.variable("ADMIT_DOORS__INGESTION_GATE__ARTIFACTS_SYNC_MS", "200").start()
+    }
+
+    /// What a command prints; it must succeed.
+    fn admit(&self, words: &[&str]) -> Value {
+        let mut command = Command::new(BINARY);
+        command.args(words).args(["--json", "--data", text(self.data.path())]).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("ADMIT_") || name.starts_with("AWS_") || name.starts_with("WSP_") {
+                command.env_remove(name);
+            }
+        }
+        let output = command.envs(self.variables(self.address)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}{errors}");
+        for printed in [&said, &errors] {
+            assert!(!printed.contains(Seaweed::SECRET_KEY), "{printed}");
+        }
+        let mut values = serde_json::Deserializer::from_str(&said).into_iter();
+        values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {said}"))
+    }
+
+    fn list(&self, prefix: &str) -> Vec<String> {
+        self.runtime.block_on(self.store.list(prefix, None, 1_000)).unwrap()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        let bytes = self.runtime.block_on(self.store.get(path)).unwrap()?;
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// Puts a pack into the bucket.
+    fn upload(&self, folder: &Path, name: &str) {
+        let mut files = Vec::new();
+        collect(folder, name, &mut files);
+        for put in self.runtime.block_on(self.packs.put_if_absent(files)) {
+            put.unwrap();
+        }
+    }
+}
+
+fn collect(folder: &Path, name: &str, files: &mut Vec<File>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => collect(&entry.path(), &name, files),
+            false => files.push(File::new(name, fs::read(entry.path()).unwrap())),
+        }
+    }
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run")
+}
+
+fn request() -> Value {
+    let receipt = fs::read_to_string(golden().join("run_receipt.json")).unwrap();
+    let receipt: Value = serde_json::from_str(&receipt).unwrap();
+    json!({
+        "run_equivalence_key": "parity_demo_1",
+        "manifest_fingerprint": receipt["manifest_fingerprint"],
+        "parameter_hash": receipt["parameter_hash"],
+        "seed": 42,
+        "scenario": { "scenario_id": "baseline_v1" },
+        "window": {
+            "window_start_utc": "2026-01-01T00:00:00Z",
+            "window_end_utc": "2026-01-02T00:00:00Z",
+            "window_tz": "UTC",
+        },
+        "engine_run_root": "s3://platform/packs/golden",
+    })
+}
+
+fn close(gate: &Gate) -> Answer {
+    let path = format!("/v1/runs/{RUN}/close");
+    let headers = [("content-type", "application/json")];
+    gate.client().send("POST", &path, &headers, b"{}").expect("the gate answers")
+}
+
+#[test]
+fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bucket() {
+    let Some(world) = World::new() else { return };
+    world.upload(&golden(), "golden");
+    let gate = world.gate(world.address);
+    let file = world.data.path().join("request.json");
+    fs::write(&file, request().to_string()).unwrap();
+    let (listen, url) = (gate.address().to_string(), format!("http://{}", gate.address()));
+    let said = world.admit(&["runs", "submit", "--request", text(&file), "--listen", &listen]);
+    assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
+    let facts = world.read(said["facts_view_ref"].as_str().unwrap()).expect("facts in the bucket");
+    assert!(facts.contains("s3://platform/packs/golden"), "{facts}");
+
+    for (admitted, copies) in [(12, 0), (0, 12)] {
+        let stream = ["stream", "--once", "--again", "--speedup", "0", "--gate", &url];
+        let streamed = world.admit(&stream);
+        let streamed = &streamed["messages"][0];
+        assert_eq!(streamed["status"], "STREAMED", "{streamed}");
+        assert_eq!(
+            (&streamed["admitted"], &streamed["duplicate"]),
+            (&json!(admitted), &json!(copies))
+        );
+        for name in ["stream.db", "stream.db-wal", "stream.db-shm"] {
+            // The checkpoints are lost; the ledger still knows every row.
+            drop(fs::remove_file(world.data.path().join(name)));
+        }
+    }
+    let report = gate.client().get(&format!("/v1/runs/{RUN}/report"));
+    assert_eq!(
+        (&report["ingress"]["admit"], &report["ingress"]["duplicate"]),
+        (&json!(12), &json!(12))
+    );
+    let closed = close(&gate);
+    assert_eq!(closed.status, 200, "{}", closed.json());
+    assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 24);
+    assert!(world.read(&format!("{RUN}/obs/run_closure.json")).is_some());
+    let log = world.read(&format!("{RUN}/obs/governance/events.jsonl")).expect("a log");
+    assert!(log.contains("RUN_ENDED"), "{log}");
+    let listed = world.list(&format!("{RUN}/obs/governance/events.jsonl"));
+    assert_eq!(listed.len(), 1, "the file itself is there for those who read the bucket");
+    let verified = world.admit(&["verify"]);
+    assert_eq!(verified["disagreements"], json!([]), "{verified}");
+    let printed = format!("{}{}", gate.stdout(), gate.stderr());
+    assert!(!printed.contains(Seaweed::SECRET_KEY));
+    gate.stop();
+}
+
+#[test]
+fn closing_waits_for_receipts_that_a_store_which_was_away_gets_later() {
+    let Some(world) = World::new() else { return };
+    let between = Proxy::to(world.address, Faults::default(), 1).unwrap();
+    let gate = world.gate(between.address());
+    assert_eq!(decided(&push(&mut gate.client(), &envelope(1))).0, "ADMIT");
+    until("the first receipt", SOON, || {
+        (world.list(&format!("{RUN}/ig/receipts/")).len() == 1).then_some(())
+    });
+    between.set_faults(Faults { cut_one_in: 1, ..Faults::default() });
+    between.cut_all();
+    for n in 2..12 {
+        assert_eq!(
+            decided(&push(&mut gate.client(), &envelope(n))).0,
+            "ADMIT",
+            "it is not waited for"
+        );
+    }
+    let refused = close(&gate);
+    assert!(refused.status >= 500, "what cannot be looked at is not closed: {}", refused.json());
+    assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 1);
+    between.set_faults(Faults::default());
+    let closed = until("the run is closed", SOON, || {
+        let answer = close(&gate);
+        (answer.status == 200).then_some(answer)
+    });
+    assert_eq!(closed.json()["counts"]["admit"].as_u64().unwrap_or(11), 11, "{}", closed.json());
+    assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 11);
+    gate.stop();
+}
+
+#[test]
+fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_start() {
+    let Some(world) = World::new() else { return };
+    let between = Proxy::to(world.address, Faults::default(), 1).unwrap();
+    let gate = world.gate(between.address());
+    between.set_faults(Faults { cut_one_in: 1, ..Faults::default() });
+    between.cut_all();
+    for n in 1..6 {
+        assert_eq!(decided(&push(&mut gate.client(), &envelope(n))).0, "ADMIT");
+    }
+    gate.kill();
+    assert_eq!(world.list(&format!("{RUN}/ig/receipts/")), [""; 0]);
+    let gate = world.gate(world.address);
+    assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 5, "before the doors open");
+    assert_eq!(close(&gate).status, 200);
+    gate.stop();
+}

@@ -1,0 +1,240 @@
+//! SQL on the ledger, whichever it is, as anybody with `sqlite3` or `psql` asks beside the gate.
+//!
+//! With `ADMIT_TEST_LEDGER=postgres` every data folder has a schema of its own in the database that
+//! `ADMIT_TEST_POSTGRES` names, and the gates and commands of the tests are told so.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// The file that the embedded ledger is.
+const FILE: &str = "ledger.db";
+
+/// Whether the tests run on PostgreSQL.
+pub(crate) fn is_postgres() -> bool {
+    std::env::var("ADMIT_TEST_LEDGER").is_ok_and(|kind| kind == "postgres")
+}
+
+/// Says that a test is about the file of the embedded ledger, and whether it is to be left out.
+pub(crate) fn is_about_sqlite() -> bool {
+    if is_postgres() {
+        super::machine::left_out("sqlite only");
+    }
+    is_postgres()
+}
+
+/// The database that the tests use.
+pub(crate) fn server() -> String {
+    std::env::var("ADMIT_TEST_POSTGRES")
+        .expect("with ADMIT_TEST_LEDGER=postgres, ADMIT_TEST_POSTGRES names a database")
+}
+
+/// The schema of a data folder.
+fn schema(data: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    format!("t_{:016x}", hasher.finish())
+}
+
+/// What a gate or a command on this folder must be told.
+pub(crate) fn variables(data: &Path) -> Vec<(&'static str, String)> {
+    if !is_postgres() {
+        return Vec::new();
+    }
+    vec![
+        ("ADMIT_LEDGER__URL", server()),
+        ("ADMIT_LEDGER__SCHEMA", schema(data)),
+        // Whoever starts on the folder next is the same gate, so what it left is taken up at once.
+        ("ADMIT_LEDGER__GATE_ID", "test".to_owned()),
+    ]
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cell {
+    Null,
+    Int(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A type that a value can be read as.
+pub(crate) trait FromCell: Sized {
+    fn from_cell(cell: &Cell) -> Option<Self>;
+}
+
+impl FromCell for i64 {
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Int(number) => Some(*number),
+            Cell::Text(text) => text.parse().ok(),
+            Cell::Null | Cell::Bytes(_) => None,
+        }
+    }
+}
+
+impl FromCell for String {
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Text(text) => Some(text.clone()),
+            Cell::Int(number) => Some(number.to_string()),
+            Cell::Null | Cell::Bytes(_) => None,
+        }
+    }
+}
+
+impl FromCell for Vec<u8> {
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Bytes(bytes) => Some(bytes.clone()),
+            // As PostgreSQL writes them.
+            Cell::Text(text) => {
+                let digits = text.strip_prefix("\\x")?;
+                let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+                (0..digits.len()).step_by(2).map(byte).collect()
+            }
+            Cell::Null | Cell::Int(_) => None,
+        }
+    }
+}
+
+impl<T: FromCell> FromCell for Option<T> {
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        if *cell == Cell::Null { Some(None) } else { T::from_cell(cell).map(Some) }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    names: Vec<String>,
+    cells: Vec<Cell>,
+}
+
+impl Row {
+    /// The value in a column, by its place.
+    pub(crate) fn get<T: FromCell>(&self, at: usize) -> T {
+        T::from_cell(&self.cells[at]).unwrap_or_else(|| panic!("column {at} of {self:?}"))
+    }
+
+    /// The value in a column, by its name.
+    pub(crate) fn named<T: FromCell>(&self, name: &str) -> T {
+        let at = self.names.iter().position(|known| known == name);
+        self.get(at.unwrap_or_else(|| panic!("no column {name} in {self:?}")))
+    }
+}
+
+/// The rows of a question. The ledger must be there.
+pub(crate) fn rows(data: &Path, sql: &str) -> Vec<Row> {
+    if is_postgres() {
+        return Database::of(data).rows(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    let conn = open_file(data);
+    let mut query = conn.prepare(sql).unwrap();
+    let names: Vec<String> = query.column_names().map(str::to_owned).collect();
+    let mut found = Vec::new();
+    let mut rows = query.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let cells = (0..names.len()).map(|at| match row.get_ref(at).unwrap() {
+            ValueRef::Null => Cell::Null,
+            ValueRef::Integer(number) => Cell::Int(number),
+            ValueRef::Real(number) => Cell::Text(number.to_string()),
+            ValueRef::Text(text) => Cell::Text(String::from_utf8(text.to_vec()).unwrap()),
+            ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
+        });
+        found.push(Row { cells: cells.collect(), names: names.clone() });
+    }
+    found
+}
+
+/// The first value of the first row, if there is one.
+pub(crate) fn first<T: FromCell>(data: &Path, sql: &str) -> Option<T> {
+    rows(data, sql).first().map(|row| row.get(0))
+}
+
+/// The only value of a question that has one.
+pub(crate) fn one<T: FromCell>(data: &Path, sql: &str) -> T {
+    first(data, sql).unwrap_or_else(|| panic!("nothing for {sql}"))
+}
+
+/// The first column of every row.
+pub(crate) fn column<T: FromCell>(data: &Path, sql: &str) -> Vec<T> {
+    rows(data, sql).iter().map(|row| row.get(0)).collect()
+}
+
+/// Runs a script that changes the ledger, as an operator would.
+pub(crate) fn operate(data: &Path, script: &str) {
+    if is_postgres() {
+        Database::of(data).rows(script).unwrap_or_else(|error| panic!("{script}: {error}"));
+    } else {
+        Connection::open(data.join(FILE)).unwrap().execute_batch(script).unwrap();
+    }
+}
+
+/// The text at a path in a column of JSON text, in the words of this ledger.
+pub(crate) fn json_text(column: &str, path: &[&str]) -> String {
+    if is_postgres() {
+        let (last, front) = path.split_last().expect("a path has a name");
+        let front: String = front.iter().map(|name| format!("->'{name}'")).collect();
+        return format!("{column}::json{front}->>'{last}'");
+    }
+    format!("json_extract({column}, '$.{}')", path.join("."))
+}
+
+/// Bytes as they are written in SQL.
+pub(crate) fn bytes(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if is_postgres() { format!("'\\x{digits}'::bytea") } else { format!("x'{digits}'") }
+}
+
+/// Opens the file of the embedded ledger, for reading only.
+pub(crate) fn open_file(data: &Path) -> Connection {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(data.join(FILE), flags).unwrap()
+}
+
+/// A connection to the schema of a folder.
+pub(crate) struct Database {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Database {
+    /// The one of a data folder.
+    pub(crate) fn of(data: &Path) -> Self {
+        let database = Self::at(&server());
+        let schema = schema(data);
+        database.rows(&format!("SET search_path TO {schema}")).unwrap();
+        database
+    }
+
+    /// Any database.
+    pub(crate) fn at(url: &str) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let client = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+            runtime.spawn(connection);
+            client
+        });
+        Self { runtime, client }
+    }
+
+    pub(crate) fn rows(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let said = self.runtime.block_on(self.client.simple_query(sql))?;
+        let mut rows = Vec::new();
+        for message in &said {
+            if let SimpleQueryMessage::Row(row) = message {
+                let names = row.columns().iter().map(|column| column.name().to_owned()).collect();
+                let text = |at| row.get(at).map_or(Cell::Null, |text| Cell::Text(text.to_owned()));
+                rows.push(Row { names, cells: (0..row.len()).map(text).collect() });
+            }
+        }
+        Ok(rows)
+    }
+}
