@@ -173,7 +173,11 @@ async fn too_many_files_behind_hold_producers_back_and_are_written_all_the_same(
         tokio::task::yield_now().await;
     }
     for n in 0..8 {
-        assert_eq!(gist(&world.push(&envelope(n)).await), "DUPLICATE DUPLICATE", "every decision stood");
+        assert_eq!(
+            gist(&world.push(&envelope(n)).await),
+            "DUPLICATE DUPLICATE",
+            "every decision stood"
+        );
     }
     world.end().await;
 }

@@ -93,7 +93,7 @@ impl Seaweed {
     pub fn bucket(&self, name: &str) {
         let made = || ask(self.filer, "POST", &format!("/buckets/{name}/"));
         let begun = std::time::Instant::now();
-        while !made().is_some_and(|status| status < 300) {
+        while made().is_none_or(|status| status >= 300) {
             assert!(begun.elapsed() < super::START_MAX, "the bucket {name} cannot be made");
             std::thread::sleep(super::ASKED_EVERY);
         }
