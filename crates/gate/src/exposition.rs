@@ -26,6 +26,7 @@ pub(crate) fn write(
         gate.metrics().doors().iter().filter(|door| sees(door)).collect();
     doors_part(&mut page, gate, &doors);
     gate_part(&mut page, gate);
+    artifacts_part(&mut page, gate);
     ledger_part(&mut page, gate, status);
     page.text.push_str(&gate.ledger.exposition());
     page.text
@@ -120,12 +121,6 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         page.sample("", &[("outcome", outcome)], count + published + records);
     }
     page.one(
-        "admit_artifacts_waiting",
-        "gauge",
-        "Receipts and records that are not in the artifacts yet, where they are written behind.",
-        gate.ingests().map(|ingest| ingest.files_waiting()).sum::<u64>(),
-    );
-    page.one(
         "admit_events_in_flight",
         "gauge",
         "Events between the door and their answer now.",
@@ -136,6 +131,15 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         "gauge",
         "1 while the gate is shutting down.",
         u8::from(gate.is_draining()),
+    );
+}
+
+fn artifacts_part(page: &mut Page, gate: &Gate) {
+    page.one(
+        "admit_artifacts_waiting",
+        "gauge",
+        "Receipts and records that are not in the artifacts yet, where they are written behind.",
+        gate.ingests().map(|ingest| ingest.files_waiting()).sum::<u64>(),
     );
 }
 
