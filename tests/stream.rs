@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::support::gate::{self, Gate};
 use crate::support::machine::text;
-use crate::support::{SOON, until};
+use crate::support::{SOON, sql, until};
 use synthetic::Synthetic;
 
 const RUN: &str = "platform_20260212T085637Z";
@@ -101,6 +101,9 @@ fn the_golden_pack_is_admitted_once_however_often_it_is_streamed() {
     assert_eq!((first["admitted"].as_u64(), first["quarantined"].as_u64()), (Some(12), Some(0)));
     let receipts = data.path().join(format!("artifacts/fraud-platform/{RUN}/ig/receipts"));
     assert_eq!(fs::read_dir(&receipts).unwrap().count(), 12);
+    if sql::is_postgres() {
+        sql::operate(data.path(), "DELETE FROM wsp_checkpoint; DELETE FROM wsp_ready_position");
+    }
     for file in ["stream.db", "stream.db-wal", "stream.db-shm"] {
         fs::remove_file(data.path().join(file)).unwrap_or_default();
     }

@@ -161,13 +161,14 @@ pub(super) fn in_our_words(message: &str) -> String {
 }
 
 /// The line with a mark under the column, unless a key or a password might stand there: nothing is
-/// shown from the first mention of a principal, producer, token or webhook secret on, and no line with a URL.
+/// shown from the first mention of a principal, producer, token or webhook secret on, and no line with a URL or a password.
 fn excerpt(text: &str, line: usize, column: usize) -> String {
     let secret = text.lines().take(line).any(|line| {
         ["principal", "producer", "token", "webhook_secret"].iter().any(|word| line.contains(word))
     });
     match text.lines().nth(line - 1) {
-        Some(shown) if !secret && !shown.contains("://") => {
+        // A password stands in its own line, also when its key is misspelt.
+        Some(shown) if !secret && !shown.contains("://") && !shown.contains("pas") => {
             format!("\n  | {shown}\n  | {:>column$}", "^")
         }
         _ => String::new(),
@@ -267,7 +268,11 @@ mod tests {
             "principals = [\n  { name = \"a\",\n  keys = [\"hush\"], door = 1 }]\n",
             "principals = [\n  { name = \"a\", keys =\n  \"hush\" }]\n",
             "[[principal]]\nname = \"a\"\nkeys = [\"hush\"]\n",
-            "[ledger]\nurl = \"postgres://me:hush@db/admit\"\n",
+            "[ledger]\nurl = \"postgres://me:hush@db/admit\"\nlease_seconds = 0\n",
+            "[ledger]\nurl = \"postgres://me:hush@db/admit\"\npassword = \"hush\"\n",
+            "[ledger]\npassword = [\"hush\"]\n",
+            "[ledger]\npassword = \"hush\"\nlease = 5\n",
+            "[ledger]\npasword = \"hush\"\n",
             "[ledger]\nurl = \"postgres://me:hush@db/admit\n",
             "[[doors.events]]\nwebhook_secrets = \"hush\"\n",
             "[[doors.events]]\nwebhook_secrets = [\"hush\"]\n",

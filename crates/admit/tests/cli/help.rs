@@ -33,7 +33,7 @@ fn the_help_says_what_it_is_and_how_to_start() {
       reconcile    Look at ambiguous publishes, and resolve them with a reason
       bench        Measure how fast this machine admits events durably
       verify       Check that ledger, bodies, receipts and bus agree with each other
-      ledger       Look at the ledger as a whole
+      ledger       Look at the ledger as a whole, bring it up to date, copy it elsewhere
       keys         Draw or hash keys of principals
       config       Print or check configs
       completions  Print completions for a shell
