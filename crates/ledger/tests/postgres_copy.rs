@@ -2,6 +2,7 @@
 #![cfg(feature = "postgres")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use admit_core::{Entry, Event, Millis};
 use admit_ledger::Admissions;
@@ -10,6 +11,7 @@ use admit_ledger::postgres::{Options, PostgresLedger, migrate};
 use admit_ledger::sqlite::{self, KeyIndexKind, SqliteLedger};
 use admit_testkit::event::{counted, entry, event, refused, revisable, streamed};
 use admit_testkit::postgres::{TestDatabase, database};
+use admit_testkit::publications_suite::{self, Ledger};
 use tempfile::TempDir;
 
 /// So small that some keys are merged and some only noted when the ledger stops.
@@ -145,4 +147,18 @@ async fn a_row_that_changes_on_its_way_is_found_and_everything_undone() {
         let error = self::copied(other.path(), &database).expect_err("it is not empty");
         assert!(matches!(error, CopyError::NotEmpty { .. }), "{error}");
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_on_its_way_to_the_bus_is_copied_with_its_records() {
+    let Some(database) = database() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = sqlite::Options::new(folder.path(), Millis(1));
+    let ledger: Ledger = Arc::new(SqliteLedger::open(options).expect("the ledger opens"));
+    let id = publications_suite::leave_on_the_way(&ledger).await;
+    drop(ledger);
+    tokio::task::block_in_place(|| copied(folder.path(), &database)).expect("copied");
+    let opened = PostgresLedger::open(self::options(&database)).expect("the ledger opens");
+    let ledger: Ledger = Arc::new(opened);
+    publications_suite::look_after_what_was_left(&ledger, &id).await;
 }

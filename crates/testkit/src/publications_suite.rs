@@ -118,7 +118,8 @@ pub async fn all(home: impl Fn() -> Box<dyn PublishingHome>) {
     }
 }
 
-type Ledger = Arc<dyn PublishingLedger>;
+/// A ledger whose records can be published, as it is handed around here.
+pub type Ledger = Arc<dyn PublishingLedger>;
 
 fn offer(record_id: &str, revision: u64) -> Offer {
     Offer {
@@ -177,6 +178,31 @@ async fn stand(ledger: &Ledger, record_id: &str) -> Vec<String> {
     let mut stand = vec![format!("{} {}", found.line.revision, found.line.state)];
     stand.extend(found.events.iter().map(event));
     stand
+}
+
+/// Leaves two records on their way to the bus, one of them out and one in flight, for whoever opens
+/// the ledger next. Returns the id of the latter.
+pub async fn leave_on_the_way(ledger: &Ledger) -> String {
+    let out = said(&tell(&**ledger, told(OPENER, "i", 1_010, 1)).await, "record_id");
+    let begun = begin(ledger, &out, 1).await.expect("it waits");
+    settle(ledger, &begun, Outcome::Done).await;
+    let id = opened(ledger).await;
+    begin(ledger, &id, 1).await.expect("it waits");
+    id
+}
+
+/// What [`leave_on_the_way`] left is looked after here as it would have been there.
+pub async fn look_after_what_was_left(ledger: &Ledger, id: &str) {
+    let lost = ledger.recover_publications(DOOR.to_owned(), Millis(5_000)).await;
+    let [lost] = lost.expect("the ledger answers").try_into().expect("one was in flight");
+    assert_eq!((lost.record_id.as_str(), lost.standing.word()), (id, "ambiguous"));
+    assert_eq!(stand(ledger, id).await[0], "1 publish_failed");
+    assert!(waiting(ledger).await.is_empty(), "nothing is handed over a second time");
+    let all = ledger.publications(DOOR.to_owned(), 0, 10).await.expect("readable");
+    assert_eq!(all.iter().map(|one| one.n).collect::<Vec<_>>(), [1, 2]);
+    tell(&**ledger, told(TELLER, "g", 1_000, 2)).await;
+    let next = begin(ledger, id, 2).await.expect("it says more");
+    assert_eq!(next.n, 3, "numbers go on");
 }
 
 async fn opened(ledger: &Ledger) -> String {
