@@ -152,6 +152,14 @@ async fn what_the_library_does_not_take_is_not_written_and_fails_alone() {
 }
 
 #[tokio::test]
+async fn tls_is_in_the_build_or_said_to_be_missing() {
+    let options = Options { security: "ssl".to_owned(), ..Options::new("127.0.0.1:1") };
+    let opened = KafkaBus::open(options, &[]).await;
+    let is_refused = matches!(opened, Err(OpenError::Settings(_)));
+    assert_eq!(is_refused, !cfg!(feature = "kafka-tls"), "{opened:?}");
+}
+
+#[tokio::test]
 async fn without_a_cluster_the_start_is_refused_and_says_which_topic() {
     let options =
         Options { request_timeout: Duration::from_millis(300), ..Options::new("127.0.0.1:1") };

@@ -152,6 +152,7 @@ Examples:
   admit bench
   admit bench --seconds 20 --json
   admit bench --known 10000000 --dir /var/lib
+  admit bench --bus nats://127.0.0.1:4222
 
 Compare ratios within one run only: disks and neighbours change from run to run.")]
     Bench(bench::Bench),
