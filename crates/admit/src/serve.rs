@@ -51,16 +51,9 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
-    let bus = match ingests || publishes {
-        true => {
-            let mut topics = if ingests { bus::topics(config, base)? } else { Vec::new() };
-            let rounds = &config.doors.rounds.topic;
-            if publishes && !topics.contains(rounds) {
-                topics.push(rounds.clone());
-            }
-            Some(runtime.block_on(bus::open(config, base, &topics))?)
-        }
-        false => None,
+    let bus = match served_topics(config, base)? {
+        Some(topics) => Some(runtime.block_on(bus::open(config, base, &topics))?),
+        None => None,
     };
     let ingest_bus = bus.clone().filter(|_| ingests);
     let gate = assemble(config, base, principals, ledger.clone(), ingest_bus.clone())?;
@@ -120,6 +113,20 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         // Nothing may be closed in good order: that would write to a disk that is not trusted.
         Ended::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
     }
+}
+
+/// What is published to, where anything is.
+fn served_topics(config: &Config, base: &Path) -> Result<Option<Vec<String>>, Failure> {
+    let rounds = &config.doors.rounds;
+    let mut topics = match config.doors.ingestion_gate.enabled {
+        true => bus::topics(config, base)?,
+        false if rounds.publishes() => Vec::new(),
+        false => return Ok(None),
+    };
+    if rounds.publishes() && !topics.contains(&rounds.topic) {
+        topics.push(rounds.topic.clone());
+    }
+    Ok(Some(topics))
 }
 
 /// Puts the parts together.

@@ -125,7 +125,7 @@ impl Target {
     ) -> Result<()> {
         let told = |column: &Column| match column.kind {
             Kind::Number => format!("{}::text", identifier(&column.name)),
-            _ => identifier(&column.name),
+            Kind::Integer | Kind::Text | Kind::Bytes | Kind::Beside => identifier(&column.name),
         };
         let compared = columns.iter().filter(|column| column.kind != Kind::Beside);
         let columns: Vec<&Column> = compared.collect();
