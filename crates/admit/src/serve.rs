@@ -52,10 +52,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
     let bus = match ingests || publishes {
-        true => {
-            let topics = bus::topics(config, base)?;
-            Some(runtime.block_on(bus::open(config, base, &topics))?)
-        }
+        true => Some(runtime.block_on(bus::open(config, base, &bus::topics(config, base)?))?),
         false => None,
     };
     let ingest_bus = bus.clone().filter(|_| ingests);

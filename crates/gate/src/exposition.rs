@@ -10,7 +10,7 @@ use admit_ledger::Status;
 use admit_ledger::gauges::{Gauges, Histogram};
 
 use crate::gate::Gate;
-use crate::metrics::{ByCode, DoorCounters};
+use crate::metrics::{ByCode, DoorCounters, Metrics};
 
 /// The media type of [`write()`]'s text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -79,6 +79,38 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         "Requests that ended in a defect of the gate.",
         metrics.panics.get(),
     );
+    connections(page, metrics);
+    page.family(
+        "admit_effects_total",
+        "counter",
+        "Effects settled, or found ambiguous at the start, by outcome.",
+    );
+    for (outcome, count) in metrics.effects.by_outcome() {
+        let published: u64 = gate.ingests().map(|ingest| ingest.settled(outcome)).sum();
+        let records: u64 = gate.publisher.iter().map(|publisher| publisher.settled(outcome)).sum();
+        page.sample("", &[("outcome", outcome)], count + published + records);
+    }
+    page.one(
+        "admit_artifacts_waiting",
+        "gauge",
+        "Receipts and records that are not in the artifacts yet, where they are written behind.",
+        gate.ingests().map(|ingest| ingest.files_waiting()).sum::<u64>(),
+    );
+    page.one(
+        "admit_events_in_flight",
+        "gauge",
+        "Events between the door and their answer now.",
+        gate.events_in_flight(),
+    );
+    page.one(
+        "admit_draining",
+        "gauge",
+        "1 while the gate is shutting down.",
+        u8::from(gate.is_draining()),
+    );
+}
+
+fn connections(page: &mut Page, metrics: &Metrics) {
     page.one("admit_connections", "gauge", "Connections open now.", metrics.connections_open());
     page.one(
         "admit_websockets",
@@ -109,28 +141,6 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         "counter",
         "Connections that ended before TLS was agreed on.",
         metrics.tls_handshake_failures.get(),
-    );
-    page.family(
-        "admit_effects_total",
-        "counter",
-        "Effects settled, or found ambiguous at the start, by outcome.",
-    );
-    for (outcome, count) in metrics.effects.by_outcome() {
-        let published: u64 = gate.ingests().map(|ingest| ingest.settled(outcome)).sum();
-        let records: u64 = gate.publisher.iter().map(|publisher| publisher.settled(outcome)).sum();
-        page.sample("", &[("outcome", outcome)], count + published + records);
-    }
-    page.one(
-        "admit_events_in_flight",
-        "gauge",
-        "Events between the door and their answer now.",
-        gate.events_in_flight(),
-    );
-    page.one(
-        "admit_draining",
-        "gauge",
-        "1 while the gate is shutting down.",
-        u8::from(gate.is_draining()),
     );
 }
 

@@ -136,7 +136,8 @@ impl World {
     /// The messages on the bus, in order.
     async fn published(&self) -> Vec<Value> {
         let records = self.inner.read(TOPIC, 0, "", 1_000).await.expect("readable");
-        records.iter().map(|record| serde_json::from_slice(&record.payload).unwrap()).collect()
+        let message = |payload: &[u8]| serde_json::from_slice(payload).expect("a message is json");
+        records.iter().map(|record| message(&record.payload)).collect()
     }
 
     /// Waits until the round stands so.
