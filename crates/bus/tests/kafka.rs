@@ -57,8 +57,8 @@ async fn a_kafka_bus_keeps_the_contract() {
 const TOPIC: &str = "suite.trouble.v1";
 
 fn cluster() -> Cluster {
-    let cluster = Cluster::new(1).unwrap();
-    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    let cluster = Cluster::new(1).expect("a cluster");
+    cluster.create_topic(TOPIC, 1, 1).expect("a topic");
     cluster
 }
 
