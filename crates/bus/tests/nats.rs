@@ -13,10 +13,9 @@ use admit_testkit::proxy::{Faults, Proxy};
 use admit_testkit::servers::Nats;
 use tokio::time::sleep;
 
-#[expect(clippy::disallowed_methods, reason = "the server stamps messages by the system's clock")]
 fn now() -> i64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    i64::try_from(since.as_millis()).unwrap()
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+    i64::try_from(since.as_millis()).expect("a time")
 }
 
 /// Streams of their own on a server that several homes share.
@@ -37,9 +36,9 @@ impl Home for OnNats {
         let opened = std::thread::scope(|scope| {
             let open = || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.unwrap().block_on(NatsBus::open(options, &[]))
+                runtime.expect("a runtime").block_on(NatsBus::open(options, &[]))
             };
-            scope.spawn(open).join().unwrap()
+            scope.spawn(open).join().expect("no panic")
         });
         Arc::new(opened.expect("a bus"))
     }
