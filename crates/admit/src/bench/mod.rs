@@ -69,7 +69,7 @@ pub(crate) struct Bench {
     /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; it leaves messages there
     #[arg(long, value_name = "URL", conflicts_with_all = ["known", "only"])]
     bus: Option<String>,
-    /// The config whose [bus] settings --bus goes by
+    /// The config whose settings of the bus --bus goes by
     #[arg(long, value_name = "FILE", requires = "bus")]
     config: Option<PathBuf>,
 }
