@@ -145,7 +145,7 @@ fn made_up() -> (TempDir, PathBuf) {
 fn started(data: &Path, gate: &Gate) -> Child {
     let url = format!("http://{}", gate.address());
     let mut command = admit_stream(data, &url, &["--checkpoint-every", "20", "--in-flight", "8"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 
 #[test]

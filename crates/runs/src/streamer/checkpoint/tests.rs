@@ -67,6 +67,20 @@ fn checkpoints_in_a_file_keep_their_promises() {
 }
 
 #[test]
+fn streamers_that_start_at_once_make_one_file_together() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::thread::scope(|scope| {
+            let open = || FileCheckpoints::open(folder.path()).map(drop);
+            let started: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            for started in started {
+                started.join().expect("no panic").expect("it opens");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_file_of_a_newer_streamer_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     drop(FileCheckpoints::open(folder.path()).expect("open"));
