@@ -91,12 +91,6 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         page.sample("", &[("outcome", outcome)], count + published + records);
     }
     page.one(
-        "admit_artifacts_waiting",
-        "gauge",
-        "Receipts and records that are not in the artifacts yet, where they are written behind.",
-        gate.ingests().map(|ingest| ingest.files_waiting()).sum::<u64>(),
-    );
-    page.one(
         "admit_events_in_flight",
         "gauge",
         "Events between the door and their answer now.",
