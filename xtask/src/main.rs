@@ -112,6 +112,8 @@ const CONTRACT_TESTS: &[&str] = &[
     "pixel_control::",
     "rounds::",
     "rounds_files::",
+    "rounds_import::",
+    "rounds_published::",
     "runs::",
     "skyra::",
     "skyra_crash::",
