@@ -97,8 +97,7 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
 
 /// What a contract promises at its door, and what holds after a crash, whatever the ledger is. Left
 /// out is what is about the embedded ledger's file (disk, syncs, power cut), about the edge's outbox,
-/// about importing files (the rounds door behind it is here), and about the wire before anything
-/// reaches a ledger.
+/// and about the wire before anything reaches a ledger.
 const CONTRACT_TESTS: &[&str] = &[
     "abuse::",
     "closure::",
