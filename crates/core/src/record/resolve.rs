@@ -214,6 +214,7 @@ fn stand(
     let reach = policy.reach().unsigned_abs();
     let opening = links.values().filter(|link| link.matched == Some(Matched::Opens));
     let open: BTreeSet<String> = opening.filter_map(|link| link.record_id.clone()).collect();
+    let own = own_records(policy, neighbourhood, known);
     for event in neighbourhood.events {
         let Some(known) = known.get(&event.seq) else { continue };
         let Some(link) = links.get_mut(&event.seq) else { continue };
@@ -225,8 +226,14 @@ fn stand(
             && known.record_id.as_ref().is_some_and(|id| !open.contains(id));
         let is_foreign = !event.group.is_empty() && event.group != neighbourhood.group;
         let is_floating = event.group.is_empty() || event.event_time.is_none();
-        let is_linked_elsewhere =
-            is_floating && known.status == LinkStatus::Linked && link.status != LinkStatus::Linked;
+        let is_own = known.record_id.as_ref().is_some_and(|id| match event.event_time {
+            Some(_) => own.contains_key(id),
+            None => own.get(id) == Some(&true),
+        });
+        let is_linked_elsewhere = is_floating
+            && !is_own
+            && known.status == LinkStatus::Linked
+            && link.status != LinkStatus::Linked;
         if is_beyond || is_foreign || is_torn || is_linked_elsewhere {
             *link = (*known).clone();
         }
@@ -246,6 +253,25 @@ fn stand(
             link.attempt = known.attempt.saturating_add(1);
         }
     }
+}
+
+/// The records that events of this group have opened here so far, and whether they lie where links
+/// are decided. What hangs on one of them and no longer belongs to it leaves it; what hangs on
+/// another is a matter of the group or of the time that other lies in.
+fn own_records(
+    policy: &Policy,
+    neighbourhood: &Neighbourhood<'_>,
+    known: &BTreeMap<Seq, &Link>,
+) -> BTreeMap<String, bool> {
+    let reach = policy.reach().unsigned_abs();
+    let opened = |event: &SourceEvent| {
+        let link = known.get(&event.seq)?;
+        let is_own = link.matched == Some(Matched::Opens) && event.group == neighbourhood.group;
+        let time = event.event_time;
+        let is_decided = time.is_some_and(|time| neighbourhood.decides_at(time, reach));
+        Some((link.record_id.clone().filter(|_| is_own)?, is_decided))
+    };
+    neighbourhood.events.iter().filter_map(opened).collect()
 }
 
 /// The records with an event that is new to them, or that has left them.

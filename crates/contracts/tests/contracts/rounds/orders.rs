@@ -1,7 +1,7 @@
 //! Orders: whatever comes first, however often, the records and links are the same in the end.
 
-use admit_core::Millis;
 use admit_core::record::{Neighbourhood, Resolution, resolve};
+use admit_core::{Millis, Seq};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -63,6 +63,43 @@ fn a_start_that_is_a_second_off_is_ambiguous_in_every_order() {
     assert_eq!(of("proximity_file"), "ambiguous");
     assert_eq!(of("stats_ready"), "linked_round_id");
     assert_eq!(of("gametime_fallback"), "linked_round_id");
+}
+
+/// What says nothing of its map follows the telling whose hard key it has: into a round, and out of
+/// it again when a better telling of that round comes.
+#[test]
+fn what_is_led_by_a_hard_key_leaves_a_round_together_with_what_leads_it() {
+    let ready = |end: i64, start: Option<i64>| {
+        let told = json!({
+            "map_name": "supply", "round_number": 2,
+            "round_end_unix": end, "round_start_unix": start,
+        });
+        ("stats_ready", told.to_string())
+    };
+    let spawns = json!({
+        "match_id": "2026-10-25-014800", "round_number": 2, "round_end_unix": 1_792_885_680,
+        "map_name": null, "spawn_stats": [{ "guid": "A", "spawns": 0 }],
+    });
+    let played_at = json!({
+        "map_name": "supply", "round_number": 2,
+        "round_date": "2026-10-25", "round_time": "02:30:00",
+    });
+    let posts = [
+        ready(1_792_885_680, None),
+        ("lua_spawn_stats", spawns.to_string()),
+        ("filename_trigger", played_at.to_string()),
+        ready(1_792_885_681, Some(1_792_885_281)),
+    ];
+    let before = played(&posts, &[0, 1, 2]);
+    assert!(before.links.values().all(|link| link.record_id.is_some()), "{:?}", before.links);
+    let after = played(&posts, &[0, 1, 2, 3]);
+    assert_eq!(after.links[&Seq(1)].record_id, None);
+    assert_eq!(after.links[&Seq(2)].record_id, None);
+    assert_eq!(after.links[&Seq(3)].record_id, after.links[&Seq(4)].record_id);
+    assert!(after.record_of_all().field("spawn_stats").is_none());
+    for order in permutations(posts.len()) {
+        assert_eq!(played(&posts, &order).summary(), after.summary(), "{order:?}");
+    }
 }
 
 /// Seconds by which clocks differ from each other.
