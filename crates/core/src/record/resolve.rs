@@ -234,7 +234,9 @@ fn stand(
             && !is_own
             && known.status == LinkStatus::Linked
             && link.status != LinkStatus::Linked;
-        if is_beyond || is_foreign || is_torn || is_linked_elsewhere {
+        let is_led_elsewhere = event.group.is_empty() && !is_led(policy, neighbourhood, event);
+        let is_elsewhere = is_linked_elsewhere || is_led_elsewhere;
+        if is_beyond || is_foreign || is_torn || is_elsewhere {
             *link = (*known).clone();
         }
         if known.is_same(link) {
@@ -272,6 +274,17 @@ fn own_records(
         Some((link.record_id.clone().filter(|_| is_own)?, is_decided))
     };
     neighbourhood.events.iter().filter_map(opened).collect()
+}
+
+/// Whether an event of this group has the hard key of one that names no group.
+fn is_led(policy: &Policy, neighbourhood: &Neighbourhood<'_>, event: &SourceEvent) -> bool {
+    neighbourhood.events.iter().any(|other| {
+        other.group == neighbourhood.group
+            && !other.group.is_empty()
+            && other.hard_key.is_some()
+            && other.hard_key == event.hard_key
+            && policy.family(&other.source) == policy.family(&event.source)
+    })
 }
 
 /// The records with an event that is new to them, or that has left them.

@@ -109,7 +109,25 @@ const JITTER: [i64; 8] = [0, 0, 0, 1, 3, 59, 61, 200];
 /// days, so that most of them lie beyond the reach of each other.
 fn posts() -> impl Strategy<Value = Vec<Post>> {
     let minutes = prop_oneof![Just(7i64), Just(25), Just(44), Just(170)];
-    minutes.prop_flat_map(|minutes| prop::collection::vec(post(minutes * 60), 1..18))
+    let posts = minutes.prop_flat_map(|minutes| prop::collection::vec(post(minutes * 60), 1..18));
+    posts.prop_map(one_map_for_each_hard_key)
+}
+
+/// A hard key is one match, on one map. Where two maps claimed it, what names no map would go with
+/// the one it was seen with last; so there are no such tellings here.
+fn one_map_for_each_hard_key(mut posts: Vec<Post>) -> Vec<Post> {
+    let event = |(source, body): &Post| super::world::vetted(source, body.as_bytes());
+    let led: Vec<Option<String>> = posts
+        .iter()
+        .map(event)
+        .filter(|event| event.group.is_empty())
+        .map(|event| event.hard_key)
+        .collect();
+    posts.retain(|post| {
+        let event = event(post);
+        event.group != "radar" || !led.contains(&event.hard_key)
+    });
+    posts
 }
 
 /// A telling of one of these rounds.
