@@ -203,6 +203,30 @@ async fn a_full_stream_refuses_what_is_new_and_says_so() {
         "{refused:?}"
     );
     assert_eq!(bus.read(TOPIC, 0, "", 100).await.unwrap().len(), committed, "the first are kept");
+    // A probe that says otherwise would open the door to more that cannot be published.
+    let health = bus.health(&[TOPIC.to_owned()]).await;
+    assert!(matches!(&health, BusHealth::Down { reason } if reason.contains("full")), "{health:?}");
+}
+
+#[tokio::test]
+async fn a_stream_with_as_many_messages_as_it_may_have_is_full_too() {
+    let Some(server) = Nats::start() else { return };
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let few = async_nats::jetstream::stream::Config {
+        name: "suite_trouble_v1".to_owned(),
+        subjects: vec![TOPIC.to_owned()],
+        max_messages: 2,
+        discard: async_nats::jetstream::stream::DiscardPolicy::New,
+        ..Default::default()
+    };
+    async_nats::jetstream::new(client).create_stream(few).await.unwrap();
+    let bus = open(&server.url()).await;
+    let topics = [TOPIC.to_owned()];
+    assert_eq!(bus.health(&topics).await, BusHealth::Up);
+    commit(&bus, vec![message(TOPIC, "k", "a", now()), message(TOPIC, "k", "b", now())]).await;
+    let answers = bus.publish(vec![message(TOPIC, "k", "c", now())]).await;
+    assert!(matches!(&answers[..], [Published::NotWritten { .. }]), "{answers:?}");
+    assert!(matches!(bus.health(&topics).await, BusHealth::Down { .. }));
 }
 
 #[tokio::test]

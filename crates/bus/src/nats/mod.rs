@@ -21,7 +21,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::ServerAddr;
-use async_nats::jetstream::stream::DiscardPolicy;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
@@ -288,15 +287,14 @@ impl NatsBus {
         match stream::look(&session.context, &name).await {
             Err(reason) => BusHealth::Unknown { reason: format!("the stream {name}: {reason}") },
             Ok(None) => BusHealth::Down { reason: format!("the stream {name} is not there") },
-            Ok(Some(info)) => {
-                let max = u64::try_from(info.config.max_bytes).unwrap_or(0);
-                let is_full =
-                    max > 0 && info.state.bytes >= max && info.config.discard == DiscardPolicy::New;
-                match is_full {
-                    true => BusHealth::Down { reason: format!("the stream {name} is full") },
-                    false => BusHealth::Up,
-                }
-            }
+            Ok(Some(info)) => match stream::is_full(&info) {
+                true => BusHealth::Down {
+                    reason: format!(
+                        "the stream {name} is full; raise its limits, or take away what has been read"
+                    ),
+                },
+                false => BusHealth::Up,
+            },
         }
     }
 }
