@@ -10,7 +10,7 @@ use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Seaweed, Who};
+use admit_testkit::servers::{Moto, Seaweed, Who};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -256,4 +256,26 @@ fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_
     assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 5, "before the doors open");
     assert_eq!(close(&gate).status, 200);
     gate.stop();
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
+    let Some(server) = Moto::start() else { return };
+    const SECRET: &str = "suite-secret-key-that-nobody-may-log";
+    for (endpoint, said) in [
+        (server.endpoint(), "NoSuchBucket"),
+        ("http://127.0.0.1:9".to_owned(), "Connection refused"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let launch = Launch::on(data.path())
+            .variable("ADMIT_ARTIFACTS__URL", "s3://nowhere")
+            .variable("ADMIT_ARTIFACTS__S3__ENDPOINT", &endpoint)
+            .variable("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true")
+            .variable("AWS_ACCESS_KEY_ID", "suite-access-key")
+            .variable("AWS_SECRET_ACCESS_KEY", SECRET);
+        let ended = launch.start_in_vain();
+        assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains(said) && ended.stderr.contains("bucket"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains(SECRET), "{}", ended.stderr);
+    }
 }
