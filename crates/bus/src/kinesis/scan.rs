@@ -200,6 +200,10 @@ impl Shared {
     ) -> Result<(), String> {
         let start = From::Time(wanted.from);
         let mut iterator = self.iterator(stream, shard, start, until).await?;
+        if iterator.is_none() {
+            // It was listed a moment ago.
+            return Err(format!("{} is gone", shard.id));
+        }
         let mut seen: u64 = 0;
         while let Some(place) = iterator.take() {
             let page = self.page(place, PAGE, until).await?;
