@@ -262,18 +262,21 @@ fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_
 fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
     let Some(server) = Moto::start() else { return };
     const SECRET: &str = "suite-secret-key-that-nobody-may-log";
-    for (endpoint, said) in [
-        (server.endpoint(), "NoSuchBucket"),
-        ("http://127.0.0.1:9".to_owned(), "Connection refused"),
+    let keys = [("AWS_ACCESS_KEY_ID", "suite-access-key"), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+    let nobody = [("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")];
+    for (endpoint, variables, said) in [
+        (&*server.endpoint(), &keys[..], "NoSuchBucket"),
+        ("http://127.0.0.1:9", &keys[..], "Connection refused"),
+        (&*server.endpoint(), &nobody[..], "set AWS_ACCESS_KEY_ID"),
     ] {
         let data = tempfile::tempdir().unwrap();
         let launch = Launch::on(data.path())
             .variable("ADMIT_ARTIFACTS__URL", "s3://nowhere")
-            .variable("ADMIT_ARTIFACTS__S3__ENDPOINT", &endpoint)
-            .variable("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true")
-            .variable("AWS_ACCESS_KEY_ID", "suite-access-key")
-            .variable("AWS_SECRET_ACCESS_KEY", SECRET);
-        let ended = launch.start_in_vain();
+            .variable("ADMIT_ARTIFACTS__S3__ENDPOINT", endpoint)
+            .variable("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true");
+        let with =
+            |launch: Launch, (name, value): &(&'static str, &str)| launch.variable(name, value);
+        let ended = variables.iter().fold(launch, with).start_in_vain();
         assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
         assert!(ended.stderr.contains(said) && ended.stderr.contains("bucket"), "{}", ended.stderr);
         assert!(!ended.stderr.contains(SECRET), "{}", ended.stderr);

@@ -366,6 +366,13 @@ fn told(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
+    // The last place where credentials are looked for: there were none before.
+    if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
+        text.push_str(
+            "; no credentials are in the environment and this machine has no role that gives any: \
+             set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or see docs/artifacts/s3.md",
+        );
+    }
     text
 }
 
