@@ -336,8 +336,24 @@ async fn imitate(listener: TcpListener) {
 async fn a_shard_that_goes_while_it_is_searched_cannot_be_told() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bus = open(options(listener.local_addr().unwrap(), ""), &[]).await;
-    tokio::spawn(imitate(listener));
-    let found = bus.find(vec![sought("suite.gone.v1", "k", "a", Now.now().0)]).await;
+    let find = bus.find(vec![sought("suite.gone.v1", "k", "a", Now.now().0)]);
+    let found = tokio::select! {
+        found = find => found,
+        () = imitate(listener) => panic!("nobody can come in"),
+    };
     let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
     assert!(reason.contains("shardId-000000000000 is gone"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_published_before_a_stream_was_made_cannot_be_told() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let bus = open(options(server.address(), "made-"), &["suite.made.v1"]).await;
+    // Perhaps to a stream of that name that somebody has deleted since.
+    let earlier = Now.now().0 - 600_000;
+    let found = bus.find(vec![sought("suite.made.v1", "k", "a", earlier)]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("made after that time"), "{reason}");
+    let found = bus.find(vec![sought("suite.made.v1", "k", "a", Now.now().0)]).await;
+    assert_eq!(found, [Found::Absent]);
 }

@@ -326,3 +326,15 @@ async fn of_a_stream_that_is_not_there_nobody_can_tell_what_it_had() {
     let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
     assert!(reason.contains("suite_trouble_v1 is not there"), "{reason}");
 }
+
+#[tokio::test]
+async fn what_was_published_before_a_stream_was_made_cannot_be_told() {
+    let Some(server) = Nats::start() else { return };
+    let bus = open(&server.url()).await;
+    // Perhaps to a stream of that name that somebody has deleted since.
+    let found = bus.find(vec![sought(TOPIC, "k", "a", now() - 600_000)]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("made after that time"), "{reason}");
+    let found = bus.find(vec![sought(TOPIC, "k", "a", now())]).await;
+    assert_eq!(found, [Found::Absent]);
+}

@@ -1,5 +1,6 @@
 //! Looking: searches by time and reads by sequence, over consumers that last as long as the look.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use admit_core::Millis;
@@ -50,6 +51,16 @@ pub(super) async fn find(
         let searched = search(session, options, &info, topic, &mut window).await;
         found.append(&mut window.end(&searched));
     }
+    // What was published before there was this stream may be in one that somebody has deleted.
+    let made = info.created.unix_timestamp_nanos() / 1_000_000;
+    let is_earlier = |one: &Sought| i128::from(one.to.0) < made;
+    let earlier: HashSet<usize> =
+        sought.iter().filter(|(_, one)| is_earlier(one)).map(|(place, _)| *place).collect();
+    for (place, found) in &mut found {
+        if *found == Found::Absent && earlier.contains(place) {
+            *found = Found::CannotTell { reason: "the stream was made after that time".to_owned() };
+        }
+    }
     found
 }
 
@@ -77,7 +88,7 @@ async fn search(
     let searched = loop {
         let batch = match look.next(BATCH).await {
             Ok(batch) if batch.is_empty() => {
-                break span.to_the_end(session, info, window.from).await;
+                break span.check_to_the_end(session, info, window.from).await;
             }
             Ok(batch) => batch,
             Err(reason) => break Err(reason),
@@ -89,7 +100,7 @@ async fn search(
             window.see(header::dedupe_key(one.headers()), || one.reference(topic));
         }
         if is_over {
-            break span.from_the_beginning(session, info).await;
+            break span.check_whole(session, info).await;
         }
         if read >= options.find_messages_max {
             break Err(format!("more than {read} messages were published in that time"));
@@ -119,7 +130,7 @@ impl Span {
     }
 
     /// Whether nothing is missing between the beginning of the range and what was seen last.
-    async fn from_the_beginning(&self, session: &Session, info: &Info) -> Result<(), String> {
+    async fn check_whole(&self, session: &Session, info: &Info) -> Result<(), String> {
         let has_deleted = info.state.deleted_count.is_some_and(|deleted| deleted > 0);
         let before = self.first.map_or(info.state.last_sequence, |first| first - 1);
         let is_missing = has_deleted
@@ -133,7 +144,12 @@ impl Span {
 
     /// The same, up to where the stream ended when the search began. Whoever was asked may be a
     /// replica that has not got that far.
-    async fn to_the_end(&self, session: &Session, info: &Info, from: i64) -> Result<(), String> {
+    async fn check_to_the_end(
+        &self,
+        session: &Session,
+        info: &Info,
+        from: i64,
+    ) -> Result<(), String> {
         let state = &info.state;
         let ended = state.last_timestamp.unix_timestamp_nanos() / 1_000_000;
         let is_seen = match self.first {
@@ -143,7 +159,7 @@ impl Span {
         if !is_seen {
             return Err("the last message of the stream was not sent, or is deleted".to_owned());
         }
-        self.from_the_beginning(session, info).await
+        self.check_whole(session, info).await
     }
 }
 
