@@ -200,7 +200,7 @@ fn the_control_stream_on_kafka_loses_nothing() {
 /// Runs `admit bench --bus` for a second; what it measured, by line.
 fn bench(url: &str, config: &Path) -> Value {
     let arguments = ["bench", "--bus", url, "--config", text(config), "--seconds", "1", "--json"];
-    let ended = support::gate::admit(&arguments).output().unwrap();
+    let ended = support::gate::admit(arguments).output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
     serde_json::from_slice(&ended.stdout).unwrap()
 }
