@@ -1,6 +1,7 @@
-//! The real binary on buses that are processes of their own: what a kill leaves is found there, and
-//! the control stream loses nothing.
+//! The real binary on buses that are processes of their own: what a kill leaves is found there, the
+//! control stream loses nothing, and the bench measures what is there afterwards.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +9,12 @@ use std::thread;
 
 use admit_artifacts::local::{self, LocalArtifacts};
 use admit_artifacts::{Artifacts as _, File};
+#[cfg(feature = "kafka")]
+use admit_bus::kafka::MockCluster;
 use admit_bus::nats::{NatsBus, Options};
 use admit_bus::{Bus, Message, Published};
+use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
+use admit_contracts::ingestion_gate::policy::Policy;
 use admit_core::Clock as _;
 use admit_gate::SystemClock;
 use admit_testkit::proxy::{Faults, Proxy};
@@ -20,9 +25,9 @@ use tokio::runtime::Runtime;
 use crate::stream::{FACTS, RUN as STREAMED, admit_stream, golden, synthetic};
 use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{PUSH, RUN, STREAM, decided, envelope, gist, push};
-use crate::support::intents::admit;
+use crate::support::intents::{admit, admit_with};
 use crate::support::machine::text;
-use crate::support::{SOON, until};
+use crate::support::{self, SOON, until};
 
 const CONTROL: &str = "fp.bus.control.v1";
 
@@ -165,19 +170,103 @@ fn the_control_stream_on_nats_loses_nothing() {
     nothing_is_lost_on(&server.url(), &bus);
 }
 
+/// Every topic that a gate with the shipped policy publishes to.
+fn topics() -> BTreeSet<String> {
+    let policy = Policy::shipped();
+    policy.topics().into_iter().chain([AUDIT_TOPIC, CONTROL]).map(str::to_owned).collect()
+}
+
+/// Brokers in this process, with every topic.
+#[cfg(feature = "kafka")]
+fn cluster() -> MockCluster {
+    let cluster = MockCluster::new(1).unwrap();
+    for topic in topics() {
+        cluster.create_topic(&topic, 1, 1).unwrap();
+    }
+    cluster
+}
+
 #[cfg(feature = "kafka")]
 #[test]
 fn the_control_stream_on_kafka_loses_nothing() {
-    use admit_bus::kafka::{KafkaBus, MockCluster, Options};
-    let cluster = MockCluster::new(1).unwrap();
-    let policy = admit_contracts::ingestion_gate::policy::Policy::shipped();
-    let audit = admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
-    for topic in policy.topics().into_iter().chain([audit, CONTROL]) {
-        // The policy may name the audit topic too.
-        drop(cluster.create_topic(topic, 1, 1));
-    }
+    use admit_bus::kafka::{KafkaBus, Options};
+    let cluster = cluster();
     let servers = cluster.bootstrap_servers();
     let runtime = Runtime::new().unwrap();
     let bus = runtime.block_on(KafkaBus::open(Options::new(&servers), &[])).unwrap();
     nothing_is_lost_on(&format!("kafka://{servers}"), &bus);
+}
+
+/// Runs `admit bench --bus` for a second; what it measured, by line.
+fn bench(url: &str, config: &Path) -> Value {
+    let arguments = ["bench", "--bus", url, "--config", text(config), "--seconds", "1", "--json"];
+    let ended = support::gate::admit(arguments).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    serde_json::from_slice(&ended.stdout).unwrap()
+}
+
+/// The bench measured files and this bus, and whatever it counted is there.
+fn is_measured_on(url: &str, bus: &dyn Bus) {
+    let folder = tempfile::tempdir().unwrap();
+    let measured = bench(url, &config(folder.path(), url));
+    for line in ["publish", "publish_bus"] {
+        assert!(measured[line]["per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{measured}");
+    }
+    let counted = measured["publish_bus"]["count"].as_u64().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let there: u64 = topics().iter().map(|topic| length(&runtime, bus, topic)).sum();
+    assert!(counted > 0 && there >= counted, "{there} are on the bus: {measured}");
+}
+
+/// How many messages the first partition of a topic has, read in pieces.
+fn length(runtime: &Runtime, bus: &dyn Bus, topic: &str) -> u64 {
+    let (mut length, mut from) = (0, String::new());
+    loop {
+        let records = runtime.block_on(bus.read(topic, 0, &from, 10_000)).unwrap();
+        let Some(last) = records.last() else { return length };
+        length += records.len() as u64;
+        from = (last.reference.offset.parse::<u64>().unwrap() + 1).to_string();
+    }
+}
+
+#[test]
+fn the_bench_on_nats_measures_what_is_there_afterwards() {
+    let Some(server) = Nats::start() else { return };
+    let runtime = Runtime::new().unwrap();
+    let bus = runtime.block_on(NatsBus::open(Options::new(server.url()), &[])).unwrap();
+    is_measured_on(&server.url(), &bus);
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn the_bench_on_kafka_measures_what_is_there_afterwards() {
+    use admit_bus::kafka::{KafkaBus, Options};
+    let cluster = cluster();
+    let servers = cluster.bootstrap_servers();
+    let runtime = Runtime::new().unwrap();
+    let bus = runtime.block_on(KafkaBus::open(Options::new(&servers), &[])).unwrap();
+    is_measured_on(&format!("kafka://{servers}"), &bus);
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn a_bench_without_its_topics_says_which_one_is_missing_and_what_to_do() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("some.other.v1", 1, 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("kafka://{}", cluster.bootstrap_servers());
+    let config = config(folder.path(), &url);
+    let (ok, said) = admit(&["bench", "--bus", &url, "--config", text(&config), "--seconds", "1"]);
+    assert!(!ok && said.contains("is not there; make it"), "{said}");
+    assert!(said.contains("bus.kafka.create_topics"), "{said}");
+    assert!(!said.contains("per second"), "nothing was measured before: {said}");
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn a_bench_without_brokers_says_where_it_looked_for_them() {
+    let variables = [("ADMIT_BUS__KAFKA__REQUEST_TIMEOUT_MS", "1000".to_owned())];
+    let url = "kafka://127.0.0.1:9";
+    let (ok, said) = admit_with(&["bench", "--bus", url, "--seconds", "1"], &variables);
+    assert!(!ok && said.contains("no kafka broker answers at 127.0.0.1:9"), "{said}");
 }

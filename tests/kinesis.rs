@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use admit_testkit::proxy::{Faults, Proxy};
 use admit_testkit::servers::KinesisLocal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::gate::{Gate, Launch};
+use crate::support::gate::{Gate, Launch, admit};
 use crate::support::ingest::{decided, envelope, gist, push};
 use crate::support::intents::admit_with;
 use crate::support::machine::text;
@@ -67,4 +67,16 @@ fn what_was_cut_on_the_way_back_is_ambiguous_found_and_there_once() {
         assert!(!printed.contains(SECRET), "{printed}");
     }
     gate.stop();
+}
+
+#[test]
+fn the_bench_measures_publishing_on_kinesis() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let arguments = ["bench", "--bus", "kinesis://eu-central-1", "--seconds", "1", "--json"];
+    let ended = admit(arguments).envs(variables(server.address())).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    let measured: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let bus = &measured["publish_bus"];
+    assert!(bus["per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{measured}");
+    assert!(bus["count"].as_u64().is_some_and(|count| count > 0), "{measured}");
 }

@@ -10,7 +10,7 @@ use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Seaweed, Who};
+use admit_testkit::servers::{Moto, Seaweed, Who};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -256,4 +256,29 @@ fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_
     assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 5, "before the doors open");
     assert_eq!(close(&gate).status, 200);
     gate.stop();
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
+    let Some(server) = Moto::start() else { return };
+    const SECRET: &str = "suite-secret-key-that-nobody-may-log";
+    let keys = [("AWS_ACCESS_KEY_ID", "suite-access-key"), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+    let nobody = [("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")];
+    for (endpoint, variables, said) in [
+        (&*server.endpoint(), &keys[..], "NoSuchBucket"),
+        ("http://127.0.0.1:9", &keys[..], "Connection refused"),
+        (&*server.endpoint(), &nobody[..], "set AWS_ACCESS_KEY_ID"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let launch = Launch::on(data.path())
+            .variable("ADMIT_ARTIFACTS__URL", "s3://nowhere")
+            .variable("ADMIT_ARTIFACTS__S3__ENDPOINT", endpoint)
+            .variable("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true");
+        let with =
+            |launch: Launch, (name, value): &(&'static str, &str)| launch.variable(name, value);
+        let ended = variables.iter().fold(launch, with).start_in_vain();
+        assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains(said) && ended.stderr.contains("bucket"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains(SECRET), "{}", ended.stderr);
+    }
 }

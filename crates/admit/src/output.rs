@@ -54,12 +54,15 @@ impl Failure {
     }
 }
 
-/// A failure with everything that caused it.
+/// A failure with everything that caused it, each told once.
 pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text.push_str(&format!(": {told}"));
+        }
         source = cause.source();
     }
     Failure::runtime(text)

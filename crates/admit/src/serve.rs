@@ -324,7 +324,7 @@ fn not_recovered(fault: &Fault) -> Failure {
     let cause = fault.source.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::runtime(format!(
         "what was in flight before cannot be looked after: {fault}{cause}\n  no door was opened; \
-         mend the disk, then start again"
+         mend what is named here (a disk, a database, a bucket, a bus), then start again"
     ))
 }
 

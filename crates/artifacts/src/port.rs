@@ -142,8 +142,8 @@ pub enum ArtifactsError {
         /// Where it belongs.
         path: String,
     },
-    /// The store failed.
-    #[error("artifact store: could not {doing} {path}")]
+    /// The store failed. It says why by itself: what a log shows is often no more than this.
+    #[error("artifact store: could not {doing} {path}: {source}")]
     Store {
         /// What it was doing: `write`, `read`, …
         doing: &'static str,

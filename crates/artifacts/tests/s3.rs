@@ -180,4 +180,7 @@ async fn a_bucket_that_is_not_there_fails_every_request() {
     assert!(put(&store, "run/a", "a").await.is_err());
     assert!(store.probe("run/p", "p".into()).await.is_err());
     assert!(store.list("", None, 10).await.is_err());
+    let read = store.get("run/a").await;
+    let Err(error) = read else { panic!("{read:?} is said of a file that nobody can know of") };
+    assert!(error.to_string().contains("NoSuchBucket"), "{error}");
 }

@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use admit_bus::kafka::{KafkaBus, OpenError, Options};
+use admit_bus::kafka::{KafkaBus, MockCluster as Cluster, OpenError, Options};
 use admit_bus::{Bus, BusHealth, Found, Message, OffsetKind, Published};
 use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
 use futures_util::FutureExt as _;
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::types::{RDKafkaApiKey as ApiKey, RDKafkaRespErr as Error};
-
-type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 /// Topics of their own on a cluster that several homes share.
 struct OnKafka {
@@ -166,4 +164,39 @@ async fn without_a_cluster_the_start_is_refused_and_says_which_topic() {
     let refused = KafkaBus::open(options, &[TOPIC.to_owned()]).await;
     let Err(OpenError::Topic { topic, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(topic, TOPIC);
+}
+
+/// A record of somebody else: no dedupe key, and whatever time he likes.
+fn of_a_stranger(cluster: &Cluster, stamped: i64) {
+    let producer: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .create()
+        .expect("a producer");
+    let record = BaseRecord::to(TOPIC).partition(0).key("k").payload("theirs").timestamp(stamped);
+    producer.send(record).map_err(|(error, _)| error).expect("it is taken");
+    producer.flush(Duration::from_secs(10)).expect("it is sent");
+}
+
+#[tokio::test]
+async fn what_strangers_stamp_neither_begins_nor_ends_a_search() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    const DAY: i64 = 24 * 60 * 60 * 1_000;
+    of_a_stranger(&cluster, AT + DAY);
+    commit(&bus, vec![message(TOPIC, "k", "ours", AT)]).await;
+    of_a_stranger(&cluster, AT - DAY);
+    let found = bus.find(vec![sought(TOPIC, "k", "ours", AT)]).await;
+    assert!(matches!(&found[..], [Found::At(there)] if there[0].offset == "1"), "{found:?}");
+    let found = bus.find(vec![sought(TOPIC, "k", "never published", AT)]).await;
+    assert_eq!(found, [Found::Absent]);
+}
+
+#[tokio::test]
+async fn of_a_topic_that_is_not_there_nobody_can_tell_what_it_had() {
+    let cluster = cluster();
+    let bus = open(&cluster).await;
+    let found = bus.find(vec![sought("suite.gone.v1", "k", "a", AT)]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("suite.gone.v1 is not there"), "{reason}");
+    assert_eq!(bus.read("suite.gone.v1", 0, "", 10).await.unwrap(), [], "a reader waits for it");
 }

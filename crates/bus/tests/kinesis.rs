@@ -15,6 +15,8 @@ use admit_testkit::servers::{KinesisLocal, Moto};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::primitives::Blob;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 struct Now;
 
@@ -279,4 +281,79 @@ async fn a_time_that_the_stream_no_longer_keeps_cannot_be_told() {
     let bus = open(later, &[TOPIC]).await;
     let found = bus.find(vec![sought(TOPIC, "k", "a", Now.now().0)]).await;
     assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+}
+
+/// What Kinesis would answer while it lets go of a stream: the shard is still listed, and gone.
+fn while_a_stream_goes(target: &str) -> (&'static str, String) {
+    match target {
+        "ListShards" => (
+            "200 OK",
+            format!(
+                r#"{{"Shards":[{{"ShardId":"shardId-000000000000","HashKeyRange":{{"StartingHashKey":"0","EndingHashKey":"{}"}},"SequenceNumberRange":{{"StartingSequenceNumber":"1"}}}}]}}"#,
+                u128::MAX
+            ),
+        ),
+        "DescribeStreamSummary" => (
+            "200 OK",
+            format!(
+                r#"{{"StreamDescriptionSummary":{{"StreamName":"s","StreamARN":"arn:s","StreamStatus":"DELETING","RetentionPeriodHours":24,"StreamCreationTimestamp":{},"EnhancedMonitoring":[],"OpenShardCount":1}}}}"#,
+                Now.now().0 / 1_000
+            ),
+        ),
+        _ => (
+            "400 Bad Request",
+            r#"{"__type":"ResourceNotFoundException","message":"gone"}"#.to_owned(),
+        ),
+    }
+}
+
+/// Answers every request on a connection of its own.
+async fn imitate(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = Vec::new();
+        let mut head = String::new();
+        while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&request).to_lowercase();
+            let Some((before, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = before.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().expect("a number")) {
+                head = String::from_utf8_lossy(&request).into_owned();
+                break;
+            }
+        }
+        let target = head.split("Kinesis_20131202.").nth(1).and_then(|rest| rest.lines().next());
+        let (status, body) = while_a_stream_goes(target.unwrap_or_default().trim());
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.1\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(answer.as_bytes()).await.expect("it is read");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_goes_while_it_is_searched_cannot_be_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bus = open(options(listener.local_addr().unwrap(), ""), &[]).await;
+    let find = bus.find(vec![sought("suite.gone.v1", "k", "a", Now.now().0)]);
+    let found = tokio::select! {
+        found = find => found,
+        () = imitate(listener) => panic!("nobody can come in"),
+    };
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("shardId-000000000000 is gone"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_published_before_a_stream_was_made_cannot_be_told() {
+    let Some(server) = KinesisLocal::start() else { return };
+    let bus = open(options(server.address(), "made-"), &["suite.made.v1"]).await;
+    // Perhaps to a stream of that name that somebody has deleted since.
+    let earlier = Now.now().0 - 600_000;
+    let found = bus.find(vec![sought("suite.made.v1", "k", "a", earlier)]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("made after that time"), "{reason}");
+    let found = bus.find(vec![sought("suite.made.v1", "k", "a", Now.now().0)]).await;
+    assert_eq!(found, [Found::Absent]);
 }

@@ -25,8 +25,9 @@ struct OnNats {
     at: i64,
 }
 
-impl Home for OnNats {
-    fn open(&self) -> Arc<dyn Bus> {
+impl OnNats {
+    /// A bus with the streams of these topics.
+    fn open_with(&self, topics: &[String]) -> NatsBus {
         let options = Options {
             stream_prefix: self.prefix.clone(),
             subject_prefix: format!("{}.", self.prefix),
@@ -36,11 +37,23 @@ impl Home for OnNats {
         let opened = std::thread::scope(|scope| {
             let open = || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.expect("a runtime").block_on(NatsBus::open(options, &[]))
+                runtime.expect("a runtime").block_on(NatsBus::open(options, topics))
             };
             scope.spawn(open).join().expect("no panic")
         });
-        Arc::new(opened.expect("a bus"))
+        opened.expect("a bus")
+    }
+}
+
+impl Home for OnNats {
+    fn open(&self) -> Arc<dyn Bus> {
+        Arc::new(self.open_with(&[]))
+    }
+
+    fn topic(&self, name: &str) -> String {
+        let topic = format!("suite.{name}.v1");
+        drop(self.open_with(std::slice::from_ref(&topic)));
+        topic
     }
 
     fn at(&self) -> i64 {
@@ -190,6 +203,30 @@ async fn a_full_stream_refuses_what_is_new_and_says_so() {
         "{refused:?}"
     );
     assert_eq!(bus.read(TOPIC, 0, "", 100).await.unwrap().len(), committed, "the first are kept");
+    // A probe that says otherwise would open the door to more that cannot be published.
+    let health = bus.health(&[TOPIC.to_owned()]).await;
+    assert!(matches!(&health, BusHealth::Down { reason } if reason.contains("full")), "{health:?}");
+}
+
+#[tokio::test]
+async fn a_stream_with_as_many_messages_as_it_may_have_is_full_too() {
+    let Some(server) = Nats::start() else { return };
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let few = async_nats::jetstream::stream::Config {
+        name: "suite_trouble_v1".to_owned(),
+        subjects: vec![TOPIC.to_owned()],
+        max_messages: 2,
+        discard: async_nats::jetstream::stream::DiscardPolicy::New,
+        ..Default::default()
+    };
+    async_nats::jetstream::new(client).create_stream(few).await.unwrap();
+    let bus = open(&server.url()).await;
+    let topics = [TOPIC.to_owned()];
+    assert_eq!(bus.health(&topics).await, BusHealth::Up);
+    commit(&bus, vec![message(TOPIC, "k", "a", now()), message(TOPIC, "k", "b", now())]).await;
+    let answers = bus.publish(vec![message(TOPIC, "k", "c", now())]).await;
+    assert!(matches!(&answers[..], [Published::NotWritten { .. }]), "{answers:?}");
+    assert!(matches!(bus.health(&topics).await, BusHealth::Down { .. }));
 }
 
 #[tokio::test]
@@ -256,4 +293,48 @@ async fn what_the_stream_let_go_of_cannot_be_told_apart_from_what_never_was() {
         kept.iter().map(|one| one.reference.offset.as_str()).collect::<Vec<_>>(),
         ["4", "5"]
     );
+}
+
+#[tokio::test]
+async fn what_was_deleted_from_a_stream_cannot_be_told_apart_from_what_never_was() {
+    let Some(server) = Nats::start() else { return };
+    let bus = open(&server.url()).await;
+    let batch = (0..3).map(|n| message(TOPIC, "k", &format!("n{n}"), now())).collect();
+    commit(&bus, batch).await;
+    let look = |name: &str| vec![sought(TOPIC, "k", name, now())];
+    assert_eq!(bus.find(look("never")).await, [Found::Absent]);
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    let stream = jetstream.get_stream("suite_trouble_v1").await.unwrap();
+    // In the middle, then at the end.
+    for deleted in [2, 3] {
+        stream.delete_message(deleted).await.unwrap();
+        let found = bus.find(look(&format!("n{}", deleted - 1))).await;
+        assert!(matches!(&found[..], [Found::CannotTell { .. }]), "{found:?}");
+    }
+    assert!(matches!(&bus.find(look("n0")).await[..], [Found::At(_)]));
+}
+
+#[tokio::test]
+async fn of_a_stream_that_is_not_there_nobody_can_tell_what_it_had() {
+    let Some(server) = Nats::start() else { return };
+    let bus = open(&server.url()).await;
+    commit(&bus, vec![message(TOPIC, "k", "a", now())]).await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    async_nats::jetstream::new(client).delete_stream("suite_trouble_v1").await.unwrap();
+    let found = bus.find(vec![sought(TOPIC, "k", "a", now())]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("suite_trouble_v1 is not there"), "{reason}");
+}
+
+#[tokio::test]
+async fn what_was_published_before_a_stream_was_made_cannot_be_told() {
+    let Some(server) = Nats::start() else { return };
+    let bus = open(&server.url()).await;
+    // Perhaps to a stream of that name that somebody has deleted since.
+    let found = bus.find(vec![sought(TOPIC, "k", "a", now() - 600_000)]).await;
+    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("made after that time"), "{reason}");
+    let found = bus.find(vec![sought(TOPIC, "k", "a", now())]).await;
+    assert_eq!(found, [Found::Absent]);
 }

@@ -18,6 +18,7 @@ mod stream;
 mod sync;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::Clock as _;
@@ -25,6 +26,7 @@ use admit_gate::SystemClock;
 use clap::Args;
 
 use crate::config::{Config, Flags, load};
+use crate::ledger::GateLedger;
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
@@ -126,7 +128,7 @@ fn measure_all(
         measure_gate(&BenchGate::pixel(grounds.open("gate")?)?, &load, wanted, report)?;
     }
     if wanted("publish") {
-        measure_publish("publish", grounds, seconds, None, report)?;
+        Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
     }
     if wanted("ledger") {
         report.add("ledger", ledger::measure(grounds, seconds)?);
@@ -141,7 +143,7 @@ fn measure_all(
     Ok(())
 }
 
-/// The config of a bus that is somewhere else, and where its files are.
+/// Publishing on a bus that is somewhere else, beside the same on files.
 fn measure_bus(
     bench: &Bench,
     url: &str,
@@ -149,12 +151,15 @@ fn measure_bus(
     seconds: Duration,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    // The same on files first: what the bus costs is their ratio.
     let (config, base) = bus_config(bench, url)?;
-    measure_publish("publish", grounds, seconds, None, report)?;
-    measure_publish("publish_bus", grounds, seconds, Some((&config, &*base)), report)
+    // A bus that cannot be used is said before anything is measured.
+    let on_bus = Publishing::open("publish_bus", grounds, Some((&config, &*base)))?;
+    // The same on files: what the bus costs is their ratio.
+    Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
+    on_bus.measure(seconds, report)
 }
 
+/// The config of that bus, and where its files are.
 fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
     let flags = Flags { config: bench.config.clone(), ..Flags::default() };
     let mut config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
@@ -164,24 +169,36 @@ fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
 }
 
 /// The ingestion gate from the request to the receipt, on a file bus or on the one of a config.
-fn measure_publish(
+struct Publishing {
     line: &'static str,
-    grounds: &Grounds,
-    seconds: Duration,
-    bus: Option<(&Config, &Path)>,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    // A bus keeps what it got: every run publishes other events.
-    let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
-    let samples = Samples::fresh(from).enveloped();
-    let ledger = grounds.open(line)?;
-    let gate = BenchGate::publishing(&grounds.dir(line), ledger.clone(), bus)?;
-    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
-    let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
-    drop(gate);
-    gate::check_published(&*ledger)?;
-    report.add(line, figure);
-    Ok(())
+    gate: BenchGate,
+    ledger: Arc<dyn GateLedger>,
+    samples: Samples,
+}
+
+impl Publishing {
+    fn open(
+        line: &'static str,
+        grounds: &Grounds,
+        bus: Option<(&Config, &Path)>,
+    ) -> Result<Self, Failure> {
+        // A bus keeps what it got: every run publishes other events.
+        let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
+        let samples = Samples::fresh(from).enveloped();
+        let ledger = grounds.open(line)?;
+        let gate = BenchGate::publishing(&grounds.dir(line), ledger.clone(), bus)?;
+        Ok(Self { line, gate, ledger, samples })
+    }
+
+    fn measure(self, seconds: Duration, report: &mut Report) -> Result<(), Failure> {
+        let Self { line, gate, ledger, samples } = self;
+        let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
+        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
+        drop(gate);
+        gate::check_published(&*ledger)?;
+        report.add(line, figure);
+        Ok(())
+    }
 }
 
 /// The lines that need the whole gate.

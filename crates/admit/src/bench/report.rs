@@ -39,6 +39,7 @@ impl Figure {
     fn json(&self) -> Value {
         let mut line = Map::new();
         line.insert("per_s".to_owned(), json!(self.per_second().round()));
+        line.insert("count".to_owned(), json!(self.count));
         if let Some(latencies) = &self.latencies {
             line.insert("p50_us".to_owned(), json!(latencies.value_at_quantile(0.5)));
             line.insert("p99_us".to_owned(), json!(latencies.value_at_quantile(0.99)));

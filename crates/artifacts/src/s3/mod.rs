@@ -291,7 +291,10 @@ impl Store {
             let key = self.key(path)?;
             let read = match self.objects.get(&key).await {
                 Ok(read) => read,
-                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                // Without its bucket nobody knows whether a file was there.
+                Err(error @ object_store::Error::NotFound { .. }) if !is_without_bucket(&error) => {
+                    return Ok(None);
+                }
                 Err(error) => return Err(error),
             };
             let size = read.meta.size;
@@ -342,7 +345,7 @@ impl Store {
                 Err(error) => error,
             };
             if tries >= self.tries_max || is_final(&error) {
-                return Err(store_error(doing, path, io::Error::other(error)));
+                return Err(store_error(doing, path, io::Error::other(told(&error))));
             }
             tracing::debug!(doing, path, tries, %error, "a request to the bucket failed, trying again");
             tries += 1;
@@ -352,18 +355,46 @@ impl Store {
     }
 }
 
+/// An error with everything that caused it, each told once. That nobody listens is told last.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(&format!(": {cause_text}"));
+        }
+        source = cause.source();
+    }
+    // The last place where credentials are looked for: there were none before.
+    if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
+        text.push_str(
+            "; no credentials are in the environment and this machine has no role that gives any: \
+             set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or see docs/artifacts/s3.md",
+        );
+    }
+    text
+}
+
+/// Whether the service says that there is no such bucket.
+fn is_without_bucket(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotFound { source, .. }
+        if source.to_string().contains("<Code>NoSuchBucket</Code>"))
+}
+
 /// Whether asking again cannot help.
 fn is_final(error: &object_store::Error) -> bool {
     use object_store::Error as E;
-    matches!(
-        error,
-        E::InvalidPath { .. }
-            | E::NotSupported { .. }
-            | E::NotImplemented { .. }
-            | E::PermissionDenied { .. }
-            | E::Unauthenticated { .. }
-            | E::UnknownConfigurationKey { .. }
-    )
+    is_without_bucket(error)
+        || matches!(
+            error,
+            E::InvalidPath { .. }
+                | E::NotSupported { .. }
+                | E::NotImplemented { .. }
+                | E::PermissionDenied { .. }
+                | E::Unauthenticated { .. }
+                | E::UnknownConfigurationKey { .. }
+        )
 }
 
 /// Whether a path is one of those that only the store makes.

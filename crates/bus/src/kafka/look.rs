@@ -1,6 +1,6 @@
 //! Looking: searches by time stamp and reads by offset. Everything here blocks, on threads for that.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use admit_core::Millis;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
-use rdkafka::{Offset, TopicPartitionList};
+use rdkafka::{Offset, Timestamp, TopicPartitionList};
 
 use super::{DEDUPE_KEY, Options};
 use crate::name;
@@ -20,7 +20,7 @@ use crate::window::{Window, windows};
 const READ_ROWS_MAX: usize = 10_000;
 /// Payload bytes after which a read returns what it has.
 const READ_BYTES_MAX: usize = 16 << 20;
-/// Consumers that are kept for the next look.
+/// Consumers of each kind that are kept for the next look.
 const IDLE_MAX: usize = 2;
 /// How long a consumer waits for a message before it looks at the clock.
 const POLL: Duration = Duration::from_millis(100);
@@ -36,10 +36,20 @@ pub(super) struct Shape {
     pub(super) is_led: bool,
 }
 
+/// Which messages a consumer is given, where somebody publishes in transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    /// Those of transactions that were committed, and only up to the first that is still open: for
+    /// readers.
+    Committed,
+    /// All of them. Ours are in no transaction, and one of somebody else must not hide them.
+    All,
+}
+
 /// Looks at a cluster, with consumers that belong to no group and commit nothing.
 pub(super) struct Looker {
     options: Options,
-    idle: Mutex<Vec<BaseConsumer>>,
+    idle: Mutex<Vec<(Given, BaseConsumer)>>,
     /// Whether the brokers did not tell the settings of a topic when they were asked.
     pub(super) is_silent: AtomicBool,
 }
@@ -67,16 +77,24 @@ impl Looker {
     pub(super) fn new(options: &Options) -> Result<Self, KafkaError> {
         let (idle, is_silent) = (Mutex::default(), AtomicBool::new(false));
         let looker = Self { options: options.clone(), idle, is_silent };
-        let first = looker.consumer()?;
-        looker.put_back(first);
+        let first = looker.consumer(Given::All)?;
+        looker.put_back(Given::All, first);
         Ok(looker)
     }
 
-    fn consumer(&self) -> Result<BaseConsumer, KafkaError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if let Some(consumer) = idle {
+    fn consumer(&self, given: Given) -> Result<BaseConsumer, KafkaError> {
+        let idle = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = idle.iter().position(|(kind, _)| *kind == given);
+            place.map(|place| idle.swap_remove(place))
+        };
+        if let Some((_, consumer)) = idle {
             return Ok(consumer);
         }
+        let isolation = match given {
+            Given::Committed => "read_committed",
+            Given::All => "read_uncommitted",
+        };
         self.options
             .client()
             .set("group.id", "admit-look")
@@ -84,30 +102,50 @@ impl Looker {
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
+            .set("isolation.level", isolation)
             .set("fetch.wait.max.ms", "50")
             .set("fetch.error.backoff.ms", "50")
             .set("topic.metadata.refresh.fast.interval.ms", "50")
             .create()
     }
 
-    fn put_back(&self, consumer: BaseConsumer) {
+    fn put_back(&self, given: Given, consumer: BaseConsumer) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX && consumer.unassign().is_ok() {
-            idle.push(consumer);
+        let alike = idle.iter().filter(|(kind, _)| *kind == given).count();
+        if alike < IDLE_MAX && consumer.unassign().is_ok() {
+            idle.push((given, consumer));
         }
     }
 
     /// How a topic of the cluster is laid out; `None` if it is not there.
     pub(super) fn shape(&self, name: &str) -> Result<Option<Shape>, String> {
-        let consumer = self.consumer().map_err(|error| error.to_string())?;
+        let consumer = self.consumer(Given::All).map_err(|error| error.to_string())?;
         let shape = shape(&consumer, name, self.options.request_timeout);
-        self.put_back(consumer);
-        shape.map_err(|error| format!("kafka cannot be asked about {name}: {error}"))
+        self.put_back(Given::All, consumer);
+        shape.map_err(|error| self.unanswered(name, &error))
+    }
+
+    /// Why nothing is known of a topic, and where to look.
+    fn unanswered(&self, name: &str, error: &KafkaError) -> String {
+        use RDKafkaErrorCode as Code;
+        match error.rdkafka_error_code() {
+            Some(
+                Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::OperationTimedOut
+                | Code::Resolve,
+            ) => format!(
+                "no kafka broker answers at {}: {error}; check bus.url, and that the brokers \
+                 advertise addresses that can be reached from here",
+                self.options.servers
+            ),
+            _ => format!("kafka cannot be asked about {name}: {error}"),
+        }
     }
 
     pub(super) fn health(&self, topics: &[String]) -> BusHealth {
         if topics.is_empty() {
-            let consumer = match self.consumer() {
+            let consumer = match self.consumer(Given::All) {
                 Ok(consumer) => consumer,
                 Err(error) => return BusHealth::Unknown { reason: error.to_string() },
             };
@@ -116,7 +154,7 @@ impl Looker {
                 Ok(_) => BusHealth::Up,
                 Err(error) => BusHealth::Down { reason: format!("no broker answers: {error}") },
             };
-            self.put_back(consumer);
+            self.put_back(Given::All, consumer);
             return health;
         }
         for topic in topics {
@@ -160,19 +198,29 @@ impl Looker {
     fn search(&self, topic: &str, window: &mut Window<'_>, until: Instant) -> Result<(), String> {
         let name = self.options.topic_of(topic);
         let told = |error: KafkaError| format!("kafka cannot be searched: {error}");
-        let consumer = self.consumer().map_err(told)?;
-        let stretches = self.stretches(&consumer, &name, window.from, until).map_err(told)?;
+        let consumer = self.consumer(Given::All).map_err(told)?;
+        let shape = shape(&consumer, &name, self.options.request_timeout).map_err(told)?;
+        // It was there when it was published to, or a broker does not know it yet.
+        let shape = shape.ok_or_else(|| format!("the topic {name} is not there"))?;
+        let stretches = self.stretches(&consumer, &name, shape, window.from).map_err(told)?;
         let (mut read, messages_max, to) = (0, self.options.find_messages_max, window.to);
         let done = walk(&consumer, &name, &stretches, until, &mut |message| {
             read += 1;
-            window.see(dedupe_key(message), || reference(topic, message));
-            match message.timestamp().to_millis() {
+            let dedupe_key = dedupe_key(message);
+            window.see(dedupe_key, || reference(topic, message));
+            // Strangers stamp what they publish as they like.
+            let stamped = match message.timestamp() {
+                Timestamp::CreateTime(stamped) => dedupe_key.map(|_| stamped),
+                Timestamp::LogAppendTime(stamped) => Some(stamped),
+                Timestamp::NotAvailable => None,
+            };
+            match stamped {
                 _ if read >= messages_max => Go::Stop,
                 Some(stamped) if stamped > to => Go::Over,
                 _ => Go::On,
             }
         });
-        self.put_back(consumer);
+        self.put_back(Given::All, consumer);
         done.map_err(told)?;
         if read >= messages_max {
             return Err(format!("more than {read} messages were published in that time"));
@@ -191,59 +239,37 @@ impl Looker {
         &self,
         consumer: &BaseConsumer,
         name: &str,
+        shape: Shape,
         from: i64,
-        until: Instant,
     ) -> Result<Vec<Stretch>, KafkaError> {
         let wait = self.options.request_timeout;
-        let Some(shape) = shape(consumer, name, wait)? else { return Ok(Vec::new()) };
-        let mut times = TopicPartitionList::new();
-        for partition in 0..shape.partitions {
-            times.add_partition_offset(name, partition, Offset::Offset(from.max(0)))?;
-        }
-        let begins = consumer.offsets_for_times(times, wait)?;
+        let begins = begins(consumer, name, shape, from.max(0), wait)?;
         let mut stretches = Vec::new();
         let mut after_all = Vec::new();
         for partition in 0..shape.partitions {
             let (low, high) = consumer.fetch_watermarks(name, partition, wait)?;
             let whole = Stretch { partition, first: low, last: high - 1, is_cut: low > 0 };
-            let begin = begins.find_partition(name, partition).map(|begin| begin.offset());
-            match begin {
+            match begins.get(&partition) {
                 _ if high <= low => {
                     // Nothing is there; what was may be gone.
                     stretches.push(whole);
                 }
-                Some(Offset::Offset(first)) => {
-                    let is_cut = low > 0 && first <= low;
-                    stretches.push(Stretch { first: first.max(low), is_cut, ..whole });
+                Some(first) => {
+                    let is_cut = low > 0 && *first <= low;
+                    stretches.push(Stretch { first: low.max(*first), is_cut, ..whole });
                 }
-                _ => after_all.push(whole),
+                None => after_all.push(whole),
             }
         }
-        stretches.append(&mut self.doubted(consumer, name, from, &after_all, until)?);
+        if after_all.is_empty() {
+            return Ok(stretches);
+        }
+        // Of these the broker says that all messages are older. One that cannot tell times says so
+        // of any time, and then they are read whole.
+        let tellable = self::begins(consumer, name, shape, 0, wait)?;
+        after_all.retain(|stretch| !tellable.contains_key(&stretch.partition));
+        stretches.append(&mut after_all);
         Ok(stretches)
-    }
-
-    /// Partitions of which the broker says that all messages are older than `from`. A broker that
-    /// cannot tell times says so too, and then the last message of a partition shows it.
-    fn doubted(
-        &self,
-        consumer: &BaseConsumer,
-        name: &str,
-        from: i64,
-        whole: &[Stretch],
-        until: Instant,
-    ) -> Result<Vec<Stretch>, KafkaError> {
-        let lasts: Vec<Stretch> =
-            whole.iter().map(|stretch| Stretch { first: stretch.last, ..*stretch }).collect();
-        let mut younger = HashSet::new();
-        walk(consumer, name, &lasts, until, &mut |message| {
-            if message.timestamp().to_millis().is_some_and(|stamped| stamped >= from) {
-                younger.insert(message.partition());
-            }
-            Go::Over
-        })?;
-        let is_younger = |stretch: &&Stretch| younger.contains(&stretch.partition);
-        Ok(whole.iter().filter(is_younger).copied().collect())
     }
 
     pub(super) fn read(
@@ -254,9 +280,9 @@ impl Looker {
         rows_max: usize,
     ) -> Result<Vec<Record>, BusError> {
         let from = check_read(topic, from)?;
-        let consumer = self.consumer().map_err(unavailable)?;
+        let consumer = self.consumer(Given::Committed).map_err(unavailable)?;
         let read = self.read_from(&consumer, topic, partition, from, rows_max.min(READ_ROWS_MAX));
-        self.put_back(consumer);
+        self.put_back(Given::Committed, consumer);
         read
     }
 
@@ -350,6 +376,29 @@ fn shape(consumer: &BaseConsumer, name: &str, wait: Duration) -> Result<Option<S
         replicas: partitions.iter().map(|one| one.replicas().len()).min().unwrap_or(0),
         is_led: partitions.iter().all(|one| one.leader() >= 0),
     }))
+}
+
+/// The first offset of each partition that was stamped at `from` or later, where there is one.
+fn begins(
+    consumer: &BaseConsumer,
+    name: &str,
+    shape: Shape,
+    from: i64,
+    wait: Duration,
+) -> Result<HashMap<i32, i64>, KafkaError> {
+    let mut times = TopicPartitionList::new();
+    for partition in 0..shape.partitions {
+        times.add_partition_offset(name, partition, Offset::Offset(from))?;
+    }
+    let told = consumer.offsets_for_times(times, wait)?;
+    let mut begins = HashMap::new();
+    for one in told.elements() {
+        one.error()?;
+        if let Offset::Offset(first) = one.offset() {
+            begins.insert(one.partition(), first);
+        }
+    }
+    Ok(begins)
 }
 
 /// Reads stretches of partitions, in the order of each, until all are read or time is up.

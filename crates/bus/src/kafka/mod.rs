@@ -29,7 +29,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::future_producer::{Delivery, DeliveryFuture};
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
+use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord, Producer as _};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -41,7 +41,7 @@ use crate::port::{
 use look::Looker;
 
 /// Brokers without a disk, in this process and on sockets of loopback: for tests.
-pub use rdkafka::mocking::MockCluster;
+pub type MockCluster = rdkafka::mocking::MockCluster<'static, DefaultProducerContext>;
 
 /// The header that holds the dedupe key.
 const DEDUPE_KEY: &str = "dedupe_key";

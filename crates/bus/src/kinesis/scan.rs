@@ -116,7 +116,7 @@ impl Shared {
             // A stream that is not there was perhaps there when it was published to.
             return Err(format!("there is no stream {stream}"));
         };
-        let kept_since = self.kept_since(&stream).await?;
+        let (kept_since, made) = self.kept_since(&stream).await?;
         let slack = i64::try_from(self.options.clock_slack.as_millis()).unwrap_or(i64::MAX);
         let mut by_shard: BTreeMap<u32, (Shard, Wanted<'_>)> = BTreeMap::new();
         for one in sought {
@@ -152,6 +152,11 @@ impl Shared {
                 let reason = "the stream no longer keeps everything of that time".to_owned();
                 incomplete = incomplete.or(Some(reason));
             }
+            // Then it may be in a stream that somebody has deleted.
+            if one.to < made {
+                let reason = "the stream was made after that time".to_owned();
+                incomplete = incomplete.or(Some(reason));
+            }
             match incomplete {
                 _ if !hits.is_empty() => Found::At(hits),
                 Some(reason) => Found::CannotTell { reason },
@@ -161,8 +166,8 @@ impl Shared {
         Ok(found.collect())
     }
 
-    /// Since when a stream has everything that was put into it.
-    async fn kept_since(&self, stream: &str) -> Result<Millis, String> {
+    /// Since when a stream has everything that was put into it, and when it was made.
+    async fn kept_since(&self, stream: &str) -> Result<(Millis, Millis), String> {
         let described = self.client.describe_stream_summary().stream_name(stream).send().await;
         let described = described.map_err(|error| said(&error))?;
         let Some(summary) = described.stream_description_summary() else {
@@ -171,8 +176,8 @@ impl Shared {
         let kept = i64::from(summary.retention_period_hours()) * 3_600_000;
         let oldest = self.options.clock.now().0.saturating_sub(kept);
         let made = millis(summary.stream_creation_timestamp());
-        // Nothing can be missing from before there was a stream.
-        Ok(if made.0 >= oldest { Millis(i64::MIN) } else { Millis(oldest) })
+        // It has lost nothing from before it was made.
+        Ok((if made.0 >= oldest { Millis(i64::MIN) } else { Millis(oldest) }, made))
     }
 
     async fn search(
@@ -200,6 +205,10 @@ impl Shared {
     ) -> Result<(), String> {
         let start = From::Time(wanted.from);
         let mut iterator = self.iterator(stream, shard, start, until).await?;
+        if iterator.is_none() {
+            // It was listed a moment ago.
+            return Err(format!("{} is gone", shard.id));
+        }
         let mut seen: u64 = 0;
         while let Some(place) = iterator.take() {
             let page = self.page(place, PAGE, until).await?;

@@ -45,7 +45,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The text that was escaped; what somebody else wrote comes out as well as it can.
-fn unescaped(text: &str) -> String {
+pub(super) fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((byte, after)) = rest.split_first() {

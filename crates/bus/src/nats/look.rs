@@ -1,5 +1,6 @@
 //! Looking: searches by time and reads by sequence, over consumers that last as long as the look.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use admit_core::Millis;
@@ -39,13 +40,26 @@ pub(super) async fn find(
     };
     let info = match look(&session.context, &name_of(options, topic)).await {
         Ok(Some(info)) => info,
-        Ok(None) => return sought.iter().map(|(place, _)| (*place, Found::Absent)).collect(),
+        // It was perhaps there when it was published to.
+        Ok(None) => {
+            return cannot_tell(format!("the stream {} is not there", name_of(options, topic)));
+        }
         Err(reason) => return cannot_tell(format!("nats cannot be asked: {reason}")),
     };
     let mut found = Vec::with_capacity(sought.len());
     for mut window in windows(sought, options.clock_slack) {
         let searched = search(session, options, &info, topic, &mut window).await;
         found.append(&mut window.end(&searched));
+    }
+    // What was published before there was this stream may be in one that somebody has deleted.
+    let made = info.created.unix_timestamp_nanos() / 1_000_000;
+    let is_earlier = |one: &Sought| i128::from(one.to.0) < made;
+    let earlier: HashSet<usize> =
+        sought.iter().filter(|(_, one)| is_earlier(one)).map(|(place, _)| *place).collect();
+    for (place, found) in &mut found {
+        if *found == Found::Absent && earlier.contains(place) {
+            *found = Found::CannotTell { reason: "the stream was made after that time".to_owned() };
+        }
     }
     found
 }
@@ -70,20 +84,23 @@ async fn search(
         },
     )
     .await?;
-    let mut read = 0;
+    let (mut read, mut span) = (0, Span::default());
     let searched = loop {
         let batch = match look.next(BATCH).await {
-            Ok(batch) if batch.is_empty() => break Ok(()),
+            Ok(batch) if batch.is_empty() => {
+                break span.check_to_the_end(session, info, window.from).await;
+            }
             Ok(batch) => batch,
             Err(reason) => break Err(reason),
         };
         read += batch.len() as u64;
         let is_over = batch.last().is_some_and(|one| one.stamped.0 > window.to);
         for one in &batch {
+            span.add(one.sequence);
             window.see(header::dedupe_key(one.headers()), || one.reference(topic));
         }
         if is_over {
-            break Ok(());
+            break span.check_whole(session, info).await;
         }
         if read >= options.find_messages_max {
             break Err(format!("more than {read} messages were published in that time"));
@@ -94,6 +111,66 @@ async fn search(
         Some(reason) => Err(reason),
         None => searched,
     }
+}
+
+/// The sequences that a search has seen. A stream numbers without gaps, so where one is missing
+/// somebody has deleted a message, and it may have been the one that is sought.
+#[derive(Debug, Default)]
+struct Span {
+    first: Option<u64>,
+    last: u64,
+    has_gap: bool,
+}
+
+impl Span {
+    fn add(&mut self, sequence: u64) {
+        self.has_gap |= self.first.is_some() && sequence != self.last + 1;
+        self.first.get_or_insert(sequence);
+        self.last = sequence;
+    }
+
+    /// Whether nothing is missing between the beginning of the range and what was seen last.
+    async fn check_whole(&self, session: &Session, info: &Info) -> Result<(), String> {
+        let has_deleted = info.state.deleted_count.is_some_and(|deleted| deleted > 0);
+        let before = self.first.map_or(info.state.last_sequence, |first| first - 1);
+        let is_missing = has_deleted
+            && before >= info.state.first_sequence
+            && !is_there(session, &info.config.name, before).await?;
+        match self.has_gap || is_missing {
+            true => Err("messages of that time were deleted from the stream".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// The same, up to where the stream ended when the search began. Whoever was asked may be a
+    /// replica that has not got that far.
+    async fn check_to_the_end(
+        &self,
+        session: &Session,
+        info: &Info,
+        from: i64,
+    ) -> Result<(), String> {
+        let state = &info.state;
+        let ended = state.last_timestamp.unix_timestamp_nanos() / 1_000_000;
+        let is_seen = match self.first {
+            Some(_) => self.last >= state.last_sequence,
+            None => state.last_sequence == 0 || ended < i128::from(from),
+        };
+        if !is_seen {
+            return Err("the last message of the stream was not sent, or is deleted".to_owned());
+        }
+        self.check_whole(session, info).await
+    }
+}
+
+/// Whether the stream still has the message with this sequence.
+async fn is_there(session: &Session, stream: &str, sequence: u64) -> Result<bool, String> {
+    let deliver_policy = DeliverPolicy::ByStartSequence { start_sequence: sequence };
+    let config = pull::Config { deliver_policy, headers_only: true, ..consumer() };
+    let mut look = Look::begin(session, stream, config).await?;
+    let next = look.next(1).await;
+    look.end().await;
+    Ok(next?.first().is_some_and(|one| one.sequence == sequence))
 }
 
 /// Whether the stream may have had messages of that time and let go of them.

@@ -21,7 +21,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::ServerAddr;
-use async_nats::jetstream::stream::DiscardPolicy;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
@@ -288,15 +287,14 @@ impl NatsBus {
         match stream::look(&session.context, &name).await {
             Err(reason) => BusHealth::Unknown { reason: format!("the stream {name}: {reason}") },
             Ok(None) => BusHealth::Down { reason: format!("the stream {name} is not there") },
-            Ok(Some(info)) => {
-                let max = u64::try_from(info.config.max_bytes).unwrap_or(0);
-                let is_full =
-                    max > 0 && info.state.bytes >= max && info.config.discard == DiscardPolicy::New;
-                match is_full {
-                    true => BusHealth::Down { reason: format!("the stream {name} is full") },
-                    false => BusHealth::Up,
-                }
-            }
+            Ok(Some(info)) => match stream::is_full(&info) {
+                true => BusHealth::Down {
+                    reason: format!(
+                        "the stream {name} is full; raise its limits, or take away what has been read"
+                    ),
+                },
+                false => BusHealth::Up,
+            },
         }
     }
 }
@@ -313,16 +311,21 @@ fn servers(options: &mut Options) -> Result<Vec<ServerAddr>, OpenError> {
         };
         match who.map(|who| who.split_once(':')) {
             None => {}
+            // As in any URL, `%40` is an `@`.
             Some(Some((user, password))) => {
-                let (user, password) = (user.to_owned(), password.to_owned());
+                let (user, password) = (header::unescaped(user), header::unescaped(password));
                 options.auth = Auth::User { user, password };
             }
-            Some(None) => options.auth = Auth::Token(who.unwrap_or_default().to_owned()),
+            Some(None) => options.auth = Auth::Token(header::unescaped(who.unwrap_or_default())),
         }
         // Without the secrets: whatever the library says of its servers may be logged.
         let server = format!("{scheme}://{host}").parse();
         let cannot = |error: std::io::Error| OpenError::NotAnAddress(error.to_string());
-        servers.push(server.map_err(cannot)?);
+        let server: ServerAddr = server.map_err(cannot)?;
+        if server.host().is_empty() {
+            return Err(OpenError::NotAnAddress("it names no host".to_owned()));
+        }
+        servers.push(server);
     }
     match servers.is_empty() {
         true => Err(OpenError::NotAnAddress("there is none".to_owned())),
@@ -484,7 +487,12 @@ mod tests {
             assert_eq!(format!("{:?}", options.auth), auth, "{url}");
             assert!(!format!("{servers:?}{options:?}").contains("hush"), "{url}");
         }
+        let mut options = Options::new("nats://m%40e:h%3Aus%h@bus");
+        servers(&mut options).unwrap();
+        let Auth::User { user, password } = options.auth else { panic!("{:?}", options.auth) };
+        assert_eq!((user.as_str(), password.as_str()), ("m@e", "h:us%h"));
         assert!(servers(&mut Options::new("")).is_err());
+        assert!(servers(&mut Options::new("nats://")).is_err());
         assert!(servers(&mut Options::new("nats://[bad")).is_err());
     }
 }

@@ -81,6 +81,18 @@ pub(super) async fn prepare(
     Ok(())
 }
 
+/// Whether a stream takes no more: it has as many messages as it may have, or no room for one of
+/// the size that they usually are.
+pub(super) fn is_full(info: &Info) -> bool {
+    let (config, state) = (&info.config, &info.state);
+    let limit = |max: i64| u64::try_from(max).ok().filter(|max| *max > 0);
+    let usual = state.bytes.checked_div(state.messages).unwrap_or(0).max(1);
+    let is_out_of_room = |max: u64| state.bytes.saturating_add(usual) > max;
+    config.discard == DiscardPolicy::New
+        && (limit(config.max_bytes).is_some_and(is_out_of_room)
+            || limit(config.max_messages).is_some_and(|max| state.messages >= max))
+}
+
 fn wanted(options: &Options, name: &str, subject: &str) -> Config {
     Config {
         name: name.to_owned(),
@@ -147,6 +159,12 @@ fn doubt(config: &Config, options: &Options) -> Option<String> {
     if config.persist_mode == Some(PersistenceMode::Async) {
         return Some("this stream acknowledges before it writes: a crash of the server loses what was acknowledged; set its persist mode to default".to_owned());
     }
+    let has_limits = [config.max_bytes, config.max_messages, config.max_messages_per_subject]
+        .iter()
+        .any(|max| *max > 0);
+    if has_limits && config.discard == DiscardPolicy::Old {
+        return Some("this stream lets go of its oldest messages when it is full, read or not; set its discard policy to new, or see that its readers keep up".to_owned());
+    }
     if config.duplicate_window < options.delivery_timeout {
         return Some(format!(
             "this stream knows copies for {} ms only, while a publish may land for {} ms; raise its duplicate window",
@@ -189,5 +207,8 @@ mod tests {
         assert!(doubt(&early, &options).is_some_and(|doubt| doubt.contains("acknowledges before")));
         let soon = Config { duplicate_window: Duration::from_secs(1), ..good };
         assert!(doubt(&soon, &options).is_some_and(|doubt| doubt.contains("duplicate window")));
+        let old = DiscardPolicy::Old;
+        let rolling = Config { max_messages: 10, discard: old, ..wanted(&options, "a_b", "a.b") };
+        assert!(doubt(&rolling, &options).is_some_and(|doubt| doubt.contains("oldest")));
     }
 }

@@ -91,10 +91,6 @@ fn bytes(document: &RunDocument) -> Bytes {
 }
 
 fn unavailable(error: &ArtifactsError) -> RunnerError {
-    let mut detail = error.to_string();
-    if let Some(cause) = std::error::Error::source(error) {
-        detail.push_str(&format!(": {cause}"));
-    }
-    let detail = format!("{detail}; what was decided is in the ledger, submit again to go on");
+    let detail = format!("{error}; what was decided is in the ledger, submit again to go on");
     Refused::new(Refusal::ArtifactUnavailable, detail).into()
 }
