@@ -132,6 +132,13 @@ impl Checkpoints for FileCheckpoints {
         saved.map_err(|source| self.failed(source))
     }
 
+    fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError> {
+        let sql = "DELETE FROM wsp_checkpoint WHERE pack_key = ?1 AND output_id = ?2";
+        let connection = self.connection();
+        let gone = connection.execute(sql, [pack_key, output_id]);
+        gone.map(drop).map_err(|source| self.failed(source))
+    }
+
     fn position(&self, topic: &str, partition: u32) -> Result<String, CheckpointError> {
         let sql = "SELECT next_offset FROM wsp_ready_position WHERE topic = ?1 AND partition = ?2";
         let connection = self.connection();
