@@ -195,7 +195,8 @@ fn object(ground: Ground, account: &Account) -> Option<Objection> {
         ),
         Ground::QuarantineOpen => (
             account.quarantined.clone(),
-            "{n} quarantines are neither released nor superseded, see admit quarantine list --open",
+            "{n} quarantines are neither released nor superseded, see admit quarantine list --run \
+             RUN --open",
         ),
         Ground::ReceiptMissing => (
             account.receipts_missing.clone(),
@@ -287,6 +288,13 @@ mod tests {
             account.outputs.insert("a".to_owned(), 4);
         }),
     ];
+
+    #[test]
+    fn an_open_quarantine_is_told_with_the_command_that_lists_it() {
+        let account = Account { quarantined: one("q"), ..sound() };
+        let said = &judge(&account)[0].message;
+        assert!(said.contains("admit quarantine list --run RUN --open"), "{said}");
+    }
 
     #[test]
     fn a_sound_run_may_be_closed() {
