@@ -165,7 +165,8 @@ impl Books {
         if !objections.is_empty() {
             return Err(NotClosed::Refused { state: "closed", objections });
         }
-        if !closure.is_filed {
+        // Nobody writes over the file, but somebody may have taken it away.
+        if !closure.is_filed || self.artifacts_get(&closure.path).await?.is_none() {
             self.file(&closure).await?;
         }
         Ok(Closed { document, reference: closure.path })
