@@ -112,6 +112,7 @@ impl StreamConfig {
             platform_run_id: Some(self.platform_run_id.trim().to_owned())
                 .filter(|run| !run.is_empty()),
             again: false,
+            from_start: false,
             producer: self.producer.clone(),
             producers_allowed: self.producers_allowed.clone(),
             control_topic: self.control_topic.clone(),

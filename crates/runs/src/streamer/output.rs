@@ -137,6 +137,9 @@ impl Job {
     /// The last checkpoint, if it is one of this view. One that is not was made of a pack that has
     /// changed since, and would pass over rows that nobody has sent: it is let go.
     fn load(&self) -> Result<Option<Cursor>, Failure> {
+        if self.settings.from_start {
+            return Ok(None);
+        }
         let (key, output_id) = (&self.checkpoint_key, &self.view.output.output_id);
         let loaded = self.checkpoints.load(key, output_id);
         let Some(cursor) = loaded.map_err(|error| kept("load the checkpoint", error))? else {
