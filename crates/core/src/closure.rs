@@ -200,12 +200,13 @@ fn object(ground: Ground, account: &Account) -> Option<Objection> {
         ),
         Ground::ReceiptMissing => (
             account.receipts_missing.clone(),
-            "{n} receipts have no file in the folder of the run, the ledger has them: mend the \
-             artifact store, a restart of the gate writes what it knows to be missing",
+            "{n} receipts have no file in the folder of the run, the gate writes them again from \
+             the ledger: see to the artifact store, close the run again in a moment",
         ),
         Ground::RecordMissing => (
             account.records_missing.clone(),
-            "{n} quarantine records have no file in the folder of the run, the ledger has them",
+            "{n} quarantine records have no file in the folder of the run, the gate writes them \
+             again from the ledger: close the run again in a moment",
         ),
         Ground::ReceiptMisplaced => (
             account.misplaced.clone(),
