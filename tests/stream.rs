@@ -14,7 +14,7 @@ use admit_artifacts::{Artifacts as _, File};
 use admit_bus::file::{self, FileBus, FileReader};
 use admit_bus::{Bus as _, Message, Published};
 use admit_core::Millis;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::gate::{self, Gate};
@@ -101,6 +101,8 @@ fn the_golden_pack_is_admitted_once_however_often_it_is_streamed() {
     assert_eq!((first["admitted"].as_u64(), first["quarantined"].as_u64()), (Some(12), Some(0)));
     let receipts = data.path().join(format!("artifacts/fraud-platform/{RUN}/ig/receipts"));
     assert_eq!(fs::read_dir(&receipts).unwrap().count(), 12);
+    let replayed = streamed(data.path(), &gate, &["--again", "--from-start"]);
+    assert_eq!((&replayed["admitted"], &replayed["duplicate"]), (&json!(0), &json!(12)));
     if sql::is_postgres() {
         sql::operate(data.path(), "DELETE FROM wsp_checkpoint; DELETE FROM wsp_ready_position");
     }

@@ -195,16 +195,18 @@ fn object(ground: Ground, account: &Account) -> Option<Objection> {
         ),
         Ground::QuarantineOpen => (
             account.quarantined.clone(),
-            "{n} quarantines are neither released nor superseded, see admit quarantine list --open",
+            "{n} quarantines are neither released nor superseded, see admit quarantine list --run \
+             RUN --open",
         ),
         Ground::ReceiptMissing => (
             account.receipts_missing.clone(),
-            "{n} receipts have no file in the folder of the run, the ledger has them: mend the \
-             artifact store, a restart of the gate writes what it knows to be missing",
+            "{n} receipts have no file in the folder of the run, the gate writes them again from \
+             the ledger: see to the artifact store, close the run again in a moment",
         ),
         Ground::RecordMissing => (
             account.records_missing.clone(),
-            "{n} quarantine records have no file in the folder of the run, the ledger has them",
+            "{n} quarantine records have no file in the folder of the run, the gate writes them \
+             again from the ledger: close the run again in a moment",
         ),
         Ground::ReceiptMisplaced => (
             account.misplaced.clone(),
@@ -287,6 +289,13 @@ mod tests {
             account.outputs.insert("a".to_owned(), 4);
         }),
     ];
+
+    #[test]
+    fn an_open_quarantine_is_told_with_the_command_that_lists_it() {
+        let account = Account { quarantined: one("q"), ..sound() };
+        let said = &judge(&account)[0].message;
+        assert!(said.contains("admit quarantine list --run RUN --open"), "{said}");
+    }
 
     #[test]
     fn a_sound_run_may_be_closed() {

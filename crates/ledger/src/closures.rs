@@ -160,6 +160,9 @@ pub trait Closures: RunAccounts {
     /// Before the doors open: runs that an earlier process was closing take events again. Their names.
     fn reopen_lost(&self, at: Millis) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
 
+    /// Notes that the files of these documents, by number, are not there: the gate writes them again.
+    fn note_missing(&self, numbers: Vec<u64>) -> BoxFuture<'_, Result<(), Fault>>;
+
     /// Notes that the file of a closure is there, on stable storage.
     fn note_closure_filed(&self, run: String) -> BoxFuture<'_, Result<(), Fault>>;
 }

@@ -69,9 +69,12 @@ pub(super) struct Stream {
     /// Only runs of this platform run
     #[arg(long, value_name = "ID", env = "PLATFORM_RUN_ID", hide_env_values = true)]
     platform_run_id: Option<String>,
-    /// Also stream runs that were streamed before, for a replay; the gate knows copies
+    /// Also stream runs that were streamed before, from their checkpoints on
     #[arg(long)]
     again: bool,
+    /// Send every row again, also those that checkpoints say are answered for; the gate knows copies
+    #[arg(long, requires = "again")]
+    from_start: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -121,7 +124,7 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let parts = parts(&config, &base, command.again, progress.clone()).await?;
+        let parts = parts(&config, &base, &command, progress.clone()).await?;
         let stop = CancellationToken::new();
         let mut signals = StopSignals::new()?;
         let halt = async {
@@ -150,11 +153,11 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
 async fn parts(
     config: &Config,
     base: &Path,
-    again: bool,
+    command: &Stream,
     progress: Progress,
 ) -> Result<Parts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
-    settings.again = again;
+    (settings.again, settings.from_start) = (command.again, command.from_start);
     let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let opened = artifacts::open(config)?;
     let checkpoints = checkpoints(config, base)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use admit_runs::catalogue::Catalogue;
+use admit_runs::shape::is_platform_run;
 use admit_runs::streamer::settings::{CHECKPOINT_EVERY_MAX, CONTROL_TOPIC, PRODUCER};
 use admit_runs::streamer::{Retry, Settings};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -108,8 +109,10 @@ impl StreamConfig {
             mode: self.mode.clone(),
             outputs: self.outputs.clone(),
             profile: self.profile.clone(),
-            platform_run_id: Some(self.platform_run_id.clone()).filter(|run| !run.is_empty()),
+            platform_run_id: Some(self.platform_run_id.trim().to_owned())
+                .filter(|run| !run.is_empty()),
             again: false,
+            from_start: false,
             producer: self.producer.clone(),
             producers_allowed: self.producers_allowed.clone(),
             control_topic: self.control_topic.clone(),
@@ -170,6 +173,11 @@ impl StreamConfig {
                 return Err(rule(key, &format!("must be from 1 to {max}")));
             }
         }
+        let run = self.platform_run_id.trim();
+        if !run.is_empty() && !is_platform_run(run) {
+            let message = "must be empty or a platform run such as platform_20260212T085637Z";
+            return Err(rule("platform_run_id", message));
+        }
         if self.retry_base_delay_ms > self.retry_max_delay_ms {
             return Err(rule("retry_base_delay_ms", "must not be more than retry_max_delay_ms"));
         }
@@ -227,6 +235,7 @@ mod tests {
             ("checkpoint_every = 0", "stream.checkpoint_every: must be from 1 to 10000"),
             ("checkpoint_every = 10001", "stream.checkpoint_every"),
             ("in_flight = 0", "stream.in_flight"),
+            ("platform_run_id = 'tuesday'", "stream.platform_run_id: must be"),
             ("retry_max_attempts = 0", "stream.retry_max_attempts"),
             ("retry_base_delay_ms = 6000", "stream.retry_base_delay_ms"),
             ("catalogue = \"lost.json\"", "lost.json cannot be read"),

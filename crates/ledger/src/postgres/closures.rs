@@ -13,6 +13,7 @@ use crate::closures::{
     Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
 };
 use crate::desk::{self, Closing};
+use crate::issuance::{FileNote, Issuance as _};
 use crate::port::BoxFuture;
 
 type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
@@ -94,6 +95,10 @@ impl Closures for PostgresLedger {
             }
             self.write(ReopenLost { at }).await
         })
+    }
+
+    fn note_missing(&self, numbers: Vec<u64>) -> Answer<'_, ()> {
+        self.note_files(FileNote::Unwritten(numbers))
     }
 
     fn note_closure_filed(&self, run: String) -> Answer<'_, ()> {

@@ -10,6 +10,7 @@ use crate::closures::{
     Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
 };
 use crate::desk::{self, Closing};
+use crate::issuance::{FileNote, Issuance as _};
 use crate::port::BoxFuture;
 
 impl RunAccounts for SqliteLedger {
@@ -90,6 +91,10 @@ impl Closures for SqliteLedger {
 
     fn reopen_lost(&self, at: Millis) -> BoxFuture<'_, Result<Vec<String>, Fault>> {
         Box::pin(self.write(ReopenLost { epoch: self.epoch, at }))
+    }
+
+    fn note_missing(&self, numbers: Vec<u64>) -> BoxFuture<'_, Result<(), Fault>> {
+        self.note_files(FileNote::Unwritten(numbers))
     }
 
     fn note_closure_filed(&self, run: String) -> BoxFuture<'_, Result<(), Fault>> {

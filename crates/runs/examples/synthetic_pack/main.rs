@@ -7,6 +7,8 @@
 //!
 //! `--rows` counts all four outputs together. With `--data`, the facts of a run and its READY are put
 //! into the artifacts and onto the bus of that data folder (no gate may have it open meanwhile).
+//! `--run` names their platform run, `--part-rows` and `--group-rows` say how rows are cut into files and
+//! row groups, and `--from` names another pack to take the gates' bundles from.
 
 mod pack;
 

@@ -123,10 +123,26 @@ impl Books {
                 Ok(Closed { document, reference: closure.path })
             }
             None => {
+                if let Ok(accounted) = &accounted {
+                    self.have_written_again(run, accounted).await;
+                }
                 let grounds: Vec<&str> = objections.iter().map(|o| o.ground.as_str()).collect();
                 tracing::warn!(run, grounds = grounds.join(" "), "a run cannot be closed");
                 Err(NotClosed::Refused { state: "open", objections })
             }
+        }
+    }
+
+    /// What has lost its file gets it again from the ledger, for the next attempt.
+    async fn have_written_again(&self, run: &str, accounted: &Accounted) {
+        let lost = [&*accounted.receipts.lost, &*accounted.records.lost].concat();
+        if lost.is_empty() {
+            return;
+        }
+        let count = lost.len();
+        match self.ledger.note_missing(lost).await {
+            Ok(()) => tracing::warn!(run, count, "lost files of a run are written again"),
+            Err(fault) => tracing::warn!(run, %fault, "lost files of a run could not be noted"),
         }
     }
 
@@ -165,7 +181,8 @@ impl Books {
         if !objections.is_empty() {
             return Err(NotClosed::Refused { state: "closed", objections });
         }
-        if !closure.is_filed {
+        // Nobody writes over the file, but somebody may have taken it away.
+        if !closure.is_filed || self.artifacts_get(&closure.path).await?.is_none() {
             self.file(&closure).await?;
         }
         Ok(Closed { document, reference: closure.path })
@@ -204,6 +221,7 @@ impl Books {
         let mut records = self.present(run, IssuedKind::Quarantine, until).await?;
         // Lines of the governance log have more writers than the gate, so only what is missing counts.
         let lines = self.present(run, IssuedKind::Governance, until).await?;
+        records.lost.extend(lines.lost);
         records.missing.count += lines.missing.count;
         records.missing.sample.extend(lines.missing.sample);
         records.missing.sample.truncate(admit_core::closure::SAMPLE_MAX);

@@ -28,6 +28,9 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(2);
 
 const ENDING: &str = ".json";
 
+/// The run, the kind and the folder of the documents that are looked at.
+type Of<'a> = (&'a str, IssuedKind, &'a str);
+
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Presence {
@@ -37,6 +40,8 @@ pub(super) struct Presence {
     pub(super) missing: Listed,
     /// Paths where there should be none.
     pub(super) unknown: Listed,
+    /// Numbers of documents whose files are missing, as many as are looked at again.
+    pub(super) lost: Vec<u64>,
 }
 
 /// Names of documents in their order, page by page.
@@ -183,36 +188,39 @@ impl Books {
                 }
             }
         }
-        let missing = self.still_missing(missing).await?;
-        let unknown = self.still_unknown(unknown, run, kind, &folder).await?;
-        Ok(Presence { present, missing, unknown })
+        let of = (run, kind, &*folder);
+        let (missing, lost) = self.still_missing(missing, of).await?;
+        let unknown = self.still_unknown(unknown, of).await?;
+        Ok(Presence { present, missing, unknown, lost })
     }
 
-    async fn still_missing(&self, odd: Odd) -> Result<Listed, Fault> {
-        let mut still = Vec::with_capacity(odd.paths.len());
+    async fn still_missing(&self, odd: Odd, of: Of<'_>) -> Result<(Listed, Vec<u64>), Fault> {
+        let (mut still, mut lost) = (Vec::with_capacity(odd.paths.len()), Vec::new());
         for path in &odd.paths {
-            still.push(self.artifacts_get(path).await?.is_none());
+            let is_missing = self.artifacts_get(path).await?.is_none();
+            if is_missing {
+                lost.extend(self.number(path, of).await?);
+            }
+            still.push(is_missing);
         }
-        Ok(odd.left(&still))
+        Ok((odd.left(&still), lost))
     }
 
-    async fn still_unknown(
-        &self,
-        odd: Odd,
-        run: &str,
-        kind: IssuedKind,
-        folder: &str,
-    ) -> Result<Listed, Fault> {
+    /// The number of the document whose file lies there; `None` where it is no document's.
+    async fn number(&self, path: &str, (run, kind, folder): Of<'_>) -> Result<Option<u64>, Fault> {
+        let id = path.strip_prefix(folder).and_then(|name| name.strip_suffix(ENDING));
+        let Some(id) = id else { return Ok(None) };
+        let named = self.ledger.named(id.to_owned()).await?;
+        let found = named
+            .iter()
+            .find(|filed| filed.issued.kind == kind && filed.issued.run.as_deref() == Some(run));
+        Ok(found.map(|filed| filed.n))
+    }
+
+    async fn still_unknown(&self, odd: Odd, of: Of<'_>) -> Result<Listed, Fault> {
         let mut still = Vec::with_capacity(odd.paths.len());
         for path in &odd.paths {
-            let id = path.strip_prefix(folder).and_then(|name| name.strip_suffix(ENDING));
-            let is_known = match id {
-                Some(id) => self.ledger.named(id.to_owned()).await?.iter().any(|filed| {
-                    filed.issued.kind == kind && filed.issued.run.as_deref() == Some(run)
-                }),
-                None => false,
-            };
-            still.push(!is_known);
+            still.push(self.number(path, of).await?.is_none());
         }
         Ok(odd.left(&still))
     }

@@ -118,11 +118,16 @@ fn basis(run: &str, paths: &Paths, settings: &Settings) -> Object<'static> {
 
 /// A URL without anything that could be a secret: no user, no password, no query.
 pub fn redacted(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let plain = &url[..end];
-    let Some((scheme, rest)) = plain.split_once("://") else { return plain.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.split(['?', '#']).next().unwrap_or_default().to_owned();
+    };
+    let (plain, beyond) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    if beyond.contains('@') && !plain.contains('@') {
+        // Either a query with an @ in it, or a password with a ? in it: nobody can tell.
+        return format!("{scheme}://(hidden)");
+    }
     // Passwords may hold anything, slashes too; what comes after the last @ is no part of one.
-    format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default())
+    format!("{scheme}://{}", plain.rsplit('@').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -137,6 +142,9 @@ mod tests {
             ("postgres://u:p@ss@db/admit", "postgres://db/admit"),
             ("postgres://u:a/b@db/admit#s3cret", "postgres://db/admit"),
             ("postgres://db", "postgres://db"),
+            ("postgres://u:s3?cret@db/admit", "postgres://(hidden)"),
+            ("postgres://u:s3#cret@db/admit", "postgres://(hidden)"),
+            ("postgres://db/admit?user=a&password=s3@cret", "postgres://(hidden)"),
         ] {
             assert_eq!(redacted(url), plain);
         }

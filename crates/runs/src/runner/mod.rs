@@ -32,6 +32,7 @@ use admit_artifacts::Artifacts;
 use admit_bus::Bus;
 use admit_contracts::ingestion_gate::Paths;
 use admit_contracts::ingestion_gate::governance::PolicyRev;
+use admit_core::json::Value;
 use admit_core::{Clock, Fault, FaultKind, ScenarioState};
 use admit_ledger::scenario_runs::{Opened, Opening, PublicationState, ScenarioRun, ScenarioRuns};
 use tokio::task::spawn_blocking;
@@ -54,6 +55,9 @@ pub use settings::{CONTROL_TOPIC, Settings};
 
 /// Runs that are looked after in one go.
 const LOOK_ROWS_MAX: usize = 256;
+
+/// How much of what the record says is told with a run; the rest is there.
+const DETAIL_CHARS_MAX: usize = 500;
 
 /// What a runner is made of.
 pub struct Parts {
@@ -256,12 +260,33 @@ fn said(run: &ScenarioRun) -> String {
         }
         (ScenarioState::Ready, _) => "ready, but READY is not on the control bus".to_owned(),
         (ScenarioState::WaitingEvidence, _) => {
-            "some evidence is not there yet; it is looked for again until the deadline".to_owned()
+            let said = "some evidence is not there yet; it is looked for again until the deadline";
+            with_detail(said.to_owned(), run)
         }
         (state, _) => match &run.reason {
-            Some(reason) => format!("{state}: {reason}"),
+            Some(reason) => with_detail(format!("{state}: {reason}"), run),
             None => state.word().to_owned(),
         },
+    }
+}
+
+/// Adds what the record last said was missing or wrong, so that nobody has to read it for that.
+fn with_detail(said: String, run: &ScenarioRun) -> String {
+    let last = run.events.iter().rev().find_map(|event| {
+        let line = documents::read(&event.line)?;
+        let details = line.get("details")?;
+        if let Some(detail) = details.get("detail").and_then(Value::as_str) {
+            return Some(detail.to_owned());
+        }
+        let missing = details.get("missing").and_then(Value::as_array)?;
+        Some(missing.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "))
+    });
+    match last {
+        Some(detail) => {
+            let detail: String = detail.chars().take(DETAIL_CHARS_MAX).collect();
+            format!("{said} ({detail})")
+        }
+        None => said,
     }
 }
 

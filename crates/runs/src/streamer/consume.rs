@@ -97,12 +97,15 @@ pub struct Streamer {
     parts: Arc<Parts>,
     known: HashSet<String>,
     later: HashMap<String, Later>,
+    /// Partitions whose position is known to be one of this bus.
+    placed: HashSet<u32>,
 }
 
 impl Streamer {
     /// A streamer of these parts.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), known: HashSet::new(), later: HashMap::new() }
+        let parts = Arc::new(parts);
+        Self { parts, known: HashSet::new(), later: HashMap::new(), placed: HashSet::new() }
     }
 
     /// Cycles until it is told to stop, and hands over what each found.
@@ -157,7 +160,8 @@ impl Streamer {
         // A replay looks at everything, and leaves the position to those who go on from it.
         let again = self.parts.settings.again;
         let place = self.place(&topic);
-        let began = if again { String::new() } else { self.position(&place, partition).await? };
+        let began =
+            if again { String::new() } else { self.begin(&topic, &place, partition).await? };
         let (mut from, mut position) = (began.clone(), began.clone());
         let mut is_settled = true;
         while !stop.is_cancelled() {
@@ -180,27 +184,60 @@ impl Streamer {
             }
         }
         if position != began && !again {
-            let checkpoints = Arc::clone(&self.parts.checkpoints);
-            let moved = spawn_blocking(move || checkpoints.move_to(&place, partition, &position));
-            moved.await.map_err(|_| StreamerError::Cut)??;
+            self.move_to(&place, partition, position).await?;
         }
         Ok(())
     }
 
-    /// What a position is kept under. Positions on files came first and have the plain topic.
+    /// What a position is kept under. Positions on files came first and have the plain topic. A
+    /// streamer for one platform run passes over the others, so it has a position of its own: theirs
+    /// must find what it skipped.
     fn place(&self, topic: &str) -> String {
-        match self.parts.control.offset_kind() {
+        let of_bus = match self.parts.control.offset_kind() {
             OffsetKind::FileLine => topic.to_owned(),
             kind @ (OffsetKind::KinesisSequence
             | OffsetKind::KafkaOffset
             | OffsetKind::NatsSequence) => format!("{kind}:{topic}"),
+        };
+        match &self.parts.settings.platform_run_id {
+            Some(run) => format!("{of_bus}@{run}"),
+            None => of_bus,
         }
     }
 
-    async fn position(&self, topic: &str, partition: u32) -> Result<String, StreamerError> {
-        let (checkpoints, topic) = (Arc::clone(&self.parts.checkpoints), topic.to_owned());
-        let read = spawn_blocking(move || checkpoints.position(&topic, partition));
+    /// The offset to begin at. A bus that ends before its position is not the one the position is
+    /// of, or was made anew: it is read from its beginning, and the records tell what is done.
+    async fn begin(
+        &mut self,
+        topic: &str,
+        place: &str,
+        partition: u32,
+    ) -> Result<String, StreamerError> {
+        let position = self.position(place, partition).await?;
+        if !self.placed.insert(partition) {
+            return Ok(position);
+        }
+        let Some(before) = before(self.parts.control.offset_kind(), &position) else {
+            return Ok(position);
+        };
+        if !self.parts.control.read(topic, partition, &before, 1).await?.is_empty() {
+            return Ok(position);
+        }
+        tracing::warn!(topic, position, "the control bus ends before this position, all is read");
+        self.move_to(place, partition, String::new()).await?;
+        Ok(String::new())
+    }
+
+    async fn position(&self, place: &str, partition: u32) -> Result<String, StreamerError> {
+        let (checkpoints, place) = (Arc::clone(&self.parts.checkpoints), place.to_owned());
+        let read = spawn_blocking(move || checkpoints.position(&place, partition));
         Ok(read.await.map_err(|_| StreamerError::Cut)??)
+    }
+
+    async fn move_to(&self, place: &str, partition: u32, to: String) -> Result<(), StreamerError> {
+        let (checkpoints, place) = (Arc::clone(&self.parts.checkpoints), place.to_owned());
+        let moved = spawn_blocking(move || checkpoints.move_to(&place, partition, &to));
+        Ok(moved.await.map_err(|_| StreamerError::Cut)??)
     }
 
     /// Deals with one message; whether it is dealt with for good.
@@ -393,6 +430,17 @@ fn after(record: &Record) -> String {
             next.map_or_else(|| offset.clone(), |next| next.to_string())
         }
         OffsetKind::KinesisSequence => offset.clone(),
+    }
+}
+
+/// The offset of the last message that is dealt with, where offsets are counted.
+fn before(kind: OffsetKind, position: &str) -> Option<String> {
+    match kind {
+        OffsetKind::FileLine | OffsetKind::KafkaOffset | OffsetKind::NatsSequence => {
+            let position: u64 = position.parse().ok()?;
+            position.checked_sub(1).map(|before| before.to_string())
+        }
+        OffsetKind::KinesisSequence => None,
     }
 }
 

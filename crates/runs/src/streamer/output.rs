@@ -81,7 +81,11 @@ struct Waiting {
 
 /// Streams an output from its last checkpoint on.
 pub(super) async fn stream(job: Arc<Job>) -> Result<Emitted, Failure> {
-    let cursor = job.load().await?;
+    let cursor = {
+        let job = Arc::clone(&job);
+        let loaded = spawn_blocking(move || job.load()).await;
+        loaded.map_err(|error| kept("load the checkpoint", error))??
+    };
     let resumed =
         cursor.as_ref().map_or(0, |c| job.view.rows_until(&c.last_file, c.last_row_index));
     job.progress.resume(resumed);
@@ -130,13 +134,48 @@ pub(super) async fn stream(job: Arc<Job>) -> Result<Emitted, Failure> {
 }
 
 impl Job {
-    async fn load(&self) -> Result<Option<Cursor>, Failure> {
-        let (checkpoints, key) = (Arc::clone(&self.checkpoints), self.checkpoint_key.clone());
-        let output_id = self.view.output.output_id.clone();
-        let loaded = spawn_blocking(move || checkpoints.load(&key, &output_id)).await;
-        loaded
-            .map_err(|error| kept("load the checkpoint", error))?
-            .map_err(|error| kept("load the checkpoint", error))
+    /// The last checkpoint, if it is one of this view. One that is not was made of a pack that has
+    /// changed since, and would pass over rows that nobody has sent: it is let go.
+    fn load(&self) -> Result<Option<Cursor>, Failure> {
+        if self.settings.from_start {
+            return Ok(None);
+        }
+        let (key, output_id) = (&self.checkpoint_key, &self.view.output.output_id);
+        let loaded = self.checkpoints.load(key, output_id);
+        let Some(cursor) = loaded.map_err(|error| kept("load the checkpoint", error))? else {
+            return Ok(None);
+        };
+        if self.fits(&cursor)? {
+            return Ok(Some(cursor));
+        }
+        tracing::warn!(
+            output_id,
+            last_file = cursor.last_file,
+            last_row_index = cursor.last_row_index,
+            "the pack is not the one this checkpoint was made of, every row is sent again"
+        );
+        let gone = self.checkpoints.forget(key, output_id);
+        gone.map_err(|error| kept("let a checkpoint go", error))?;
+        Ok(None)
+    }
+
+    /// Whether the row a checkpoint stands at is there, and happened when the checkpoint says.
+    fn fits(&self, cursor: &Cursor) -> Result<bool, Failure> {
+        let part = self.view.parts.iter().find(|part| part.name == cursor.last_file);
+        if part.is_none_or(|part| cursor.last_row_index >= part.rows) {
+            return Ok(false);
+        }
+        let opened = self.view.part(&cursor.last_file)?;
+        let layout = Layout::of(&opened);
+        let mut is_same = false;
+        opened
+            .rows(cursor.last_row_index, &mut |number, row| -> Result<bool, Failure> {
+                let sendable = self.envelopes.envelope(&layout, number, row)?;
+                is_same = sendable.stamp.text == cursor.last_ts_utc;
+                Ok(false)
+            })
+            .map_err(|failure| failure.within(&cursor.last_file))?;
+        Ok(is_same)
     }
 
     async fn save(&self, cursor: Cursor, occasion: Occasion) -> Result<(), Failure> {
@@ -178,6 +217,10 @@ impl Job {
                 continue;
             }
             let opened = self.view.part(&part.name)?;
+            if opened.len() != part.rows {
+                let detail = format!("{} was changed while its run was streamed", part.name);
+                return Err(Failure::new(Reason::StreamFailed, detail));
+            }
             let layout = Layout::of(&opened);
             let mut is_wanted = true;
             opened

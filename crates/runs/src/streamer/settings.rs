@@ -29,6 +29,8 @@ pub struct Settings {
     pub platform_run_id: Option<String>,
     /// Whether runs that were streamed are streamed again, for a replay.
     pub again: bool,
+    /// Whether every row is sent again, also those that checkpoints say are answered for.
+    pub from_start: bool,
     /// The producer that envelopes name.
     pub producer: String,
     /// Producers that may be named.
@@ -62,6 +64,7 @@ impl Default for Settings {
             profile: "local".to_owned(),
             platform_run_id: None,
             again: false,
+            from_start: false,
             producer: PRODUCER.to_owned(),
             producers_allowed: vec![PRODUCER.to_owned()],
             control_topic: CONTROL_TOPIC.to_owned(),

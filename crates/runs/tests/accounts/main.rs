@@ -42,7 +42,7 @@ struct World {
     artifacts: Arc<LocalArtifacts>,
     contract: Arc<IngestionGate>,
     books: Arc<Books>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl World {
@@ -61,7 +61,7 @@ impl World {
             clock: Arc::new(ManualClock::at(NOW)),
             settings: Settings { closing_wait, ..Settings::default() },
         });
-        Self { ledger, artifacts, contract, books: Arc::new(books), _folder: folder }
+        Self { ledger, artifacts, contract, books: Arc::new(books), folder }
     }
 
     /// Event number `n` is recorded, and in flight.
@@ -171,6 +171,20 @@ async fn a_receipt_without_its_file_speaks_against_closing() {
     let report = world.books.report(RUN).await.expect("readable").expect("named");
     let ingress = report.get("ingress").expect("numbers");
     assert_eq!(ingress.get("received").and_then(Value::as_u64), Some(1), "the ledger has it");
+}
+
+#[tokio::test]
+async fn a_closure_whose_file_was_taken_away_is_written_again_when_it_is_asked_for() {
+    let world = World::new(Duration::from_millis(50));
+    let seq = world.begin(1).await;
+    world.land(seq, true).await;
+    assert_eq!(world.close().await, Ok(1));
+    let path = world.contract.paths().of_run(RUN, "obs/run_closure.json");
+    let file = world.folder.path().join("artifacts").join(&path);
+    let first = std::fs::read(&file).expect("written");
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(world.close().await, Ok(1));
+    assert_eq!(std::fs::read(&file).expect("written again"), first);
 }
 
 #[tokio::test]

@@ -125,3 +125,16 @@ async fn an_index_that_leads_out_of_the_pack_is_never_followed() {
     let run = world.submit().await.run;
     assert_eq!(run.reason.as_deref(), Some("EVIDENCE_CONFLICT"));
 }
+
+#[tokio::test]
+async fn what_is_missing_or_wrong_is_told_with_the_run() {
+    let world = World::new();
+    fs::remove_file(world.pack().join(bundle("3A")).join("_passed.flag")).expect("it goes");
+    let waiting = world.submit().await.message;
+    assert!(waiting.contains("gate 3A"), "{waiting}");
+    world.advance(600);
+    let failed = world.submit().await.message;
+    assert!(failed.starts_with("FAILED: EVIDENCE_MISSING_DEADLINE (gate 3A"), "{failed}");
+    let status = world.runner().status(&world.run().await.run_id).await.expect("it answers");
+    assert_eq!(status.message, failed, "and whenever somebody asks");
+}

@@ -115,9 +115,36 @@ async fn a_ready_of_another_platform_run_is_skipped_for_good_under_this_one() {
     let listed = world.artifacts().list(path, None, 10).await.unwrap();
     assert!(listed.iter().any(|path| path.ends_with(".jsonl")), "{listed:?}");
     assert_eq!(world.gate.pushes(), 0);
-    // The streamer of that run has a folder and records of its own, and streams it.
-    (world.settings.platform_run_id, world.data) = (Some(RUN.to_owned()), "other-data");
+    assert!(world.cycle().await.outcomes.is_empty(), "it is not looked at again");
+}
+
+#[tokio::test]
+async fn what_one_runs_streamer_skips_another_runs_streamer_still_finds() {
+    let mut world = World::golden();
+    world.announce().await;
+    world.settings.platform_run_id = Some("platform_20260101T000000Z".to_owned());
+    assert_eq!(world.one().await.status, Status::SkippedOutOfScope);
+    // In the same folder: they share the bus and the checkpoints, and take turns.
+    world.settings.platform_run_id = Some(RUN.to_owned());
     assert_eq!(world.one().await.status, Status::Streamed);
+    world.settings.platform_run_id = None;
+    assert_eq!(world.one().await.status, Status::SkippedDuplicate, "one for all finds it done");
+}
+
+#[tokio::test]
+async fn a_bus_that_was_made_anew_is_read_from_its_beginning() {
+    for position in ["1", "77"] {
+        let world = World::golden();
+        world.checkpoints().move_to(TOPIC, 0, position).unwrap();
+        let mut streamer = world.streamer();
+        let stop = CancellationToken::new();
+        assert!(streamer.cycle(&stop).await.unwrap().outcomes.is_empty(), "there is nothing yet");
+        world.announce().await;
+        let cycle = streamer.cycle(&stop).await.unwrap();
+        assert_eq!(cycle.outcomes.len(), 1, "not passed over by a position of another bus");
+        assert_eq!(cycle.outcomes[0].status, Status::Streamed);
+        assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "1");
+    }
 }
 
 #[tokio::test]

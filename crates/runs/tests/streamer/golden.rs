@@ -88,6 +88,20 @@ async fn a_replay_without_checkpoints_sends_only_copies() {
 }
 
 #[tokio::test]
+async fn a_replay_from_the_start_sends_every_row_and_leaves_the_checkpoints_where_they_were() {
+    let mut world = World::golden();
+    world.announce().await;
+    world.one().await;
+    (world.settings.again, world.settings.from_start) = (true, true);
+    world.settings.max_events_per_output = Some(2);
+    let outcome = world.one().await;
+    assert_eq!((outcome.streamed.counts().duplicates, outcome.streamed.emitted()), (8, 8));
+    (world.settings.from_start, world.settings.max_events_per_output) = (false, None);
+    let outcome = world.one().await;
+    assert_eq!((outcome.streamed.emitted(), world.gate.pushes()), (12, 20), "nothing is left");
+}
+
+#[tokio::test]
 async fn a_cap_counts_from_the_first_row_so_that_a_restart_changes_nothing() {
     let mut world = World::golden();
     world.announce().await;

@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use admit_runs::streamer::identity::{World as Pinned, oracle_pack_id};
-use admit_runs::streamer::{Outcome, Status};
+use admit_core::Millis;
+use admit_runs::streamer::checkpoint::{Checkpoints as _, Cursor, Occasion};
+use admit_runs::streamer::identity::{
+    World as Pinned, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
+};
+use admit_runs::streamer::progress::Counts;
+use admit_runs::streamer::{Outcome, Settings, Status};
 
 use crate::synthetic::{Cells, write_part};
-use crate::world::{World, id, member};
+use crate::world::{RUN, World, id, member};
 
 const VIEW: &str = "stream_view/ts_utc/output_id=arrival_events_5B";
 const MF: &str = "c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8";
@@ -285,4 +290,49 @@ async fn a_row_without_its_name_or_its_time_is_refused() {
     let mut late = row();
     late[2].1 = text("yesterday");
     assert_eq!(with_rows(late).await.reason.as_deref(), Some("STREAM_FAILED"));
+}
+
+/// Streams two rows of each output, puts every checkpoint elsewhere, and streams all of it.
+async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -> (World, Outcome) {
+    let mut world = World::golden();
+    world.settings.max_events_per_output = Some(2);
+    world.announce().await;
+    world.one().await;
+    let pack_key = fallback_pack_key(&world.root());
+    let key = checkpoint_pack_key(&pack_key, RUN, "df5647f07d4f430de9cfde91f3a454b6");
+    let checkpoints = world.checkpoints();
+    for output in &Settings::default().catalogue.of_mode("fraud") {
+        let was = checkpoints.load(&key, &output.output_id).unwrap().unwrap();
+        checkpoints.forget(&key, &output.output_id).unwrap();
+        let last_ts_utc = if last_ts_utc.is_empty() { &was.last_ts_utc } else { last_ts_utc };
+        let cursor = Cursor {
+            last_file: last_file.to_owned(),
+            last_row_index,
+            last_ts_utc: last_ts_utc.to_owned(),
+            counts: Counts { admitted: 99, ..Counts::default() },
+        };
+        let saved = Occasion::PeriodicFlush;
+        checkpoints.save(&key, &output.output_id, &cursor, saved, Millis(1)).unwrap();
+    }
+    (world.settings.max_events_per_output, world.settings.again) = (None, true);
+    let outcome = world.one().await;
+    (world, outcome)
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_another_pack_passes_over_no_row() {
+    let other = "1999-01-01T00:00:00.000000Z";
+    for (file, row, ts) in [
+        ("part-000099.parquet", 0, ""),
+        ("part-000000.parquet", 3, ""),
+        ("part-000000.parquet", 1, other),
+    ] {
+        let (world, outcome) = resumed_from(file, row, ts).await;
+        assert_eq!(outcome.status, Status::Streamed, "{outcome:?}");
+        assert_eq!((world.gate.ids().len(), world.gate.duplicates()), (12, 8), "{file} {row} {ts}");
+        let counts = outcome.streamed.counts();
+        assert_eq!((counts.admitted, counts.duplicates), (4, 8), "what it counted is gone too");
+    }
+    let (world, outcome) = resumed_from("part-000000.parquet", 1, "").await;
+    assert_eq!((world.gate.duplicates(), outcome.streamed.emitted()), (0, 12), "its own is kept");
 }

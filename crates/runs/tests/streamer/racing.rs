@@ -52,6 +52,27 @@ impl Gate for Held {
 }
 
 #[tokio::test]
+async fn a_part_that_is_changed_under_way_fails_the_run() {
+    let world = World::synthetic(400, 300).traffic_only();
+    world.announce().await;
+    let gate = Arc::new(Held::default());
+    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let stop = CancellationToken::new();
+    let changed = async {
+        gate.arrived.notified().await;
+        let view = "stream_view/ts_utc/output_id=s3_event_stream_with_fraud_6B";
+        let part = |n: u8| world.pack.join(format!("{view}/part-00000{n}.parquet"));
+        std::fs::copy(part(0), part(1)).unwrap();
+        gate.go.notify_one();
+    };
+    let (cycle, ()) = tokio::join!(streamer.cycle(&stop), changed);
+    let outcome = cycle.unwrap().outcomes.remove(0);
+    assert_eq!(outcome.reason.as_deref(), Some("STREAM_FAILED"), "{outcome:?}");
+    assert!(outcome.detail.unwrap_or_default().contains("changed"), "and it says why");
+    assert_eq!(gate.inner.ids().len(), 300, "what came before it is where it belongs");
+}
+
+#[tokio::test]
 async fn a_run_in_use_is_left_alone_and_not_lost() {
     let world = World::golden();
     world.announce().await;

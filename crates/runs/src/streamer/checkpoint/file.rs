@@ -3,10 +3,12 @@
 //! A commit need not be synced (`synchronous=NORMAL`): a killed process loses nothing, a power cut
 //! some progress.
 
-use std::fs::{self, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use admit_core::Millis;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -18,6 +20,9 @@ use crate::streamer::progress::Counts;
 pub const FILE: &str = "stream.db";
 /// The folder of the locks beside it.
 const LOCKS: &str = "stream-locks";
+/// How long others that open the file are waited for, and how often they are looked at.
+const OPEN_MAX: Duration = Duration::from_secs(10);
+const OPEN_LOOK: Duration = Duration::from_millis(2);
 const SCHEMA: &str = include_str!("../sql/schema.sql");
 const SAVE: &str = include_str!("../sql/save.sql");
 const REMEMBER: &str = include_str!("../sql/remember.sql");
@@ -40,6 +45,8 @@ impl FileCheckpoints {
     pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let place = |source| CheckpointError::Folder { path: folder.to_owned(), source };
         fs::create_dir_all(folder.join(LOCKS)).map_err(place)?;
+        // SQLite does not wait for others while it turns a new file to WAL, whatever its timeout.
+        let _alone = alone(&folder.join(LOCKS).join("open.lock")).map_err(place)?;
         let path = folder.join(FILE);
         let fail = |source| CheckpointError::File { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(fail)?;
@@ -61,6 +68,25 @@ impl FileCheckpoints {
 
     fn failed(&self, source: rusqlite::Error) -> CheckpointError {
         CheckpointError::File { path: self.folder.join(FILE), source }
+    }
+}
+
+/// Waits until nobody else opens the file; who holds what it gives is alone with it.
+fn alone(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let until = Instant::now() + OPEN_MAX;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(OPEN_LOOK),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another streamer has been opening its checkpoints for too long",
+                ));
+            }
+        }
     }
 }
 
@@ -130,6 +156,13 @@ impl Checkpoints for FileCheckpoints {
             transaction.commit()
         });
         saved.map_err(|source| self.failed(source))
+    }
+
+    fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError> {
+        let sql = "DELETE FROM wsp_checkpoint WHERE pack_key = ?1 AND output_id = ?2";
+        let connection = self.connection();
+        let gone = connection.execute(sql, [pack_key, output_id]);
+        gone.map(drop).map_err(|source| self.failed(source))
     }
 
     fn position(&self, topic: &str, partition: u32) -> Result<String, CheckpointError> {

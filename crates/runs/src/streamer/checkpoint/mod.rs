@@ -50,6 +50,12 @@ pub trait Checkpoints: Send + Sync {
         now: Millis,
     ) -> Result<(), CheckpointError>;
 
+    /// Lets the checkpoint of an output go, so that it begins anew; the history stays.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError>;
+
     /// The offset from which a partition of the control bus must be read; everything before it is
     /// dealt with for good. Empty at the beginning.
     ///
@@ -68,7 +74,10 @@ pub trait Checkpoints: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file.
-    #[error("the checkpoints in {} cannot be used", path.display())]
+    #[error(
+        "the checkpoints in {} cannot be used; without the file every row is sent again, and known",
+        path.display()
+    )]
     File {
         /// Which.
         path: PathBuf,

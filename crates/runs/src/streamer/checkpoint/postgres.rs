@@ -19,6 +19,8 @@ const LOCK: &str = include_str!("../sql/postgres/lock.sql");
 const POSITION: &str =
     "SELECT next_offset FROM wsp_ready_position WHERE topic = $1 AND partition = $2";
 
+const FORGET: &str = "DELETE FROM wsp_checkpoint WHERE pack_key = $1 AND output_id = $2";
+
 /// Checkpoints in a database.
 pub struct PostgresCheckpoints {
     session: Mutex<Session>,
@@ -86,6 +88,11 @@ impl Checkpoints for PostgresCheckpoints {
                 &occasion.as_str(),
             ],
         )?;
+        Ok(())
+    }
+
+    fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError> {
+        self.session().query(FORGET, &[&pack_key, &output_id])?;
         Ok(())
     }
 

@@ -31,6 +31,12 @@ fn comes_back_and_never_goes_back(open: &dyn Fn() -> Box<dyn Checkpoints>) {
     let again = open();
     assert_eq!(again.load("k", "o").expect("read"), Some(cursor("part-000001.parquet", 3)));
     assert_eq!(again.load("other run", "o").expect("read"), None);
+    again.forget("other run", "o").expect("nothing to forget");
+    again.forget("k", "o").expect("forgotten");
+    assert_eq!(again.load("k", "o").expect("read"), None);
+    let anew = cursor("part-000000.parquet", 0);
+    again.save("k", "o", &anew, Occasion::MaxEvents, Millis(2)).expect("saved");
+    assert_eq!(again.load("k", "o").expect("read"), Some(anew));
 }
 
 fn a_run_has_one_streamer_at_a_time(open: &dyn Fn() -> Box<dyn Checkpoints>) {
@@ -63,7 +69,7 @@ fn checkpoints_in_a_file_keep_their_promises() {
     let raw = Connection::open(folder.path().join(FILE)).expect("open");
     let sql = "SELECT count(*) FROM wsp_checkpoint_history";
     let history: i64 = raw.query_row(sql, [], |row| row.get(0)).expect("counted");
-    assert_eq!(history, 4, "the history only grows");
+    assert_eq!(history, 5, "the history only grows, whatever is forgotten");
 }
 
 #[test]
@@ -104,7 +110,7 @@ mod on_postgres {
         keeps_its_promises(&|| Box::new(PostgresCheckpoints::open(&options).expect("open")));
         let mut session = Session::open(&options).expect("open");
         let rows = session.query("SELECT count(*) FROM wsp_checkpoint_history", &[]).expect("read");
-        assert_eq!(rows[0].get::<_, i64>(0), 4, "the history only grows");
+        assert_eq!(rows[0].get::<_, i64>(0), 5, "the history only grows");
     }
 
     #[test]
