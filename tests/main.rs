@@ -33,6 +33,9 @@ mod ledger_copy;
 mod limits;
 mod many_gates;
 mod many_gates_crash;
+#[cfg(feature = "nats")]
+mod many_gates_rounds;
+mod many_gates_seen;
 mod mixed_load;
 mod operations;
 mod pixel_control;
