@@ -36,6 +36,7 @@ mod many_gates_crash;
 #[cfg(feature = "nats")]
 mod many_gates_rounds;
 mod many_gates_seen;
+mod many_gates_vacuum;
 mod mixed_load;
 mod operations;
 mod pixel_control;
