@@ -59,7 +59,11 @@ pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        let said = cause.to_string();
+        // Some errors say what caused them themselves.
+        if !text.contains(&said) {
+            text.push_str(&format!(": {said}"));
+        }
         source = cause.source();
     }
     Failure::runtime(text)

@@ -162,7 +162,7 @@ pub struct GateStatus {
     pub id: String,
     /// The number of its present start.
     pub epoch: u64,
-    /// When that was, by its own clock.
+    /// When that was, by the clock of the ledger.
     pub since: Millis,
     /// Until when nobody may take it for dead, by the clock of the ledger.
     pub lease_until: Millis,

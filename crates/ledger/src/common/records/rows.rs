@@ -107,10 +107,9 @@ fn share<'a>(
 
 /// Notes what was in the way of rows, for their events.
 pub(super) fn note(writes: &[Write<'_>], said: Vec<Option<String>>, drift: &mut Drift) {
-    let sets = writes.iter().filter_map(|write| match write {
-        Write::Rows(set) => Some(set),
-        _ => None,
-    });
+    let sets = writes
+        .iter()
+        .filter_map(|write| if let Write::Rows(set) = write { Some(set) } else { None });
     for (set, said) in sets.zip(said) {
         let Some(said) = said else { continue };
         // It is told by the event itself and by the diagnostics; a folder of such files would flood

@@ -33,16 +33,17 @@ impl RecordTables<'_> {
         let mut said = Vec::new();
         let mut wanted = Vec::new();
         for write in guarded {
-            match write {
-                Write::Rows(set) => match rows::statement(set) {
-                    Ok((statement, count)) => {
-                        wanted.push((sent.len(), count));
-                        sent.push(statement);
-                        said.push(None);
-                    }
-                    Err(why) => said.push(Some(why)),
-                },
-                write => sent.extend(statements(write)),
+            let Write::Rows(set) = write else {
+                sent.extend(statements(write));
+                continue;
+            };
+            match rows::statement(set) {
+                Ok((statement, count)) => {
+                    wanted.push((sent.len(), count));
+                    sent.push(statement);
+                    said.push(None);
+                }
+                Err(why) => said.push(Some(why)),
             }
         }
         let mut done = self.conn.try_all(&asks(&sent))?;
