@@ -57,6 +57,52 @@ impl Server {
         }
     }
 
+    /// A standby of it, that confirms every commit before it returns. `None` where that cannot be had,
+    /// which has been said.
+    pub fn standby(&self) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
+        let port = match free_port() {
+            Ok(port) => port,
+            Err(error) => return missing(&format!("no free port: {error}")),
+        };
+        let (bin, process) = (self.bin.clone(), Mutex::new(None));
+        let standby = Self { bin, folder, port, is_durable: self.is_durable, process };
+        let followed = standby.follow(self).and_then(|()| standby.start_again());
+        let confirmed = followed.and_then(|()| {
+            let ask =
+                ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"];
+            for sql in ask {
+                self.run("postgres", sql).map_err(io::Error::other)?;
+            }
+            self.wait_for("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1")
+        });
+        match confirmed {
+            Ok(()) => Some(standby),
+            Err(error) => missing(&format!("no standby of the PostgreSQL server: {error}")),
+        }
+    }
+
+    /// A standby becomes a server that is written to, and waits for nobody.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn promote(&self) -> io::Result<()> {
+        self.run("postgres", "SELECT pg_promote(true)").map_err(io::Error::other)?;
+        self.wait_for("SELECT pg_is_in_recovery()", "f")
+    }
+
+    /// Waits until a question has this answer.
+    fn wait_for(&self, sql: &str, answer: &str) -> io::Result<()> {
+        let began = Instant::now();
+        while self.run("postgres", sql).as_deref() != Ok(answer) {
+            if began.elapsed() > START_MAX {
+                return Err(io::Error::other(format!("waited in vain for {answer}: {sql}")));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
     /// Where a database of it is.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
@@ -139,7 +185,7 @@ impl Server {
         }
     }
 
-    fn create(&self) -> io::Result<()> {
+    fn make_folder(&self) -> io::Result<()> {
         fs::create_dir(&self.folder)?;
         if is_root() {
             let given = Command::new("chown").arg("postgres").arg(&self.folder).status()?;
@@ -147,6 +193,28 @@ impl Server {
                 return Err(io::Error::other("the folder cannot be given to the user postgres"));
             }
         }
+        Ok(())
+    }
+
+    /// Copies another server, to follow it.
+    fn follow(&self, other: &Self) -> io::Result<()> {
+        self.make_folder()?;
+        let mut command = self.as_user(&self.bin.join("pg_basebackup"), false);
+        command.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &other.port.to_string()]);
+        command.args(["-R", "-X", "stream", "-c", "fast"]);
+        command.arg("-D").arg(self.folder.join("data"));
+        if !self.is_durable {
+            command.arg("--no-sync");
+        }
+        let made = command.stdin(Stdio::null()).output()?;
+        if made.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()))
+    }
+
+    fn create(&self) -> io::Result<()> {
+        self.make_folder()?;
         let mut command = self.as_user(&self.bin.join("initdb"), false);
         command.arg("-D").arg(self.folder.join("data"));
         command.args(["-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8"]);
