@@ -15,6 +15,9 @@ use super::{draw, missing, psql};
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(30);
 
+/// So many ports are tried.
+const PORTS_MAX: usize = 4;
+
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -44,40 +47,48 @@ impl Server {
         let Some(bin) = find() else {
             return missing("there is no PostgreSQL server on this machine");
         };
-        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
-        let process = Mutex::new(None);
-        let port = match free_port() {
-            Ok(port) => port,
-            Err(error) => return missing(&format!("no free port: {error}")),
-        };
-        let server = Self { bin, folder, port, is_durable, process };
-        match server.create().and_then(|()| server.start_again()) {
-            Ok(()) => Some(server),
-            Err(error) => missing(&format!("the PostgreSQL server does not start: {error}")),
+        match Self::new(bin, is_durable).map(|server| server.begin(Self::create)) {
+            Ok(Ok(server)) => Some(server),
+            Ok(Err(error)) | Err(error) => {
+                missing(&format!("the PostgreSQL server does not start: {error}"))
+            }
         }
+    }
+
+    fn new(bin: PathBuf, is_durable: bool) -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
+        Ok(Self { bin, folder, port: free_port()?, is_durable, process: Mutex::new(None) })
+    }
+
+    /// Makes it and starts it, on another port where somebody was faster.
+    fn begin(mut self, make: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<Self> {
+        make(&self)?;
+        for _ in 1..PORTS_MAX {
+            if self.start_again().is_ok() {
+                return Ok(self);
+            }
+            self.port = free_port()?;
+        }
+        self.start_again()?;
+        Ok(self)
     }
 
     /// A standby of it, that confirms every commit before it returns. `None` where that cannot be had,
     /// which has been said.
     pub fn standby(&self) -> Option<Self> {
-        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
-        let port = match free_port() {
-            Ok(port) => port,
-            Err(error) => return missing(&format!("no free port: {error}")),
-        };
-        let (bin, process) = (self.bin.clone(), Mutex::new(None));
-        let standby = Self { bin, folder, port, is_durable: self.is_durable, process };
-        let followed = standby.follow(self).and_then(|()| standby.start_again());
-        let confirmed = followed.and_then(|()| {
+        let begun = Self::new(self.bin.clone(), self.is_durable)
+            .and_then(|standby| standby.begin(|standby| standby.follow(self)));
+        let confirmed = begun.and_then(|standby| {
             let ask =
                 ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"];
             for sql in ask {
                 self.run("postgres", sql).map_err(io::Error::other)?;
             }
-            self.wait_for("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1")
+            let followers = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+            self.wait_for(followers, "1").map(|()| standby)
         });
         match confirmed {
-            Ok(()) => Some(standby),
+            Ok(standby) => Some(standby),
             Err(error) => missing(&format!("no standby of the PostgreSQL server: {error}")),
         }
     }
@@ -153,7 +164,9 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = spawn_for_the_process(command)?;
         let began = Instant::now();
-        while psql(&self.url("postgres"), "SELECT 1").is_err() {
+        // Whoever answers on this port may be somebody else's.
+        let data = self.folder.join("data").display().to_string();
+        while psql(&self.url("postgres"), "SHOW data_directory").as_ref() != Ok(&data) {
             if began.elapsed() > START_MAX || child.try_wait()?.is_some() {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 child.kill().unwrap_or_default();
