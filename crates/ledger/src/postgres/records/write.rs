@@ -50,8 +50,9 @@ impl RecordTables<'_> {
         let in_the_way = done.split_off(certain);
         // What is not about rows is nobody's to get over.
         done.into_iter().collect::<std::result::Result<Vec<u64>, _>>()?;
-        let is_whole = |(at, count): &(usize, u64)| matches!(in_the_way.get(at - certain), Some(Ok(written)) if written == count);
-        if in_the_way.iter().all(std::result::Result::is_ok) && wanted.iter().all(is_whole) {
+        let written = |at: usize| in_the_way.get(at - certain).and_then(|done| done.as_ref().ok());
+        let is_whole = wanted.iter().all(|(at, count)| written(*at) == Some(count));
+        if is_whole && in_the_way.iter().all(std::result::Result::is_ok) {
             self.is_guarded = true;
             return Ok(said);
         }
