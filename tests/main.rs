@@ -33,6 +33,11 @@ mod ledger_copy;
 mod limits;
 mod many_gates;
 mod many_gates_crash;
+mod many_gates_failover;
+#[cfg(feature = "nats")]
+mod many_gates_rounds;
+mod many_gates_seen;
+mod many_gates_vacuum;
 mod mixed_load;
 mod operations;
 mod pixel_control;

@@ -154,7 +154,7 @@ pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres:
         lock_timeout: Duration::from_millis(ledger.lock_ms_max),
         lease: Duration::from_secs(ledger.lease_seconds),
         partition_places: ledger.partition_places,
-        ..postgres::Options::new(ledger.url.as_str(), SystemClock.now())
+        ..postgres::Options::new(ledger.url.as_str())
     })
 }
 

@@ -24,7 +24,8 @@ impl FormatTime for ReceiptTime {
 /// Starts logging for the whole process. Called once.
 pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
     // What the client library of a bus or of a database says of itself is for whoever asks for it.
-    let quiet = "async_nats=warn,tokio_postgres=warn,deadpool_postgres=error";
+    let quiet =
+        "async_nats=warn,tokio_postgres=warn,deadpool_postgres=error,deadpool.postgres=error";
     let filter = EnvFilter::builder()
         .parse(format!("{quiet},{}", config.level))
         .map_err(|error| Failure::usage(format!("log.level: {error}")))?;

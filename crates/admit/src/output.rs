@@ -59,9 +59,10 @@ pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let told = cause.to_string();
-        if !text.contains(&told) {
-            text.push_str(&format!(": {told}"));
+        let said = cause.to_string();
+        // Some errors say what caused them themselves.
+        if !text.contains(&said) {
+            text.push_str(&format!(": {said}"));
         }
         source = cause.source();
     }

@@ -27,7 +27,7 @@ pub use issuance::{
     RunCounts, Settled, Settlement,
 };
 pub use port::{
-    Admissions, BoxFuture, Claims, Filter, Inbox, Ledger, News, Reader, RecordReader, Records,
-    Retention, Status, Streams, WholeLedger,
+    Admissions, BoxFuture, Claims, Filter, GateStatus, Inbox, Ledger, News, Reader, RecordReader,
+    Records, Retention, Status, Streams, WholeLedger,
 };
 pub use publications::{PublicationReader, Publications};

@@ -150,4 +150,22 @@ pub struct Status {
     pub removed_bodies: u64,
     /// Keys that retention has removed so far.
     pub removed_keys: u64,
+    /// The gates of a ledger that many share, those that live first; of one that belongs to a single
+    /// process nobody has to be told.
+    pub gates: Vec<GateStatus>,
+}
+
+/// A gate, as the ledger it shares with others knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateStatus {
+    /// What it is called.
+    pub id: String,
+    /// The number of its present start.
+    pub epoch: u64,
+    /// When that was, by the clock of the ledger.
+    pub since: Millis,
+    /// Until when nobody may take it for dead, by the clock of the ledger.
+    pub lease_until: Millis,
+    /// Whether that is still to come.
+    pub is_alive: bool,
 }

@@ -132,11 +132,20 @@ pub(crate) type EachKey<'f> = dyn FnMut(KeyRow<'_>) + 'f;
 pub(crate) type EachSighting<'f> = dyn FnMut(SightingRow<'_>) + 'f;
 pub(crate) type EachInInbox<'f> = dyn FnMut(InInbox) + 'f;
 
+/// What a database has to say of its own structure, besides what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Structure {
+    /// Indexes that were checked one by one.
+    pub indexes: u64,
+    /// Why indexes were not looked into, where they were not.
+    pub unchecked: Option<String>,
+}
+
 /// Reads the rows of a ledger in slices. Each reading of places returns the last place of a slice
 /// that was full, after which there may be more.
 pub(crate) trait Rows {
     /// Has the database check what it can check itself.
-    fn structure(&self, found: &mut Found<'_>) -> Result<(), VerifyError>;
+    fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError>;
 
     /// Admissions, or why one of them cannot be read.
     fn admissions(
@@ -184,7 +193,7 @@ impl Verifier {
     }
 
     /// Has the database check its own structure, as far as it can.
-    pub fn structure(&self, found: &mut Found<'_>) -> Result<(), VerifyError> {
+    pub fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError> {
         self.rows.structure(found)
     }
 

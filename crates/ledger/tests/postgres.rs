@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use admit_core::{Age, Millis};
+use admit_core::Age;
 use admit_ledger::WholeLedger;
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_testkit::ledger_suite::{self, Home};
@@ -24,7 +24,7 @@ impl Tables {
 
     fn options(&self) -> Options {
         let partition_places = self.partition_places;
-        Options { partition_places, ..Options::new(&self.database.url, Millis(1)) }
+        Options { partition_places, ..Options::new(&self.database.url) }
     }
 }
 

@@ -21,7 +21,7 @@ const TINY: KeyIndexKind = KeyIndexKind::Merged { generation_max: 7 };
 const PLACES: u64 = 20;
 
 fn options(database: &TestDatabase) -> Options {
-    Options { partition_places: PLACES, ..Options::new(&database.url, Millis(1)) }
+    Options { partition_places: PLACES, ..Options::new(&database.url) }
 }
 
 /// An event of the inbox whose name holds what PostgreSQL cannot keep as it is.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use admit_core::{Door, Entry, Fault, FaultKind, Millis, Recorded, Seq};
+use admit_core::{Door, Entry, Fault, FaultKind, Recorded, Seq};
 use admit_ledger::port::read_or_wait;
 use admit_ledger::postgres::{OpenError, Options, PostgresLedger, PostgresReader};
 use admit_ledger::{Admissions, Ledger, Reader};
@@ -22,7 +22,7 @@ fn open(url: &str) -> PostgresLedger {
 }
 
 fn options(url: &str) -> Options {
-    Options::new(url, Millis(1))
+    Options::new(url)
 }
 
 /// Short enough that a test can wait for all of it.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use admit_core::{Age, Millis};
+use admit_core::Age;
 use admit_ledger::WholeLedger;
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_ledger::scenario_runs::ScenarioRuns;
@@ -20,7 +20,7 @@ struct Base(TestDatabase);
 
 impl Base {
     fn gate(&self, owner: &str) -> PostgresLedger {
-        let options = Options { owner: owner.to_owned(), ..Options::new(&self.0.url, Millis(1)) };
+        let options = Options { owner: owner.to_owned(), ..Options::new(&self.0.url) };
         PostgresLedger::open(options).expect("the ledger opens")
     }
 }
@@ -31,7 +31,7 @@ fn base() -> Box<Base> {
 
 impl Home for Base {
     fn open_retaining(&self, retain: Option<Age>) -> Arc<dyn WholeLedger> {
-        let options = Options { retain, ..Options::new(&self.0.url, Millis(1)) };
+        let options = Options { retain, ..Options::new(&self.0.url) };
         Arc::new(PostgresLedger::open(options).expect("the ledger opens"))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use admit_core::{Age, Millis};
+use admit_core::Age;
 use admit_ledger::WholeLedger;
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_testkit::ledger_suite::Home;
@@ -20,7 +20,7 @@ impl Tables {
     }
 
     fn gate(&self, owner: &str, retain: Option<Age>) -> Arc<dyn WholeLedger> {
-        let options = Options::new(&self.0.url, Millis(1));
+        let options = Options::new(&self.0.url);
         let options = Options { owner: owner.to_owned(), retain, ..options };
         Arc::new(PostgresLedger::open(options).expect("the ledger opens"))
     }
@@ -57,7 +57,7 @@ impl PublishingHome for Tables {
 
 impl PublishingGates for Tables {
     fn open(&self, owner: &str) -> Arc<dyn PublishingLedger> {
-        let options = Options::new(&self.0.url, Millis(1));
+        let options = Options::new(&self.0.url);
         let options = Options { owner: owner.to_owned(), ..options };
         Arc::new(PostgresLedger::open(options).expect("the ledger opens"))
     }

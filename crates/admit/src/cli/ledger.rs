@@ -3,14 +3,14 @@
 
 use admit_core::{Clock as _, Horizon, Millis};
 use admit_gate::SystemClock;
-use admit_ledger::{Migrated, Status};
+use admit_ledger::{GateStatus, Migrated, Status};
 use clap::Subcommand;
 use serde_json::json;
 
 use super::receipts::unreadable;
 use super::{LedgerPlace, copy};
 use crate::ledger::{migrate_ledger, open_reader};
-use crate::output::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json, table};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -19,7 +19,11 @@ pub(super) enum Command {
 Examples:
   admit ledger status
   admit ledger status --data /var/lib/admit --json
-  admit ledger status --ledger postgres://admit@db.example/admit")]
+  admit ledger status --ledger postgres://admit@db.example/admit
+
+Of a ledger on PostgreSQL its gates are listed too, each with its newest start: since when it runs and
+until when its lease reaches. A gate that stopped, or whose lease has run out, is gone; a gate that
+runs and is listed as gone cannot reach the database.")]
     Status {
         #[command(flatten)]
         place: LedgerPlace,
@@ -107,6 +111,7 @@ fn for_programs(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_js
         "forgotten_to": time(status.forgotten_to),
         "removed_bodies": status.removed_bodies,
         "removed_keys": status.removed_keys,
+        "gates": status.gates.iter().map(gate_for_programs).collect::<Vec<_>>(),
     })
 }
 
@@ -134,7 +139,35 @@ fn for_people(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
         let (bodies, keys) = (status.removed_bodies, status.removed_keys);
         lines.push(("removed", format!("{bodies} bodies, {keys} keys")));
     }
-    lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect()
+    let mut text: String =
+        lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
+    if !status.gates.is_empty() {
+        let header = ["GATE", "EPOCH", "SINCE", "LEASE UNTIL", "STATE"];
+        text.push('\n');
+        text.push_str(&table(&header, status.gates.iter().map(gate_for_people)));
+    }
+    text
+}
+
+fn gate_for_programs(gate: &GateStatus) -> serde_json::Value {
+    json!({
+        "id": gate.id,
+        "epoch": gate.epoch,
+        "since": gate.since.to_rfc3339_millis(),
+        "lease_until": gate.lease_until.to_rfc3339_millis(),
+        "alive": gate.is_alive,
+    })
+}
+
+fn gate_for_people(gate: &GateStatus) -> Vec<String> {
+    let state = if gate.is_alive { "alive" } else { "gone" };
+    vec![
+        gate.id.clone(),
+        gate.epoch.to_string(),
+        gate.since.to_rfc3339_millis(),
+        gate.lease_until.to_rfc3339_millis(),
+        state.to_owned(),
+    ]
 }
 
 /// Bytes as people read them, with the exact number beside.

@@ -14,7 +14,7 @@ use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
-use admit_ledger::verify::{Disagreement, Found, Kept, Verifier, VerifyError};
+use admit_ledger::verify::{Disagreement, Found, Kept, Structure, Verifier, VerifyError};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -80,6 +80,7 @@ mod left_out {
 /// How much was looked at.
 #[derive(Debug, Default)]
 struct Checked {
+    structure: Structure,
     admissions: u64,
     recomputed: u64,
     left_out: BTreeMap<&'static str, u64>,
@@ -101,7 +102,7 @@ fn verify(
     if is_watched {
         progress("checking the structure");
     }
-    ledger.structure(&mut found)?;
+    checked.structure = ledger.structure(&mut found)?;
     let last = ledger.last().0;
     let mut seen = 0;
     checked.admissions = ledger.admissions(&mut found, &mut |kept, found| {
@@ -368,8 +369,8 @@ impl Report {
     }
 
     fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
-        let Checked { admissions, recomputed, left_out, sightings, keys, documents, outside } =
-            checked;
+        let Checked { structure, admissions, recomputed, left_out, .. } = checked;
+        let Checked { sightings, keys, documents, outside, .. } = checked;
         let Outside { artifacts, messages, others, gone, ambiguous } = outside;
         let open: u64 = left_out.values().sum();
         if self.as_json {
@@ -379,8 +380,9 @@ impl Report {
                 "checked": {
                     "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
                     "keys": keys, "documents": documents, "artifacts": artifacts,
-                    "messages": messages,
+                    "messages": messages, "indexes": structure.indexes,
                 },
+                "indexes_not_checked_why": structure.unchecked,
                 "messages_of_others": others,
                 "messages_gone": gone,
                 "ambiguous": ambiguous,
@@ -393,6 +395,12 @@ impl Report {
                 "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
                  copies, {keys} keys and {documents} documents checked\n"
             ))?;
+            if structure.indexes > 0 {
+                print(&format!("{} indexes looked into\n", structure.indexes))?;
+            }
+            if let Some(why) = &structure.unchecked {
+                print(&format!("indexes were not looked into: {}\n", printable(why)))?;
+            }
             if artifacts + messages > 0 {
                 print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
             }

@@ -6,10 +6,10 @@ use admit_core::{
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-use super::conn::{Columns, Conn, Error, Result, big, rows};
+use super::conn::{Ask, Columns, Conn, Error, Result, big, rows};
 use super::{documents, sql, text};
 use crate::common::receipts::{Copy, end_of, verdict};
-use crate::port::{BoxFuture, Filter, Reader, Status};
+use crate::port::{BoxFuture, Filter, GateStatus, Reader, Status};
 
 /// Implements a port of questions for the ledger of a gate and for a reader beside it. A blanket
 /// implementation would be the second one beside that of the embedded ledger.
@@ -118,7 +118,12 @@ fn list(conn: &Conn, tag: u32, filter: &Filter) -> Result<Vec<Receipt>> {
 }
 
 fn status(conn: &Conn) -> Result<Status> {
-    let row = conn.query_one(sql!("status"), &[])?;
+    let asked = [Ask::new(sql!("status"), Vec::new()), Ask::new(sql!("gates"), Vec::new())];
+    let mut answers = conn.query_all(&asked)?.into_iter();
+    let mut next = || answers.next().unwrap_or_default();
+    let (rows, gates) = (next(), next());
+    let none = || Error::NotOurs("the ledger has no head".to_owned());
+    let row = rows.first().ok_or_else(none)?;
     let count = |name| Ok::<_, Error>(row.num_opt(name)?.unwrap_or(0));
     let removed_keys = count("removed_keys")?;
     Ok(Status {
@@ -135,6 +140,17 @@ fn status(conn: &Conn) -> Result<Status> {
         forgotten_to: row.val::<Option<i64>>("forgotten_to")?.map(Millis),
         removed_bodies: count("removed_bodies")?,
         removed_keys,
+        gates: gates.iter().map(gate).collect::<Result<_>>()?,
+    })
+}
+
+fn gate(row: &Row) -> Result<GateStatus> {
+    Ok(GateStatus {
+        id: row.text("owner")?,
+        epoch: row.num("epoch")?,
+        since: row.millis("started_at")?,
+        lease_until: row.millis("lease_until")?,
+        is_alive: row.val("is_alive")?,
     })
 }
 

@@ -17,9 +17,9 @@ use deadpool_postgres::{ClientWrapper, Object};
 use futures_util::SinkExt as _;
 use futures_util::future::join_all;
 use tokio::runtime::{Handle, Runtime};
-use tokio_postgres::Row;
 use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Row, Statement};
 
 use super::text;
 
@@ -208,33 +208,41 @@ impl Conn {
     /// order; the first that fails is what is told.
     pub(super) fn query_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>> {
         self.wait(async {
-            let client = self.client();
-            let mut statements = Vec::with_capacity(asks.len());
-            for ask in asks {
-                statements.push(client.prepare_cached(ask.sql).await?);
-            }
-            let sent = asks
-                .iter()
-                .zip(&statements)
-                .map(|(ask, prepared)| client.query(prepared, &ask.params));
+            let statements = self.prepared(asks).await?;
+            let sent = asks.iter().zip(&statements);
+            let sent = sent.map(|(ask, prepared)| self.client().query(prepared, &ask.params));
             join_all(sent).await.into_iter().collect()
         })
     }
 
     /// The same for statements of which only the number of rows matters.
     pub(super) fn execute_all(&self, asks: &[Ask<'_>]) -> Result<Vec<u64>> {
+        Ok(self.try_all(asks)?.into_iter().collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// The same where it matters which of them fail: what became of each.
+    pub(super) fn try_all(
+        &self,
+        asks: &[Ask<'_>],
+    ) -> Result<Vec<std::result::Result<u64, tokio_postgres::Error>>> {
         self.wait(async {
-            let client = self.client();
-            let mut statements = Vec::with_capacity(asks.len());
-            for ask in asks {
-                statements.push(client.prepare_cached(ask.sql).await?);
-            }
-            let sent = asks
-                .iter()
-                .zip(&statements)
-                .map(|(ask, prepared)| client.execute(prepared, &ask.params));
-            join_all(sent).await.into_iter().collect()
+            let statements = self.prepared(asks).await?;
+            let sent = asks.iter().zip(&statements);
+            let sent = sent.map(|(ask, prepared)| self.client().execute(prepared, &ask.params));
+            Ok(join_all(sent).await)
         })
+    }
+
+    /// The statements, each prepared once per connection.
+    async fn prepared(
+        &self,
+        asks: &[Ask<'_>],
+    ) -> std::result::Result<Vec<Statement>, tokio_postgres::Error> {
+        let mut statements = Vec::with_capacity(asks.len());
+        for ask in asks {
+            statements.push(self.client().prepare_cached(ask.sql).await?);
+        }
+        Ok(statements)
     }
 
     /// Does work that may fail without taking the open transaction with it. The outer error is of

@@ -59,10 +59,15 @@ impl Growth {
     }
 
     /// Attaching an empty table holds up neither readers nor writers, as creating it in place would.
+    /// Its rows are only added, so they are frozen when vacuum first sees them, and not read again.
     fn add(&self, conn: &Conn, parent: &str, lo: u64) -> Result<()> {
         let (hi, name) = (lo + self.places, format!("{parent}_{lo}"));
+        let frozen = match parent {
+            "body" => "autovacuum_freeze_min_age = 0, toast.autovacuum_freeze_min_age = 0",
+            _ => "autovacuum_freeze_min_age = 0",
+        };
         conn.batch(&format!(
-            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL); \
+            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL) WITH ({frozen}); \
              ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({lo}) TO ({hi})"
         ))?;
         conn.execute(sql!("growth_put"), &[&parent, &big(lo), &big(hi), &name])?;

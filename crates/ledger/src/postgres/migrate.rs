@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_closure.sql"),
     include_str!("migrations/0009_publications.sql"),
     include_str!("migrations/0010_stream.sql"),
+    include_str!("migrations/0011_vacuum.sql"),
 ];
 
 /// The oldest server that keeps every promise.

@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Millis, Recorded};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Recorded};
 use tokio::sync::oneshot;
 
 use crate::Migrated;
@@ -93,8 +93,6 @@ pub struct Options {
     /// before, so that what a crash left is looked after at once; and a process that finds its name
     /// taken stops.
     pub is_named: bool,
-    /// The time of opening.
-    pub now: Millis,
     /// How much of refusals is kept.
     pub refusal_quota: RefusalQuota,
     /// At most so many events share a commit. More raise throughput and latency too.
@@ -122,7 +120,7 @@ pub struct Options {
 
 impl Options {
     /// The settings the gate runs with.
-    pub fn new(url: impl Into<String>, now: Millis) -> Self {
+    pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             password: None,
@@ -130,7 +128,6 @@ impl Options {
             schema: "public".to_owned(),
             owner: "gate".to_owned(),
             is_named: false,
-            now,
             refusal_quota: RefusalQuota::default(),
             commit_events_max: 1024,
             waiting_max: 16_384,

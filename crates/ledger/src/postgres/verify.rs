@@ -1,6 +1,8 @@
 //! The rows of a PostgreSQL ledger that is checked, read beside gates that may be running: every
 //! slice is one statement, so that nothing old is held for long.
 
+mod indexes;
+
 use std::collections::BTreeMap;
 
 use admit_core::{Digest, Key, Seq};
@@ -13,7 +15,7 @@ use super::migrate::Schema;
 use super::{OpenError, Options, connect_once, sql, text};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Verifier,
+    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure, Verifier,
     VerifyError,
 };
 
@@ -45,9 +47,9 @@ struct PostgresRows {
 }
 
 impl Rows for PostgresRows {
-    /// Asks the database which indexes and constraints it does not vouch for; where its own checker
-    /// (the extension `amcheck`) is installed, has every index checked.
-    fn structure(&self, found: &mut Found<'_>) -> std::result::Result<(), VerifyError> {
+    /// Asks the database which indexes and constraints it does not vouch for, and has it look into
+    /// every index where it can.
+    fn structure(&self, found: &mut Found<'_>) -> std::result::Result<Structure, VerifyError> {
         let mut complain = |name: &str, said: &str| {
             let message = format!("{name}: {said}");
             found(Disagreement { at: None, check: "structure", message });
@@ -55,23 +57,7 @@ impl Rows for PostgresRows {
         for row in self.conn.query(sql!("verify_indexes"), &[])? {
             complain(&row.text("name")?, &row.text("said")?);
         }
-        let checker = "SELECT to_regprocedure('public.bt_index_check(regclass)') IS NOT NULL";
-        if !self.conn.query_one(checker, &[])?.val::<bool>(0)? {
-            return Ok(());
-        }
-        for row in self.conn.query(sql!("verify_btrees"), &[])? {
-            let (id, name) = (row.val::<i64>("id")?, row.text("name")?);
-            let check = "SELECT public.bt_index_check($1::bigint::oid::regclass)";
-            match self.conn.query(check, &[&id]) {
-                Ok(_) => {}
-                // What it says is about the index, or that this user may not ask.
-                Err(Error::Server(error)) if error.as_db_error().is_some() => {
-                    complain(&name, &Error::Server(error).to_string());
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        Ok(indexes::check(&self.conn, &mut complain)?)
     }
 
     fn admissions(

@@ -213,6 +213,7 @@ pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status>
             forgotten_to: at(7)?,
             removed_bodies: count(10)?,
             removed_keys,
+            gates: Vec::new(),
         })
     })
 }

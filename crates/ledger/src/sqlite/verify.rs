@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::{OpenError, open, queries};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Verifier,
+    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure, Verifier,
     VerifyError,
 };
 
@@ -53,7 +53,7 @@ struct SqliteRows {
 
 impl Rows for SqliteRows {
     /// Has SQLite check the structure of the file, table by table.
-    fn structure(&self, found: &mut Found<'_>) -> Result<(), VerifyError> {
+    fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError> {
         let tables: Vec<String> = self
             .conn
             .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?
@@ -70,7 +70,7 @@ impl Rows for SqliteRows {
                 }
             }
         }
-        Ok(())
+        Ok(Structure::default())
     }
 
     fn admissions(

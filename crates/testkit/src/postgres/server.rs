@@ -15,6 +15,9 @@ use super::{draw, missing, psql};
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(30);
 
+/// So many ports are tried.
+const PORTS_MAX: usize = 4;
+
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -44,17 +47,71 @@ impl Server {
         let Some(bin) = find() else {
             return missing("there is no PostgreSQL server on this machine");
         };
-        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
-        let process = Mutex::new(None);
-        let port = match free_port() {
-            Ok(port) => port,
-            Err(error) => return missing(&format!("no free port: {error}")),
-        };
-        let server = Self { bin, folder, port, is_durable, process };
-        match server.create().and_then(|()| server.start_again()) {
-            Ok(()) => Some(server),
-            Err(error) => missing(&format!("the PostgreSQL server does not start: {error}")),
+        match Self::new(bin, is_durable).map(|server| server.begin(Self::create)) {
+            Ok(Ok(server)) => Some(server),
+            Ok(Err(error)) | Err(error) => {
+                missing(&format!("the PostgreSQL server does not start: {error}"))
+            }
         }
+    }
+
+    fn new(bin: PathBuf, is_durable: bool) -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("admit-postgres-{:016x}", draw()));
+        Ok(Self { bin, folder, port: free_port()?, is_durable, process: Mutex::new(None) })
+    }
+
+    /// Makes it and starts it, on another port where somebody was faster.
+    fn begin(mut self, make: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<Self> {
+        make(&self)?;
+        for _ in 1..PORTS_MAX {
+            if self.start_again().is_ok() {
+                return Ok(self);
+            }
+            self.port = free_port()?;
+        }
+        self.start_again()?;
+        Ok(self)
+    }
+
+    /// A standby of it, that confirms every commit before it returns. `None` where that cannot be had,
+    /// which has been said.
+    pub fn standby(&self) -> Option<Self> {
+        let begun = Self::new(self.bin.clone(), self.is_durable)
+            .and_then(|standby| standby.begin(|standby| standby.follow(self)));
+        let confirmed = begun.and_then(|standby| {
+            let ask =
+                ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"];
+            for sql in ask {
+                self.run("postgres", sql).map_err(io::Error::other)?;
+            }
+            let followers = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+            self.wait_for(followers, "1").map(|()| standby)
+        });
+        match confirmed {
+            Ok(standby) => Some(standby),
+            Err(error) => missing(&format!("no standby of the PostgreSQL server: {error}")),
+        }
+    }
+
+    /// A standby becomes a server that is written to, and waits for nobody.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn promote(&self) -> io::Result<()> {
+        self.run("postgres", "SELECT pg_promote(true)").map_err(io::Error::other)?;
+        self.wait_for("SELECT pg_is_in_recovery()", "f")
+    }
+
+    /// Waits until a question has this answer.
+    fn wait_for(&self, sql: &str, answer: &str) -> io::Result<()> {
+        let began = Instant::now();
+        while self.run("postgres", sql).as_deref() != Ok(answer) {
+            if began.elapsed() > START_MAX {
+                return Err(io::Error::other(format!("waited in vain for {answer}: {sql}")));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// Where a database of it is.
@@ -107,7 +164,9 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = spawn_for_the_process(command)?;
         let began = Instant::now();
-        while psql(&self.url("postgres"), "SELECT 1").is_err() {
+        // Whoever answers on this port may be somebody else's.
+        let data = self.folder.join("data").display().to_string();
+        while psql(&self.url("postgres"), "SHOW data_directory").as_ref() != Ok(&data) {
             if began.elapsed() > START_MAX || child.try_wait()?.is_some() {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 child.kill().unwrap_or_default();
@@ -139,7 +198,7 @@ impl Server {
         }
     }
 
-    fn create(&self) -> io::Result<()> {
+    fn make_folder(&self) -> io::Result<()> {
         fs::create_dir(&self.folder)?;
         if is_root() {
             let given = Command::new("chown").arg("postgres").arg(&self.folder).status()?;
@@ -147,6 +206,28 @@ impl Server {
                 return Err(io::Error::other("the folder cannot be given to the user postgres"));
             }
         }
+        Ok(())
+    }
+
+    /// Copies another server, to follow it.
+    fn follow(&self, other: &Self) -> io::Result<()> {
+        self.make_folder()?;
+        let mut command = self.as_user(&self.bin.join("pg_basebackup"), false);
+        command.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &other.port.to_string()]);
+        command.args(["-R", "-X", "stream", "-c", "fast"]);
+        command.arg("-D").arg(self.folder.join("data"));
+        if !self.is_durable {
+            command.arg("--no-sync");
+        }
+        let made = command.stdin(Stdio::null()).output()?;
+        if made.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()))
+    }
+
+    fn create(&self) -> io::Result<()> {
+        self.make_folder()?;
         let mut command = self.as_user(&self.bin.join("initdb"), false);
         command.arg("-D").arg(self.folder.join("data"));
         command.args(["-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8"]);

@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::record::{Link, LinkStatus, NotStored, Policy, RecordRule, Resolution, State};
+use admit_core::record::{
+    Link, LinkStatus, NotStored, Policy, RecordRule, Resolution, SourceEvent, State,
+};
 use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
 
 use near::Near;
@@ -24,7 +26,7 @@ use publications::{PublicationTables, catch_up};
 pub(crate) use relink::Relinking;
 pub(crate) use tables::{
     Asked, Decided, Drift, FarAsked, Linked, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
-    Step, Tables, decided,
+    Step, Tables, Write, decided,
 };
 
 /// Why a record could not be put together.
@@ -89,17 +91,18 @@ fn arrive<T: PublicationTables>(
     at: Millis,
 ) -> Result<Object<'static>, RecordError<T::Error>> {
     let first = first.map(|first| near::one(tables, first)).transpose()?.flatten();
-    let first = first.as_ref().map(|(event, _)| event);
+    let first = first.as_ref().map(|first| &first.event);
     let tolerance = rule.policy().tolerance_seconds;
     let event = rule.event().clone().admitted(seq, first, tolerance);
     let mut near = Near::load(tables, door, rule, &event)?;
     near.arrives(event.clone());
     let resolution = near.resolve(tables, rule, at)?;
     let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
-    tables.insert(door, &event, &link).map_err(RecordError::Store)?;
-    let settled = settle(tables, door, rule.policy(), &mut near, &resolution, at)?;
+    let (policy, resolution, new) = (rule.policy(), &resolution, Some((&event, &link)));
+    let settling = Settling { door, policy, resolution, new, at };
+    let settled = settle(tables, &mut near, &settling)?;
     let link = match settled.caught_up {
-        true => near::one(tables, seq)?.map_or(link, |(_, link)| link),
+        true => near::one(tables, seq)?.map_or(link, |now| now.link),
         false => link,
     };
     Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
@@ -112,7 +115,7 @@ fn seen<T: Tables>(
     seq: Seq,
     at: Millis,
 ) -> Result<Option<Object<'static>>, RecordError<T::Error>> {
-    let Some((event, link)) = near::one(tables, seq)? else { return Ok(None) };
+    let Some(Decided { event, link, drift }) = near::one(tables, seq)? else { return Ok(None) };
     tables.seen(seq, at).map_err(RecordError::Store)?;
     let policy = rule.policy();
     let stamp = policy.source(&event.source).and_then(|source| source.stamp);
@@ -126,17 +129,7 @@ fn seen<T: Tables>(
             stamped.map_err(RecordError::Store)?;
         }
     }
-    let drift = stored_drift(tables, seq)?;
     Ok(Some(standing(&link, drift.as_deref())))
-}
-
-/// Why the rows of an event are not in the tables, as far as it is written down.
-fn stored_drift<T: Tables>(
-    tables: &mut T,
-    seq: Seq,
-) -> Result<Option<String>, RecordError<T::Error>> {
-    let mut stored = tables.drifts(&[seq]).map_err(RecordError::Store)?;
-    Ok(stored.remove(&seq).flatten())
 }
 
 /// How an event stands, for whoever replies.
@@ -184,23 +177,71 @@ struct Written {
     caught_up: bool,
 }
 
-/// Writes everything that a resolution says.
+/// What is settled, and about whom.
+struct Settling<'a> {
+    door: &'a str,
+    policy: &'a Policy,
+    resolution: &'a Resolution,
+    /// The event that has just come, with its link.
+    new: Option<(&'a SourceEvent, &'a Link)>,
+    at: Millis,
+}
+
+/// Writes everything that a resolution says: first what rows may be in the way of, then what is said
+/// of events, which rests on that.
 fn settle<T: PublicationTables>(
     tables: &mut T,
-    door: &str,
-    policy: &Policy,
     near: &mut Near,
-    resolution: &Resolution,
-    at: Millis,
+    settling: &Settling<'_>,
 ) -> Result<Written, RecordError<T::Error>> {
+    let Settling { door, policy, resolution, new, at } = *settling;
+    let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
+    let shares = rows::sharing(tables, policy, near, &moved(near, resolution));
+    let shares = shares.map_err(RecordError::Store)?;
+    let mut drift = Drift::new();
+    let mut writes: Vec<Write<'_>> =
+        new.into_iter().map(|(event, link)| Write::Event(door, event, link)).collect();
     if !resolution.retired.is_empty() {
-        tables.retire(&resolution.retired).map_err(RecordError::Store)?;
+        writes.push(Write::Retire(&resolution.retired));
     }
-    for record in &resolution.records {
-        let new = NewRecord::of(door, record, at);
-        tables.put(&new).map_err(RecordError::Store)?;
+    let records = resolution.records.iter();
+    writes.extend(records.map(|record| Write::Record(NewRecord::of(door, record, at))));
+    writes.extend(rows::writes(policy, near, &links, &shares, &mut drift));
+    if !writes.is_empty() {
+        let said = tables.write(&writes).map_err(RecordError::Store)?;
+        rows::note(&writes, said, &mut drift);
     }
-    // Rows say where their event belongs and nothing else of its link.
+    let said = |seq: &Seq| match drift.get(seq) {
+        Some(now) => now.as_deref(),
+        None => near.drift.get(seq).map(String::as_str),
+    };
+    let linked: Vec<Linked<'_>> =
+        resolution.links.iter().map(|(seq, link)| Linked::of(*seq, link, said(seq))).collect();
+    let said = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
+    let steps: Vec<Step<'_>> =
+        resolution.transitions.iter().filter_map(|step| Step::of(step, said(step.seq))).collect();
+    let ids: Vec<&str> = resolution.records.iter().map(|it| it.record_id.as_str()).collect();
+    let caught_up = catch_up(tables, &stands(&drift, &linked, &steps), &ids, at);
+    Ok(Written { caught_up: caught_up.map_err(RecordError::Store)?, drift })
+}
+
+/// What is written of events that stand elsewhere now.
+fn stands<'a>(drift: &'a Drift, links: &'a [Linked<'a>], steps: &'a [Step<'a>]) -> Vec<Write<'a>> {
+    let mut writes = Vec::with_capacity(3);
+    if !drift.is_empty() {
+        writes.push(Write::Drift(drift));
+    }
+    if !links.is_empty() {
+        writes.push(Write::Links(links));
+    }
+    if !steps.is_empty() {
+        writes.push(Write::Steps(steps));
+    }
+    writes
+}
+
+/// The events that belong elsewhere now. Rows say that and nothing else of a link.
+fn moved(near: &Near, resolution: &Resolution) -> BTreeSet<Seq> {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
     let is_elsewhere = |seq: &Seq, link: &Link| {
         known.get(seq).is_none_or(|before| {
@@ -209,27 +250,5 @@ fn settle<T: PublicationTables>(
         })
     };
     let moved = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
-    let changed: BTreeSet<Seq> = moved.map(|(seq, _)| *seq).collect();
-    let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
-    let drift = rows::write(tables, policy, near, &links, &changed)?;
-    let silent: Vec<Seq> = links.keys().filter(|seq| !drift.contains_key(seq)).copied().collect();
-    let stored = match &silent[..] {
-        [] => Drift::new(),
-        silent => tables.drifts(silent).map_err(RecordError::Store)?,
-    };
-    let said = |seq: &Seq| drift.get(seq).or_else(|| stored.get(seq))?.as_deref();
-    let linked: Vec<Linked<'_>> =
-        resolution.links.iter().map(|(seq, link)| Linked::of(*seq, link, said(seq))).collect();
-    if !linked.is_empty() {
-        tables.relink(&linked).map_err(RecordError::Store)?;
-    }
-    let said = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
-    let steps: Vec<Step<'_>> =
-        resolution.transitions.iter().filter_map(|step| Step::of(step, said(step.seq))).collect();
-    if !steps.is_empty() {
-        tables.step(&steps).map_err(RecordError::Store)?;
-    }
-    let ids: Vec<&str> = resolution.records.iter().map(|it| it.record_id.as_str()).collect();
-    let caught_up = catch_up(tables, &ids, at).map_err(RecordError::Store)?;
-    Ok(Written { drift, caught_up })
+    moved.map(|(seq, _)| *seq).collect()
 }

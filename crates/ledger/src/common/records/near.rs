@@ -21,6 +21,8 @@ pub(crate) struct Near {
     pub(crate) covered: Option<(i64, i64)>,
     pub(crate) events: Vec<SourceEvent>,
     pub(super) known: Vec<Known>,
+    /// Why rows of events are missing, as it was written down before.
+    pub(super) drift: BTreeMap<Seq, String>,
     pub(crate) far: Vec<Far>,
     /// The events whose fields are here.
     loaded: BTreeSet<Seq>,
@@ -61,19 +63,21 @@ impl Near {
             _ => None,
         };
         let found: BTreeMap<Seq, Decided> =
-            found.into_iter().flatten().map(|decided| (decided.0.seq, decided)).collect();
+            found.into_iter().flatten().map(|found| (found.event.seq, found)).collect();
         let mut near = Self {
             group: range.group.clone(),
             around: range.around,
             covered,
             events: Vec::with_capacity(found.len() + 1),
             known: Vec::with_capacity(found.len()),
+            drift: BTreeMap::new(),
             far: Vec::new(),
             loaded: BTreeSet::new(),
         };
-        for (seq, (event, link)) in found {
+        for (seq, Decided { event, link, drift }) in found {
             near.events.push(event);
             near.known.push(Known { seq, link });
+            near.drift.extend(drift.map(|drift| (seq, drift)));
         }
         near.far = far(tables, door, rule.policy(), &range, event, &near)?;
         Ok(near)
@@ -164,7 +168,7 @@ fn sides(range: &Range) -> [(Side, i64, i64); 2] {
 fn cover(range: &Range, half: i64, before: &[Decided], after: &[Decided]) -> Option<(i64, i64)> {
     let edge = |side: &[Decided]| {
         let is_full = i64::try_from(side.len()).is_ok_and(|rows| rows >= half);
-        side.last().filter(|_| is_full).and_then(|(event, _)| event.event_time)
+        side.last().filter(|_| is_full).and_then(|found| found.event.event_time)
     };
     let (from, to) = (edge(before), edge(after));
     (from.is_some() || to.is_some()).then(|| {
@@ -188,8 +192,8 @@ fn led<T: Tables>(
     }
     let asked = Asked::SameKey { hard_key, group: &range.group, most: most(&range) };
     let others = tables.events(door, &[asked])?;
-    let guide = others.iter().flatten().find(|(other, _)| !other.group.is_empty());
-    if let Some((guide, _)) = guide {
+    let mut others = others.iter().flatten().map(|found| &found.event);
+    if let Some(guide) = others.find(|other| !other.group.is_empty()) {
         let as_if = SourceEvent {
             group: guide.group.clone(),
             event_time: event.event_time.or(guide.event_time),

@@ -9,7 +9,7 @@ use admit_core::record::{Link, PUBLISH_UNKNOWN, State, Transition};
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{Asked, Decided, Linked, Step, Tables};
+use super::tables::{Asked, Decided, Linked, Step, Tables, Write};
 use crate::desk::Line;
 use crate::publications::{Offer, Publication, PublicationStep};
 
@@ -20,6 +20,9 @@ const LOST: &str = "the gate stopped while this attempt was in flight";
 pub(crate) trait PublicationTables: Tables {
     /// How far records have come; those that are no more are left out.
     fn ways(&mut self, ids: &[&str]) -> Result<Vec<Way>, Self::Error>;
+
+    /// Writes, and then says how far records have come.
+    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<Way>, Self::Error>;
 
     /// The events of a record that have something in it and are not out, in ledger order.
     fn unsent(&mut self, record_id: &str, which: Unsent) -> Result<Vec<Seq>, Self::Error>;
@@ -202,18 +205,16 @@ pub(crate) fn lose<T: PublicationTables>(
     Ok(lost)
 }
 
-/// Events that have just got into records which say nothing new with them: what has become of the
-/// record has become of the event. Returns whether there was one.
+/// Writes where events stand. Those that have just got into records which say nothing new with them
+/// become what has become of the record. Returns whether there was one.
 pub(super) fn catch_up<T: PublicationTables>(
     tables: &mut T,
+    writes: &[Write<'_>],
     ids: &[&str],
     at: Millis,
 ) -> Result<bool, T::Error> {
-    if ids.is_empty() {
-        return Ok(false);
-    }
     let mut caught_up = false;
-    for Way { record_id, revision, offered, state } in tables.ways(ids)? {
+    for Way { record_id, revision, offered, state } in tables.write_to(writes, ids)? {
         let failed = match State::parse(&state) {
             Some(State::Published) if offered >= revision => None,
             Some(State::PublishFailed) if offered >= revision => {
@@ -260,23 +261,17 @@ fn send<T: PublicationTables>(
     at: Millis,
 ) -> Result<(), T::Error> {
     let mut found = readable(tables, events)?;
-    found.retain(|(_, link)| link.record_id.as_deref() == Some(record_id));
-    if found.is_empty() {
-        return Ok(());
-    }
-    let seqs: Vec<Seq> = found.iter().map(|(event, _)| event.seq).collect();
-    let drifts = tables.drifts(&seqs)?;
-    found.retain(|(event, _)| !drifts.get(&event.seq).is_some_and(Option::is_some));
+    found.retain(|it| it.link.record_id.as_deref() == Some(record_id) && it.drift.is_none());
     let gone: Vec<(Link, Transition)> =
-        found.iter().filter_map(|(event, link)| link.sent(event, failed, at)).collect();
+        found.iter().filter_map(|it| it.link.sent(&it.event, failed, at)).collect();
     if gone.is_empty() {
         return Ok(());
     }
     let links: Vec<Linked<'_>> =
         gone.iter().map(|(link, step)| Linked::of(step.seq, link, None)).collect();
-    tables.relink(&links)?;
     let steps: Vec<Step<'_>> = gone.iter().filter_map(|(_, step)| Step::of(step, None)).collect();
-    tables.step(&steps)
+    tables.write(&[Write::Links(&links), Write::Steps(&steps)])?;
+    Ok(())
 }
 
 /// Events with what was decided about them. What cannot be read is left as it is: what is known of a

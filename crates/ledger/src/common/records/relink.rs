@@ -8,8 +8,8 @@ use admit_core::{Millis, Seq};
 
 use super::near::{self, Near};
 use super::publications::{PublicationTables, catch_up};
-use super::tables::{Linked, Step};
-use super::{RecordError, rows, settle, stored_drift};
+use super::tables::{Decided, Drift, Linked, Step};
+use super::{RecordError, Settling, rows, settle, stands};
 use crate::port::Relinked;
 
 /// So many events are looked at in one commit.
@@ -56,17 +56,27 @@ impl Relinking {
         tables: &mut T,
         seq: Seq,
     ) -> Result<bool, RecordError<T::Error>> {
-        let Some((event, before)) = near::one(tables, seq)? else { return Ok(false) };
-        let had_drifted = stored_drift(tables, seq)?.is_some();
+        let Some(Decided { event, link: before, drift }) = near::one(tables, seq)? else {
+            return Ok(false);
+        };
+        let had_drifted = drift.is_some();
         let rule = Told { policy: Arc::clone(&self.policy), event: event.clone() };
         let mut near = Near::load(tables, &self.door, &rule, &event)?;
         let resolution = near.resolve(tables, &rule, self.at)?;
-        settle(tables, &self.door, &self.policy, &mut near, &resolution, self.at)?;
+        let settling = Settling {
+            door: &self.door,
+            policy: &self.policy,
+            resolution: &resolution,
+            new: None,
+            at: self.at,
+        };
+        settle(tables, &mut near, &settling)?;
         let after = resolution.link(seq).cloned().unwrap_or_else(|| before.clone());
         if had_drifted {
             self.rows_again(tables, &mut near, seq, &after)?;
         }
-        let is_mended = had_drifted && stored_drift(tables, seq)?.is_none();
+        let is_mended =
+            had_drifted && near::one(tables, seq)?.is_some_and(|now| now.drift.is_none());
         let is_other = after.status != before.status || after.record_id != before.record_id;
         Ok(is_other || is_mended)
     }
@@ -79,33 +89,42 @@ impl Relinking {
         seq: Seq,
         link: &Link,
     ) -> Result<(), RecordError<T::Error>> {
-        let changed = BTreeSet::from([seq]);
-        let drifted = rows::write(tables, &self.policy, near, &BTreeMap::new(), &changed)?;
-        if drifted.get(&seq).is_some_and(Option::is_some) {
-            return Ok(());
-        }
-        tables.relink(&[Linked::of(seq, link, None)]).map_err(RecordError::Store)?;
-        if link.status == LinkStatus::Linked && link.state == State::Enriched {
-            let source = near.events.iter().find(|event| event.seq == seq);
-            let enriched = Transition {
-                seq,
-                attempt: link.attempt,
-                from: State::Linked,
-                to: State::Enriched,
-                at: self.at,
-                source: source.map(|event| event.source.clone()).unwrap_or_default(),
-                fingerprint: link.fingerprint().cloned(),
-                link_status: link.status,
-                confidence: link.confidence,
-                reason: Some(link.reason.clone()),
-                record_id: link.record_id.clone(),
-            };
-            let steps: Vec<Step<'_>> = Step::of(&enriched, None).into_iter().collect();
-            tables.step(&steps).map_err(RecordError::Store)?;
-        }
-        if let Some(record_id) = &link.record_id {
-            catch_up(tables, &[record_id], self.at).map_err(RecordError::Store)?;
-        }
+        let shares = rows::sharing(tables, &self.policy, near, &BTreeSet::from([seq]));
+        let shares = shares.map_err(RecordError::Store)?;
+        let mut drift = Drift::new();
+        let writes = rows::writes(&self.policy, near, &BTreeMap::new(), &shares, &mut drift);
+        let said = tables.write(&writes).map_err(RecordError::Store)?;
+        rows::note(&writes, said, &mut drift);
+        let is_still_missing = drift.get(&seq).is_some_and(Option::is_some);
+        let linked = [Linked::of(seq, link, None)];
+        let is_enriched = link.status == LinkStatus::Linked && link.state == State::Enriched;
+        let enriched = is_enriched.then(|| self.enriched(near, seq, link));
+        let steps: Vec<Step<'_>> = enriched.iter().filter_map(|it| Step::of(it, None)).collect();
+        let (linked, steps, ids) = match is_still_missing {
+            true => (&linked[..0], &steps[..0], None),
+            false => (&linked[..], &steps[..], link.record_id.as_deref()),
+        };
+        let ids: Vec<&str> = ids.into_iter().collect();
+        let caught_up = catch_up(tables, &stands(&drift, linked, steps), &ids, self.at);
+        caught_up.map_err(RecordError::Store)?;
         Ok(())
+    }
+
+    /// The step of an event whose rows could be kept at last.
+    fn enriched(&self, near: &Near, seq: Seq, link: &Link) -> Transition {
+        let source = near.events.iter().find(|event| event.seq == seq);
+        Transition {
+            seq,
+            attempt: link.attempt,
+            from: State::Linked,
+            to: State::Enriched,
+            at: self.at,
+            source: source.map(|event| event.source.clone()).unwrap_or_default(),
+            fingerprint: link.fingerprint().cloned(),
+            link_status: link.status,
+            confidence: link.confidence,
+            reason: Some(link.reason.clone()),
+            record_id: link.record_id.clone(),
+        }
     }
 }

@@ -10,42 +10,51 @@ use admit_core::Seq;
 use admit_core::json::Object;
 use admit_core::record::{Link, LinkStatus, Policy, SourceEvent};
 
-use super::RecordError;
 use super::near::Near;
-use super::tables::{Drift, RowSet, Tables};
+use super::tables::{Drift, RowSet, Tables, Write};
 
-/// Writes the rows of the events in `changed`, and of those that share them. `links` are the links
-/// that have changed.
-pub(super) fn write<T: Tables>(
+/// Reads what is needed to write the rows of the events in `changed`, and of those that share them:
+/// which events share rows, by what names them.
+pub(super) fn sharing<T: Tables>(
     tables: &mut T,
     policy: &Policy,
     near: &mut Near,
-    links: &BTreeMap<Seq, &Link>,
     changed: &BTreeSet<Seq>,
-) -> Result<Drift, RecordError<T::Error>> {
-    let mut drift = Drift::new();
+) -> Result<Shares, T::Error> {
     let tells = |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
-    let owners: BTreeSet<String> = near
-        .events
-        .iter()
-        .filter(|event| changed.contains(&event.seq) && tells(&event.source))
-        .map(|event| owner(policy, event))
-        .collect();
-    for owner_name in owners {
-        let sharing: Vec<Seq> = near
-            .events
-            .iter()
-            .filter(|event| tells(&event.source) && owner(policy, event) == owner_name)
-            .map(|event| event.seq)
-            .collect();
-        near.read_fields(tables, &sharing).map_err(RecordError::Store)?;
-        let shared = share(tables, policy, near, links, &sharing, &owner_name, &mut drift);
-        shared.map_err(RecordError::Store)?;
+    let telling = || near.events.iter().filter(|event| tells(&event.source));
+    let owners = telling().filter(|event| changed.contains(&event.seq));
+    let mut shares: Shares = owners.map(|event| (owner(policy, event), Vec::new())).collect();
+    if shares.is_empty() {
+        return Ok(shares);
     }
-    if !drift.is_empty() {
-        tables.drifted(&drift).map_err(RecordError::Store)?;
+    for event in telling() {
+        if let Some(share) = shares.get_mut(&owner(policy, event)) {
+            share.push(event.seq);
+        }
     }
-    Ok(drift)
+    let all: Vec<Seq> = shares.values().flatten().copied().collect();
+    near.read_fields(tables, &all)?;
+    Ok(shares)
+}
+
+/// Events that share rows, by what names them.
+pub(super) type Shares = BTreeMap<String, Vec<Seq>>;
+
+/// What is to be written for rows, in its order; `links` are the links that have changed. Every event
+/// that rows were looked for gets its place in `drift`.
+pub(super) fn writes<'a>(
+    policy: &'a Policy,
+    near: &'a Near,
+    links: &BTreeMap<Seq, &'a Link>,
+    shares: &'a Shares,
+    drift: &mut Drift,
+) -> Vec<Write<'a>> {
+    let mut writes = Vec::new();
+    for (owner, sharing) in shares {
+        share(policy, near, links, (owner, sharing), drift, &mut writes);
+    }
+    writes
 }
 
 /// What names the events that share rows.
@@ -57,16 +66,15 @@ fn owner(policy: &Policy, event: &SourceEvent) -> String {
     }
 }
 
-/// Writes the rows of events that share them.
-fn share<T: Tables>(
-    tables: &mut T,
-    policy: &Policy,
-    near: &Near,
-    links: &BTreeMap<Seq, &Link>,
-    sharing: &[Seq],
-    owner: &str,
+/// What is to be written for events that share their rows.
+fn share<'a>(
+    policy: &'a Policy,
+    near: &'a Near,
+    links: &BTreeMap<Seq, &'a Link>,
+    (owner, sharing): (&'a str, &[Seq]),
     drift: &mut Drift,
-) -> Result<(), T::Error> {
+    writes: &mut Vec<Write<'a>>,
+) {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
     let is_sharing = |event: &&SourceEvent| sharing.contains(&event.seq);
     let all: Vec<&SourceEvent> = near.events.iter().filter(is_sharing).collect();
@@ -80,26 +88,33 @@ fn share<T: Tables>(
         let before: Vec<Seq> =
             events.iter().map(|event| event.seq).filter(|seq| known.contains_key(seq)).collect();
         if !before.is_empty() {
-            tables.clear_rows(table, &before)?;
+            writes.push(Write::ClearRows(table, before));
         }
         for event in events {
-            let link = links.get(&event.seq).or_else(|| known.get(&event.seq));
+            let link = links.get(&event.seq).or_else(|| known.get(&event.seq)).copied();
             let (Some(link), Some(fields)) = (link, told.get(&event.seq)) else { continue };
-            let why = drift.entry(event.seq).or_default();
+            drift.entry(event.seq).or_default();
             if link.status == LinkStatus::Ambiguous {
                 continue;
             }
             let rows = table.rows(event, fields, link);
-            if rows.is_empty() {
-                continue;
-            }
-            if let Some(said) = tables.put_rows(RowSet { table, event, link, owner, rows })? {
-                // It is told by the event itself and by the diagnostics; a folder of such files
-                // would flood the log.
-                tracing::debug!(seq = event.seq.0, table = table.name, said, "rows are left out");
-                *why = Some(said);
+            if !rows.is_empty() {
+                writes.push(Write::Rows(RowSet { table, event, link, owner, rows }));
             }
         }
     }
-    Ok(())
+}
+
+/// Notes what was in the way of rows, for their events.
+pub(super) fn note(writes: &[Write<'_>], said: Vec<Option<String>>, drift: &mut Drift) {
+    let sets = writes
+        .iter()
+        .filter_map(|write| if let Write::Rows(set) = write { Some(set) } else { None });
+    for (set, said) in sets.zip(said) {
+        let Some(said) = said else { continue };
+        // It is told by the event itself and by the diagnostics; a folder of such files would flood
+        // the log.
+        tracing::debug!(seq = set.event.seq.0, table = set.table.name, said, "rows are left out");
+        drift.insert(set.event.seq, Some(said));
+    }
 }

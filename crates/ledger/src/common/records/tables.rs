@@ -16,8 +16,12 @@ use super::{RecordError, code, shown};
 pub(crate) const SCHEMA_DRIFT: &str = "schema_drift";
 pub(crate) const ROW_KEY_TAKEN: &str = "row_key_taken";
 
-/// An event and what was decided about it.
-pub(crate) type Decided = (SourceEvent, Link);
+/// An event, what was decided about it, and why its rows are missing where they are.
+pub(crate) struct Decided {
+    pub(crate) event: SourceEvent,
+    pub(crate) link: Link,
+    pub(crate) drift: Option<String>,
+}
 
 /// Why the rows of events are missing, for each of them: nothing, or what is said about it.
 pub(crate) type Drift = BTreeMap<Seq, Option<String>>;
@@ -43,29 +47,11 @@ pub(crate) trait Tables {
     /// What events tell.
     fn told(&mut self, seqs: &[Seq]) -> Result<Vec<(Seq, Fields)>, Self::Error>;
 
-    /// Why the rows of these events are missing, as it is written down.
-    fn drifts(&mut self, seqs: &[Seq]) -> Result<Drift, Self::Error>;
-
-    /// Keeps an event that has just come.
-    fn insert(&mut self, door: &str, event: &SourceEvent, link: &Link) -> Result<(), Self::Error>;
+    /// Does these in their order, and says what was in the way of each set of rows, in that order.
+    fn write(&mut self, writes: &[Write<'_>]) -> Result<Vec<Option<String>>, Self::Error>;
 
     /// A copy of an event came.
     fn seen(&mut self, seq: Seq, at: Millis) -> Result<(), Self::Error>;
-
-    /// Writes down whether the rows of events could be kept.
-    fn drifted(&mut self, drift: &Drift) -> Result<(), Self::Error>;
-
-    /// Where events belong now.
-    fn relink(&mut self, links: &[Linked<'_>]) -> Result<(), Self::Error>;
-
-    /// Adds steps, each after those its event has.
-    fn step(&mut self, steps: &[Step<'_>]) -> Result<(), Self::Error>;
-
-    /// Removes records that are no more, with their fields.
-    fn retire(&mut self, ids: &[String]) -> Result<(), Self::Error>;
-
-    /// Writes a record and its fields, if what it says has changed.
-    fn put(&mut self, record: &NewRecord<'_>) -> Result<(), Self::Error>;
 
     /// Moves the field that says when a source last told of a record, never back.
     fn stamp(
@@ -76,13 +62,6 @@ pub(crate) trait Tables {
         value: &str,
     ) -> Result<(), Self::Error>;
 
-    /// Removes what these events put into a table.
-    fn clear_rows(&mut self, table: &Table, seqs: &[Seq]) -> Result<(), Self::Error>;
-
-    /// Writes rows over those with the same key: what they leave out stays, and rows of other owners
-    /// are left alone. All of them, or none when something is in their way: then that is said.
-    fn put_rows(&mut self, rows: RowSet<'_>) -> Result<Option<String>, Self::Error>;
-
     /// A copy of the event came that put rows into this table.
     fn rows_seen(&mut self, table: &Table, seq: Seq, at: Millis) -> Result<(), Self::Error>;
 
@@ -91,6 +70,27 @@ pub(crate) trait Tables {
 
     /// Forgets the mark; with `take_back`, everything since then too.
     fn release(&mut self, take_back: bool) -> Result<(), Self::Error>;
+}
+
+/// One thing that is written. Several are handed over at once, because a database may be far away.
+pub(crate) enum Write<'a> {
+    /// An event that has just come, of a door.
+    Event(&'a str, &'a SourceEvent, &'a Link),
+    /// Records that are no more, with their fields, are removed.
+    Retire(&'a [String]),
+    /// A record and its fields, if what it says has changed.
+    Record(NewRecord<'a>),
+    /// What events put into a table is removed.
+    ClearRows(&'a Table, Vec<Seq>),
+    /// Rows, over those with the same key: what they leave out stays, and rows of other owners are
+    /// left alone. All of them, or none when something is in their way: then that is said.
+    Rows(RowSet<'a>),
+    /// Whether the rows of events could be kept.
+    Drift(&'a Drift),
+    /// Where events belong now.
+    Links(&'a [Linked<'a>]),
+    /// Steps, each after those its event has.
+    Steps(&'a [Step<'a>]),
 }
 
 /// Which events are asked for.
@@ -127,11 +127,16 @@ pub(crate) struct FarAsked<'a> {
 }
 
 /// Makes an event from what is kept of it.
-pub(crate) fn decided(head: &str, link: &str, seen_at: Millis) -> Result<Decided, NotStored> {
+pub(crate) fn decided(
+    head: &str,
+    link: &str,
+    seen_at: Millis,
+    drift: Option<String>,
+) -> Result<Decided, NotStored> {
     let mut event = SourceEvent::from_text(head, Fields::default())?;
     // A copy tells nothing new but when its source last told it.
     event.received_at = event.received_at.max(seen_at);
-    Ok((event, Link::from_text(link)?))
+    Ok(Decided { event, link: Link::from_text(link)?, drift })
 }
 
 /// Where an event belongs, as it is written down and shown.

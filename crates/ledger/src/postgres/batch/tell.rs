@@ -19,8 +19,8 @@ impl From<NotTold<conn::Error>> for BatchError {
 }
 
 impl Batch<'_> {
-    /// Puts what an event tells together with what others told, statement by statement inside the
-    /// transaction: rounds are few.
+    /// Puts what an event tells together with what others told, inside the transaction: each event sees
+    /// what the ones before it have come to, so each is a few round trips of its own.
     pub(super) fn tell(
         &self,
         event: &Event,
@@ -28,7 +28,7 @@ impl Batch<'_> {
         verdict: &Verdict,
         told_at: Seq,
     ) -> Result<Option<Object<'static>>, BatchError> {
-        let tables = &mut RecordTables(self.conn);
+        let tables = &mut RecordTables::new(self.conn);
         Ok(records::tell(tables, event, rule, verdict, told_at)?)
     }
 }

@@ -1,2 +1,2 @@
 -- One event with what was decided about it.
-SELECT head, link, seen_at FROM record_event WHERE seq = $1;
+SELECT head, link, seen_at, drift FROM record_event WHERE seq = $1;

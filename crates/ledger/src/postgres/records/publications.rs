@@ -7,9 +7,12 @@
 use admit_core::effect::Illegal;
 use admit_core::record::State;
 use admit_core::{Fault, Millis, Seq};
+use tokio_postgres::Row;
 
 use super::published::publication_row;
-use super::{RecordTables, kept_opt};
+use super::write::statements;
+use super::{RecordTables, Statement, asks, kept_opt, param};
+use crate::common::records::Write;
 use crate::common::records::publications::{
     Performer, PublicationTables, Unsent, Way, Which, begin, lose, take,
 };
@@ -73,7 +76,7 @@ impl Work for Begin {
     type Answer = Vec<Option<Publication>>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let mut tables = RecordTables(tx.conn);
+        let mut tables = RecordTables::new(tx.conn);
         self.batch.iter().map(|offer| begin(&mut tables, tx.epoch, offer, self.at)).collect()
     }
 }
@@ -88,7 +91,7 @@ impl Work for Steps {
     type Answer = Vec<std::result::Result<Publication, Illegal>>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let mut tables = RecordTables(tx.conn);
+        let mut tables = RecordTables::new(tx.conn);
         let performer = Performer { epoch: tx.epoch, own: tx.own };
         self.batch.iter().map(|step| take(&mut tables, performer, step, self.at)).collect()
     }
@@ -108,8 +111,17 @@ impl Work for Recover {
             return Ok(Vec::new());
         }
         let left = left(tx.conn, &self.door, LOST_MAX)?;
-        lose(&mut RecordTables(tx.conn), tx.epoch, left, self.at)
+        lose(&mut RecordTables::new(tx.conn), tx.epoch, left, self.at)
     }
+}
+
+fn way(row: &Row) -> Result<Way> {
+    Ok(Way {
+        record_id: row.text("record_id")?,
+        revision: row.num("revision")?,
+        offered: row.num("offered")?,
+        state: row.text("state")?,
+    })
 }
 
 /// What gates left in flight whose leases have ended.
@@ -120,17 +132,16 @@ fn left(conn: &Conn, door: &str, rows_max: usize) -> Result<Vec<Publication>> {
 
 impl PublicationTables for RecordTables<'_> {
     fn ways(&mut self, ids: &[&str]) -> Result<Vec<Way>> {
-        let ids: Vec<_> = ids.iter().map(|id| kept(id)).collect();
-        let found = self.0.query(sql!("record_standings"), &[&ids])?;
-        let way = |row: &tokio_postgres::Row| {
-            Ok(Way {
-                record_id: row.text("record_id")?,
-                revision: row.num("revision")?,
-                offered: row.num("offered")?,
-                state: row.text("state")?,
-            })
-        };
-        found.iter().map(way).collect()
+        self.write_to(&[], ids)
+    }
+
+    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<Way>> {
+        let mut sent = self.before();
+        sent.extend(writes.iter().flat_map(statements));
+        let ids: Vec<String> = ids.iter().map(|id| kept(id).into_owned()).collect();
+        sent.push(Statement::new(sql!("record_standings"), vec![param(ids)]));
+        let answers = self.conn.query_all(&asks(&sent))?;
+        answers.iter().flatten().map(way).collect()
     }
 
     fn unsent(&mut self, record_id: &str, which: Unsent) -> Result<Vec<Seq>> {
@@ -138,43 +149,43 @@ impl PublicationTables for RecordTables<'_> {
             Unsent::New => sql!("record_events_enriched"),
             Unsent::All => sql!("record_events_unsent"),
         };
-        self.0.query(query, &[&kept(record_id)])?.iter().map(|row| row.seq(0)).collect()
+        self.conn.query(query, &[&kept(record_id)])?.iter().map(|row| row.seq(0)).collect()
     }
 
     fn publication(&mut self, which: Which<'_>) -> Result<Option<Publication>> {
         let found = match which {
-            Which::Place(n) => self.0.query_opt(sql!("publication_get"), &[&big(n)])?,
+            Which::Place(n) => self.conn.query_opt(sql!("publication_get"), &[&big(n)])?,
             Which::Revision(record_id, revision) => {
-                self.0.query_opt(sql!("publication_of"), &[&kept(record_id), &big(revision)])?
+                self.conn.query_opt(sql!("publication_of"), &[&kept(record_id), &big(revision)])?
             }
         };
         found.as_ref().map(publication_row).transpose()
     }
 
     fn members(&mut self, n: u64) -> Result<String> {
-        self.0.query_one(sql!("publication_get"), &[&big(n)])?.text("members")
+        self.conn.query_one(sql!("publication_get"), &[&big(n)])?.text("members")
     }
 
     fn take_revision(&mut self, offer: &Offer) -> Result<bool> {
         let (id, door) = (kept(&offer.record_id), kept(&offer.door));
-        Ok(self.0.execute(sql!("record_offer"), &[&id, &door, &big(offer.revision)])? > 0)
+        Ok(self.conn.execute(sql!("record_offer"), &[&id, &door, &big(offer.revision)])? > 0)
     }
 
     fn give_back(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<()> {
         let revision = big(revision);
-        self.0.execute(sql!("record_release"), &[&kept(record_id), &revision, &at.0])?;
+        self.conn.execute(sql!("record_release"), &[&kept(record_id), &revision, &at.0])?;
         Ok(())
     }
 
     fn sent(&mut self, record_id: &str, revision: u64, state: State) -> Result<()> {
         let (id, revision) = (kept(record_id), big(revision));
-        self.0.execute(sql!("record_sent"), &[&id, &revision, &state.word()])?;
+        self.conn.execute(sql!("record_sent"), &[&id, &revision, &state.word()])?;
         Ok(())
     }
 
     fn begun(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64> {
         let standing = &new.standing;
-        let row = self.0.query_one(
+        let row = self.conn.query_one(
             sql!("publication_insert"),
             &[
                 &kept(door),
@@ -196,7 +207,7 @@ impl PublicationTables for RecordTables<'_> {
 
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<()> {
         let standing = &again.standing;
-        self.0.execute(
+        self.conn.execute(
             sql!("publication_renew"),
             &[
                 &big(again.n),
@@ -215,7 +226,7 @@ impl PublicationTables for RecordTables<'_> {
     fn turned(&mut self, publication: &Publication) -> Result<()> {
         let standing = &publication.standing;
         let evidence = standing.evidence().map(evidence_text);
-        self.0.execute(
+        self.conn.execute(
             sql!("publication_update"),
             &[
                 &big(publication.n),
@@ -232,7 +243,7 @@ impl PublicationTables for RecordTables<'_> {
 
     fn note(&mut self, n: u64, epoch: u64, line: &Line<'_>) -> Result<()> {
         let evidence = line.evidence.map(evidence_text);
-        self.0.execute(
+        self.conn.execute(
             sql!("publication_note"),
             &[
                 &big(n),

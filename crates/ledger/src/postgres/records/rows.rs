@@ -4,14 +4,13 @@
 //! number, a number in a column of texts is its text. What is no number at all is left out of a
 //! column of numbers; where it names the row, the row cannot be kept and the event says so.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use admit_core::record::{Scalar, Table};
 
+use super::{Owned, Statement, asks, kept_opt, param, text as text_param, text_opt};
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
-use crate::postgres::conn::{Conn, Error, Param, Result, big};
-use crate::postgres::text::kept;
+use crate::postgres::conn::{Conn, Error, Result, big};
 
 /// The columns that hold text; all others hold numbers. The migrations say the same.
 const TEXTS: [&str; 13] = [
@@ -30,24 +29,31 @@ const TEXTS: [&str; 13] = [
     "data",
 ];
 
+/// What writes rows, and how many of them; or what is in their way already.
+pub(super) fn statement(set: &RowSet<'_>) -> std::result::Result<(Statement, u64), String> {
+    let rows = fitted(set)?;
+    let column = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].as_deref());
+        param(cells.map(kept_opt).collect::<Vec<Option<String>>>())
+    };
+    let mut params: Owned = (0..set.table.columns.len()).map(column).collect();
+    params.push(param(set.event.received_at.0));
+    params.push(text_opt(set.link.record_id.as_deref()));
+    params.push(param(big(set.event.seq.0)));
+    params.push(text_param(set.owner));
+    Ok((Statement::new(upsert(set.table), params), rows.len() as u64))
+}
+
 /// Writes rows, or nothing of them when something is in their way; then that is what it says.
 pub(super) fn put(conn: &Conn, set: &RowSet<'_>) -> Result<Option<String>> {
-    let rows = match fitted(set) {
-        Ok(rows) => rows,
+    let (statement, count) = match statement(set) {
+        Ok(statement) => statement,
         Err(said) => return Ok(Some(said)),
     };
-    let columns: Vec<Vec<Option<Cow<'_, str>>>> = (0..set.table.columns.len())
-        .map(|column| rows.iter().map(|row| row[column].as_deref().map(kept)).collect())
-        .collect();
-    let (at, seq) = (set.event.received_at.0, big(set.event.seq.0));
-    let record_id = set.link.record_id.as_deref().map(kept);
-    let owner = kept(set.owner);
-    let mut params: Vec<Param<'_>> = columns.iter().map(|column| column as Param<'_>).collect();
-    params.extend([&at as Param<'_>, &record_id, &seq, &owner]);
     let done = conn.guarded(|| {
-        let written = conn.execute(&upsert(set.table), &params)?;
+        let written: u64 = conn.execute_all(&asks(&[statement]))?.into_iter().sum();
         // Fewer than were sent: somebody else's row has one of the keys. None of them is kept.
-        if written < rows.len() as u64 {
+        if written < count {
             return Err(Error::NotOurs(set.key_taken()));
         }
         Ok(())

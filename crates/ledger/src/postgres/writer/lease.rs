@@ -8,8 +8,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use admit_core::Millis;
-
 use super::super::conn::{Columns, Conn, Result, big};
 use super::super::head::millis;
 use super::super::{Options, sql, text};
@@ -79,12 +77,12 @@ pub(in super::super) struct Lease {
 impl Lease {
     /// Takes the next epoch.
     pub(in super::super) fn take(conn: &Conn, options: &Options) -> Result<Self> {
-        let Options { owner, lease: length, is_named, now, .. } = options;
+        let Options { owner, lease: length, is_named, .. } = options;
         if *is_named {
             conn.execute(sql!("gate_supersede"), &[&text::kept(owner)])?;
         }
         let renewed = Instant::now();
-        let epoch = start(conn, owner, *length, *now)?;
+        let epoch = start(conn, owner, *length)?;
         Ok(Self {
             owner: owner.clone(),
             is_named: *is_named,
@@ -144,8 +142,7 @@ impl Lease {
 
     /// It had run out: a new epoch, in the open transaction.
     pub(super) fn start_over(&mut self, conn: &Conn, began: Instant) -> Result<u64> {
-        let now = conn.query_one(sql!("now"), &[])?.millis(0)?;
-        let epoch = start(conn, &self.owner, self.length, now)?;
+        let epoch = start(conn, &self.owner, self.length)?;
         tracing::warn!(
             was = self.epoch,
             is = epoch,
@@ -175,7 +172,8 @@ impl Lease {
     }
 }
 
-fn start(conn: &Conn, owner: &str, length: Duration, now: Millis) -> Result<u64> {
+/// Starts by the clock of the database, as everything about leases goes.
+fn start(conn: &Conn, owner: &str, length: Duration) -> Result<u64> {
     let owner = text::kept(owner);
-    conn.query_one(sql!("gate_start"), &[&owner, &now.0, &millis(length)])?.num("epoch")
+    conn.query_one(sql!("gate_start"), &[&owner, &millis(length)])?.num("epoch")
 }

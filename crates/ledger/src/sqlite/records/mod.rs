@@ -8,8 +8,6 @@ pub(super) mod published;
 pub(super) mod read;
 mod rows;
 
-use std::collections::BTreeMap;
-
 use admit_core::record::{Fields, Link, SourceEvent, Table};
 use admit_core::{Millis, Seq};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -17,8 +15,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::queries;
 use super::task::{Tx, Work};
 use crate::common::records::{
-    Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, RowSet, Side, Step,
-    Tables, decided,
+    Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, Side, Step, Tables,
+    Write, decided,
 };
 use crate::port::Relinked;
 
@@ -42,9 +40,114 @@ impl RecordTables<'_> {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let text = |name| row.get_ref(name)?.as_str().map_err(rusqlite::Error::from);
-            found.push(decided(text("head")?, text("link")?, Millis(row.get("seen_at")?))?);
+            let (seen_at, drift) = (Millis(row.get("seen_at")?), row.get("drift")?);
+            found.push(decided(text("head")?, text("link")?, seen_at, drift)?);
         }
         Ok(found)
+    }
+
+    fn insert(&self, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
+        let told = (event.seq.0, event.fields.as_str());
+        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(told)?;
+        self.0.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(params![
+            event.seq.0,
+            door,
+            event.source,
+            event.group,
+            link.number,
+            event.event_time,
+            event.hard_key,
+            event.received_at.0,
+            link.state.word(),
+            link.status.word(),
+            link.reason,
+            link.confidence.word(),
+            link.record_id,
+            event.to_text(),
+            link.to_text(),
+        ])?;
+        Ok(())
+    }
+
+    fn drifted(&self, drift: &Drift) -> rusqlite::Result<()> {
+        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_DRIFT)?;
+        for (seq, why) in drift {
+            put.execute((seq.0, why))?;
+        }
+        Ok(())
+    }
+
+    fn relink(&self, links: &[Linked<'_>]) -> rusqlite::Result<()> {
+        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_LINK)?;
+        for Linked { seq, link, state, reason, text } in links {
+            put.execute((
+                seq.0,
+                link.number,
+                state.word(),
+                link.status.word(),
+                reason,
+                link.confidence.word(),
+                &link.record_id,
+                text,
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn step(&self, steps: &[Step<'_>]) -> rusqlite::Result<()> {
+        let mut add = self.0.prepare_cached(queries::RECORD_HISTORY_ADD)?;
+        for Step { taken, reason } in steps {
+            let fingerprint = taken.fingerprint.as_ref();
+            add.execute((
+                taken.seq.0,
+                taken.at.0,
+                taken.attempt,
+                taken.from.word(),
+                taken.to.word(),
+                &taken.source,
+                fingerprint.map(|fingerprint| fingerprint.kind.word()),
+                fingerprint.map(|fingerprint| fingerprint.value.as_str()),
+                taken.link_status.word(),
+                taken.confidence.word(),
+                reason,
+                &taken.record_id,
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn retire(&self, ids: &[String]) -> rusqlite::Result<()> {
+        for id in ids {
+            self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([id])?;
+            self.0.prepare_cached(queries::RECORD_REMOVE)?.execute([id])?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, new: &NewRecord<'_>) -> rusqlite::Result<()> {
+        let record = new.record;
+        let written = self.0.prepare_cached(queries::RECORD_PUT)?.execute((
+            &record.record_id,
+            new.door,
+            &record.group,
+            record.number,
+            &record.date,
+            &record.time,
+            record.event_time,
+            record.state.word(),
+            new.at.0,
+            new.digest.as_bytes(),
+            &new.fingerprints,
+        ))?;
+        if written == 0 {
+            return Ok(());
+        }
+        self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([&record.record_id])?;
+        let mut put = self.0.prepare_cached(queries::RECORD_FIELD_PUT)?;
+        for (field, value) in record.fields.iter().zip(new.values()) {
+            put.execute((&record.record_id, &field.name, value, &field.source, field.event.0))?;
+        }
+        Ok(())
     }
 }
 
@@ -116,121 +219,25 @@ impl Tables for RecordTables<'_> {
         Ok(told)
     }
 
-    fn drifts(&mut self, seqs: &[Seq]) -> rusqlite::Result<Drift> {
-        let mut get = self.0.prepare_cached(queries::RECORD_EVENT_GET)?;
-        let mut drift = BTreeMap::new();
-        for seq in seqs {
-            drift.insert(*seq, get.query_row([seq.0], |row| row.get("drift"))?);
+    fn write(&mut self, writes: &[Write<'_>]) -> rusqlite::Result<Vec<Option<String>>> {
+        let mut said = Vec::new();
+        for write in writes {
+            match write {
+                Write::Event(door, event, link) => self.insert(door, event, link)?,
+                Write::Retire(ids) => self.retire(ids)?,
+                Write::Record(new) => self.put(new)?,
+                Write::ClearRows(table, seqs) => rows::clear(self.0, table, seqs)?,
+                Write::Rows(set) => said.push(rows::put(self.0, set)?),
+                Write::Drift(drift) => self.drifted(drift)?,
+                Write::Links(links) => self.relink(links)?,
+                Write::Steps(steps) => self.step(steps)?,
+            }
         }
-        Ok(drift)
-    }
-
-    fn insert(&mut self, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
-        let told = (event.seq.0, event.fields.as_str());
-        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(told)?;
-        self.0.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(params![
-            event.seq.0,
-            door,
-            event.source,
-            event.group,
-            link.number,
-            event.event_time,
-            event.hard_key,
-            event.received_at.0,
-            link.state.word(),
-            link.status.word(),
-            link.reason,
-            link.confidence.word(),
-            link.record_id,
-            event.to_text(),
-            link.to_text(),
-        ])?;
-        Ok(())
+        Ok(said)
     }
 
     fn seen(&mut self, seq: Seq, at: Millis) -> rusqlite::Result<()> {
         self.0.prepare_cached(queries::RECORD_EVENT_SEEN)?.execute((seq.0, at.0))?;
-        Ok(())
-    }
-
-    fn drifted(&mut self, drift: &Drift) -> rusqlite::Result<()> {
-        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_DRIFT)?;
-        for (seq, why) in drift {
-            put.execute((seq.0, why))?;
-        }
-        Ok(())
-    }
-
-    fn relink(&mut self, links: &[Linked<'_>]) -> rusqlite::Result<()> {
-        let mut put = self.0.prepare_cached(queries::RECORD_EVENT_LINK)?;
-        for Linked { seq, link, state, reason, text } in links {
-            put.execute((
-                seq.0,
-                link.number,
-                state.word(),
-                link.status.word(),
-                reason,
-                link.confidence.word(),
-                &link.record_id,
-                text,
-            ))?;
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, steps: &[Step<'_>]) -> rusqlite::Result<()> {
-        let mut add = self.0.prepare_cached(queries::RECORD_HISTORY_ADD)?;
-        for Step { taken, reason } in steps {
-            let fingerprint = taken.fingerprint.as_ref();
-            add.execute((
-                taken.seq.0,
-                taken.at.0,
-                taken.attempt,
-                taken.from.word(),
-                taken.to.word(),
-                &taken.source,
-                fingerprint.map(|fingerprint| fingerprint.kind.word()),
-                fingerprint.map(|fingerprint| fingerprint.value.as_str()),
-                taken.link_status.word(),
-                taken.confidence.word(),
-                reason,
-                &taken.record_id,
-            ))?;
-        }
-        Ok(())
-    }
-
-    fn retire(&mut self, ids: &[String]) -> rusqlite::Result<()> {
-        for id in ids {
-            self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([id])?;
-            self.0.prepare_cached(queries::RECORD_REMOVE)?.execute([id])?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, new: &NewRecord<'_>) -> rusqlite::Result<()> {
-        let record = new.record;
-        let written = self.0.prepare_cached(queries::RECORD_PUT)?.execute((
-            &record.record_id,
-            new.door,
-            &record.group,
-            record.number,
-            &record.date,
-            &record.time,
-            record.event_time,
-            record.state.word(),
-            new.at.0,
-            new.digest.as_bytes(),
-            &new.fingerprints,
-        ))?;
-        if written == 0 {
-            return Ok(());
-        }
-        self.0.prepare_cached(queries::RECORD_FIELD_CLEAR)?.execute([&record.record_id])?;
-        let mut put = self.0.prepare_cached(queries::RECORD_FIELD_PUT)?;
-        for (field, value) in record.fields.iter().zip(new.values()) {
-            put.execute((&record.record_id, &field.name, value, &field.source, field.event.0))?;
-        }
         Ok(())
     }
 
@@ -244,14 +251,6 @@ impl Tables for RecordTables<'_> {
         let row = (record_id, name, source, value);
         self.0.prepare_cached(queries::RECORD_FIELD_SEEN)?.execute(row)?;
         Ok(())
-    }
-
-    fn clear_rows(&mut self, table: &Table, seqs: &[Seq]) -> rusqlite::Result<()> {
-        rows::clear(self.0, table, seqs)
-    }
-
-    fn put_rows(&mut self, rows: RowSet<'_>) -> rusqlite::Result<Option<String>> {
-        rows::put(self.0, rows)
     }
 
     fn rows_seen(&mut self, table: &Table, seq: Seq, at: Millis) -> rusqlite::Result<()> {

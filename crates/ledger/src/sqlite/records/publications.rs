@@ -11,6 +11,7 @@ use super::published::publication_row;
 use crate::common::records::publications::{
     Performer, PublicationTables, Unsent, Way, Which, begin, lose, take,
 };
+use crate::common::records::{Tables as _, Write};
 use crate::desk::{Line, evidence_text};
 use crate::publications::{Offer, Publication, PublicationStep};
 use crate::sqlite::effects;
@@ -83,6 +84,11 @@ impl PublicationTables for RecordTables<'_> {
             ways.extend(way.optional()?);
         }
         Ok(ways)
+    }
+
+    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> rusqlite::Result<Vec<Way>> {
+        self.write(writes)?;
+        self.ways(ids)
     }
 
     fn unsent(&mut self, record_id: &str, which: Unsent) -> rusqlite::Result<Vec<Seq>> {

@@ -18,7 +18,7 @@ pub(super) fn clear(conn: &Connection, table: &Table, seqs: &[Seq]) -> rusqlite:
 }
 
 /// Writes rows, or nothing of them when something is in their way; then that is what it says.
-pub(super) fn put(conn: &Connection, rows: RowSet<'_>) -> rusqlite::Result<Option<String>> {
+pub(super) fn put(conn: &Connection, rows: &RowSet<'_>) -> rusqlite::Result<Option<String>> {
     conn.prepare_cached("SAVEPOINT record_rows")?.execute([])?;
     let said = match write(conn, rows) {
         Ok(said) => said,
@@ -39,11 +39,11 @@ pub(super) fn put(conn: &Connection, rows: RowSet<'_>) -> rusqlite::Result<Optio
     Ok(said)
 }
 
-fn write(conn: &Connection, mut set: RowSet<'_>) -> rusqlite::Result<Option<String>> {
+fn write(conn: &Connection, set: &RowSet<'_>) -> rusqlite::Result<Option<String>> {
     let mut statement = conn.prepare_cached(&upsert(set.table))?;
-    for row in std::mem::take(&mut set.rows) {
+    for row in &set.rows {
         let columns = row.len();
-        for (place, cell) in row.into_iter().enumerate() {
+        for (place, cell) in row.iter().enumerate() {
             statement.raw_bind_parameter(place + 1, Bound(cell))?;
         }
         statement.raw_bind_parameter(columns + 1, set.event.received_at.0)?;
@@ -89,11 +89,11 @@ pub(super) fn seen(conn: &Connection, table: &Table, seq: Seq, at: Millis) -> ru
 }
 
 /// A cell as SQLite takes it.
-struct Bound(Scalar);
+struct Bound<'a>(&'a Scalar);
 
-impl ToSql for Bound {
+impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match &self.0 {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
             Scalar::Null => ValueRef::Null,
             Scalar::Integer(whole) => ValueRef::Integer(*whole),
             Scalar::Real(real) => ValueRef::Real(*real),

@@ -106,7 +106,7 @@ mod on_postgres {
     #[test]
     fn checkpoints_in_the_ledgers_database_keep_their_promises() {
         let Some(database) = database() else { return };
-        let options = Options::new(&database.url, Millis(1));
+        let options = Options::new(&database.url);
         keeps_its_promises(&|| Box::new(PostgresCheckpoints::open(&options).expect("open")));
         let mut session = Session::open(&options).expect("open");
         let rows = session.query("SELECT count(*) FROM wsp_checkpoint_history", &[]).expect("read");
@@ -116,7 +116,7 @@ mod on_postgres {
     #[test]
     fn a_database_that_starts_again_is_found_again() {
         let Some(server) = Server::start() else { return };
-        let options = Options::new(server.url("postgres"), Millis(1));
+        let options = Options::new(server.url("postgres"));
         let checkpoints = PostgresCheckpoints::open(&options).expect("open");
         checkpoints.move_to("t", 0, "5").expect("moved");
         server.stop();
@@ -129,7 +129,7 @@ mod on_postgres {
     #[tokio::test]
     async fn a_lock_may_be_let_go_on_any_thread() {
         let Some(database) = database() else { return };
-        let options = Options::new(&database.url, Millis(1));
+        let options = Options::new(&database.url);
         let locked = tokio::task::spawn_blocking(move || {
             let checkpoints = PostgresCheckpoints::open(&options).expect("open");
             checkpoints.lock("k").expect("lock").expect("free")

@@ -1,0 +1,71 @@
+//! A database that dies for good and the standby that takes its place: what was taken is kept, once.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use admit_testkit::postgres::Server;
+
+use crate::support::events::{idempotency_key, match_begin};
+use crate::support::gate::{Gate, Launch};
+use crate::support::http::Client;
+use crate::support::{SOON, until};
+
+const PRODUCERS: u64 = 4;
+
+fn gate(folder: &std::path::Path, name: &str, servers: [&Server; 2]) -> Gate {
+    let [first, second] = servers.map(|server| server.address());
+    Launch::on(&folder.join(name))
+        .variable("ADMIT_LEDGER__URL", &format!("postgres://postgres@{first},{second}/postgres"))
+        .variable("ADMIT_LEDGER__SCHEMA", "public")
+        .variable("ADMIT_LEDGER__GATE_ID", name)
+        .variable("ADMIT_LEDGER__CONNECT_MS_MAX", "1000")
+        .variable("ADMIT_LEDGER__LOCK_MS_MAX", "2000")
+        .start()
+}
+
+#[test]
+fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
+    let Some(first) = Server::start() else { return };
+    let Some(second) = first.standby() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let gates = ["a", "b"].map(|name| gate(folder.path(), name, [&first, &second]));
+    let (is_over, numbers) = (AtomicBool::new(false), AtomicU64::new(1));
+    let taken = Mutex::new(BTreeSet::new());
+    let so_far = || taken.lock().unwrap().len();
+    thread::scope(|scope| {
+        for producer in 0..PRODUCERS {
+            let (gates, is_over, numbers, taken) = (&gates, &is_over, &numbers, &taken);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let n = numbers.fetch_add(1, Ordering::Relaxed);
+                    let mut turn = producer as usize;
+                    until("a gate takes it", SOON, || {
+                        turn += 1;
+                        let mut client = Client::to(gates[turn % 2].address());
+                        let said = client.post(&match_begin(n, "a")).ok()?;
+                        said.is_accepted().then_some(())
+                    });
+                    taken.lock().unwrap().insert(n);
+                }
+            });
+        }
+        until("it is under way", SOON, || (so_far() > 100).then_some(()));
+        first.kill();
+        let before = so_far();
+        second.promote().unwrap();
+        until("it goes on", SOON, || (so_far() > before + 100).then_some(()));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let kept = second.run("postgres", "SELECT idempotency_key FROM pixel_receipts").unwrap();
+    let once: BTreeSet<&str> = kept.lines().collect();
+    assert_eq!(once.len(), kept.lines().count(), "nothing is in twice");
+    let taken = taken.into_inner().unwrap();
+    let lost: Vec<&u64> = taken.iter().filter(|n| !once.contains(&*idempotency_key(**n))).collect();
+    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), taken.len());
+    for gate in gates {
+        until("it is ready again", SOON, || gate.is_ready().then_some(()));
+        gate.stop();
+    }
+}
