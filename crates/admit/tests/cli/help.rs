@@ -260,8 +260,10 @@ fn stream_explains_itself_with_examples() {
           --retry-max-delay-ms <MS>    The longest delay between two attempts [default: 5000]
           --poll-ms <MS>               How often the control bus is looked at [default: 2000]
           --platform-run-id <ID>       Only runs of this platform run [env: PLATFORM_RUN_ID]
-          --again                      Also stream runs that were streamed before, for a replay; the
-                                       gate knows copies
+          --again                      Also stream runs that were streamed before, from their
+                                       checkpoints on
+          --from-start                 Send every row again, also those that checkpoints say are
+                                       answered for; the gate knows copies
           --config <FILE>              The config file [env: ADMIT_CONFIG] [default: none, what `admit
                                        config show` prints]
           --data <DIR>                 The data folder [default: ./admit-data]
