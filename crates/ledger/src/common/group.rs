@@ -4,11 +4,9 @@
 //! When nobody waits any more it is time to commit, with one exception. Under load, producers
 //! answer a commit with their next event a moment later; committing on the first of them would
 //! leave the others a whole sync behind. So where the last commit had company, this one waits a
-//! moment for its own. A lone event never waits. And where the commit before is still being synced
-//! beside the writer, this one takes in whoever comes meanwhile: to commit it sooner would not answer
-//! anybody sooner.
+//! moment for its own. A lone event never waits.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -21,17 +19,10 @@ const COMPANY_MIN: usize = 8;
 const COMPANY_WAIT: Duration = Duration::from_micros(50);
 const COMPANY_LOOKS: u32 = 4;
 
-/// How long one look for the end of a sync waits, where nobody comes meanwhile.
-const SYNC_WAIT: Duration = Duration::from_micros(50);
-
-/// Says whether the commit before is still being synced.
-pub(crate) type IsSyncing<'q> = &'q dyn Fn() -> bool;
-
 /// A commit in the making.
 pub(crate) struct Group<'q, T> {
     jobs: Vec<Job<T>>,
     queue: &'q Receiver<Job<T>>,
-    is_syncing: IsSyncing<'q>,
     next: usize,
     weight: usize,
     weight_max: usize,
@@ -45,15 +36,13 @@ impl<'q, T> Group<'q, T> {
     pub(crate) fn new(
         first: Option<Job<T>>,
         queue: &'q Receiver<Job<T>>,
-        is_syncing: IsSyncing<'q>,
         weight_max: usize,
         last_company: usize,
     ) -> Self {
         let company = if last_company < COMPANY_MIN { 0 } else { last_company / 2 };
         let weight = first.as_ref().map_or(0, Job::weight);
         let jobs = first.into_iter().collect();
-        let looks = COMPANY_LOOKS;
-        Self { jobs, queue, is_syncing, next: 0, weight, weight_max, company, looks }
+        Self { jobs, queue, next: 0, weight, weight_max, company, looks: COMPANY_LOOKS }
     }
 
     /// The next call to write, or `None` when it is time to commit.
@@ -74,13 +63,6 @@ impl<'q, T> Group<'q, T> {
         loop {
             if let Ok(job) = self.queue.try_recv() {
                 return Some(job);
-            }
-            if (self.is_syncing)() {
-                match self.queue.recv_timeout(SYNC_WAIT) {
-                    Ok(job) => return Some(job),
-                    Err(RecvTimeoutError::Timeout) => continue,
-                    Err(RecvTimeoutError::Disconnected) => return None,
-                }
             }
             if self.jobs.len() >= self.company || self.looks == 0 {
                 return None;

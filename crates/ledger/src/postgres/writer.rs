@@ -148,8 +148,7 @@ impl Writer {
     /// shows whether the database can be written to.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
-        let mut group =
-            Group::new(first, jobs, &|| false, self.commit_events_max, self.last_company);
+        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
         if let Err(error) = self.settle_unknown(Duration::ZERO) {
             let fault = fault::unavailable(error);
             let jobs = group.into_jobs();
@@ -162,7 +161,7 @@ impl Writer {
         self.gauges.calls_taken(jobs.len());
         match written {
             Ok(prepared) => {
-                self.health.wrote(self.health.failures());
+                self.health.wrote();
                 if !jobs.is_empty() {
                     self.gauges.committed(prepared.outcomes.len(), begun.elapsed());
                 }

@@ -48,16 +48,12 @@ pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
 
 /// A failure of the commit itself, after which nobody knows what the disk holds.
 pub(super) fn unknown(error: rusqlite::Error) -> Fault {
-    Fault::caused_by(FaultKind::OutcomeUnknown, UNCONFIRMED, error)
+    Fault::caused_by(
+        FaultKind::OutcomeUnknown,
+        "the ledger did not confirm the commit, send the same event again to find out",
+        error,
+    )
 }
-
-/// The same when the sync after it fails.
-pub(super) fn unsynced(error: std::io::Error) -> Fault {
-    Fault::caused_by(FaultKind::OutcomeUnknown, UNCONFIRMED, error)
-}
-
-const UNCONFIRMED: &str =
-    "the ledger did not confirm the commit, send the same event again to find out";
 
 /// A failed question; nothing was to be stored.
 pub(super) fn unreadable(error: rusqlite::Error) -> Fault {

@@ -1,9 +1,8 @@
 //! The embedded ledger on SQLite: `ledger.db` in the data folder.
 //!
-//! One writer thread does group commit ([`writer`]), a second one syncs the log and answers
-//! ([`sync`]), a third one keeps the log short ([`checkpoint`]), a few read connections answer
-//! questions ([`reader`]). Readable by anyone with `sqlite3` while the gate runs; written by one
-//! process only ([`lock`]).
+//! One writer thread does group commit ([`writer`]), a second one keeps the log short
+//! ([`checkpoint`]), a few read connections answer questions ([`reader`]). Readable by anyone with
+//! `sqlite3` while the gate runs; written by one process only ([`lock`]).
 
 mod answers;
 mod batch;
@@ -30,7 +29,6 @@ mod scenario_runs;
 pub(crate) mod source;
 mod streams;
 mod sweep;
-mod sync;
 mod task;
 pub mod verify;
 mod writer;
@@ -65,7 +63,6 @@ use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
 use records::publications;
-use sync::{Answering, Progress, Syncer};
 use task::{Task, Work};
 use writer::Writer;
 
@@ -156,27 +153,20 @@ impl SqliteLedger {
         let gauges = Arc::new(Gauges::default());
         let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
-        open::leave_syncs_to_us(&conn).map_err(fail)?;
-        let log_file = sync::log_of(&path).map_err(folder)?;
-        let progress = Progress::new();
-        let answering =
-            Answering { tag, health: health.clone(), gauges: gauges.clone(), news: news.clone() };
-        let (syncer, syncing) = Syncer::start(&progress, answering).map_err(folder)?;
         let writer = Writer {
             path: path.clone(),
             conn,
             keys,
             position,
+            tag,
             epoch,
             quota: options.refusal_quota,
             commit_events_max: options.commit_events_max,
             log,
-            log_file,
-            syncer,
-            progress: progress.clone(),
             health: health.clone(),
             gauges: gauges.clone(),
             last_company: 0,
+            news: news.clone(),
         };
         let (jobs, waiting) = sync_channel(options.waiting_max);
         let writer = thread::Builder::new()
@@ -184,7 +174,7 @@ impl SqliteLedger {
             .spawn(move || writer.run(&waiting))
             .map_err(folder)?;
         Ok(Self {
-            readers: Readers::new(&path, tag).after(progress),
+            readers: Readers::new(&path, tag),
             jobs: Some(jobs),
             epoch,
             health,
@@ -192,7 +182,7 @@ impl SqliteLedger {
             news,
             horizon,
             sweeper,
-            threads: Mutex::new(vec![writer, syncing, checkpointer]),
+            threads: Mutex::new(vec![writer, checkpointer]),
             _lock: lock,
         })
     }

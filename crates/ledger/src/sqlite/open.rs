@@ -119,19 +119,6 @@ pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// A connection whose commits the syncing thread confirms (see sync.rs), not SQLite.
-pub(super) fn committing(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = writing(path)?;
-    leave_syncs_to_us(&conn)?;
-    Ok(conn)
-}
-
-/// Has SQLite append commits to the log without syncing it. Before it copies pages of the log into
-/// the file, and before the log starts over, it still does.
-pub(super) fn leave_syncs_to_us(conn: &Connection) -> rusqlite::Result<()> {
-    conn.pragma_update(None, "synchronous", "normal")
-}
-
 /// A connection for questions.
 pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path)?;

@@ -14,7 +14,6 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::Semaphore;
 
 use super::fault::unreadable;
-use super::sync::Progress;
 use super::{open, queries};
 use crate::common::receipts::{Copy, end_of, verdict};
 use crate::port::{Filter, Status};
@@ -35,8 +34,6 @@ pub(super) struct Readers {
     tag: u32,
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
-    /// How far the log is synced, where this process writes it.
-    progress: Option<Arc<Progress>>,
 }
 
 impl Readers {
@@ -46,13 +43,7 @@ impl Readers {
             tag,
             idle: Arc::default(),
             permits: Arc::new(Semaphore::new(READERS_MAX)),
-            progress: None,
         }
-    }
-
-    /// Answers only with what is on disk: what was read of newer commits waits for their sync.
-    pub(super) fn after(self, progress: Arc<Progress>) -> Self {
-        Self { progress: Some(progress), ..self }
     }
 
     pub(super) fn tag(&self) -> u32 {
@@ -71,14 +62,10 @@ impl Readers {
         let gone = || Fault::new(FaultKind::Internal, "the ledger's readers are gone");
         let _permit = self.permits.acquire().await.map_err(|_| gone())?;
         let readers = self.clone();
-        let found = tokio::task::spawn_blocking(move || readers.read_now(read))
+        tokio::task::spawn_blocking(move || readers.read_now(read))
             .await
             .map_err(|_| gone())?
-            .map_err(unreadable)?;
-        if let Some(progress) = &self.progress {
-            progress.until_synced().await?;
-        }
-        Ok(found)
+            .map_err(unreadable)
     }
 
     fn read_now<T>(

@@ -1,8 +1,6 @@
 //! The writer: one thread, one connection, group commit.
 //!
-//! Whatever waits is one transaction (see `group`); a lone event does not wait. A commit is handed to
-//! the syncing thread (see `sync`), which answers after the log is synced up to it. An answer never
-//! claims more than is known:
+//! Whatever waits is one transaction (see `group`); a lone event does not wait. An answer goes out only after the commit that holds it has returned, and never claims more than is known:
 //!
 //! ```text
 //! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
@@ -12,7 +10,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,13 +22,13 @@ use super::batch::{Batch, BatchError, Position};
 use super::checkpoint::Log;
 use super::fault::{self, Severity};
 use super::keys::KeyIndex;
-use super::sync::{self, Committed, Progress, Syncer};
 use super::task::{Task, Tx};
 use super::{Job, open, queries};
 use crate::common::RefusalQuota;
 use crate::common::group::Group;
 use crate::common::health::Health;
-use crate::common::job::Outcomes;
+use crate::common::job::{Outcomes, answer_all};
+use crate::common::news::News;
 use crate::gauges::Gauges;
 
 /// How often a writer that could not write tries whether the disk has healed.
@@ -43,16 +40,14 @@ pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
+    pub(super) tag: u32,
     pub(super) epoch: u64,
     pub(super) quota: RefusalQuota,
     pub(super) commit_events_max: usize,
     pub(super) log: Log,
-    /// The log's file, to be synced.
-    pub(super) log_file: Arc<File>,
-    pub(super) syncer: Syncer,
-    pub(super) progress: Arc<Progress>,
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
+    pub(super) news: Arc<News>,
     /// How many calls shared the last commit.
     pub(super) last_company: usize,
 }
@@ -114,10 +109,7 @@ impl Writer {
     /// One group: one transaction, then the answers. Without a first call it probes the disk.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
-        let progress = self.progress.clone();
-        let is_syncing = || progress.is_behind();
-        let mut group =
-            Group::new(first, jobs, &is_syncing, self.commit_events_max, self.last_company);
+        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
         let written = self.write(&mut group);
         let group = group.into_jobs();
         self.last_company = group.len();
@@ -126,7 +118,6 @@ impl Writer {
             Ok(written) => written,
             Err(error) => return self.failed_before_commit(group, error),
         };
-        self.progress.committing();
         match self.conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             Ok(_) => {}
             Err(error) => {
@@ -134,19 +125,18 @@ impl Writer {
                 if severity == Severity::Passing && self.landed(position) {
                     tracing::warn!(%error, "a commit reported an error but is in the ledger");
                 } else {
-                    self.progress.failed();
                     return self.failed_commit(group, severity, error);
                 }
             }
         }
         self.keys.committed();
         self.position = position;
-        let (log, failures) = (self.log_file.clone(), self.health.failures());
-        let committed = Committed { log, group, outcomes, begun, failures };
-        match self.syncer.hand_over(committed) {
-            Ok(()) => After::GoOn,
-            Err(unsynced) => self.failed_sync(unsynced.group),
+        self.health.wrote();
+        if !group.is_empty() {
+            self.gauges.committed(outcomes.len(), begun.elapsed());
         }
+        answer_all(group, outcomes, self.tag, &self.news);
+        After::GoOn
     }
 
     /// Writes a group into an open transaction, leaving out events that cannot be recorded.
@@ -232,12 +222,6 @@ impl Writer {
         self.give_up(group, severity, &fault::unknown(error))
     }
 
-    /// A sync before failed, so there will be none for this commit.
-    fn failed_sync(&self, group: Vec<Job>) -> After {
-        let fault = fault::unsynced(std::io::Error::other("a sync before it failed"));
-        self.give_up(group, Severity::SyncFailed, &fault)
-    }
-
     fn give_up(&self, group: Vec<Job>, severity: Severity, fault: &Fault) -> After {
         self.gauges.commit_failed();
         // An outage is told when it begins and when it ends; every probe in between would drown it.
@@ -275,15 +259,11 @@ impl Writer {
     fn start_afresh(&mut self) {
         self.keys.rolled_back();
         let afresh = roll_back(&self.conn).and_then(|()| {
-            self.conn = open::committing(&self.path)?;
+            self.conn = open::writing(&self.path)?;
             self.log.watch(&mut self.conn)
         });
         if let Err(error) = afresh {
             tracing::debug!(%error, "the ledger could not open a new connection");
-        }
-        match sync::log_of(&self.path) {
-            Ok(file) => self.log_file = file,
-            Err(error) => tracing::debug!(%error, "the ledger's log could not be opened again"),
         }
     }
 }
