@@ -12,12 +12,15 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::CONNECTIONS;
 use super::report::Figure;
 use super::sample::{self, Samples};
 use crate::output::Failure;
 
-/// What to send, from how many connections, for how long.
+/// What to send, where to, from how many connections, for how long.
+#[derive(Clone)]
 pub(super) struct Load {
+    pub(super) path: &'static str,
     pub(super) connections: usize,
     pub(super) seconds: Duration,
     /// All connections together, per second; `None` is as fast as answers come back.
@@ -27,25 +30,36 @@ pub(super) struct Load {
     pub(super) per_request: usize,
 }
 
+impl Load {
+    /// One event a request over all connections, as fast as answers come back.
+    pub(super) fn new(path: &'static str, seconds: Duration, samples: Samples) -> Self {
+        Self { path, connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 }
+    }
+}
+
 /// Runs the load from one thread and reports what was answered. Every answer must be 200.
-pub(super) fn run(address: SocketAddr, path: &str, load: &Load) -> Result<Figure, Failure> {
+pub(super) fn run(address: SocketAddr, load: &Load) -> Result<Figure, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::runtime)?;
-    runtime.block_on(run_all(address, path, load)).map_err(Failure::runtime)
+    runtime.block_on(run_all(address, load)).map_err(Failure::runtime)
 }
 
-async fn run_all(address: SocketAddr, path: &str, load: &Load) -> Result<Figure, String> {
+async fn run_all(address: SocketAddr, load: &Load) -> Result<Figure, String> {
+    let path = load.path;
     let media = if load.per_request == 1 { "json" } else { "x-ndjson" };
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/{media}\r\ncontent-length: "
     );
+    let mut connections = Vec::with_capacity(load.connections);
+    for _ in 0..load.connections {
+        connections.push(Connection::open(address, head.clone()).await?);
+    }
     let started = Instant::now();
     let mut tasks = JoinSet::new();
-    for index in 0..load.connections {
+    for (index, connection) in connections.into_iter().enumerate() {
         let pace = load.rate.map(|rate| Pace::new(started, rate, load.connections, index));
-        let connection = Connection::open(address, head.clone()).await?;
         let (samples, until) = (load.samples.clone(), started + load.seconds);
         tasks.spawn(connection.knock(samples, load.per_request, until, pace));
     }

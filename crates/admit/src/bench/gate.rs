@@ -25,6 +25,8 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::ceiling::{self, Ceiling, Nothing};
+use super::client::{self, Load};
+use super::report::Figure;
 use crate::bus;
 use crate::config::Config;
 use crate::ledger::GateLedger;
@@ -141,6 +143,11 @@ impl BenchGate {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Sends a load to it.
+    pub(super) fn knock(&self, load: &Load) -> Result<Figure, Failure> {
+        client::run(self.address, load)
     }
 }
 

@@ -46,6 +46,9 @@ const BATCH_CONNECTIONS: usize = 8;
 const GATE_LINES: [&str; 7] =
     ["fresh", "half_load", "duplicate", "mixed", "batch", "stream", "grpc"];
 
+/// Two gates that are compared are measured in turns of this length.
+const TURN: Duration = Duration::from_millis(500);
+
 /// Events known before duplicates are measured.
 const KNOWN_FOR_DUPLICATES: u64 = 20_000;
 
@@ -102,8 +105,7 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     report.print()
 }
 
-/// Every wanted line of the table. Ceiling and fresh stand next to each other in time, because
-/// their ratio is what counts.
+/// Every wanted line of the table.
 fn measure_all(
     grounds: &Grounds,
     seconds: Duration,
@@ -113,19 +115,18 @@ fn measure_all(
     if wanted("sync") {
         report.add("sync", sync::measure(&grounds.dir(""))?);
     }
-    let load =
-        |samples, rate| Load { connections: CONNECTIONS, seconds, rate, samples, per_request: 1 };
-    if wanted("ceiling") {
-        let ceiling = BenchGate::ceiling()?;
-        let all = load(Samples::fresh(0), None);
-        report.add("ceiling", client::run(ceiling.address(), ceiling::PATH, &all)?);
-    }
+    let load = |samples, rate| Load { rate, ..Load::new(gate::PIXEL_PATH, seconds, samples) };
     #[cfg(feature = "postgres")]
     if let Some(url) = grounds.database() {
         postgres::measure(url, &grounds.dir(""), seconds, wanted, report)?;
     }
+    let ceiling = wanted("ceiling").then(BenchGate::ceiling).transpose()?;
     if GATE_LINES.into_iter().any(wanted) {
-        measure_gate(&BenchGate::pixel(grounds.open("gate")?)?, &load, wanted, report)?;
+        let gate = BenchGate::pixel(grounds.open("gate")?)?;
+        measure_gate(&gate, ceiling.as_ref(), &load, wanted, report)?;
+    } else if let Some(ceiling) = &ceiling {
+        report
+            .add("ceiling", ceiling.knock(&Load::new(ceiling::PATH, seconds, Samples::fresh(0)))?);
     }
     if wanted("publish") {
         Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
@@ -192,8 +193,8 @@ impl Publishing {
 
     fn measure(self, seconds: Duration, report: &mut Report) -> Result<(), Failure> {
         let Self { line, gate, ledger, samples } = self;
-        let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
-        let figure = client::run(gate.address(), gate::PUBLISH_PATH, &load)?;
+        let load = Load::new(gate::PUBLISH_PATH, seconds, samples);
+        let figure = gate.knock(&load)?;
         drop(gate);
         gate::check_published(&*ledger)?;
         report.add(line, figure);
@@ -201,21 +202,33 @@ impl Publishing {
     }
 }
 
-/// The lines that need the whole gate.
+/// The lines that need the whole gate, and the ceiling beside them.
 fn measure_gate(
     gate: &BenchGate,
+    ceiling: Option<&BenchGate>,
     load: &dyn Fn(Samples, Option<f64>) -> Load,
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let knock = |samples, rate| client::run(gate.address(), gate::PIXEL_PATH, &load(samples, rate));
+    let knock = |samples, rate| gate.knock(&load(samples, rate));
+    let top = Load { path: ceiling::PATH, ..load(Samples::fresh(0), None) };
     if wanted("fresh") || wanted("half_load") {
-        let fresh = knock(Samples::fresh(1 << 40), None)?;
+        let all = load(Samples::fresh(1 << 40), None);
+        let fresh = match ceiling {
+            None => gate.knock(&all)?,
+            Some(ceiling) => {
+                let (top, fresh) = in_turn((ceiling, &top), (gate, &all))?;
+                report.add("ceiling", top);
+                fresh
+            }
+        };
         let half = fresh.per_second() / 2.0;
         report.add("fresh", fresh);
         if wanted("half_load") {
             report.add("half_load", knock(Samples::fresh(2 << 40), Some(half))?);
         }
+    } else if let Some(ceiling) = ceiling {
+        report.add("ceiling", ceiling.knock(&top)?);
     }
     if wanted("duplicate") || wanted("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
@@ -229,8 +242,8 @@ fn measure_gate(
     }
     if wanted("batch") {
         let one = load(Samples::fresh(5 << 40), None);
-        let load = Load { connections: BATCH_CONNECTIONS, per_request: BATCH, ..one };
-        report.add("batch", client::run(gate.address(), gate::BATCH_PATH, &load)?);
+        let (path, connections) = (gate::BATCH_PATH, BATCH_CONNECTIONS);
+        report.add("batch", gate.knock(&Load { path, connections, per_request: BATCH, ..one })?);
     }
     for (line, transport, from) in
         [("stream", Transport::WebSocket, 6 << 40), ("grpc", Transport::Grpc, 7 << 40)]
@@ -243,12 +256,28 @@ fn measure_gate(
     Ok(())
 }
 
+/// Two gates by turns, half a second of the one and half a second of the other, until both had
+/// their time: what the machine's neighbours do falls on both alike, and their ratio stands.
+fn in_turn(
+    (one, its): (&BenchGate, &Load),
+    (other, others): (&BenchGate, &Load),
+) -> Result<(Figure, Figure), Failure> {
+    let turn = |load: &Load| Load { seconds: TURN, ..load.clone() };
+    let turns = its.seconds.as_millis().div_ceil(TURN.as_millis());
+    let mut figures = (one.knock(&turn(its))?, other.knock(&turn(others))?);
+    for _ in 1..turns {
+        figures.0.add(one.knock(&turn(its))?)?;
+        figures.1.add(other.knock(&turn(others))?)?;
+    }
+    Ok(figures)
+}
+
 /// Sends what duplicates will repeat.
 fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
     let samples = Samples::fresh(3 << 40).at_most(events);
     let seconds = Duration::from_secs(120);
-    let load = Load { connections: CONNECTIONS, seconds, rate: None, samples, per_request: 1 };
-    client::run(gate.address(), gate::PIXEL_PATH, &load)
+    let load = Load::new(gate::PIXEL_PATH, seconds, samples);
+    gate.knock(&load)
 }
 
 /// The ledger alone, at 100 thousand known keys and at `known`.

@@ -30,6 +30,16 @@ impl Figure {
         Self { count, elapsed, latencies: None }
     }
 
+    /// The same line, measured for a while longer.
+    pub(super) fn add(&mut self, more: Self) -> Result<(), Failure> {
+        self.count += more.count;
+        self.elapsed += more.elapsed;
+        if let (Some(all), Some(more)) = (&mut self.latencies, more.latencies) {
+            all.add(more).map_err(Failure::runtime)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn per_second(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
         let count = self.count as f64;
