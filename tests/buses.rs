@@ -25,7 +25,9 @@ use tokio::runtime::Runtime;
 use crate::stream::{FACTS, RUN as STREAMED, admit_stream, golden, synthetic};
 use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{PUSH, RUN, STREAM, decided, envelope, gist, push};
-use crate::support::intents::{admit, admit_with};
+use crate::support::intents::admit;
+#[cfg(feature = "kafka")]
+use crate::support::intents::admit_with;
 use crate::support::machine::text;
 use crate::support::{self, SOON, until};
 

@@ -15,6 +15,7 @@ mod packs;
 mod runner;
 mod serve;
 mod welcome;
+mod workers;
 
 use std::process::ExitCode;
 

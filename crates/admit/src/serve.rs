@@ -25,7 +25,7 @@ use crate::config::{Config, check, load_tls};
 use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
-use crate::{accounts, bus, ingestion, logs, welcome};
+use crate::{accounts, bus, ingestion, logs, welcome, workers};
 
 /// Connections the system keeps for us while we are busy accepting others.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -45,10 +45,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     // connect before the ledger has recovered.
     let socket = bind(config.listen)?;
     let ledger = open_ledger(config, base)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    let runtime = workers::runtime()?;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
     let bus = match ingests || publishes {

@@ -241,6 +241,30 @@ async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
     assert_eq!((status.keys, status.oldest_body_at), (Some(1), Some(Millis(5))));
 }
 
+/// The size of pages is set for good by whoever makes the file; a ledger from before it was chosen has
+/// SQLite's own.
+#[tokio::test]
+async fn a_ledger_keeps_the_size_of_pages_it_was_made_with() {
+    for (made_with, kept) in [(None, 8192), (Some(4096), 4096)] {
+        let folder = Folder::new(TINY);
+        std::fs::create_dir_all(&folder.dir).unwrap();
+        let file = || rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+        if let Some(bytes) = made_with {
+            let pragmas = format!("PRAGMA page_size = {bytes}; PRAGMA journal_mode = wal;");
+            file().execute_batch(&pragmas).unwrap();
+        }
+        for first in [0, 100] {
+            let ledger = folder.open();
+            let keys: Vec<String> = (first..first + 100).map(|n| format!("k{n}")).collect();
+            let batch = keys.iter().map(|key| entry(key, "x")).collect();
+            assert!(ledger.record(batch).await.iter().all(Result::is_ok));
+            assert_eq!(ledger.status().await.unwrap().keys, Some(first + 100));
+        }
+        let found = file().pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
+        assert_eq!(found.unwrap(), kept);
+    }
+}
+
 /// Where what is random in these tests comes from; each prints it, so that it can be run again.
 fn seed() -> u64 {
     let given = std::env::var("ADMIT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -31,6 +31,7 @@ use crate::bus;
 use crate::config::Config;
 use crate::ledger::GateLedger;
 use crate::output::Failure;
+use crate::workers;
 
 /// Where the pixel door stands.
 pub(super) const PIXEL_PATH: &str = "/plugin/events";
@@ -77,7 +78,7 @@ impl BenchGate {
         ledger: Arc<dyn GateLedger>,
         bus: Option<(&Config, &Path)>,
     ) -> Result<Self, Failure> {
-        let runtime = runtime()?;
+        let runtime = workers::runtime()?;
         let bus: Arc<dyn Bus> = match bus {
             None => {
                 let opened = FileBus::open(file::Options::new(dir.join("bus")));
@@ -110,7 +111,7 @@ impl BenchGate {
     }
 
     fn start(ledger: Arc<dyn Ledger>, doors: Vec<DoorMount>) -> Result<Self, Failure> {
-        Self::start_on(runtime()?, ledger, doors)
+        Self::start_on(workers::runtime()?, ledger, doors)
     }
 
     fn start_on(
@@ -149,10 +150,6 @@ impl BenchGate {
     pub(super) fn knock(&self, load: &Load) -> Result<Figure, Failure> {
         client::run(self.address, load)
     }
-}
-
-fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)
 }
 
 impl Drop for BenchGate {

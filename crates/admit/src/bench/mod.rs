@@ -225,7 +225,17 @@ fn measure_gate(
         let half = fresh.per_second() / 2.0;
         report.add("fresh", fresh);
         if wanted("half_load") {
-            report.add("half_load", knock(Samples::fresh(2 << 40), Some(half))?);
+            let paced = load(Samples::fresh(2 << 40), Some(half));
+            let half_load = match ceiling {
+                None => gate.knock(&paced)?,
+                Some(ceiling) => {
+                    let top = Load { rate: Some(half), ..top.clone() };
+                    let (top, half_load) = in_turn((ceiling, &top), (gate, &paced))?;
+                    report.add("half_ceiling", top);
+                    half_load
+                }
+            };
+            report.add("half_load", half_load);
         }
     } else if let Some(ceiling) = ceiling {
         report.add("ceiling", ceiling.knock(&top)?);

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, LogFormat, check};
 use crate::output::{self, Failure, print};
 use crate::serve::{BACKLOG, COMMIT, Ended, StopSignals, address_of, bind, until_stopped};
-use crate::{logs, serve};
+use crate::{logs, serve, workers};
 
 pub(crate) use outboxes::FILE;
 
@@ -50,10 +50,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         clock: Arc::new(SystemClock),
     };
     let gate = Arc::new(Gate::new(parts).map_err(Failure::usage)?.built_from(COMMIT));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    let runtime = workers::runtime()?;
     let ended = runtime.block_on(async {
         let stop = StopSignals::new()?;
         let listener =

@@ -20,30 +20,52 @@ use super::fault::{Severity, severity};
 use super::{open, queries};
 use crate::common::health::Health;
 
-/// The size of a page, SQLite's own default.
-const PAGE_BYTES: u64 = 4096;
+/// So much is copied at a time, more when commits come faster than that. Small steps: a large one
+/// keeps the disk busy for so long that commits have to wait for it.
+const COPY_FROM_BYTES: u64 = 4 << 20;
 
-/// So many pages (4 MiB) are copied at a time, more when commits come faster than that. Small steps:
-/// a large one keeps the disk busy for so long that commits have to wait for it.
-const COPY_FROM_PAGES: i32 = 1024;
-
-/// From here on (32 MiB) the log is brought to start over. Not sooner, because the last pages are the
+/// From here on the log is brought to start over. Not sooner, because the last pages are the
 /// writer's to copy and hold up its commits.
-const START_OVER_FROM_PAGES: i32 = 8192;
+const START_OVER_FROM_BYTES: u64 = 32 << 20;
 
-/// So few pages (half a MiB) the writer copies itself; more would hold up commits too long.
-const LEFT_FOR_WRITER_PAGES: i32 = 128;
+/// So little the writer copies itself; more would hold up commits too long.
+const LEFT_FOR_WRITER_BYTES: u64 = 512 << 10;
 
 /// Rounds of copying before the thread gives up catching up with a busy writer for now.
 const ROUNDS_MAX: usize = 8;
 
-/// Past this (1 GiB) the writer copies whatever it costs, at every commit.
-const LOG_PAGES_MAX: i32 = 262_144;
+/// Past this the writer copies whatever it costs, at every commit.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// The same as numbers of pages, which is what SQLite counts the log in. A file keeps the size of
+/// page it was made with.
+#[derive(Clone, Copy)]
+struct Pages {
+    page_bytes: u64,
+    copy_from: i32,
+    start_over_from: i32,
+    left_for_writer: i32,
+    max: i32,
+}
+
+impl Pages {
+    fn of(page_bytes: u64) -> Self {
+        let pages = |bytes| i32::try_from(bytes / page_bytes).unwrap_or(i32::MAX);
+        Self {
+            page_bytes,
+            copy_from: pages(COPY_FROM_BYTES),
+            start_over_from: pages(START_OVER_FROM_BYTES),
+            left_for_writer: pages(LEFT_FOR_WRITER_BYTES),
+            max: pages(LOG_BYTES_MAX),
+        }
+    }
+}
 
 /// The writer's hand on the log.
 pub(super) struct Log {
     wake: SyncSender<()>,
     shared: Arc<Shared>,
+    limits: Pages,
     /// The log's length after the commit before.
     before: i32,
 }
@@ -60,20 +82,23 @@ struct Shared {
 }
 
 impl Log {
-    /// Starts the copying thread. It ends when the returned value is dropped.
+    /// Starts the copying thread for a file of pages of this size. It ends when the returned value is
+    /// dropped.
     pub(super) fn start(
         path: &Path,
+        page_bytes: u64,
         health: &Arc<Health>,
     ) -> Result<(Self, JoinHandle<()>), std::io::Error> {
+        let limits = Pages::of(page_bytes);
         let (wake, woken) = sync_channel(1);
         let shared = Arc::new(Shared::default());
         let thread = {
             let (path, health, shared) = (path.to_owned(), health.clone(), shared.clone());
             thread::Builder::new()
                 .name("ledger-checkpoint".to_owned())
-                .spawn(move || copy_when_woken(&path, &woken, &shared, &health))?
+                .spawn(move || copy_when_woken(&path, &woken, limits, &shared, &health))?
         };
-        Ok((Self { wake, shared, before: 0 }, thread))
+        Ok((Self { wake, shared, limits, before: 0 }, thread))
     }
 
     /// Has SQLite report the log's length at every commit of this connection.
@@ -87,7 +112,8 @@ impl Log {
 
     /// How many bytes of pages the log held after the last commit.
     pub(super) fn bytes(&self) -> u64 {
-        u64::try_from(self.shared.pages.load(Ordering::Relaxed)).unwrap_or(0) * PAGE_BYTES
+        u64::try_from(self.shared.pages.load(Ordering::Relaxed)).unwrap_or(0)
+            * self.limits.page_bytes
     }
 
     /// After a commit: wakes the thread, or finishes what it left.
@@ -99,21 +125,29 @@ impl Log {
             self.shared.copied.store(0, Ordering::Relaxed);
         }
         self.before = pages;
-        let long = pages >= START_OVER_FROM_PAGES;
+        let long = pages >= self.limits.start_over_from;
         // What was left of a log that has started over is no longer worth knowing.
         let caught_up = self.shared.caught_up.swap(false, Ordering::Acquire);
-        if long && caught_up || pages > LOG_PAGES_MAX {
+        if long && caught_up || pages > self.limits.max {
             if let Some(copied) = copy(conn, health) {
                 self.shared.copied.store(copied, Ordering::Relaxed);
             }
-        } else if long || pages - self.shared.copied.load(Ordering::Relaxed) >= COPY_FROM_PAGES {
+        } else if long
+            || pages - self.shared.copied.load(Ordering::Relaxed) >= self.limits.copy_from
+        {
             // Full means it is awake already.
             self.wake.try_send(()).unwrap_or_default();
         }
     }
 }
 
-fn copy_when_woken(path: &Path, woken: &Receiver<()>, shared: &Shared, health: &Health) {
+fn copy_when_woken(
+    path: &Path,
+    woken: &Receiver<()>,
+    limits: Pages,
+    shared: &Shared,
+    health: &Health,
+) {
     let mut conn = None;
     while woken.recv().is_ok() {
         if shared.caught_up.load(Ordering::Acquire) {
@@ -130,10 +164,10 @@ fn copy_when_woken(path: &Path, woken: &Receiver<()>, shared: &Shared, health: &
             let Some(copied) = copy(conn, health) else { break };
             shared.copied.store(copied, Ordering::Relaxed);
             let pages = shared.pages.load(Ordering::Relaxed);
-            if pages < START_OVER_FROM_PAGES {
+            if pages < limits.start_over_from {
                 break;
             }
-            if pages - copied <= LEFT_FOR_WRITER_PAGES {
+            if pages - copied <= limits.left_for_writer {
                 shared.caught_up.store(true, Ordering::Release);
                 break;
             }

@@ -151,7 +151,8 @@ impl SqliteLedger {
         let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
-        let (log, checkpointer) = Log::start(&path, &health).map_err(folder)?;
+        let page_bytes = open::page_bytes(&conn).map_err(fail)?;
+        let (log, checkpointer) = Log::start(&path, page_bytes, &health).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
         let writer = Writer {
             path: path.clone(),
