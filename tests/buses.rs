@@ -22,13 +22,14 @@ use admit_testkit::servers::Nats;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::stream::{FACTS, RUN as STREAMED, admit_stream, golden, synthetic};
+use crate::stream::{FACTS, RUN as STREAMED, admit_stream, synthetic};
 use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{PUSH, RUN, STREAM, decided, envelope, gist, push};
 use crate::support::intents::admit;
 #[cfg(feature = "kafka")]
 use crate::support::intents::admit_with;
 use crate::support::machine::text;
+use crate::support::pack::golden;
 use crate::support::{self, SOON, until};
 
 const CONTROL: &str = "fp.bus.control.v1";

@@ -10,34 +10,12 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{RUN, document, topic};
 use crate::support::intents::admit;
 use crate::support::machine::text;
+use crate::support::pack::{golden, request};
 use crate::support::{SOON, until};
 
 /// The run that the golden key stands for.
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
 const CONTROL: &str = "fp.bus.control.v1";
-
-fn golden() -> PathBuf {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run");
-    place.canonicalize().unwrap()
-}
-
-fn request(pack: &Path) -> Value {
-    let receipt = fs::read_to_string(golden().join("run_receipt.json")).unwrap();
-    let receipt: Value = serde_json::from_str(&receipt).unwrap();
-    json!({
-        "run_equivalence_key": "parity_demo_1",
-        "manifest_fingerprint": receipt["manifest_fingerprint"],
-        "parameter_hash": receipt["parameter_hash"],
-        "seed": 42,
-        "scenario": { "scenario_id": "baseline_v1" },
-        "window": {
-            "window_start_utc": "2026-01-01T00:00:00Z",
-            "window_end_utc": "2026-01-02T00:00:00Z",
-            "window_tz": "UTC",
-        },
-        "engine_run_root": pack,
-    })
-}
 
 fn launch(data: &Path) -> Launch {
     Launch::on(data).variable("PLATFORM_RUN_ID", RUN)
@@ -84,7 +62,7 @@ fn parsed((ok, said): (bool, String)) -> Value {
 #[test]
 fn a_run_is_asked_for_streamed_and_said_again() {
     let world = World::new();
-    let file = world.write(&request(&golden()));
+    let file = world.write(&request(text(&golden())));
     let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
     assert_eq!(said["platform_run_id"], RUN);
@@ -117,7 +95,7 @@ fn a_run_is_asked_for_streamed_and_said_again() {
 fn a_run_survives_its_gate_and_is_returned_by_the_next() {
     let World { data, gate } = World::new();
     let mut client = gate.client();
-    let body = request(&golden()).to_string();
+    let body = request(text(&golden())).to_string();
     // Whoever looks after unfinished runs may be at it first.
     let first = until("the run is ready", SOON, || {
         let said = client.send("POST", "/runs", &[], body.as_bytes()).unwrap();
@@ -138,7 +116,7 @@ fn evidence_that_comes_later_is_found_without_anybody_asking() {
     let data = tempfile::tempdir().unwrap();
     let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
     let pack = data.path().join("pack");
-    let body = request(&pack).to_string();
+    let body = request(text(&pack)).to_string();
     let waiting = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
     assert_eq!((waiting.status, &waiting.json()["state"]), (202, &json!("WAITING_EVIDENCE")));
     std::os::unix::fs::symlink(golden(), &pack).unwrap();
@@ -160,7 +138,7 @@ fn what_is_refused_says_why_in_the_words_of_the_wire() {
     };
     let known = |status: u16, code: &str| (status, code.to_owned());
     assert_eq!(post("/runs", "{}"), known(400, "RUN_REQUEST_INVALID"));
-    let mut other = request(&golden());
+    let mut other = request(text(&golden()));
     assert_eq!(post("/runs", &other.to_string()).0, 200);
     other["seed"] = 43.into();
     assert_eq!(post("/runs", &other.to_string()), known(409, "EQUIV_KEY_COLLISION"));
@@ -192,7 +170,7 @@ fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
     );
     fs::write(&config, written).unwrap();
     let gate = launch(&data.path().join("data")).argument("--config").argument(&config).start();
-    let body = request(&golden()).to_string();
+    let body = request(text(&golden())).to_string();
     let asked = |key: &str| {
         let bearer = format!("Bearer {key}");
         let headers = [("Authorization", bearer.as_str())];

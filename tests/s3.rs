@@ -18,6 +18,7 @@ use crate::support::gate::{BINARY, Gate, Launch};
 use crate::support::http::Answer;
 use crate::support::ingest::{RUN, decided, envelope, push};
 use crate::support::machine::text;
+use crate::support::pack::{golden, request};
 use crate::support::{SOON, until};
 
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
@@ -134,28 +135,6 @@ fn collect(folder: &Path, name: &str, files: &mut Vec<File>) {
     }
 }
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run")
-}
-
-fn request() -> Value {
-    let receipt = fs::read_to_string(golden().join("run_receipt.json")).unwrap();
-    let receipt: Value = serde_json::from_str(&receipt).unwrap();
-    json!({
-        "run_equivalence_key": "parity_demo_1",
-        "manifest_fingerprint": receipt["manifest_fingerprint"],
-        "parameter_hash": receipt["parameter_hash"],
-        "seed": 42,
-        "scenario": { "scenario_id": "baseline_v1" },
-        "window": {
-            "window_start_utc": "2026-01-01T00:00:00Z",
-            "window_end_utc": "2026-01-02T00:00:00Z",
-            "window_tz": "UTC",
-        },
-        "engine_run_root": "s3://platform/packs/golden",
-    })
-}
-
 fn close(gate: &Gate) -> Answer {
     let path = format!("/v1/runs/{RUN}/close");
     let headers = [("content-type", "application/json")];
@@ -168,7 +147,7 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
     world.upload(&golden(), "golden");
     let gate = world.gate(world.address);
     let file = world.data.path().join("request.json");
-    fs::write(&file, request().to_string()).unwrap();
+    fs::write(&file, request("s3://platform/packs/golden").to_string()).unwrap();
     let (listen, url) = (gate.address().to_string(), format!("http://{}", gate.address()));
     let said = world.admit(&["runs", "submit", "--request", text(&file), "--listen", &listen]);
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));

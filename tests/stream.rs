@@ -19,15 +19,12 @@ use tempfile::TempDir;
 
 use crate::support::gate::{self, Gate};
 use crate::support::machine::text;
+use crate::support::pack::golden;
 use crate::support::{SOON, sql, until};
 use synthetic::Synthetic;
 
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
 pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
-
-pub(crate) fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run")
-}
 
 /// A data folder with facts and READY in it, for a pack.
 fn announced(pack: &Path) -> TempDir {

@@ -13,6 +13,7 @@ pub(crate) mod intents;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod pack;
 pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod said;

@@ -4,6 +4,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use admit_core::with_causes;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
@@ -54,19 +55,9 @@ impl Failure {
     }
 }
 
-/// A failure with everything that caused it, each told once.
+/// A failure with everything that caused it.
 pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        // Some errors say what caused them themselves.
-        if !text.contains(&said) {
-            text.push_str(&format!(": {said}"));
-        }
-        source = cause.source();
-    }
-    Failure::runtime(text)
+    Failure::runtime(with_causes(error))
 }
 
 /// Ends the process: says what went wrong on standard error and turns it into an exit code.

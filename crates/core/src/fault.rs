@@ -59,3 +59,37 @@ impl Fault {
         }
     }
 }
+
+/// An error with everything that caused it, for people. Some errors say themselves what caused them;
+/// nothing is told twice.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !told.contains(&said) {
+            told.push_str(": ");
+            told.push_str(&said);
+        }
+        cause = error.source();
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Said(&'static str, #[source] Option<Box<Self>>);
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let root = Said("the disk is full", None);
+        let between = Said("cannot write: the disk is full", Some(Box::new(root)));
+        let top = Said("the receipt was not kept", Some(Box::new(between)));
+        assert_eq!(with_causes(&top), "the receipt was not kept: cannot write: the disk is full");
+        assert_eq!(with_causes(&Said("alone", None)), "alone");
+    }
+}

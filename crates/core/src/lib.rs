@@ -24,7 +24,7 @@ pub use code::{Code, Retry};
 pub use decide::{Decision, First, OnOtherContent, decide};
 pub use effect::{Effect, Evidence, Intent, Starts};
 pub use event::{Door, Entry, Event, Principal, Refused, Submission};
-pub use fault::{Fault, FaultKind};
+pub use fault::{Fault, FaultKind, with_causes};
 pub use hash::{Digest, Key};
 pub use horizon::{Age, Horizon, KEY_MARGIN};
 pub use issue::{

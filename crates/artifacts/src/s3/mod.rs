@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use admit_core::Clock;
+use admit_core::{Clock, with_causes};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use object_store::aws::AmazonS3;
@@ -355,17 +355,9 @@ impl Store {
     }
 }
 
-/// An error with everything that caused it, each told once. That nobody listens is told last.
+/// An error with everything that caused it. That nobody listens is told last.
 fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(&format!(": {cause_text}"));
-        }
-        source = cause.source();
-    }
+    let mut text = with_causes(error);
     // The last place where credentials are looked for: there were none before.
     if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
         text.push_str(

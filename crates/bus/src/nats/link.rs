@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use admit_core::with_causes;
 use async_nats::jetstream::{Context, ContextBuilder};
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use tokio::sync::{Notify, watch};
@@ -170,7 +171,7 @@ async fn live(
         let patience = options.connect_timeout * u32::try_from(servers.len()).unwrap_or(1);
         match timeout(patience, connect.connect(servers)).await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(told(&error)),
+            Ok(Err(error)) => Err(with_causes(&error)),
             Err(_) => Err(format!("no answer within {} ms", patience.as_millis())),
         }
     };
@@ -248,18 +249,4 @@ async fn connect_options(options: &Options, lost: Arc<Notify>) -> Result<Connect
             }
             std::future::ready(())
         }))
-}
-
-/// An error with everything that caused it.
-pub(super) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(&format!(": {cause_text}"));
-        }
-        source = cause.source();
-    }
-    text
 }

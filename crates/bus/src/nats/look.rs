@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use admit_core::Millis;
+use admit_core::{Millis, with_causes};
 use async_nats::datetime;
 use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy};
 use async_nats::jetstream::stream::{Info, State};
 use futures_util::StreamExt as _;
 
-use super::link::{Session, told};
+use super::link::Session;
 use super::stream::{look, name_of};
 use super::{Options, PARTITION, header};
 use crate::port::{BusError, Found, OffsetKind, Record, Reference, Sought};
@@ -290,7 +290,8 @@ impl<'s> Look<'s> {
         config: pull::Config,
     ) -> Result<Self, String> {
         let made = session.context.create_consumer_on_stream(config, stream).await;
-        let consumer = made.map_err(|error| format!("nats makes no consumer: {}", told(&error)))?;
+        let consumer =
+            made.map_err(|error| format!("nats makes no consumer: {}", with_causes(&error)))?;
         let pending = consumer.cached_info().num_pending;
         Ok(Self { session, stream: stream.to_owned(), consumer, delivered: 0, pending })
     }
@@ -302,7 +303,7 @@ impl<'s> Look<'s> {
         }
         let fetched = self.consumer.fetch().max_messages(messages_max).messages().await;
         let mut fetched =
-            fetched.map_err(|error| format!("nats sends nothing: {}", told(&error)))?;
+            fetched.map_err(|error| format!("nats sends nothing: {}", with_causes(&error)))?;
         let mut seen = Vec::with_capacity(messages_max.min(BATCH));
         while let Some(message) = fetched.next().await {
             let message = message.map_err(|error| format!("nats stopped sending: {error}"))?;
@@ -328,8 +329,8 @@ impl<'s> Look<'s> {
         let name = &self.consumer.cached_info().name;
         let stream = self.session.context.get_stream_no_info(&self.stream).await;
         let deleted = match stream {
-            Ok(stream) => stream.delete_consumer(name).await.map_err(|error| told(&error)),
-            Err(error) => Err(told(&error)),
+            Ok(stream) => stream.delete_consumer(name).await.map_err(|error| with_causes(&error)),
+            Err(error) => Err(with_causes(&error)),
         };
         if let Err(reason) = deleted {
             tracing::debug!(reason, "a consumer was left to expire");

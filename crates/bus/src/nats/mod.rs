@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use admit_core::with_causes;
 use async_nats::ServerAddr;
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -427,7 +428,7 @@ impl Bus for NatsBus {
             if topics.is_empty() {
                 return match session.context.query_account().await {
                     Ok(_) => BusHealth::Up,
-                    Err(error) => BusHealth::Unknown { reason: link::told(&error) },
+                    Err(error) => BusHealth::Unknown { reason: with_causes(&error) },
                 };
             }
             let probes = join_all(topics.iter().map(|topic| self.probe(&session, topic)));

@@ -10,6 +10,7 @@
 //! acknowledged as a copy                                    -> committed where the first one is
 //! ```
 
+use admit_core::with_causes;
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
@@ -17,7 +18,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::link::{Link, Session, told};
+use super::link::{Link, Session};
 use super::stream::{name_of, subject_of};
 use super::{Options, PARTITION, header};
 use crate::port::{Message, OffsetKind, Published, Reference};
@@ -65,7 +66,7 @@ pub(super) async fn publish(
             Ok((acknowledged, reference)) => on_the_way
                 .push(async move { (place, answer(link, session, acknowledged.await, reference)) }),
             Err(error) => {
-                let reason = format!("not handed over to nats: {}", told(&error));
+                let reason = format!("not handed over to nats: {}", with_causes(&error));
                 // What comes later must not overtake it, whatever its partition key.
                 if !matches!(error.kind(), PublishErrorKind::MaxPayloadExceeded) {
                     is_broken = Some(format!("an earlier message was {reason}"));
@@ -117,7 +118,7 @@ fn answer(
         }
         Err(error) => error,
     };
-    let reason = told(&error);
+    let reason = with_causes(&error);
     match error.kind() {
         PublishErrorKind::StreamNotFound => {
             Published::NotWritten { reason: format!("no stream takes this topic: {reason}") }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use admit_core::with_causes;
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{
     Config, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, StorageType,
@@ -11,7 +12,6 @@ use async_nats::jetstream::stream::{
 use async_nats::jetstream::{Context, ErrorCode};
 
 use super::Options;
-use super::link::told;
 
 /// Why a topic cannot be published to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Result<Option<Info>, 
             GetStreamErrorKind::EmptyName
             | GetStreamErrorKind::Request
             | GetStreamErrorKind::InvalidStreamName
-            | GetStreamErrorKind::JetStream(_) => Err(told(&error)),
+            | GetStreamErrorKind::JetStream(_) => Err(with_causes(&error)),
         },
     }
 }
@@ -63,7 +63,7 @@ pub(super) async fn prepare(
                     tracing::info!(stream = name, subject, "a stream was made");
                     stream.cached_info().clone()
                 }
-                Err(error) => return Err(unfit(not_made(&error.kind(), told(&error)))),
+                Err(error) => return Err(unfit(not_made(&error.kind(), with_causes(&error)))),
             }
         }
         None => {

@@ -211,26 +211,22 @@ impl Server {
 
     /// Copies another server, to follow it.
     fn follow(&self, other: &Self) -> io::Result<()> {
-        self.make_folder()?;
         let mut command = self.as_user(&self.bin.join("pg_basebackup"), false);
         command.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &other.port.to_string()]);
         command.args(["-R", "-X", "stream", "-c", "fast"]);
-        command.arg("-D").arg(self.folder.join("data"));
-        if !self.is_durable {
-            command.arg("--no-sync");
-        }
-        let made = command.stdin(Stdio::null()).output()?;
-        if made.status.success() {
-            return Ok(());
-        }
-        Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()))
+        self.make_data(command)
     }
 
     fn create(&self) -> io::Result<()> {
-        self.make_folder()?;
         let mut command = self.as_user(&self.bin.join("initdb"), false);
-        command.arg("-D").arg(self.folder.join("data"));
         command.args(["-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8"]);
+        self.make_data(command)
+    }
+
+    /// Has `command` make the folder with the data.
+    fn make_data(&self, mut command: Command) -> io::Result<()> {
+        self.make_folder()?;
+        command.arg("-D").arg(self.folder.join("data"));
         if !self.is_durable {
             command.arg("--no-sync");
         }
