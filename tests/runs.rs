@@ -1,7 +1,7 @@
 //! Scenario runs with the real binary: asked for, vouched for, announced, streamed, said again.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
