@@ -125,8 +125,7 @@ fn measure_all(
         let gate = BenchGate::pixel(grounds.open("gate")?)?;
         measure_gate(&gate, ceiling.as_ref(), &load, wanted, report)?;
     } else if let Some(ceiling) = &ceiling {
-        report
-            .add("ceiling", ceiling.knock(&Load::new(ceiling::PATH, seconds, Samples::fresh(0)))?);
+        report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
     }
     if wanted("publish") {
         Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
@@ -211,34 +210,18 @@ fn measure_gate(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let knock = |samples, rate| gate.knock(&load(samples, rate));
-    let top = Load { path: ceiling::PATH, ..load(Samples::fresh(0), None) };
     if wanted("fresh") || wanted("half_load") {
         let all = load(Samples::fresh(1 << 40), None);
-        let fresh = match ceiling {
-            None => gate.knock(&all)?,
-            Some(ceiling) => {
-                let (top, fresh) = in_turn((ceiling, &top), (gate, &all))?;
-                report.add("ceiling", top);
-                fresh
-            }
-        };
+        let fresh = beside("ceiling", ceiling, gate, &all, report)?;
         let half = fresh.per_second() / 2.0;
         report.add("fresh", fresh);
         if wanted("half_load") {
             let paced = load(Samples::fresh(2 << 40), Some(half));
-            let half_load = match ceiling {
-                None => gate.knock(&paced)?,
-                Some(ceiling) => {
-                    let top = Load { rate: Some(half), ..top.clone() };
-                    let (top, half_load) = in_turn((ceiling, &top), (gate, &paced))?;
-                    report.add("half_ceiling", top);
-                    half_load
-                }
-            };
+            let half_load = beside("half_ceiling", ceiling, gate, &paced, report)?;
             report.add("half_load", half_load);
         }
     } else if let Some(ceiling) = ceiling {
-        report.add("ceiling", ceiling.knock(&top)?);
+        report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
     }
     if wanted("duplicate") || wanted("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
@@ -266,20 +249,32 @@ fn measure_gate(
     Ok(())
 }
 
-/// Two gates by turns, half a second of the one and half a second of the other, until both had
-/// their time: what the machine's neighbours do falls on both alike, and their ratio stands.
-fn in_turn(
-    (one, its): (&BenchGate, &Load),
-    (other, others): (&BenchGate, &Load),
-) -> Result<(Figure, Figure), Failure> {
-    let turn = |load: &Load| Load { seconds: TURN, ..load.clone() };
-    let turns = its.seconds.as_millis().div_ceil(TURN.as_millis());
-    let mut figures = (one.knock(&turn(its))?, other.knock(&turn(others))?);
+/// What a gate does with a load. Where the ceiling is measured too, under `line`, the two take turns of
+/// half a second until both had their time: what the machine's neighbours do falls on both alike, and
+/// their ratio stands.
+fn beside(
+    line: &'static str,
+    ceiling: Option<&BenchGate>,
+    gate: &BenchGate,
+    load: &Load,
+    report: &mut Report,
+) -> Result<Figure, Failure> {
+    let Some(ceiling) = ceiling else { return gate.knock(load) };
+    let turns = load.seconds.as_millis().div_ceil(TURN.as_millis());
+    let load = Load { seconds: TURN, ..load.clone() };
+    let top = at_ceiling(&load);
+    let (mut highest, mut figure) = (ceiling.knock(&top)?, gate.knock(&load)?);
     for _ in 1..turns {
-        figures.0.add(one.knock(&turn(its))?)?;
-        figures.1.add(other.knock(&turn(others))?)?;
+        highest.add(ceiling.knock(&top)?)?;
+        figure.add(gate.knock(&load)?)?;
     }
-    Ok(figures)
+    report.add(line, highest);
+    Ok(figure)
+}
+
+/// The same load at the door without a ledger.
+fn at_ceiling(load: &Load) -> Load {
+    Load { path: ceiling::PATH, samples: Samples::fresh(0), ..load.clone() }
 }
 
 /// Sends what duplicates will repeat.
