@@ -1,6 +1,7 @@
 //! What every ledger does alike, whatever database it keeps its rows in: the calls that wait, who
 //! shares a commit, who is told of it, how the ledger is doing, and what is decided inside.
 
+pub(crate) mod answer;
 pub(crate) mod claims;
 pub(crate) mod group;
 pub(crate) mod health;

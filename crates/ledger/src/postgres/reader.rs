@@ -12,6 +12,10 @@ use super::conn::{Conn, Result};
 use super::connect::Connector;
 use super::fault::{no_reader, unreadable};
 use super::{OpenError, Options};
+use crate::common::answer::{Answer, opened};
+
+/// A question, which may be asked a second time.
+type Read = Arc<dyn Fn(&Conn, u32) -> Result<Answer> + Send + Sync>;
 
 /// A pool of read connections.
 #[derive(Clone)]
@@ -88,26 +92,28 @@ impl Asking {
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
     ) -> std::result::Result<T, Fault> {
-        let (asking, read) = (self.clone(), Arc::new(read));
-        let asked = self.handle.spawn(async move {
-            let mut is_second = false;
-            loop {
-                let object = asking.pool.get().await.map_err(no_reader)?;
-                let (asking, read) = (asking.clone(), Arc::clone(&read));
-                let asked = tokio::task::spawn_blocking(move || {
-                    let conn = Conn::lent(object, asking.handle, asking.answer_max);
-                    let answer = read(&conn, asking.tag);
-                    let is_lost = conn.is_lost();
-                    conn.give_back();
-                    (answer, is_lost)
-                });
-                match asked.await.map_err(|_| gone())? {
-                    (Err(_), true) if !is_second => is_second = true,
-                    (answer, _) => return answer.map_err(unreadable),
-                }
+        let read: Read = Arc::new(move |conn, tag| Ok(Box::new(read(conn, tag)?)));
+        let asked = self.handle.spawn(self.clone().ask(read));
+        opened(asked.await.map_err(|_| gone())??).ok_or_else(gone)
+    }
+
+    async fn ask(self, read: Read) -> std::result::Result<Answer, Fault> {
+        let mut is_second = false;
+        loop {
+            let object = self.pool.get().await.map_err(no_reader)?;
+            let (asking, read) = (self.clone(), Arc::clone(&read));
+            let asked = tokio::task::spawn_blocking(move || {
+                let conn = Conn::lent(object, asking.handle, asking.answer_max);
+                let answer = read(&conn, asking.tag);
+                let is_lost = conn.is_lost();
+                conn.give_back();
+                (answer, is_lost)
+            });
+            match asked.await.map_err(|_| gone())? {
+                (Err(_), true) if !is_second => is_second = true,
+                (answer, _) => return answer.map_err(unreadable),
             }
-        });
-        asked.await.map_err(|_| gone())?
+        }
     }
 }
 

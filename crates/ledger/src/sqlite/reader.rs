@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::fault::unreadable;
 use super::{open, queries};
+use crate::common::answer::{Answer, opened};
 use crate::common::receipts::{Copy, end_of, verdict};
 use crate::port::{Filter, Status};
 
@@ -26,6 +27,9 @@ const READ_MAX: Duration = Duration::from_secs(5);
 
 /// Virtual-machine steps between two looks at the clock.
 const STEPS_PER_LOOK: i32 = 10_000;
+
+/// A question.
+type Read = Box<dyn FnOnce(&Connection, u32) -> rusqlite::Result<Answer> + Send>;
 
 /// A pool of read connections.
 #[derive(Clone)]
@@ -59,19 +63,20 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection, u32) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Fault> {
-        let gone = || Fault::new(FaultKind::Internal, "the ledger's readers are gone");
+        let read: Read = Box::new(move |conn, tag| Ok(Box::new(read(conn, tag)?)));
+        opened(self.ask(read).await?).ok_or_else(gone)
+    }
+
+    async fn ask(&self, read: Read) -> Result<Answer, Fault> {
         let _permit = self.permits.acquire().await.map_err(|_| gone())?;
         let readers = self.clone();
-        tokio::task::spawn_blocking(move || readers.read_now(read))
+        tokio::task::spawn_blocking(move || readers.ask_now(read))
             .await
             .map_err(|_| gone())?
             .map_err(unreadable)
     }
 
-    fn read_now<T>(
-        &self,
-        read: impl FnOnce(&Connection, u32) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
+    fn ask_now(&self, read: Read) -> rusqlite::Result<Answer> {
         let pooled = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut conn = match pooled {
             Some(conn) => conn,
@@ -79,13 +84,17 @@ impl Readers {
         };
         let started = Instant::now();
         conn.progress_handler(STEPS_PER_LOOK, Some(move || started.elapsed() > READ_MAX))?;
-        let result = read(&conn, self.tag);
+        let answer = read(&conn, self.tag);
         // A connection that failed is not used again.
-        if result.is_ok() {
+        if answer.is_ok() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
         }
-        result
+        answer
     }
+}
+
+fn gone() -> Fault {
+    Fault::new(FaultKind::Internal, "the ledger's readers are gone")
 }
 
 /// The receipt at `seq`, whatever stands there.
