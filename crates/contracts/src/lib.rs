@@ -4,13 +4,13 @@
 //! `reply.rs` turns what became of it into wire bytes. Nothing here does IO.
 
 pub mod calling;
-mod checking;
 pub mod describe;
 pub mod events;
 pub mod ingestion_gate;
 pub mod intents;
 pub mod pixel_control;
 pub mod rounds;
+mod schema;
 pub mod skyra;
 
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use admit_core::json::Value;
-use jsonschema::Validator;
 
-use crate::checking::{bounded, to_serde, told};
+use crate::schema::{EmptyArray, Schema, bounded};
 
 /// For events that name no version, or one that is not listed.
 const ANY: &str = "*";
@@ -21,7 +20,7 @@ pub struct SchemaError {
 }
 
 /// The compiled schemas of a stream.
-pub(super) struct Schemas(Vec<(String, Validator)>);
+pub(super) struct Schemas(Vec<(String, Schema)>);
 
 impl fmt::Debug for Schemas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,9 +45,8 @@ impl Schemas {
             let unusable = |message: String| SchemaError { version: version.clone(), message };
             let schema: serde_json::Value =
                 serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
-            let validator =
-                jsonschema::validator_for(&schema).map_err(|error| unusable(error.to_string()))?;
-            Ok((version.clone(), validator))
+            let schema = Schema::compile(&schema, EmptyArray::Array).map_err(unusable)?;
+            Ok((version.clone(), schema))
         });
         compiled.collect::<Result<_, _>>().map(Self)
     }
@@ -61,17 +59,13 @@ impl Schemas {
     pub(super) fn check(&self, version: Option<&str>, value: &Value<'_>) -> Result<(), Unfit> {
         let of = |version: &str| self.0.iter().find(|(known, _)| known == version);
         let found = version.and_then(of).or_else(|| of(ANY));
-        let Some((_, validator)) = found else {
+        let Some((_, schema)) = found else {
             return Err(match version {
                 Some(version) => Unfit::UnknownVersion(bounded(version)),
                 None => Unfit::NoVersion,
             });
         };
-        let value = to_serde(value);
-        if validator.is_valid(&value) {
-            return Ok(());
-        }
-        Err(Unfit::Violations(told(validator, &value)))
+        schema.told(value).map_or(Ok(()), |told| Err(Unfit::Violations(told)))
     }
 }
 

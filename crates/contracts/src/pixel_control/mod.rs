@@ -11,7 +11,6 @@ pub mod read;
 pub mod receipt;
 mod reply;
 mod rules;
-mod schema_json;
 pub mod server;
 mod shape;
 mod told;

@@ -9,10 +9,9 @@ use admit_core::json::Value;
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 
-use super::php;
-use super::schema_json::PhpJson;
 use super::violations::Violations;
 use super::words::{Category, Version};
+use crate::schema::{EmptyArray, Schema};
 
 /// Of an envelope larger than this, in bytes of its canonical form, only the first violation is
 /// looked for: a hostile one could hold a violation every other byte, and each costs memory.
@@ -20,8 +19,8 @@ pub(super) const ALL_VIOLATIONS_BYTES_MAX: usize = 16 * 1024;
 
 /// The compiled rules.
 pub(super) struct Rules {
-    /// One validator per version and category, in the order of their `ALL`.
-    validators: Vec<(Version, Category, jsonschema::Validator<PhpJson>)>,
+    /// One schema per version and category, in the order of their `ALL`.
+    schemas: Vec<(Version, Category, Schema)>,
 }
 
 static RULES: LazyLock<Rules> = LazyLock::new(Rules::compile);
@@ -37,7 +36,7 @@ impl Rules {
             let document = document(version);
             Category::ALL.map(|category| (version, category, compile(&document, category)))
         });
-        Self { validators: pairs.collect() }
+        Self { schemas: pairs.collect() }
     }
 
     /// What `envelope` breaks of the rules of its version and category.
@@ -51,24 +50,18 @@ impl Rules {
         bytes: usize,
     ) -> Violations {
         let mut violations = Violations::default();
-        let Some((_, _, validator)) =
-            self.validators.iter().find(|(v, c, _)| *v == version && *c == category)
-        else {
-            return violations;
-        };
-        let unshadowed = php::without_shadowed(envelope);
-        let envelope = unshadowed.as_ref().unwrap_or(envelope);
-        if validator.is_valid(envelope) {
-            return violations;
-        }
-        if bytes <= ALL_VIOLATIONS_BYTES_MAX {
-            for error in validator.iter_errors(envelope) {
+        let of_this = |(v, c, _): &&(Version, Category, _)| *v == version && *c == category;
+        let Some((_, _, schema)) = self.schemas.iter().find(of_this) else { return violations };
+        schema.when_invalid(envelope, |validator, envelope| {
+            if bytes <= ALL_VIOLATIONS_BYTES_MAX {
+                for error in validator.iter_errors(envelope) {
+                    violations.add(|| words(&error));
+                }
+            } else if let Err(error) = validator.validate(envelope) {
                 violations.add(|| words(&error));
+                violations.add(|| "envelope is too large to look for more violations".to_owned());
             }
-        } else if let Err(error) = validator.validate(envelope) {
-            violations.add(|| words(&error));
-            violations.add(|| "envelope is too large to look for more violations".to_owned());
-        }
+        });
         violations
     }
 }
@@ -82,11 +75,10 @@ fn document(version: Version) -> serde_json::Value {
     serde_json::from_str(text).expect("the schema files are part of the build and tested")
 }
 
-fn compile(document: &serde_json::Value, category: Category) -> jsonschema::Validator<PhpJson> {
+fn compile(document: &serde_json::Value, category: Category) -> Schema {
     let mut schema = document.clone();
     schema["$ref"] = format!("#/$defs/{}", category.as_str()).into();
-    jsonschema::options_for::<PhpJson>()
-        .build(&schema)
+    Schema::compile(&schema, EmptyArray::ArrayOrObject)
         .expect("the schema files are part of the build and tested")
 }
 

@@ -1,13 +1,10 @@
 //! Payload schemas: JSON Schema, with `nullable` as its authors mean it.
 
-use std::fmt;
-
 use admit_core::json::Value;
-use jsonschema::Validator;
 use serde_json::{Value as Json, json};
 
 use super::{PolicyError, PolicyFile, read};
-use crate::checking::{to_serde, told};
+use crate::schema::{self, EmptyArray, to_serde};
 
 /// Names a schema document inside the schema that points into it.
 const DOCUMENT: &str = "admit:payload-schema";
@@ -19,13 +16,8 @@ const TOLD_CHARS_MAX: usize = 1_000;
 pub(super) struct Documents(Vec<(String, Json)>);
 
 /// A compiled schema.
-pub(super) struct Schema(Validator);
-
-impl fmt::Debug for Schema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Schema")
-    }
-}
+#[derive(Debug)]
+pub(super) struct Schema(schema::Schema);
 
 /// Takes `path#pointer` apart.
 pub(super) fn split(reference: &str) -> (&str, &str) {
@@ -66,7 +58,7 @@ impl Documents {
             document["$id"] = DOCUMENT.into();
             json!({ "$ref": format!("{DOCUMENT}#{pointer}"), "$defs": { "document": document } })
         };
-        jsonschema::validator_for(&root)
+        schema::Schema::compile(&root, EmptyArray::Array)
             .map(Schema)
             .map_err(|error| format!("the payload schema {reference} cannot be used: {error}"))
     }
@@ -74,11 +66,8 @@ impl Documents {
 
 impl Schema {
     pub(super) fn check(&self, payload: &Value<'_>) -> Result<(), String> {
-        let payload = to_serde(payload);
-        if self.0.is_valid(&payload) {
-            return Ok(());
-        }
-        let mut text = told(&self.0, &payload).join("; ");
+        let Some(told) = self.0.told(payload) else { return Ok(()) };
+        let mut text = told.join("; ");
         if let Some((end, _)) = text.char_indices().nth(TOLD_CHARS_MAX) {
             text.truncate(end);
         }

@@ -1,0 +1,82 @@
+//! Checks our values against JSON Schemas, and says what is wrong without repeating it.
+
+mod node;
+mod shadow;
+
+use std::fmt;
+
+use admit_core::json::Value;
+use jsonschema::Validator;
+
+use shadow::without_shadowed;
+
+pub(crate) use node::{Node, Ours, to_serde};
+
+/// How many violations are told.
+const TOLD_MAX: usize = 20;
+
+/// Longest text of one violation, in characters.
+const TEXT_CHARS_MAX: usize = 240;
+
+/// What an empty array may stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EmptyArray {
+    /// Itself.
+    Array,
+    /// Also an empty object, which PHP writes as `[]`.
+    ArrayOrObject,
+}
+
+/// A compiled schema.
+pub(crate) struct Schema {
+    validator: Validator<Ours>,
+    empty: EmptyArray,
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema").field("empty", &self.empty).finish_non_exhaustive()
+    }
+}
+
+impl Schema {
+    /// Compiles a schema; the error says why it is none.
+    pub(crate) fn compile(schema: &serde_json::Value, empty: EmptyArray) -> Result<Self, String> {
+        let validator = jsonschema::options_for::<Ours>().build(schema);
+        Ok(Self { validator: validator.map_err(|error| error.to_string())?, empty })
+    }
+
+    /// Has `tell` look closer at a value that is not valid. `None` when it is.
+    pub(crate) fn when_invalid<T>(
+        &self,
+        value: &Value<'_>,
+        tell: impl FnOnce(&Validator<Ours>, Node<'_>) -> T,
+    ) -> Option<T> {
+        let unshadowed = without_shadowed(value);
+        let node = Node { value: unshadowed.as_ref().unwrap_or(value), empty: self.empty };
+        (!self.validator.is_valid(node)).then(|| tell(&self.validator, node))
+    }
+
+    /// What is wrong with a value that is not valid: the first few violations in words. Values are
+    /// the sender's own; a message that repeats them may be logged.
+    pub(crate) fn told(&self, value: &Value<'_>) -> Option<Vec<String>> {
+        self.when_invalid(value, |validator, node| {
+            let errors = validator.iter_errors(node).take(TOLD_MAX);
+            errors
+                .map(|error| {
+                    let path = error.instance_path().as_str();
+                    let path = if path.is_empty() { "/" } else { path };
+                    bounded(&format!("{path}: {}", error.masked()))
+                })
+                .collect()
+        })
+    }
+}
+
+/// The text, or the beginning of it.
+pub(crate) fn bounded(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
