@@ -1,25 +1,7 @@
-//! The binary `admit`: the command line, and the only place where parts are put together.
-
-mod accounts;
-mod artifacts;
-mod bench;
-mod bus;
-mod cli;
-mod config;
-mod edge;
-mod ingestion;
-mod ledger;
-mod logs;
-mod output;
-mod packs;
-mod runner;
-mod serve;
-mod welcome;
-mod workers;
+//! The binary `admit`. What it does is in the library beside it, which is compiled while the crates
+//! below are still being optimised; a binary would have to wait for them.
 
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 /// Events are allocated on one thread and freed on another, over and over, which is what the
 /// system's allocator does worst (docs/performance.md).
@@ -27,9 +9,5 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything speaks TLS: two providers may be linked in, and this one is meant.
-    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        return output::finish(Err(output::Failure::runtime("TLS was set up twice")));
-    }
-    output::finish(cli::run(cli::Cli::parse()))
+    admit::main()
 }

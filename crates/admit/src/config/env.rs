@@ -92,7 +92,8 @@ fn truth(value: &OsString) -> Option<bool> {
 
 /// The keys of the defaults, which name every key there is.
 fn known() -> Vec<Known> {
-    let defaults = Table::try_from(Config::default()).expect("the defaults are plain TOML values");
+    let defaults = toml::to_string(&Config::default()).expect("the defaults can be written");
+    let defaults: Table = defaults.parse().expect("what was written can be read");
     let mut keys = Vec::new();
     collect(&defaults, &mut Vec::new(), &mut keys);
     keys

@@ -89,8 +89,8 @@ pub(crate) fn load(
         None => Table::new(),
     };
     env::apply(&mut table, vars)?;
-    let mut config =
-        Config::from_table(&table).map_err(|error| ConfigError::Rule(error.to_string()))?;
+    let mut config = Config::from_table(&table)
+        .map_err(|error| ConfigError::Rule(in_our_words(error.message())))?;
     if let Some(data) = &flags.data {
         config.data.clone_from(data);
     }

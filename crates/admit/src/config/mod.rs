@@ -193,9 +193,10 @@ impl Default for PixelControlConfig {
 }
 
 impl Config {
-    /// The config that `table` describes, with defaults for what it leaves out.
+    /// The config that `table` describes, with defaults for what it leaves out. It is read as text
+    /// like the file: a second way to read it would be compiled beside the first, key by key.
     fn from_table(table: &toml::Table) -> Result<Self, toml::de::Error> {
-        table.clone().try_into()
+        toml::from_str(&table.to_string())
     }
 }
 
