@@ -10,7 +10,7 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{RUN, document, topic};
 use crate::support::intents::admit;
 use crate::support::machine::text;
-use crate::support::pack::{golden, request};
+use crate::support::pack::{golden, request, until_said};
 use crate::support::{SOON, until};
 
 /// The run that the golden key stands for.
@@ -63,7 +63,7 @@ fn parsed((ok, said): (bool, String)) -> Value {
 fn a_run_is_asked_for_streamed_and_said_again() {
     let world = World::new();
     let file = world.write(&request(text(&golden())));
-    let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
+    let said = until_said(|| parsed(world.runs(&["submit", "--request", &file, "--json"])));
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
     assert_eq!(said["platform_run_id"], RUN);
     let facts = document(world.data.path(), said["facts_view_ref"].as_str().unwrap());
@@ -96,17 +96,13 @@ fn a_run_survives_its_gate_and_is_returned_by_the_next() {
     let World { data, gate } = World::new();
     let mut client = gate.client();
     let body = request(text(&golden())).to_string();
-    // Whoever looks after unfinished runs may be at it first.
-    let first = until("the run is ready", SOON, || {
-        let said = client.send("POST", "/runs", &[], body.as_bytes()).unwrap();
-        (said.status != 202).then_some(said)
-    });
-    assert_eq!((first.status, &first.json()["state"]), (200, &json!("READY")));
+    let first = until_said(|| client.send("POST", "/runs", &[], body.as_bytes()).unwrap().json());
+    assert_eq!(first["state"], "READY");
     gate.kill();
     let gate = launch(data.path()).start();
     let again = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
-    assert_eq!(again.json(), first.json());
-    assert_eq!(gate.client().get(&format!("/runs/{RUN_ID}")), first.json());
+    assert_eq!((again.status, again.json()), (200, first.clone()));
+    assert_eq!(gate.client().get(&format!("/runs/{RUN_ID}")), first);
     assert_eq!(topic(data.path(), CONTROL).len(), 1);
     gate.stop();
 }

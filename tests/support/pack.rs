@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::{SOON, until};
+
 /// Where the golden pack lies.
 pub(crate) fn golden() -> PathBuf {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run");
@@ -27,5 +29,13 @@ pub(crate) fn request(root: &str) -> Value {
             "window_tz": "UTC",
         },
         "engine_run_root": root,
+    })
+}
+
+/// Asks for the run until its READY is said. Whoever looks after unfinished runs may be at it first;
+/// then one is told how far it is.
+pub(crate) fn until_said(mut ask: impl FnMut() -> Value) -> Value {
+    until("READY is said", SOON, || {
+        Some(ask()).filter(|said| said["message"] == "ready, and READY is on the control bus")
     })
 }
