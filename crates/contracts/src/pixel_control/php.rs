@@ -5,21 +5,11 @@
 
 use admit_core::json::{Object, Value};
 
-/// What an empty array is read as.
-static EMPTY: Object<'static> = Object::new();
+use crate::schema::EmptyArray;
 
 /// The object, where one is expected: also an empty array, which is PHP's empty map.
 pub(super) fn object<'v, 'a>(value: &'v Value<'a>) -> Option<&'v Object<'a>> {
-    match value {
-        Value::Object(object) => Some(object),
-        Value::Array(elements) if elements.is_empty() => Some(&EMPTY),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::String(_)
-        | Value::Array(_) => None,
-    }
+    EmptyArray::ArrayOrObject.object(value)
 }
 
 /// The value reached by going down through objects by name.

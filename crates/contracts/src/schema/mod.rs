@@ -5,7 +5,7 @@ mod shadow;
 
 use std::fmt;
 
-use admit_core::json::Value;
+use admit_core::json::{Object, Value};
 use jsonschema::Validator;
 
 use shadow::without_shadowed;
@@ -25,6 +25,18 @@ pub(crate) enum EmptyArray {
     Array,
     /// Also an empty object, which PHP writes as `[]`.
     ArrayOrObject,
+}
+
+/// What an empty array is read as where it may be an object.
+static EMPTY: Object<'static> = Object::new();
+
+impl EmptyArray {
+    /// The object that `value` is, where one is expected.
+    pub(crate) fn object<'v, 'a>(self, value: &'v Value<'a>) -> Option<&'v Object<'a>> {
+        let is_empty_map =
+            self == Self::ArrayOrObject && value.as_array().is_some_and(<[_]>::is_empty);
+        if is_empty_map { Some(&EMPTY) } else { value.as_object() }
+    }
 }
 
 /// A compiled schema.

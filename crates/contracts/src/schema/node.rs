@@ -26,9 +26,6 @@ pub(crate) struct Node<'a> {
     pub(super) empty: EmptyArray,
 }
 
-/// What an empty array is read as where it may be an object.
-static EMPTY: json::Object<'static> = json::Object::new();
-
 /// Errors are told by path and rule, never by value, so none needs a copy of what it is about.
 /// Comparisons, the other use of a copy, are answered without it.
 static NO_INSTANCE: serde_json::Value = serde_json::Value::Null;
@@ -53,9 +50,7 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     type Number = Number<'a>;
 
     fn as_object(&self) -> Option<Object<'a>> {
-        let is_empty_map = self.empty == EmptyArray::ArrayOrObject
-            && self.value.as_array().is_some_and(<[_]>::is_empty);
-        let object = if is_empty_map { &EMPTY } else { self.value.as_object()? };
+        let object = self.empty.object(self.value)?;
         Some(Object { object, empty: self.empty })
     }
 
