@@ -18,7 +18,7 @@ use crate::support::gate::{BINARY, Gate, Launch};
 use crate::support::http::Answer;
 use crate::support::ingest::{RUN, decided, envelope, push};
 use crate::support::machine::text;
-use crate::support::pack::{golden, request, until_said};
+use crate::support::pack::{SAID, golden, request};
 use crate::support::{SOON, until};
 
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
@@ -150,7 +150,8 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
     fs::write(&file, request("s3://platform/packs/golden").to_string()).unwrap();
     let (listen, url) = (gate.address().to_string(), format!("http://{}", gate.address()));
     let submit = ["runs", "submit", "--request", text(&file), "--listen", &listen];
-    let said = until_said(|| world.admit(&submit));
+    let said = world.admit(&submit);
+    assert_eq!(said["message"], SAID);
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
     let facts = world.read(said["facts_view_ref"].as_str().unwrap()).expect("facts in the bucket");
     assert!(facts.contains("s3://platform/packs/golden"), "{facts}");

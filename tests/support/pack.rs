@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{SOON, until};
+/// What is said of a run that needs nothing more.
+pub(crate) const SAID: &str = "ready, and READY is on the control bus";
 
 /// Where the golden pack lies.
 pub(crate) fn golden() -> PathBuf {
@@ -29,13 +30,5 @@ pub(crate) fn request(root: &str) -> Value {
             "window_tz": "UTC",
         },
         "engine_run_root": root,
-    })
-}
-
-/// Asks for the run until its READY is said. Whoever looks after unfinished runs may be at it first;
-/// then one is told how far it is.
-pub(crate) fn until_said(mut ask: impl FnMut() -> Value) -> Value {
-    until("READY is said", SOON, || {
-        Some(ask()).filter(|said| said["message"] == "ready, and READY is on the control bus")
     })
 }

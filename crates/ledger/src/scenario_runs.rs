@@ -13,7 +13,8 @@ pub trait ScenarioRuns: ScenarioRunReader {
     /// later it is found as it is, if it is of the same intent.
     fn open_run(&self, opening: Opening) -> BoxFuture<'_, Result<Opened, Fault>>;
 
-    /// Takes a lease, if nobody has it or the one who had it has let it expire.
+    /// Takes a lease, if nobody has it or the one who had it has let it expire. Where one process at a
+    /// time has the ledger, its start ends the leases of those before it.
     fn take_lease(&self, lease: RunLease) -> BoxFuture<'_, Result<Taking, Fault>>;
 
     /// Gives a lease back. Only its own token can.

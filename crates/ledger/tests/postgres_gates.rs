@@ -52,6 +52,10 @@ impl RunsHome for Base {
     fn open(&self) -> Arc<dyn ScenarioRuns> {
         Arc::new(self.gate("gate"))
     }
+
+    fn is_for_one_process(&self) -> bool {
+        false
+    }
 }
 
 impl GatesHome for Base {

@@ -100,6 +100,10 @@ impl runs_suite::RunsHome for Folder {
         let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
         Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
     }
+
+    fn is_for_one_process(&self) -> bool {
+        true
+    }
 }
 
 #[tokio::test]

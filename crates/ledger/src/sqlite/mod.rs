@@ -140,6 +140,7 @@ impl SqliteLedger {
         let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
             .map_err(fail)?;
+        conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
         let keys = keys.map_err(|error| match error {
             keys::ClaimError::Sqlite(source) => fail(source),

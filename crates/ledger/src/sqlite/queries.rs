@@ -174,6 +174,7 @@ queries! {
     SR_LEASE_GET "sr_lease_get";
     SR_LEASE_PUT "sr_lease_put";
     SR_LEASE_RENEW "sr_lease_renew";
+    SR_LEASES_END "sr_leases_end";
     SR_PUBLICATION_HAS "sr_publication_has";
     SR_PUBLICATION_PUT "sr_publication_put";
     SR_PUBLICATIONS "sr_publications";

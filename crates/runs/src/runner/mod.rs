@@ -18,6 +18,7 @@ mod files;
 pub mod gate_map;
 pub mod identity;
 mod lead;
+mod look;
 mod publish;
 pub mod reason;
 mod reemit;
@@ -43,6 +44,7 @@ use announce::must_say;
 use documents::Refs;
 use files::Files;
 use lead::{Lead, Led};
+use look::Look;
 use publish::Kind;
 use reason::{Refusal, Refused, RunnerError};
 use request::RunRequest;
@@ -90,6 +92,7 @@ pub struct Runner {
     clock: Arc<dyn Clock>,
     settings: Settings,
     policy: PolicyRev,
+    look: Look,
 }
 
 impl fmt::Debug for Runner {
@@ -107,6 +110,14 @@ pub struct Standing {
     pub message: String,
 }
 
+/// What came of bringing a run on.
+enum Pursued {
+    /// It stands so, as far as it goes now.
+    Standing(Standing),
+    /// Somebody else is at it.
+    ByAnother(Standing),
+}
+
 impl Standing {
     /// A run, with what there is to say about it.
     pub fn of(run: ScenarioRun) -> Self {
@@ -121,7 +132,8 @@ impl Runner {
         let Parts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
         let policy = settings.policy();
         let files = Files::new(artifacts, &paths);
-        Self { ledger, files, paths, bus, packs, active, clock, settings, policy }
+        let look = Look::default();
+        Self { ledger, files, paths, bus, packs, active, clock, settings, policy, look }
     }
 
     /// Asks for a run: opens it, or finds it, and brings it as far as it goes now.
@@ -150,7 +162,15 @@ impl Runner {
             );
             return Err(Refused::new(Refusal::EquivKeyCollision, detail).into());
         }
-        let mut standing = self.pursue(&run_id, Some(&request)).await?;
+        let mut standing = loop {
+            let passing = self.look.passing();
+            match self.pursue(&run_id, Some(&request)).await? {
+                Pursued::Standing(standing) => break standing,
+                // It may be our own look at unfinished runs that leads.
+                Pursued::ByAnother(_) if passing.passed(&run_id).await => {}
+                Pursued::ByAnother(standing) => break standing,
+            }
+        };
         if standing.run.platform_run_id != platform_run_id {
             standing.message.push_str(&format!(
                 "; it belongs to {}, not to the active {platform_run_id}",
@@ -179,6 +199,7 @@ impl Runner {
             let runs = self.ledger.unfinished_runs(after.clone(), LOOK_ROWS_MAX).await?;
             for run_id in &runs {
                 looked += 1;
+                let _at = self.look.at(run_id);
                 if let Err(error) = self.pursue(run_id, None).await {
                     tracing::warn!(run_id, %error, "a run could not be brought on");
                 }
@@ -195,22 +216,22 @@ impl Runner {
         &self,
         run_id: &str,
         asked: Option<&RunRequest>,
-    ) -> Result<Standing, RunnerError> {
+    ) -> Result<Pursued, RunnerError> {
         let run = self.known(run_id).await?;
         if run.state.is_final() && !must_say(&run) && run.shown == run.version {
-            return Ok(Standing::of(run));
+            return Ok(Pursued::Standing(Standing::of(run)));
         }
         let lead = match self.take(run_id.to_owned(), self.settings.lease_ttl).await? {
             Led::ByUs(lead) => lead,
             Led::By(owner) => {
                 let run = self.known(run_id).await?;
                 let message = format!("Lease held by another runner ({owner}): {}", said(&run));
-                return Ok(Standing { run, message });
+                return Ok(Pursued::ByAnother(Standing { run, message }));
             }
         };
         let led = self.lead_on(&lead, run_id, asked).await;
         self.give_back(lead).await;
-        Ok(Standing::of(led?))
+        Ok(Pursued::Standing(Standing::of(led?)))
     }
 
     /// The whole of a run. One line, one step.
