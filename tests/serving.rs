@@ -48,6 +48,16 @@ fn tried(gate: &Gate, line: &str) -> Said {
 }
 
 #[test]
+fn no_commit_waits_until_the_system_has_cleared_a_huge_page() {
+    let data = tempfile::tempdir().unwrap();
+    let gate = Gate::on(data.path());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.pid())).unwrap();
+    let huge = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    assert!(huge.is_none_or(|enabled| enabled.trim() == "0"), "{status}");
+    gate.stop();
+}
+
+#[test]
 fn the_defaults_are_loopback_port_8080_and_a_folder_beside_us() {
     let output = admit(&["config", "show"]);
     assert!(output.status.success(), "{output:?}");
