@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::steps::{Failed, Step};
+use crate::steps::{Failed, Step, answers};
 
 /// What is to be installed, with exact versions.
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/python/requirements.txt");
@@ -31,8 +32,11 @@ fn try_install() -> Result<(), Failed> {
         return Ok(());
     }
     let python = folder.join("bin").join("python");
-    if !python.is_file() {
-        Step::new("Python environment", "python3").and(&["-m", "venv", text(&folder)?]).run()?;
+    // One that was left half made has no pip, and is made anew.
+    if !answers(Command::new(&python).args(["-m", "pip", "--version"])) {
+        Step::new("Python environment", "python3")
+            .and(&["-m", "venv", "--clear", text(&folder)?])
+            .run()?;
     }
     Step::new("Python packages", &python)
         .and(&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])

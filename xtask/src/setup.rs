@@ -8,59 +8,77 @@ use std::process::Command;
 use crate::steps::{Failed, Step, answers, program_exists};
 use crate::{node, python};
 
-/// A program that some tests start.
+/// Something that some tests start.
 struct Need {
-    program: &'static str,
+    sign: Sign,
     package: &'static str,
     used_by: &'static str,
     must_exist: bool,
 }
 
+/// By what it is known to be there.
+enum Sign {
+    Program(&'static str),
+    PythonModule(&'static str),
+}
+
 const NEEDS: &[Need] = &[
     Need {
-        program: "python3",
+        sign: Sign::Program("python3"),
         package: "python3",
         used_by: "tests that compare canonical JSON with CPython",
         must_exist: true,
     },
     Need {
-        program: "strace",
+        sign: Sign::PythonModule("ensurepip"),
+        package: "python3-venv",
+        used_by: "tests with servers and clients from Python's packages",
+        must_exist: false,
+    },
+    Need {
+        sign: Sign::Program("npm"),
+        package: "npm",
+        used_by: "tests with servers from Node.js's packages",
+        must_exist: false,
+    },
+    Need {
+        sign: Sign::Program("strace"),
         package: "strace",
         used_by: "tests that count syncs and inject sync errors",
         must_exist: false,
     },
     Need {
-        program: "nbdkit",
+        sign: Sign::Program("nbdkit"),
         package: "nbdkit",
         used_by: "tests that cut the power and break the disk",
         must_exist: false,
     },
     Need {
-        program: "nbdfuse",
+        sign: Sign::Program("nbdfuse"),
         package: "libnbd-bin",
         used_by: "tests that cut the power and break the disk",
         must_exist: false,
     },
     Need {
-        program: "fusermount3",
+        sign: Sign::Program("fusermount3"),
         package: "fuse3",
         used_by: "tests that cut the power and break the disk",
         must_exist: false,
     },
     Need {
-        program: "mkfs.ext4",
+        sign: Sign::Program("mkfs.ext4"),
         package: "e2fsprogs",
         used_by: "tests that cut the power and break the disk",
         must_exist: false,
     },
     Need {
-        program: "pg_lsclusters",
+        sign: Sign::Program("pg_lsclusters"),
         package: "postgresql",
         used_by: "tests of the ledger on PostgreSQL and of several gates on one ledger",
         must_exist: false,
     },
     Need {
-        program: "wrk",
+        sign: Sign::Program("wrk"),
         package: "wrk",
         used_by: "the test that holds a mixed load",
         must_exist: false,
@@ -83,7 +101,24 @@ pub(crate) fn install_what_is_missing() -> Result<(), Failed> {
 }
 
 fn missing() -> Vec<&'static Need> {
-    NEEDS.iter().filter(|need| !program_exists(need.program)).collect()
+    NEEDS.iter().filter(|need| !need.sign.is_seen()).collect()
+}
+
+impl Sign {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Program(name) | Self::PythonModule(name) => name,
+        }
+    }
+
+    fn is_seen(&self) -> bool {
+        match self {
+            Self::Program(name) => program_exists(name),
+            Self::PythonModule(name) => {
+                answers(Command::new("python3").args(["-c", &format!("import {name}")]))
+            }
+        }
+    }
 }
 
 /// Says which tests will be skipped; fails only for what no test run can do without.
@@ -91,12 +126,14 @@ fn report(missing: &[&Need]) -> Result<(), Failed> {
     for need in missing {
         println!(
             "setup: {} is missing (Debian package {}); {} will say that they were skipped",
-            need.program, need.package, need.used_by
+            need.sign.name(),
+            need.package,
+            need.used_by
         );
     }
     match missing.iter().find(|need| need.must_exist) {
         Some(need) => {
-            Err(Failed(format!("{} must be installed, for {}", need.program, need.used_by)))
+            Err(Failed(format!("{} must be installed, for {}", need.sign.name(), need.used_by)))
         }
         None => Ok(()),
     }
