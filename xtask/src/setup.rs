@@ -30,6 +30,12 @@ const NEEDS: &[Need] = &[
         must_exist: true,
     },
     Need {
+        sign: Sign::Program("kill"),
+        package: "procps",
+        used_by: "tests that end what they have started",
+        must_exist: true,
+    },
+    Need {
         sign: Sign::PythonModule("ensurepip"),
         package: "python3-venv",
         used_by: "tests with servers and clients from Python's packages",

@@ -37,6 +37,10 @@ pub(crate) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 /// of their events is unknown.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long reads that nobody waits for any more may go on at the end; a pack on a share that hangs is
+/// read for ever.
+const LAST_READS: Duration = Duration::from_secs(2);
+
 /// Runs a gate until it is told to stop.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
     let principals = check(config, base).map_err(Failure::usage)?;
@@ -94,7 +98,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     })?;
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
-            drop(runtime);
+            runtime.shutdown_timeout(LAST_READS);
             drop(runs);
             drop(ingest_bus);
             drop(bus);

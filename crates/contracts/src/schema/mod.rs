@@ -15,6 +15,10 @@ pub(crate) use node::{Node, Ours, to_serde};
 /// How many violations are told.
 const TOLD_MAX: usize = 20;
 
+/// An event of more values than this is only told that it is not valid: the validator gathers every
+/// violation before it names the first, and a hostile event has one for each of its values.
+const TOLD_VALUES_MAX: usize = 2_048;
+
 /// Longest text of one violation, in characters.
 const TEXT_CHARS_MAX: usize = 240;
 
@@ -73,6 +77,11 @@ impl Schema {
     /// the sender's own; a message that repeats them may be logged.
     pub(crate) fn told(&self, value: &Value<'_>) -> Option<Vec<String>> {
         self.when_invalid(value, |validator, node| {
+            let mut left = TOLD_VALUES_MAX;
+            if !has_at_most(value, &mut left) {
+                let text = "not valid, and too large to look for what is wrong";
+                return vec![format!("/: {text} (more than {TOLD_VALUES_MAX} values)")];
+            }
             let errors = validator.iter_errors(node).take(TOLD_MAX);
             errors
                 .map(|error| {
@@ -85,10 +94,44 @@ impl Schema {
     }
 }
 
+/// Whether a value and all in it are no more than `left`; counts down.
+fn has_at_most(value: &Value<'_>, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(elements) => elements.iter().all(|value| has_at_most(value, left)),
+        Value::Object(object) => object.iter().all(|(_, value)| has_at_most(value, left)),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::String(_) => true,
+    }
+}
+
 /// The text, or the beginning of it.
 pub(crate) fn bounded(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit_core::json::{Limits, parse};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_huge_event_is_not_looked_for() {
+        let schema =
+            json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {"minimum": 3}]}});
+        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let told = |count: usize| {
+            let text = format!("[{}]", vec!["1"; count].join(","));
+            schema.told(&parse(text.as_bytes(), &Limits::default()).unwrap()).unwrap()
+        };
+        assert_eq!(told(TOLD_VALUES_MAX - 1).len(), TOLD_MAX);
+        let huge = told(TOLD_VALUES_MAX);
+        assert_eq!(huge.len(), 1);
+        assert!(huge[0].starts_with("/: not valid, and too large"), "{huge:?}");
     }
 }

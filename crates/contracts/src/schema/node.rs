@@ -7,11 +7,12 @@
 //! One representation for every contract on purpose: the validator is compiled anew for each.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::slice;
 
-use admit_core::json::{self, Value};
+use admit_core::json::{self, Form, Value};
 use jsonschema::JsonType;
-use jsonschema::json::{self as theirs, Json, JsonNumber, NodeIdentity, cmp, unique};
+use jsonschema::json::{self as theirs, Json, JsonNumber, NodeIdentity, cmp};
 
 use super::EmptyArray;
 
@@ -94,10 +95,7 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     }
 
     fn equals_value(&self, expected: &serde_json::Value) -> bool {
-        match (self.value, expected) {
-            (Value::String(text), serde_json::Value::String(expected)) => text == expected,
-            (value, _) => cmp::equal(&to_serde(value), expected),
-        }
+        equal(self.value, expected)
     }
 
     fn to_value(&self) -> Cow<'a, serde_json::Value> {
@@ -167,7 +165,8 @@ impl<'a> theirs::Array<'a, Ours> for Array<'a> {
     }
 
     fn is_unique(&self) -> bool {
-        unique::is_unique(&self.elements.iter().map(to_serde).collect::<Vec<_>>())
+        let mut seen = HashSet::with_capacity(self.elements.len());
+        self.elements.iter().all(|element| seen.insert(spelling(element)))
     }
 }
 
@@ -234,6 +233,50 @@ impl JsonNumber for Number<'_> {
     }
 }
 
+/// Whether a value is what a schema names, without a copy of it.
+fn equal(value: &Value<'_>, expected: &serde_json::Value) -> bool {
+    use serde_json::Value as Named;
+    match (value, expected) {
+        (Value::Null, Named::Null) => true,
+        (Value::Bool(value), Named::Bool(expected)) => value == expected,
+        (Value::String(text), Named::String(expected)) => text == expected,
+        (Value::Int(_) | Value::Float(_), Named::Number(_)) => {
+            cmp::equal(&to_number(value).into(), expected)
+        }
+        (Value::Array(elements), Named::Array(expected)) => {
+            elements.len() == expected.len()
+                && elements.iter().zip(expected).all(|(value, expected)| equal(value, expected))
+        }
+        (Value::Object(object), Named::Object(expected)) => {
+            let named = |(key, value)| expected.get(key).is_some_and(|named| equal(value, named));
+            object.len() == expected.len() && object.iter().all(named)
+        }
+        _ => false,
+    }
+}
+
+/// The same bytes for values that JSON Schema calls equal, and for no others.
+fn spelling(value: &Value<'_>) -> Vec<u8> {
+    json::canonical(&with_whole_numbers(value), Form::Utf8).expect("what was read is finite")
+}
+
+/// The same value with `1` where it said `1.0`.
+fn with_whole_numbers<'a>(value: &Value<'a>) -> Value<'a> {
+    match value {
+        Value::Float(0.0) => 0.into(),
+        Value::Float(number) if number.fract() == 0.0 => Value::Int(format!("{number:.0}").into()),
+        Value::Array(elements) => Value::Array(elements.iter().map(with_whole_numbers).collect()),
+        Value::Object(object) => {
+            let members = object.iter();
+            let whole = members.map(|(key, value)| (key.to_owned(), with_whole_numbers(value)));
+            Value::Object(whole.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::String(_) => {
+            value.clone()
+        }
+    }
+}
+
 /// The nearest number the other library can hold.
 fn to_number(value: &Value<'_>) -> serde_json::Number {
     let exact = value.as_u64().map(Into::into).or_else(|| value.as_i64().map(Into::into));
@@ -242,8 +285,7 @@ fn to_number(value: &Value<'_>) -> serde_json::Number {
         .unwrap_or_else(|| 0.into())
 }
 
-/// A copy for the other library: of a schema, and for comparisons with what is not a string. Numbers
-/// it cannot hold become the nearest it can.
+/// A copy for the other library, of a schema. Numbers it cannot hold become the nearest it can.
 pub(crate) fn to_serde(value: &Value<'_>) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,
@@ -312,6 +354,9 @@ mod tests {
         assert!(valid(&json!({"enum": [null, [1]]}), "[1]"));
         assert!(valid(&json!({"uniqueItems": true}), "[1,2]"));
         assert!(!valid(&json!({"uniqueItems": true}), "[1,1.0]"));
+        assert!(!valid(&json!({"uniqueItems": true}), r#"[{"a":0,"b":-0.0},{"b":0,"a":0}]"#));
+        let neighbours = "[18446744073709551616,18446744073709551617]";
+        assert!(valid(&json!({"uniqueItems": true}), neighbours));
     }
 
     #[test]

@@ -98,12 +98,11 @@ pub(crate) const PLANS: &[Plan] = &[
     made("proximity_kill_heatmap", GRID),
     made("proximity_movement_heatmap", GRID),
     plain("sr_run_equivalence"),
-    plain("sr_run_leases"),
     plain("sr_run"),
     plain("sr_run_document"),
     Plan { counts: Some("n"), ..plain("sr_run_event") },
     plain("sr_publication"),
 ];
 
-/// Tables of SQLite whose rows go elsewhere.
-pub(crate) const ELSEWHERE: [&str; 1] = ["key_log"];
+/// Tables of SQLite whose rows go elsewhere, or nowhere: whoever led a run is gone.
+pub(crate) const ELSEWHERE: [&str; 2] = ["key_log", "sr_run_leases"];

@@ -1,7 +1,13 @@
 //! Which run the gate's own look at unfinished runs is at. Whoever asks for that run meanwhile waits for
 //! the look to pass, rather than being told that somebody else leads it.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Longest wait for the look; whoever asked has been answered before that.
+const PASSING_MAX: Duration = Duration::from_secs(5);
 
 /// Where the look is.
 #[derive(Debug, Default)]
@@ -20,10 +26,11 @@ impl Look {
         At(self)
     }
 
-    /// Begins to notice where the look is.
-    pub(super) fn passing(&self) -> Passing {
+    /// Begins to notice whether the look is at a run.
+    pub(super) fn passing(&self, run_id: &str) -> Passing {
         let mut seen = self.0.subscribe();
-        if seen.borrow().is_some() {
+        let is_there = seen.borrow().as_deref() == Some(run_id);
+        if is_there {
             seen.mark_changed();
         }
         Passing(seen)
@@ -37,10 +44,11 @@ impl Drop for At<'_> {
 }
 
 impl Passing {
-    /// Whether the look may have been at a run since this began; then it is not any more.
+    /// Whether the look may have been at the run since this began; then it is not any more.
     pub(super) async fn passed(mut self, run_id: &str) -> bool {
         let moved = self.0.has_changed().unwrap_or(false);
-        moved && self.0.wait_for(|at| at.as_deref() != Some(run_id)).await.is_ok()
+        let away = self.0.wait_for(|at| at.as_deref() != Some(run_id));
+        moved && timeout(PASSING_MAX, away).await.is_ok_and(|left| left.is_ok())
     }
 }
 
@@ -50,30 +58,37 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_look_that_is_at_the_run_is_waited_for() {
+    #[tokio::test]
+    async fn a_look_that_is_at_the_run_is_waited_for() {
         let look = Look::default();
         let at = look.at("a");
-        let mut passed = Box::pin(look.passing().passed("a"));
+        let mut passed = Box::pin(look.passing("a").passed("a"));
         assert_eq!(passed.as_mut().now_or_never(), None);
         drop(at);
         assert_eq!(passed.as_mut().now_or_never(), Some(true));
     }
 
-    #[test]
-    fn a_look_that_came_and_went_meanwhile_counts_and_one_elsewhere_holds_up_nobody() {
+    #[tokio::test]
+    async fn a_look_that_came_and_went_meanwhile_counts() {
         let look = Look::default();
-        let passing = look.passing();
+        let passing = look.passing("a");
         drop(look.at("a"));
         assert_eq!(passing.passed("a").now_or_never(), Some(true));
-        let _elsewhere = look.at("b");
-        assert_eq!(look.passing().passed("a").now_or_never(), Some(true));
     }
 
-    #[test]
-    fn without_a_look_nobody_waits_and_nobody_tries_again() {
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_stuck_is_not_waited_for_without_end() {
         let look = Look::default();
-        drop(look.at("a"));
-        assert_eq!(look.passing().passed("a").now_or_never(), Some(false));
+        let _stuck = look.at("a");
+        assert!(!look.passing("a").passed("a").await);
+    }
+
+    #[tokio::test]
+    async fn where_the_look_is_elsewhere_or_nowhere_nobody_waits_and_nobody_tries_again() {
+        let look = Look::default();
+        let elsewhere = look.at("b");
+        assert_eq!(look.passing("a").passed("a").now_or_never(), Some(false));
+        drop(elsewhere);
+        assert_eq!(look.passing("a").passed("a").now_or_never(), Some(false));
     }
 }

@@ -162,14 +162,16 @@ impl Runner {
             );
             return Err(Refused::new(Refusal::EquivKeyCollision, detail).into());
         }
-        let mut standing = loop {
-            let passing = self.look.passing();
-            match self.pursue(&run_id, Some(&request)).await? {
-                Pursued::Standing(standing) => break standing,
-                // It may be our own look at unfinished runs that leads.
-                Pursued::ByAnother(_) if passing.passed(&run_id).await => {}
-                Pursued::ByAnother(standing) => break standing,
+        let passing = self.look.passing(&run_id);
+        let mut standing = match self.pursue(&run_id, Some(&request)).await? {
+            Pursued::Standing(standing) => standing,
+            // It may have been our own look at unfinished runs that led.
+            Pursued::ByAnother(_) if passing.passed(&run_id).await => {
+                match self.pursue(&run_id, Some(&request)).await? {
+                    Pursued::Standing(standing) | Pursued::ByAnother(standing) => standing,
+                }
             }
+            Pursued::ByAnother(standing) => standing,
         };
         if standing.run.platform_run_id != platform_run_id {
             standing.message.push_str(&format!(

@@ -182,15 +182,12 @@ impl Server {
     fn end(&self, signal: &str) {
         let child = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut child) = child else { return };
-        let kill = |signal: &str, child: &Child| {
-            let ended = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
-            ended.map(drop).unwrap_or_default();
-        };
-        kill(signal, &child);
+        let asked = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+        asked.map(drop).unwrap_or_default();
         let began = Instant::now();
         while matches!(child.try_wait(), Ok(None)) {
             if began.elapsed() > STOP_MAX {
-                kill("-KILL", &child);
+                child.kill().unwrap_or_default();
                 child.wait().map(drop).unwrap_or_default();
                 return;
             }
