@@ -1,5 +1,6 @@
 //! What an operator and their programs see: metrics, the API's own description, verification.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 use rusqlite::Connection;
@@ -117,6 +118,45 @@ fn a_good_ledger_verifies_while_the_gate_runs_and_afterwards() {
     assert_eq!(verified(folder.path()).0, Some(0));
     let people = admit(&["verify", "--data", text(folder.path())]);
     assert!(String::from_utf8_lossy(&people.stdout).ends_with("everything agrees\n"));
+}
+
+#[test]
+fn commands_find_the_gate_by_its_data_folder_and_need_no_key_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = folder.path().join("admit.toml");
+    let principals =
+        "[[principals]]\nname = \"arena\"\nkeys = [\"a-key-of-the-arena-long-enough\"]\n";
+    std::fs::write(&config, principals).unwrap();
+    let launch = Launch::on(&data).variable("ADMIT_CONFIG", text(&config));
+    let gate = launch.start();
+    let socket = data.join("admit.sock");
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "nobody else may knock there");
+
+    let claim = ["inbox", "claim", "--consumer", "me", "--json", "--data", text(&data)];
+    let claimed = admit(&claim);
+    assert!(claimed.status.success(), "{claimed:?}");
+    let listen = gate.address().to_string();
+    let by_port = admit(&[&claim[..], &["--listen", &listen]].concat());
+    assert!(!by_port.status.success(), "the port wants a key: {by_port:?}");
+
+    gate.stop();
+    assert!(!socket.exists(), "a gate that ends leaves no socket behind");
+    let alone = admit(&[&claim[..], &["--listen", &listen]].concat());
+    let said = String::from_utf8_lossy(&alone.stderr);
+    assert!(said.contains("is it running?"), "{said}");
+}
+
+#[test]
+fn a_socket_that_was_left_behind_keeps_no_gate_from_starting() {
+    let data = tempfile::tempdir().unwrap();
+    Gate::on(data.path()).kill();
+    assert!(data.path().join("admit.sock").exists(), "a gate that is killed cannot tidy up");
+    let gate = Gate::on(data.path());
+    let claimed = admit(&["inbox", "claim", "--consumer", "me", "--data", text(data.path())]);
+    assert!(claimed.status.success(), "{claimed:?}");
+    gate.stop();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{RUN, document, topic};
 use crate::support::intents::admit;
-use crate::support::machine::text;
+use crate::support::machine::{run, text};
 use crate::support::pack::{SAID, golden, request};
 use crate::support::{SOON, sql, until};
 
@@ -144,6 +144,32 @@ fn evidence_that_comes_later_is_found_without_anybody_asking() {
     });
     until("it is said", SOON, || (topic(data.path(), CONTROL).len() == 1).then_some(()));
     gate.stop();
+}
+
+#[test]
+fn a_pack_that_hangs_while_it_is_read_keeps_no_gate_from_ending() {
+    let data = tempfile::tempdir().unwrap();
+    let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
+    let pack = data.path().join("pack");
+    let body = request(text(&pack)).to_string();
+    let waiting = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
+    assert_eq!((waiting.status, &waiting.json()["state"]), (202, &json!("WAITING_EVIDENCE")));
+    // Whoever reads from this pipe waits for words that nobody says.
+    let made = data.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let receipt = made.join("run_receipt.json");
+    run("mkfifo", [text(&receipt)]).unwrap();
+    let _both_ends = fs::OpenOptions::new().read(true).write(true).open(&receipt).unwrap();
+    fs::rename(&made, &pack).unwrap();
+    let receipt = pack.join("run_receipt.json");
+    until("the gate reads it", SOON, || has_open(gate.pid(), &receipt).then_some(()));
+    gate.stop();
+}
+
+/// Whether a process has a file open.
+fn has_open(pid: u32, file: &Path) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.map(|open| fs::read_link(open.path())).any(|open| open.is_ok_and(|open| open == file))
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod output;
 mod packs;
 mod runner;
 mod serve;
+mod socket;
 mod welcome;
 mod workers;
 

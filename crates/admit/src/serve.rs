@@ -14,10 +14,10 @@ use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::publisher::{Publisher, PublisherParts};
-use admit_gate::{DoorMount, Drained, Gate, Parts, Principals, ServeError, SystemClock};
+use admit_gate::{DoorMount, Drained, Gate, Listeners, Parts, Principals, ServeError, SystemClock};
 use admit_ledger::port::keep_swept;
 use admit_ledger::{Ledger, Retention};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ use crate::config::{Config, check, load_tls};
 use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
-use crate::{accounts, bus, ingestion, logs, welcome, workers};
+use crate::{accounts, bus, ingestion, logs, socket, welcome, workers};
 
 /// Connections the system keeps for us while we are busy accepting others.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -47,7 +47,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     logs::start(&config.log)?;
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
-    let socket = bind(config.listen)?;
+    let port = bind(config.listen)?;
     let ledger = open_ledger(config, base)?;
     let runtime = workers::runtime()?;
     let ingests = config.doors.ingestion_gate.enabled;
@@ -87,15 +87,17 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         // Whoever reads the first words may send a signal at once.
         let stop = StopSignals::new()?;
         gate.recover().await.map_err(|fault| not_recovered(&fault))?;
-        let listener =
-            socket.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
-        welcome::say(config, address_of(&listener)?, json)?;
+        let port = port.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
+        let address = address_of(&port)?;
+        let listeners = Listeners { port, socket: for_the_owner(&config.socket()) };
+        welcome::say(config, address, json)?;
         tokio::select! {
-            ended = until_stopped(listener, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
+            ended = until_stopped(listeners, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
             never = sweep(&*ledger) => match never {},
             never = look_after(runs.as_deref(), config) => match never {},
         }
     })?;
+    socket::remove(&config.socket());
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
             runtime.shutdown_timeout(LAST_READS);
@@ -114,6 +116,18 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         // Nothing may be closed in good order: that would write to a disk that is not trusted.
         Ended::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
     }
+}
+
+/// The socket for commands on this machine. A gate without one serves all the same: then commands ask
+/// at its port.
+fn for_the_owner(path: &Path) -> Option<UnixListener> {
+    let listening = socket::listen(path);
+    listening
+        .inspect_err(|error| {
+            let path = path.display();
+            tracing::info!(%path, %error, "no socket for commands, they must ask at the port");
+        })
+        .ok()
 }
 
 /// Puts the parts together.
@@ -220,13 +234,13 @@ pub(crate) enum Ended {
 }
 
 pub(crate) async fn until_stopped(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     gate: Arc<Gate>,
     must_stop: impl Future<Output = Fault>,
     mut stop: StopSignals,
 ) -> Result<Ended, Failure> {
     let shutdown = CancellationToken::new();
-    let serving = admit_gate::serve(listener, gate, shutdown.clone());
+    let serving = admit_gate::serve(listeners, gate, shutdown.clone());
     tokio::pin!(serving);
     tokio::pin!(must_stop);
     let signal = tokio::select! {

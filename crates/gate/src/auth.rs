@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 
 use crate::parts::DoorMount;
+use crate::peer::Peer;
 use crate::principals::{Known, Principals, Role};
 
 /// Somebody who may not.
@@ -40,20 +41,25 @@ pub(crate) const NOT_KNOWN: Denied = unauthorized("the key is not known");
 /// What is said to somebody who is known, but not at this door.
 pub(crate) const NOT_HERE: Denied = forbidden("this key may not use this door");
 
-/// The principal behind a request, from `Authorization: Bearer` or `api_key_header`.
+/// The principal behind a request, from `Authorization: Bearer` or `api_key_header`. At the socket
+/// in the data folder nobody needs a key; whoever shows one is known by it.
 pub(crate) fn identify<'a>(
     principals: &'a Principals,
-    peer: SocketAddr,
+    peer: Peer,
     head: &Parts,
     api_key_header: &HeaderName,
 ) -> Result<&'a Known, Denied> {
     if let Some(local) = principals.local() {
-        check_local(peer, head)?;
+        // No browser reaches the socket.
+        if let Peer::At(address) = peer {
+            check_local(address, head)?;
+        }
         return Ok(local);
     }
-    match presented_key(&head.headers, api_key_header)? {
-        None => Err(NO_KEY),
-        Some(key) => principals.by_key(key).ok_or(NOT_KNOWN),
+    match (presented_key(&head.headers, api_key_header)?, peer) {
+        (Some(key), _) => principals.by_key(key).ok_or(NOT_KNOWN),
+        (None, Peer::Owner) => Ok(principals.owner()),
+        (None, Peer::At(_)) => Err(NO_KEY),
     }
 }
 

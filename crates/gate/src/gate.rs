@@ -80,7 +80,7 @@ impl Gate {
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
             room: Room::new(limits.events_in_flight_max, limits.body_bytes_in_flight_max),
-            rates: Rates::new(limits.requests_per_second_max, principals.len(), clock.now()),
+            rates: Rates::new(limits.requests_per_second_max, principals.places(), clock.now()),
             doors: doors.into_iter().map(Arc::new).collect(),
             ledger,
             principals,

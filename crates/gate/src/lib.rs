@@ -25,6 +25,7 @@ mod lane;
 pub mod limits;
 pub mod metrics;
 mod parts;
+mod peer;
 mod perform;
 pub mod pipeline;
 pub mod principals;
@@ -41,7 +42,7 @@ mod ws;
 
 pub use clock::SystemClock;
 pub use gate::Gate;
-pub use http::{Drained, ServeError, serve};
+pub use http::{Drained, Listeners, ServeError, serve};
 pub use limits::Limits;
 pub use parts::{DoorMount, GateError, Parts, Place, check_doors};
 pub use principals::Principals;

@@ -228,6 +228,8 @@ impl Known {
 /// Everybody who may knock.
 pub struct Principals {
     known: Vec<Known>,
+    /// Whoever is at the socket in the data folder of a gate with principals.
+    owner: Known,
     keys: Vec<(Digest, u32)>,
     open: bool,
 }
@@ -246,14 +248,14 @@ impl Principals {
 
     /// The same, but loopback peers are called `name`.
     pub fn open_as(name: &str) -> Self {
-        let local = Known {
+        let local = || Known {
             principal: Principal::new(name),
             place: 0,
             roles: Roles::of(&[Role::Produce, Role::Read, Role::Operate]),
             doors: Vec::new(),
             speaks_for: Vec::new(),
         };
-        Self { known: vec![local], keys: Vec::new(), open: true }
+        Self { known: vec![local()], owner: local(), keys: Vec::new(), open: true }
     }
 
     /// The configured principals; none at all means [`Principals::open`]. Relative paths of key
@@ -262,7 +264,15 @@ impl Principals {
         if configs.is_empty() {
             return Ok(Self::open());
         }
-        let mut loaded = Self { known: Vec::new(), keys: Vec::new(), open: false };
+        // Events have a producer's scope, so whoever sends shows a key also at the socket.
+        let owner = Known {
+            principal: Principal::new(LOCAL),
+            place: configs.len(),
+            roles: Roles::of(&[Role::Operate]),
+            doors: Vec::new(),
+            speaks_for: Vec::new(),
+        };
+        let mut loaded = Self { known: Vec::new(), owner, keys: Vec::new(), open: false };
         for config in configs {
             loaded.add(config, base)?;
         }
@@ -319,8 +329,15 @@ impl Principals {
         })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.known.len()
+    /// How many places there are for whatever is kept per principal.
+    pub(crate) fn places(&self) -> usize {
+        self.known.len().max(self.owner.place + 1)
+    }
+
+    /// Whoever is at the socket in the data folder: may read and operate everywhere, and at an open
+    /// gate also produce.
+    pub(crate) fn owner(&self) -> &Known {
+        &self.owner
     }
 
     /// The principal of an open gate.

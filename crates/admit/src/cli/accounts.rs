@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Place, gate};
+use super::Place;
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_json, printable, table};
 
@@ -18,7 +18,7 @@ const MANIFEST_BYTES_MAX: u64 = 1024 * 1024;
 pub(super) struct Report {
     /// The run that envelopes name, such as platform_20260212T085637Z
     platform_run_id: String,
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct Close {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -63,8 +63,7 @@ fn path(run: &str, what: &str) -> Result<String, Failure> {
 
 pub(super) fn report(asked: Report, as_json: bool) -> Result<(), Failure> {
     let path = path(&asked.platform_run_id, "report")?;
-    let (config, _) = asked.place.load(asked.listen)?;
-    let said = gate::get_account(config.listen, &path)?;
+    let said = asked.place.gate(asked.listen)?.get_account(&path)?;
     if as_json {
         return print_json(&said);
     }
@@ -113,8 +112,7 @@ pub(super) fn close(asked: Close, as_json: bool) -> Result<(), Failure> {
         None => Some(json!(asked.expect.into_iter().collect::<BTreeMap<_, _>>())),
     };
     let body = json!({ "manifest": manifest, "reason": asked.reason }).to_string();
-    let (config, _) = asked.place.load(asked.listen)?;
-    let answer = gate::post_account(config.listen, &path, &body)?;
+    let answer = asked.place.gate(asked.listen)?.post_account(&path, &body)?;
     let said: Value = serde_json::from_slice(&answer.body)
         .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
     if as_json {

@@ -1,9 +1,13 @@
-//! Asking the running gate: commands that write go through it, over the address it listens on.
+//! Asking the running gate: commands that write go through it, by the socket in its data folder or at
+//! the port it listens on.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::output::Failure;
 
 /// Read by commands that talk to a gate with principals: the key they show.
@@ -26,12 +30,6 @@ pub(super) struct Answer {
     closes: bool,
 }
 
-/// Reads a JSON document of the gate at `listen`, if it is there.
-pub(super) fn find(listen: SocketAddr, path: &str) -> Result<Option<serde_json::Value>, Failure> {
-    let answer = ask(listen, "GET", path, None, "")?;
-    if answer.status == 404 { Ok(None) } else { said(answer).map(Some) }
-}
-
 fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     let said: serde_json::Value = serde_json::from_slice(&answer.body)
         .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
@@ -42,65 +40,19 @@ fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     Err(Failure::runtime(format!("the gate refused: {message}")))
 }
 
-/// Reads what takes long where a run is large.
-pub(super) fn get_account(listen: SocketAddr, path: &str) -> Result<serde_json::Value, Failure> {
-    said(ask_for(listen, "GET", path, None, "", ACCOUNT_MAX)?)
-}
-
-/// [`post`] of what takes long where a run is large.
-pub(super) fn post_account(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
-    ask_for(listen, "POST", path, None, body, ACCOUNT_MAX)
-}
-
-/// Posts a JSON body to the gate at `listen`.
-pub(super) fn post(listen: SocketAddr, path: &str, body: &str) -> Result<Answer, Failure> {
-    ask(listen, "POST", path, None, body)
-}
-
-/// [`post`] with one more header.
-pub(super) fn post_with(
-    listen: SocketAddr,
-    path: &str,
-    header: Option<(&str, &str)>,
-    body: &str,
-) -> Result<Answer, Failure> {
-    ask(listen, "POST", path, header, body)
-}
-
-fn ask(
-    listen: SocketAddr,
-    method: &str,
-    path: &str,
-    header: Option<(&str, &str)>,
-    body: &str,
-) -> Result<Answer, Failure> {
-    ask_for(listen, method, path, header, body, ANSWER_MAX)
-}
-
-fn ask_for(
-    listen: SocketAddr,
-    method: &str,
-    path: &str,
-    header: Option<(&str, &str)>,
-    body: &str,
-    at_most: Duration,
-) -> Result<Answer, Failure> {
-    let mut asking = Asking::of(listen)?;
-    asking.at_most = at_most;
-    if let Some((name, value)) = header {
-        if value.chars().any(|c| c.is_control() || !c.is_ascii()) {
-            return Err(Failure::usage("a header cannot carry that; use plain ascii"));
-        }
-        asking.headers.push_str(&format!("{name}: {value}\r\n"));
-    }
-    let asked = asking.connection().ask(method, path, body.as_bytes());
-    asked.map_err(|error| asking.cannot(&error))
+/// Where a gate is asked.
+#[derive(Clone, Debug)]
+enum Way {
+    /// By the socket in its data folder, where whoever may open that folder needs no key.
+    Socket(PathBuf),
+    /// At its port.
+    Port(SocketAddr),
 }
 
 /// A gate to ask.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    address: SocketAddr,
+    way: Way,
     /// Further header lines; first the one that shows the key, if there is one.
     headers: String,
     /// Longest wait for an answer.
@@ -108,8 +60,9 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// The gate that listens at `listen`, asked with the key of the environment.
-    pub(super) fn of(listen: SocketAddr) -> Result<Self, Failure> {
+    /// The gate that listens at the address that was named; without one, the gate of the config's
+    /// data folder, or else at the config's address. It is shown the key of the environment.
+    pub(super) fn of(config: &Config, named: Option<SocketAddr>) -> Result<Self, Failure> {
         let headers = match std::env::var(KEY) {
             Ok(key) if key.chars().all(|c| c.is_ascii_graphic()) && !key.is_empty() => {
                 format!("authorization: Bearer {key}\r\n")
@@ -119,7 +72,64 @@ impl Asking {
             }
             _ => String::new(),
         };
-        Ok(Self { address: reachable(listen), headers, at_most: ANSWER_MAX })
+        let socket = config.socket();
+        let way = match named {
+            Some(address) => Way::Port(reachable(address)),
+            None if UnixStream::connect(&socket).is_ok() => Way::Socket(socket),
+            None => Way::Port(reachable(config.listen)),
+        };
+        Ok(Self { way, headers, at_most: ANSWER_MAX })
+    }
+
+    /// Whether it is asked at its port, which may speak TLS.
+    pub(super) const fn is_at_a_port(&self) -> bool {
+        matches!(self.way, Way::Port(_))
+    }
+
+    /// Reads a JSON document, if it is there.
+    pub(super) fn find(&self, path: &str) -> Result<Option<serde_json::Value>, Failure> {
+        let answer = self.ask("GET", path, "")?;
+        if answer.status == 404 { Ok(None) } else { said(answer).map(Some) }
+    }
+
+    /// Posts a JSON body.
+    pub(super) fn post(&self, path: &str, body: &str) -> Result<Answer, Failure> {
+        self.ask("POST", path, body)
+    }
+
+    /// [`Self::post`] with one more header.
+    pub(super) fn post_with(
+        mut self,
+        path: &str,
+        header: Option<(&str, &str)>,
+        body: &str,
+    ) -> Result<Answer, Failure> {
+        if let Some((name, value)) = header {
+            if value.chars().any(|c| c.is_control() || !c.is_ascii()) {
+                return Err(Failure::usage("a header cannot carry that; use plain ascii"));
+            }
+            self.headers.push_str(&format!("{name}: {value}\r\n"));
+        }
+        self.ask("POST", path, body)
+    }
+
+    /// Reads what takes long where a run is large.
+    pub(super) fn get_account(self, path: &str) -> Result<serde_json::Value, Failure> {
+        said(self.patiently().ask("GET", path, "")?)
+    }
+
+    /// [`Self::post`] of what takes long where a run is large.
+    pub(super) fn post_account(self, path: &str, body: &str) -> Result<Answer, Failure> {
+        self.patiently().ask("POST", path, body)
+    }
+
+    fn patiently(self) -> Self {
+        Self { at_most: ACCOUNT_MAX, ..self }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<Answer, Failure> {
+        let asked = self.connection().ask(method, path, body.as_bytes());
+        asked.map_err(|error| self.cannot(&error))
     }
 
     /// A way to ask one question after the other.
@@ -127,12 +137,34 @@ impl Asking {
         Connection { asking: self.clone(), stream: None }
     }
 
+    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let at_most = Some(self.at_most);
+        Ok(match &self.way {
+            Way::Socket(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(at_most)?;
+                stream.set_write_timeout(at_most)?;
+                Box::new(stream)
+            }
+            Way::Port(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_read_timeout(at_most)?;
+                stream.set_write_timeout(at_most)?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+        })
+    }
+
     /// What to say when nobody answers.
     pub(super) fn cannot(&self, error: &io::Error) -> Failure {
+        let place = match &self.way {
+            Way::Socket(path) => path.display().to_string(),
+            Way::Port(address) => address.to_string(),
+        };
         Failure::runtime(format!(
-            "cannot ask the gate on {}: {error}\n  is it running? name its address with --listen, \
-             or its config with --config",
-            self.address
+            "cannot ask the gate on {place}: {error}\n  is it running? name its data folder with \
+             --data, its address with --listen, or its config with --config"
         ))
     }
 }
@@ -140,8 +172,13 @@ impl Asking {
 /// A connection that is opened when it is needed and kept as long as the gate keeps it.
 pub(super) struct Connection {
     asking: Asking,
-    stream: Option<TcpStream>,
+    stream: Option<Box<dyn Stream>>,
 }
+
+/// What bytes can be sent to and read from.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
 
 impl Connection {
     /// Posts a JSON body and waits for the whole answer.
@@ -155,9 +192,13 @@ impl Connection {
     }
 
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-        let Asking { address, headers, at_most } = self.asking.clone();
+        let headers = &self.asking.headers;
+        let host = match &self.asking.way {
+            Way::Socket(_) => "localhost".to_owned(),
+            Way::Port(address) => address.to_string(),
+        };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{headers}\
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
              content-length: {}\r\n\r\n",
             body.len()
         );
@@ -168,14 +209,10 @@ impl Connection {
         {
             return Ok(answer);
         }
-        let stream = TcpStream::connect(self.asking.address)?;
-        stream.set_read_timeout(Some(at_most))?;
-        stream.set_write_timeout(Some(at_most))?;
-        stream.set_nodelay(true)?;
-        self.exchange(stream, &request)
+        self.exchange(self.asking.connect()?, &request)
     }
 
-    fn exchange(&mut self, mut stream: TcpStream, request: &[u8]) -> io::Result<Answer> {
+    fn exchange(&mut self, mut stream: Box<dyn Stream>, request: &[u8]) -> io::Result<Answer> {
         // A gate that refuses a body answers before it has taken all of it.
         let sent = stream.write_all(request);
         let mut answer = Vec::with_capacity(1024);

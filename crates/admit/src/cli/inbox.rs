@@ -43,7 +43,8 @@ Examples:
   admit inbox claim --consumer planner-1 --max 10
   ADMIT_KEY=... admit inbox claim --consumer planner-1 --lease-seconds 300 --json
 
-A gate with principals wants a key with the role read, from the variable ADMIT_KEY.")]
+A gate with principals wants a key with the role read, from the variable ADMIT_KEY;
+beside its data folder none is needed.")]
     Claim {
         /// Who works on them; for people
         #[arg(long, value_name = "NAME")]
@@ -56,7 +57,7 @@ A gate with principals wants a key with the role read, from the variable ADMIT_K
         #[arg(long, value_name = "SECONDS", default_value_t = 60,
               value_parser = clap::value_parser!(u16).range(1..=3600))]
         lease_seconds: u16,
-        /// Where the gate listens [default: as its config says]
+        /// Where the gate listens [default: by its data folder, else as its config says]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
@@ -76,7 +77,7 @@ Examples:
         /// What became of it; released gives it back, extended holds it for longer
         #[arg(long, value_name = "STATUS", default_value = "done")]
         status: ChangeWord,
-        /// Where the gate listens [default: as its config says]
+        /// Where the gate listens [default: by its data folder, else as its config says]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
@@ -136,18 +137,18 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
             list(place, filter, json)
         }
         Command::Claim { consumer, max, lease_seconds, listen, place } => {
-            let (config, _) = place.load(listen)?;
+            let gate = place.gate(listen)?;
             let body = serde_json::json!({
                 "consumer": consumer, "max": max, "lease_seconds": lease_seconds,
             });
-            let answer = gate::post(config.listen, "/v1/inbox/claim", &body.to_string())?;
+            let answer = gate.post("/v1/inbox/claim", &body.to_string())?;
             claimed(&answer, json)
         }
         Command::Done { event_id, lease, status, listen, place } => {
-            let (config, _) = place.load(listen)?;
+            let gate = place.gate(listen)?;
             let body = serde_json::json!({ "status": status.word(), "lease": lease });
             let path = format!("/v1/inbox/{}", in_path(&event_id));
-            let answer = gate::post(config.listen, &path, &body.to_string())?;
+            let answer = gate.post(&path, &body.to_string())?;
             finished(&answer, &event_id, json)
         }
     }

@@ -10,8 +10,8 @@ use admit_ledger::Filter;
 use clap::{Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
+use super::Place;
 use super::receipts::{check_tag, open, print_object, unreadable};
-use super::{Place, gate};
 use crate::config::parse_listen;
 use crate::ledger::LedgerReader;
 use crate::output::{Failure, print, print_bytes, printable, table};
@@ -80,7 +80,7 @@ pub(super) struct Replay {
     /// Why, for the history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -99,9 +99,9 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
 /// Asks the running gate for one more attempt.
 pub(super) fn replay(command: Replay, json: bool) -> Result<(), Failure> {
     let Replay { id, reason, listen, place } = command;
-    let (config, _) = place.load(listen)?;
+    let gate = place.gate(listen)?;
     let body = serde_json::json!({ "reason": reason }).to_string();
-    let answer = gate::post(config.listen, &format!("/v1/intents/{id}/replay"), &body)?;
+    let answer = gate.post(&format!("/v1/intents/{id}/replay"), &body)?;
     let told = json::parse(&answer.body, &Limits { bytes_max: usize::MAX, ..Limits::default() });
     let told = told.map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
     let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

@@ -34,6 +34,7 @@ use crate::bench;
 use crate::config::{CONFIG_FILE, Config, Flags, load, parse_listen};
 use crate::output::{Failure, print_bytes};
 use crate::serve;
+use gate::Asking;
 
 /// What `--version` says: the version, and the commit it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_FROM_COMMIT"), ")");
@@ -116,7 +117,8 @@ Examples:
   ADMIT_KEY=... admit replay rcp-5e1f09ab-42 --listen 127.0.0.1:9000
 
 Who asked and why is kept in the intent's history. A gate with principals wants a key with the role
-operate, from the variable ADMIT_KEY.")]
+operate, from the variable ADMIT_KEY;
+beside its data folder none is needed.")]
     Replay(intents::Replay),
     /// Ask for scenario runs, and see what becomes of them
     #[command(subcommand)]
@@ -144,7 +146,8 @@ Examples:
 It asks the running gate. found: ADMITTED where the bus has it, with a receipt that says who found it.
 absent: released, so that a retry is fresh; not before the attempt can no longer land. --all resolves
 only what the bus is sure of, after showing the list. A gate with principals wants a key with the role
-operate, from the variable ADMIT_KEY.")]
+operate, from the variable ADMIT_KEY;
+beside its data folder none is needed.")]
     Reconcile(reconcile::Reconcile),
     /// Measure how fast this machine admits events durably
     #[command(after_help = "\
@@ -207,6 +210,12 @@ impl Place {
         let flags = Flags { config, data: self.data, listen };
         let config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
         Ok((config, flags.base()))
+    }
+
+    /// The running gate, for commands that ask it.
+    fn gate(self, listen: Option<SocketAddr>) -> Result<Asking, Failure> {
+        let (config, _) = self.load(listen)?;
+        Asking::of(&config, listen)
     }
 }
 

@@ -8,7 +8,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::receipts::{Page, list, open, unreadable};
-use super::{Place, gate};
+use super::{Asking, Place};
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_json, printable, table};
 
@@ -58,7 +58,8 @@ Examples:
 
 dismissed: it will not be admitted. resubmitted: what was kept goes through the door again, and must
 pass. Who did it and why is kept. A gate with principals wants a key with the role operate, from the
-variable ADMIT_KEY. What is ambiguous is resolved with admit reconcile.")]
+variable ADMIT_KEY;
+beside its data folder none is needed. What is ambiguous is resolved with admit reconcile.")]
     Release {
         /// The quarantine id, 32 hex digits
         id: String,
@@ -71,7 +72,7 @@ variable ADMIT_KEY. What is ambiguous is resolved with admit reconcile.")]
         /// The run, where several have the id
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
-        /// Where the gate listens [default: as its config says]
+        /// Where the gate listens [default: by its data folder, else as its config says]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
@@ -99,8 +100,7 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
         }
         Command::Show { id, run, place } => show(place, &id, run.as_deref(), json),
         Command::Release { id, how, reason, run, listen, place } => {
-            let (config, _) = place.load(listen)?;
-            release(config.listen, &id, how, &reason, run.as_deref(), json)
+            release(&place.gate(listen)?, &id, how, &reason, run.as_deref(), json)
         }
     }
 }
@@ -196,7 +196,7 @@ fn show(place: Place, id: &str, run: Option<&str>, as_json: bool) -> Result<(), 
 }
 
 fn release(
-    listen: SocketAddr,
+    gate: &Asking,
     id: &str,
     how: How,
     reason: &str,
@@ -211,7 +211,7 @@ fn release(
         How::Resubmitted => "resubmitted",
     };
     let body = json!({ "how": how, "reason": reason, "run": run.map(spelt) }).to_string();
-    let answer = gate::post(listen, &format!("/v1/quarantine/{id}/release"), &body)?;
+    let answer = gate.post(&format!("/v1/quarantine/{id}/release"), &body)?;
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if as_json {
         print_json(&said)?;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{Place, gate};
+use super::{Asking, Place};
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_json, printable, progress, table};
 
@@ -47,7 +47,7 @@ pub(super) struct Reconcile {
     /// Do not ask before --all resolves
     #[arg(long, requires = "all")]
     yes: bool,
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -62,10 +62,9 @@ struct Wish {
 
 pub(super) fn run(command: Reconcile, as_json: bool) -> Result<(), Failure> {
     let Reconcile { run, apply, all, found, absent, at, reason, yes, listen, place } = command;
-    let (config, _) = place.load(listen)?;
-    let listen = config.listen;
+    let gate = place.gate(listen)?;
     if apply.is_empty() && !all {
-        let listed = list(listen, run.as_deref())?;
+        let listed = list(&gate, run.as_deref())?;
         return show(&listed, as_json);
     }
     let wants = "say --found or --absent, and --reason TEXT";
@@ -75,7 +74,7 @@ pub(super) fn run(command: Reconcile, as_json: bool) -> Result<(), Failure> {
         if !found && !absent {
             return Err(Failure::usage(wants));
         }
-        let listed = list(listen, run.as_deref())?;
+        let listed = list(&gate, run.as_deref())?;
         let wishes = wishes(&listed, found, absent);
         // In the way of a program only when a program asked for it.
         if !as_json {
@@ -96,7 +95,7 @@ pub(super) fn run(command: Reconcile, as_json: bool) -> Result<(), Failure> {
         };
         apply.into_iter().map(|key| Wish { key, resolution }).collect()
     };
-    resolve(listen, wishes, at.as_deref(), &reason, as_json)
+    resolve(&gate, wishes, at.as_deref(), &reason, as_json)
 }
 
 /// What the bus is sure of, and may be resolved now.
@@ -124,7 +123,7 @@ fn confirmed(count: usize) -> Result<bool, Failure> {
 }
 
 fn resolve(
-    listen: SocketAddr,
+    gate: &Asking,
     wishes: Vec<Wish>,
     at: Option<&str>,
     reason: &str,
@@ -149,10 +148,10 @@ fn resolve(
             return Err(Failure::usage(format!("{key:?} is no dedupe key (64 hex digits)")));
         }
         let body = body.to_string();
-        let mut answer = gate::post(listen, &format!("{INGESTION}/{key}"), &body)?;
+        let mut answer = gate.post(&format!("{INGESTION}/{key}"), &body)?;
         // Only one of the doors knows the key, and it may be the only one there is.
         if answer.status != 200 {
-            let there = gate::post(listen, &format!("{ROUNDS}/{key}"), &body)?;
+            let there = gate.post(&format!("{ROUNDS}/{key}"), &body)?;
             answer = if there.status == 404 { answer } else { there };
         }
         let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -180,10 +179,10 @@ fn resolve(
 }
 
 /// Everything ambiguous, of every door that publishes here.
-fn list(listen: SocketAddr, run: Option<&str>) -> Result<Vec<Value>, Failure> {
+fn list(gate: &Asking, run: Option<&str>) -> Result<Vec<Value>, Failure> {
     let asked = run.map(|run| format!("&run={run}")).unwrap_or_default();
-    let ingestion = pages(listen, INGESTION, &asked)?;
-    let rounds = if run.is_none() { pages(listen, ROUNDS, "")? } else { None };
+    let ingestion = pages(gate, INGESTION, &asked)?;
+    let rounds = if run.is_none() { pages(gate, ROUNDS, "")? } else { None };
     if ingestion.is_none() && rounds.is_none() {
         return Err(Failure::runtime("no door of this gate publishes"));
     }
@@ -191,11 +190,11 @@ fn list(listen: SocketAddr, run: Option<&str>) -> Result<Vec<Value>, Failure> {
 }
 
 /// What one door lists, page by page; `None` if it does not publish here.
-fn pages(listen: SocketAddr, path: &str, asked: &str) -> Result<Option<Vec<Value>>, Failure> {
+fn pages(gate: &Asking, path: &str, asked: &str) -> Result<Option<Vec<Value>>, Failure> {
     let mut listed = Vec::new();
     let mut after = 0;
     loop {
-        let page = gate::find(listen, &format!("{path}?after={after}&limit={PAGE}{asked}"))?;
+        let page = gate.find(&format!("{path}?after={after}&limit={PAGE}{asked}"))?;
         let Some(page) = page else { return Ok(None) };
         listed.extend(page["ambiguous"].as_array().cloned().unwrap_or_default());
         match page["next"].as_u64() {

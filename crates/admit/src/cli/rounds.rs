@@ -12,8 +12,8 @@ use admit_ledger::publications::Publication;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 
+use super::Place;
 use super::receipts::{check_tag, open, print_object, unreadable};
-use super::{Place, gate};
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_bytes, printable, table};
 
@@ -79,12 +79,13 @@ Examples:
 
 A change of time_zone or match_window_minutes can link what was not; so can an index that is gone
 again. Every new link is added to the history of its event. A gate with principals wants a key with
-the role operate, from the variable ADMIT_KEY.")]
+the role operate, from the variable ADMIT_KEY;
+beside its data folder none is needed.")]
     Relink {
         /// Only say what would change
         #[arg(long)]
         dry_run: bool,
-        /// Where the gate listens [default: as its config says]
+        /// Where the gate listens [default: by its data folder, else as its config says]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
@@ -307,8 +308,8 @@ fn relink(
     is_dry: bool,
     json: bool,
 ) -> Result<(), Failure> {
-    let (config, _) = place.load(listen)?;
-    let answer = gate::post(config.listen, &format!("/v1/rounds/relink?dry_run={is_dry}"), "")?;
+    let path = format!("/v1/rounds/relink?dry_run={is_dry}");
+    let answer = place.gate(listen)?.post(&path, "")?;
     let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
     let said = json::parse(&answer.body, &limits);
     let said = said.map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;

@@ -28,7 +28,8 @@ Examples:
       --window-end 2026-01-02T00:00:00Z --engine-run-root packs/demo/engine_run
 
 Asking again for the same run returns it as it stands. A gate with principals wants a key with the
-role operate, from the variable ADMIT_KEY. The exit code is 1 when the run failed or is quarantined.")]
+role operate, from the variable ADMIT_KEY;
+beside its data folder none is needed. The exit code is 1 when the run failed or is quarantined.")]
     Submit(Box<Submit>),
     /// Show how a run stands, also while the gate runs
     #[command(after_help = "\
@@ -64,7 +65,8 @@ Examples:
 
 A closed run takes nothing new, for ever. What speaks against closing is told, all of it, with exit
 code 1; the run is open then as before. A gate with principals wants a key with the role operate, from
-the variable ADMIT_KEY.")]
+the variable ADMIT_KEY;
+beside its data folder none is needed.")]
     Close(accounts::Close),
 }
 
@@ -159,7 +161,7 @@ enum Kind {
 
 #[derive(Debug, Args)]
 struct AtGate {
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -183,8 +185,7 @@ fn submit(submit: Submit, as_json: bool) -> Result<(), Failure> {
         (None, Some(flags)) => flags.request().to_string(),
         (None, None) => return Err(Failure::usage("name --request FILE, or --key and the others")),
     };
-    let (config, _) = place.load(listen)?;
-    let said = answered(gate::post(config.listen, "/runs", &body)?)?;
+    let said = answered(place.gate(listen)?.post("/runs", &body)?)?;
     show(&said, as_json)?;
     match said["state"].as_str() {
         Some("FAILED" | "QUARANTINED") => {
@@ -270,10 +271,10 @@ fn reemit(reemit: Reemit, as_json: bool) -> Result<(), Failure> {
     if let Some(code) = override_reason {
         body["cross_run_override"] = json!({ "reason_code": code });
     }
-    let (config, _) = at.place.load(at.listen)?;
+    let gate = at.place.gate(at.listen)?;
     let path = format!("/runs/{run_id}/reemit");
     let header = actor.as_deref().map(|actor| ("x-sr-actor", actor));
-    let answer = gate::post_with(config.listen, &path, header, &body.to_string())?;
+    let answer = gate.post_with(&path, header, &body.to_string())?;
     let said = answered(answer)?;
     if as_json {
         return print_json(&said);

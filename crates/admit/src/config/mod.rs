@@ -198,6 +198,11 @@ impl Config {
     fn from_table(table: &toml::Table) -> Result<Self, toml::de::Error> {
         toml::from_str(&table.to_string())
     }
+
+    /// The socket of a gate on this config's data folder, for commands on the same machine.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.data.join("admit.sock")
+    }
 }
 
 /// The address in `text`. `localhost` is what people type, so it is understood.

@@ -1,11 +1,8 @@
 //! The Unix socket: for producers that should not need a port. What comes in is carried to the
 //! agent's own listener, so that there is one way in.
 
-use std::fs::{self, Permissions};
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::output::Failure;
+use crate::socket::{listen, remove};
 
 /// Connections at once; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 1024;
@@ -40,23 +38,8 @@ pub(super) fn relay(
     Ok(async move {
         tasks.close();
         tasks.wait().await;
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::debug!(%error, "the socket was not removed");
-        }
+        remove(&path);
     })
-}
-
-/// Takes the place of a socket that nobody listens on any more.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::other("another agent listens there")),
-            Err(_) => fs::remove_file(path)?,
-        }
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 async fn accept(

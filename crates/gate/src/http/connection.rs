@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -22,9 +20,10 @@ use super::answer::{self, Answer};
 use super::listen::{Server, Slot};
 use super::trace::{TraceId, X_TRACE_ID};
 use super::watch::{Traffic, Watched};
-use super::wire::{self, Wire};
+use super::wire::{self, Accepted, Wire};
 use super::{calls, door, routes, trace_field};
 use crate::parts::DoorMount;
+use crate::peer::Peer;
 
 /// Runs the HTTP library's own tasks in the supervised set.
 #[derive(Clone)]
@@ -43,7 +42,7 @@ where
 /// What is known of a connection while it lasts.
 pub(super) struct Visit {
     pub(super) server: Arc<Server>,
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     pub(super) traffic: Arc<Traffic>,
     /// Held by whatever is left of the connection.
     pub(super) slot: Arc<Slot>,
@@ -57,7 +56,8 @@ impl Visit {
 }
 
 /// Carries a connection from its first byte to its last.
-pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+pub(super) async fn run(server: Arc<Server>, stream: Accepted, slot: Slot) {
+    let peer = stream.peer();
     let agreed = tokio::select! {
         agreed = wire::agree(stream, server.gate.tls.as_ref(), &server.limits) => Some(agreed),
         // Whoever has not even said hello when the gate closes is not waited for.
@@ -75,7 +75,7 @@ pub(super) async fn run(server: Arc<Server>, stream: TcpStream, peer: SocketAddr
 }
 
 /// Speaks HTTP on a connection until it ends.
-async fn speak(server: &Arc<Server>, stream: Wire, peer: SocketAddr, slot: Slot) {
+async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
     let traffic = Arc::new(Traffic::default());
     let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
     let slot = Arc::new(slot);

@@ -14,7 +14,7 @@ use http::{HeaderMap, header};
 
 use super::answer;
 use super::read::query::{Asked, DoubtsQuery, Named, Sent, after, invalid, rows};
-use super::read::{Peer, Reader, Routed, known};
+use super::read::{Reader, Routed, known};
 use crate::auth;
 use crate::finish::Finishing;
 use crate::gate::Gate;
@@ -22,6 +22,7 @@ use crate::ingest::Ingest;
 use crate::ingest::reconcile::{Resolution, Unresolved};
 use crate::ingest::release::{Held, How};
 use crate::parts::DoorMount;
+use crate::peer::Peer;
 use crate::principals::Role;
 
 /// Longest reason that is kept, in characters.
@@ -40,7 +41,7 @@ fn asked<'g>(
     let Some((door, ingest)) = ingest(gate) else {
         return Err(Routed::not_found(gate, "the ingestion gate is not open here"));
     };
-    let Some(Peer(peer)) = head.extensions.get::<Peer>().copied() else {
+    let Some(peer) = head.extensions.get::<Peer>().copied() else {
         let message = "the peer of this request is not known";
         return Err(Routed(gate.refuse(door, Code::InternalError, message, gate.ticket())));
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Tasks};
 use super::routes;
+use super::wire::Accepted;
 use crate::gate::Gate;
 use crate::grpc;
 use crate::limits::Limits;
@@ -38,6 +39,35 @@ const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Most requests at once on one HTTP/2 connection.
 const HTTP2_STREAMS_MAX: u32 = 256;
+
+/// Where a gate is to be found.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The port, for everybody.
+    pub port: TcpListener,
+    /// The socket in the data folder. Whoever can open it is the folder's owner, who needs no key to
+    /// read and to operate.
+    pub socket: Option<UnixListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(port: TcpListener) -> Self {
+        Self { port, socket: None }
+    }
+}
+
+impl Listeners {
+    /// The next connection, wherever it comes in.
+    async fn accept(&self) -> io::Result<Accepted> {
+        let Some(socket) = &self.socket else {
+            return self.port.accept().await.map(|(stream, peer)| Accepted::Tcp(stream, peer));
+        };
+        tokio::select! {
+            accepted = self.port.accept() => accepted.map(|(stream, peer)| Accepted::Tcp(stream, peer)),
+            accepted = socket.accept() => accepted.map(|(stream, _)| Accepted::Socket(stream)),
+        }
+    }
+}
 
 /// How a gate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +101,14 @@ pub(super) struct Server {
     pub(super) cutting: CancellationToken,
 }
 
-/// Serves `gate` on `listener` until `shutdown`, then drains.
+/// Serves `gate` on its listeners until `shutdown`, then drains.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     gate: Arc<Gate>,
     shutdown: CancellationToken,
 ) -> Result<Drained, ServeError> {
-    check_reach(&gate.principals, listener.local_addr()?)?;
+    let listeners = listeners.into();
+    check_reach(&gate.principals, listeners.port.local_addr()?)?;
     let server = Arc::new(Server::new(gate));
     for effect in server.gate.take_unfinished() {
         let gate = Arc::clone(&server.gate);
@@ -106,9 +137,9 @@ pub async fn serve(
     };
     let deadline = tokio::select! {
         deadline = draining => deadline,
-        never = accept(&server, &listener) => match never {},
+        never = accept(&server, &listeners) => match never {},
     };
-    drop(listener);
+    drop(listeners);
     server.closing.cancel();
     for ingest in server.gate.ingests() {
         // Late or not: what is not settled by then is ambiguous at the next start.
@@ -184,11 +215,11 @@ impl Drop for Slot {
 
 /// Accepts for ever. Errors of the system are waited out: a gate that stops listening because it
 /// was out of file descriptors for a moment would be worse than one that is slow.
-async fn accept(server: &Arc<Server>, listener: &TcpListener) -> Infallible {
+async fn accept(server: &Arc<Server>, listeners: &Listeners) -> Infallible {
     let places = Arc::new(Semaphore::new(server.limits.connections_max));
     let spare = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let stream = match listeners.accept().await {
             Ok(accepted) => accepted,
             Err(error) if is_the_peers(&error) => continue,
             Err(error) => {
@@ -200,7 +231,7 @@ async fn accept(server: &Arc<Server>, listener: &TcpListener) -> Infallible {
             }
         };
         let slot = place(&server.gate, &places, &spare).await;
-        start(server, stream, peer, slot);
+        start(server, stream, slot);
     }
 }
 
@@ -216,15 +247,17 @@ async fn place(gate: &Arc<Gate>, places: &Arc<Semaphore>, spare: &Arc<Semaphore>
     Slot { gate: Arc::clone(gate), _permit: permit, is_turned_away }
 }
 
-fn start(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+fn start(server: &Arc<Server>, stream: Accepted, slot: Slot) {
     if slot.is_turned_away {
         server.gate.metrics().connections_turned_away.add_one();
     }
     // Without this an answer may wait for an acknowledgement that the peer is delaying.
-    if let Err(error) = stream.set_nodelay(true) {
+    if let Accepted::Tcp(stream, _) = &stream
+        && let Err(error) = stream.set_nodelay(true)
+    {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    server.tasks.spawn(connection::run(Arc::clone(server), stream, peer, slot));
+    server.tasks.spawn(connection::run(Arc::clone(server), stream, slot));
 }
 
 fn is_the_peers(error: &io::Error) -> bool {

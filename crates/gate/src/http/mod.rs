@@ -24,6 +24,6 @@ mod trace;
 mod watch;
 mod wire;
 
-pub use listen::{Drained, ServeError, serve};
+pub use listen::{Drained, Listeners, ServeError, serve};
 pub(crate) use routes::is_own_route;
 pub(crate) use trace::field as trace_field;

@@ -16,9 +16,7 @@ use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
 use super::connection::Visit;
-use super::read::{
-    Peer, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
-};
+use super::read::{Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams};
 use super::{accounts, ingest, openapi, operate, publications, runs};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
@@ -122,7 +120,7 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     let trees = ["/v1/reconcile", "/v1/rounds/reconcile"];
     let asks_the_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer(visit.peer));
+    request.extensions_mut().insert(visit.peer);
     let acts = match is_acting {
         true if request.uri().path() == RELINK => RELINK_MAX,
         true => gate.call_max(),

@@ -1,26 +1,46 @@
-//! A peer's bytes, in the clear or through TLS; the rest of the house does not care which.
+//! A peer's bytes, in the clear, through TLS or over the socket in the data folder; the rest of the
+//! house does not care which.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use admit_core::Code;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use super::answer;
 use super::watch::{LINGER, LINGER_BYTES_MAX, whole_answer};
 use crate::limits::Limits;
+use crate::peer::Peer;
 use crate::tls::Tls;
 
 /// The first byte of every TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
+/// A connection nothing was said on yet.
+pub(super) enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Socket(UnixStream),
+}
+
+impl Accepted {
+    pub(super) fn peer(&self) -> Peer {
+        match self {
+            Self::Tcp(_, address) => Peer::At(*address),
+            Self::Socket(_) => Peer::Owner,
+        }
+    }
+}
+
 /// A connection whose bytes can be read and written.
 pub(super) enum Wire {
     Plain(TcpStream),
+    /// It never leaves this machine.
+    Socket(UnixStream),
     /// In a box, because it is large and most gates have none.
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -38,11 +58,15 @@ pub(super) enum HandshakeError {
 
 /// Agrees with the peer on how bytes travel, within the time for a head.
 pub(super) async fn agree(
-    stream: TcpStream,
+    stream: Accepted,
     tls: Option<&Tls>,
     limits: &Limits,
 ) -> Result<Wire, HandshakeError> {
-    let Some(tls) = tls else { return Ok(Wire::Plain(stream)) };
+    let (stream, tls) = match (stream, tls) {
+        (Accepted::Socket(stream), _) => return Ok(Wire::Socket(stream)),
+        (Accepted::Tcp(stream, _), None) => return Ok(Wire::Plain(stream)),
+        (Accepted::Tcp(stream, _), Some(tls)) => (stream, tls),
+    };
     let until = Instant::now() + limits.header_read_max();
     let mut first = [0];
     let peeked = timeout_at(until, stream.peek(&mut first)).await;
@@ -85,6 +109,7 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Socket(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buf),
         }
     }
@@ -98,6 +123,7 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Socket(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, buf),
         }
     }
@@ -105,6 +131,7 @@ impl AsyncWrite for Wire {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Socket(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
         }
     }
@@ -112,6 +139,7 @@ impl AsyncWrite for Wire {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Socket(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
         }
     }

@@ -14,6 +14,7 @@ mod http2;
 mod ingest;
 mod limits;
 mod operations;
+mod owner;
 mod publishing;
 mod read;
 mod tls;

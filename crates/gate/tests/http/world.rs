@@ -8,10 +8,12 @@ use admit_contracts::Contract;
 use admit_core::{Code, Door, Millis};
 use admit_gate::gateway::Outward;
 use admit_gate::principals::PrincipalConfig;
-use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
+use admit_gate::{
+    DoorMount, Drained, Gate, Limits, Listeners, Parts, Principals, ServeError, serve,
+};
 use admit_testkit::clock::ManualClock;
 use http::HeaderName;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +54,21 @@ impl World {
         configs: &[&str],
         change: impl FnOnce(Gate) -> Gate,
     ) -> Self {
+        Self::start(limits, configs, change, None).await
+    }
+
+    /// A gate that also listens on a socket.
+    pub(crate) async fn with_socket(configs: &[&str], socket: &Path) -> Self {
+        let socket = UnixListener::bind(socket).expect("a free name");
+        Self::start(Limits::default(), configs, |gate| gate, Some(socket)).await
+    }
+
+    async fn start(
+        limits: Limits,
+        configs: &[&str],
+        change: impl FnOnce(Gate) -> Gate,
+        socket: Option<UnixListener>,
+    ) -> Self {
         let configs: Vec<PrincipalConfig> =
             configs.iter().map(|config| serde_json::from_str(config).expect("a config")).collect();
         let ledger = Arc::new(MemoryLedger::default());
@@ -68,11 +85,12 @@ impl World {
             clock: Arc::<ManualClock>::clone(&clock),
         });
         let gate = Arc::new(change(gate.expect("parts that fit")));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = port.local_addr().expect("an address");
+        let listeners = Listeners { port, socket };
         let shutdown = CancellationToken::new();
         let mut served = JoinSet::new();
-        served.spawn(serve(listener, Arc::clone(&gate), shutdown.clone()));
+        served.spawn(serve(listeners, Arc::clone(&gate), shutdown.clone()));
         Self { address, gate, ledger, clock, shutdown, served }
     }
 

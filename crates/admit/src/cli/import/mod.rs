@@ -68,7 +68,7 @@ pub(super) struct Rounds {
     /// How long a file must not have changed before it is sent, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     settle_ms: u32,
-    /// Where the gate listens [default: as its config says]
+    /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -82,12 +82,13 @@ pub(super) fn run(command: Command, as_json: bool) -> Result<(), Failure> {
     if dry_run {
         return dry::run((&config, &base), look(&path)?, update_metadata, as_json);
     }
-    if config.tls.is_on() {
-        let message = "this command speaks plain HTTP, but the config has TLS\n  give it the \
-                       address of a listener without TLS, on this machine, with its own config";
+    let asking = Asking::of(&config, listen)?;
+    if config.tls.is_on() && asking.is_at_a_port() {
+        let message = "this command speaks plain HTTP, but the config has TLS\n  run it where the \
+                       gate's data folder is, without --listen; or give it the address of a listener \
+                       without TLS, on this machine, with its own config";
         return Err(Failure::usage(message));
     }
-    let asking = Asking::of(config.listen)?;
     let sending = Sending { asking, path: config.doors.rounds.path.clone(), update_metadata };
     let settling = Settling::new(Duration::from_millis(settle_ms.into()));
     let import = Import { path, sending, settling, tally: Tally::new(), as_json };

@@ -11,7 +11,6 @@ pub(super) mod rounds;
 pub(super) mod streams;
 mod watching;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use admit_contracts::Reply;
@@ -26,14 +25,11 @@ use http::{HeaderName, HeaderValue, header};
 use super::{answer, trace_field};
 use crate::auth::{self, Denied};
 use crate::gate::Gate;
+use crate::peer::Peer;
 use crate::principals::Known;
 
 /// Where a key may be sent to these routes, beside `Authorization: Bearer`.
 const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
-
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
 
 /// A reply of a route. What it shows changes, so nobody should keep it.
 pub(super) struct Routed(pub(super) Reply);
@@ -87,7 +83,7 @@ pub(super) fn known<'g>(
     permit: impl Fn(&Known) -> Result<(), Denied>,
 ) -> Result<&'g Known, Routed> {
     let refused = |code, message| Routed(answer::refuse(gate, code, message));
-    let Some(Peer(peer)) = head.extensions.get::<Peer>().copied() else {
+    let Some(peer) = head.extensions.get::<Peer>().copied() else {
         return Err(refused(Code::InternalError, "the peer of this request is not known"));
     };
     let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
