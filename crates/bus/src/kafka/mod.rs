@@ -43,6 +43,10 @@ use look::Looker;
 /// Brokers without a disk, in this process and on sockets of loopback: for tests.
 pub type MockCluster = rdkafka::mocking::MockCluster<'static, DefaultProducerContext>;
 
+/// Between two attempts to reach a broker.
+const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
+
 /// The header that holds the dedupe key.
 const DEDUPE_KEY: &str = "dedupe_key";
 /// Bytes of a request beside the payload: keys, headers and the frame.
@@ -141,7 +145,7 @@ impl Options {
             .set("client.id", &self.client_id)
             .set("security.protocol", &self.security)
             .set("allow.auto.create.topics", "false")
-            .set("reconnect.backoff.max.ms", "2000");
+            .set("reconnect.backoff.max.ms", self.reconnect_pause().as_millis().to_string());
         if let Some(sasl) = &self.sasl {
             config
                 .set("sasl.mechanism", &sasl.mechanism)
@@ -152,6 +156,12 @@ impl Options {
             config.set("ssl.ca.location", ca.to_string_lossy());
         }
         config
+    }
+
+    /// The longest pause between two attempts to reach a broker. Shorter than the time a message has,
+    /// so that one that is sent right after an outage gets through.
+    fn reconnect_pause(&self) -> Duration {
+        (self.delivery_timeout / 8).clamp(RECONNECT_PAUSE_MIN, RECONNECT_PAUSE_MAX)
     }
 
     fn producer(&self) -> Result<FutureProducer, KafkaError> {
