@@ -25,6 +25,7 @@ use crate::config::{Config, check, load_tls};
 use crate::ledger::{GateLedger, open_ledger};
 use crate::output::{self, Failure};
 use crate::runner::{self, Runs};
+use crate::socket::SocketFile;
 use crate::{accounts, bus, ingestion, logs, socket, welcome, workers};
 
 /// Connections the system keeps for us while we are busy accepting others.
@@ -83,23 +84,28 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         gate = gate.with_tls(tls);
     }
     let gate = Arc::new(gate);
-    let ended = runtime.block_on(async {
+    let (ended, file) = runtime.block_on(async {
         // Whoever reads the first words may send a signal at once.
         let stop = StopSignals::new()?;
         gate.recover().await.map_err(|fault| not_recovered(&fault))?;
         let port = port.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         let address = address_of(&port)?;
-        let listeners = Listeners { port, socket: for_the_owner(&config.socket()) };
+        let (socket, file) = for_the_owner(&config.socket()).unzip();
+        let listeners = Listeners { port, socket };
         welcome::say(config, address, json)?;
-        tokio::select! {
+        let ended = tokio::select! {
             ended = until_stopped(listeners, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
             never = sweep(&*ledger) => match never {},
             never = look_after(runs.as_deref(), config) => match never {},
-        }
+        };
+        ended.map(|ended| (ended, file))
     })?;
-    socket::remove(&config.socket());
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
+            // One that is left behind is replaced by the next gate, so only here.
+            if let Some(file) = file {
+                file.remove();
+            }
             runtime.shutdown_timeout(LAST_READS);
             drop(runs);
             drop(ingest_bus);
@@ -120,7 +126,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
 
 /// The socket for commands on this machine. A gate without one serves all the same: then commands ask
 /// at its port.
-fn for_the_owner(path: &Path) -> Option<UnixListener> {
+fn for_the_owner(path: &Path) -> Option<(UnixListener, SocketFile)> {
     let listening = socket::listen(path);
     listening
         .inspect_err(|error| {

@@ -58,9 +58,16 @@ pub(crate) fn identify<'a>(
     }
     match (presented_key(&head.headers, api_key_header)?, peer) {
         (Some(key), _) => principals.by_key(key).ok_or(NOT_KNOWN),
-        (None, Peer::Owner) => Ok(principals.owner()),
-        (None, Peer::At(_)) => Err(NO_KEY),
+        (None, Peer::Owner) if shows_nothing(&head.headers, api_key_header) => {
+            Ok(principals.owner())
+        }
+        (None, Peer::Owner | Peer::At(_)) => Err(NO_KEY),
     }
+}
+
+/// Whether a request carries nothing that could be meant as a key.
+pub(crate) fn shows_nothing(headers: &HeaderMap, api_key_header: &HeaderName) -> bool {
+    !headers.contains_key(header::AUTHORIZATION) && !headers.contains_key(api_key_header)
 }
 
 /// Whether a principal has `role` at `door`.
@@ -87,6 +94,10 @@ pub(crate) fn speaker(
     headers: &HeaderMap,
     door: &DoorMount,
 ) -> Result<Principal, Denied> {
+    // Whoever is at the socket without a key has no name to send under.
+    if std::ptr::eq(known, principals.owner()) && !known.has(Role::Produce) {
+        return Err(NO_KEY);
+    }
     let mut names = headers.get_all(SPEAKS_FOR).iter();
     let name = match (names.next(), names.next()) {
         (None, _) => known.principal.as_str(),

@@ -40,19 +40,13 @@ fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     Err(Failure::runtime(format!("the gate refused: {message}")))
 }
 
-/// Where a gate is asked.
-#[derive(Clone, Debug)]
-enum Way {
-    /// By the socket in its data folder, where whoever may open that folder needs no key.
-    Socket(PathBuf),
-    /// At its port.
-    Port(SocketAddr),
-}
-
 /// A gate to ask.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    way: Way,
+    /// The socket in its data folder, where whoever may open that folder needs no key.
+    socket: Option<PathBuf>,
+    /// Its port, where nobody listens at the socket.
+    port: Option<SocketAddr>,
     /// Further header lines; first the one that shows the key, if there is one.
     headers: String,
     /// Longest wait for an answer.
@@ -60,9 +54,14 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// The gate that listens at the address that was named; without one, the gate of the config's
-    /// data folder, or else at the config's address. It is shown the key of the environment.
-    pub(super) fn of(config: &Config, named: Option<SocketAddr>) -> Result<Self, Failure> {
+    /// The gate that listens at the address that was `named`; without one, the gate of the config's
+    /// data folder. Where that folder was not named either, also whoever is at the config's address.
+    /// The gate is shown the key of the environment.
+    pub(super) fn of(
+        config: &Config,
+        named: Option<SocketAddr>,
+        is_folder_named: bool,
+    ) -> Result<Self, Failure> {
         let headers = match std::env::var(KEY) {
             Ok(key) if key.chars().all(|c| c.is_ascii_graphic()) && !key.is_empty() => {
                 format!("authorization: Bearer {key}\r\n")
@@ -72,18 +71,13 @@ impl Asking {
             }
             _ => String::new(),
         };
-        let socket = config.socket();
-        let way = match named {
-            Some(address) => Way::Port(reachable(address)),
-            None if UnixStream::connect(&socket).is_ok() => Way::Socket(socket),
-            None => Way::Port(reachable(config.listen)),
+        let (socket, port) = match named {
+            Some(address) => (None, Some(address)),
+            // At its port the gate speaks TLS, which no command does.
+            None if is_folder_named || config.tls.is_on() => (Some(config.socket()), None),
+            None => (Some(config.socket()), Some(config.listen)),
         };
-        Ok(Self { way, headers, at_most: ANSWER_MAX })
-    }
-
-    /// Whether it is asked at its port, which may speak TLS.
-    pub(super) const fn is_at_a_port(&self) -> bool {
-        matches!(self.way, Way::Port(_))
+        Ok(Self { socket, port: port.map(reachable), headers, at_most: ANSWER_MAX })
     }
 
     /// Reads a JSON document, if it is there.
@@ -139,31 +133,43 @@ impl Asking {
 
     fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let at_most = Some(self.at_most);
-        Ok(match &self.way {
-            Way::Socket(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(at_most)?;
-                stream.set_write_timeout(at_most)?;
-                Box::new(stream)
+        let mut not_there = None;
+        if let Some(path) = &self.socket {
+            match UnixStream::connect(path) {
+                Ok(stream) => {
+                    stream.set_read_timeout(at_most)?;
+                    stream.set_write_timeout(at_most)?;
+                    return Ok(Box::new(stream));
+                }
+                Err(error) => {
+                    not_there = Some((error.kind(), format!("{}: {error}", path.display())))
+                }
             }
-            Way::Port(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_read_timeout(at_most)?;
-                stream.set_write_timeout(at_most)?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
+        }
+        let stream = match (self.port, not_there) {
+            (Some(port), None) => TcpStream::connect(port)?,
+            (Some(port), Some((_, socket))) => TcpStream::connect(port).map_err(|error| {
+                io::Error::new(error.kind(), format!("{socket}; {port}: {error}"))
+            })?,
+            (None, not_there) => {
+                let (kind, socket) = not_there.unwrap_or((io::ErrorKind::NotFound, String::new()));
+                return Err(io::Error::new(kind, socket));
             }
-        })
+        };
+        stream.set_read_timeout(at_most)?;
+        stream.set_write_timeout(at_most)?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
     }
 
     /// What to say when nobody answers.
     pub(super) fn cannot(&self, error: &io::Error) -> Failure {
-        let place = match &self.way {
-            Way::Socket(path) => path.display().to_string(),
-            Way::Port(address) => address.to_string(),
+        let place = match (self.port, &self.socket) {
+            (Some(port), None) => format!(" on {port}"),
+            _ => String::new(),
         };
         Failure::runtime(format!(
-            "cannot ask the gate on {place}: {error}\n  is it running? name its data folder with \
+            "cannot ask the gate{place}: {error}\n  is it running? name its data folder with \
              --data, its address with --listen, or its config with --config"
         ))
     }
@@ -193,10 +199,7 @@ impl Connection {
 
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let headers = &self.asking.headers;
-        let host = match &self.asking.way {
-            Way::Socket(_) => "localhost".to_owned(),
-            Way::Port(address) => address.to_string(),
-        };
+        let host = self.asking.port.map_or("localhost".to_owned(), |port| port.to_string());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
              content-length: {}\r\n\r\n",

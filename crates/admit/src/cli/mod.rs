@@ -214,8 +214,9 @@ impl Place {
 
     /// The running gate, for commands that ask it.
     fn gate(self, listen: Option<SocketAddr>) -> Result<Asking, Failure> {
+        let is_folder_named = self.data.is_some();
         let (config, _) = self.load(listen)?;
-        Asking::of(&config, listen)
+        Asking::of(&config, listen, is_folder_named)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::output::Failure;
-use crate::socket::{listen, remove};
+use crate::socket::listen;
 
 /// Connections at once; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 1024;
@@ -29,16 +29,15 @@ pub(super) fn relay(
     address: SocketAddr,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + use<>, Failure> {
-    let listener = listen(path).map_err(|error| {
+    let (listener, file) = listen(path).map_err(|error| {
         Failure::runtime(format!("cannot listen on the socket {}: {error}", path.display()))
     })?;
     let tasks = TaskTracker::new();
     tasks.spawn(accept(listener, address, stop, tasks.clone()));
-    let path: PathBuf = path.to_owned();
     Ok(async move {
         tasks.close();
         tasks.wait().await;
-        remove(&path);
+        file.remove();
     })
 }
 

@@ -184,19 +184,19 @@ pub(super) fn identify<'a>(
 ) -> Result<&'a Known, Denied> {
     let principals = &gate.principals;
     let tokens = door.outward.ingest.as_ref().and_then(|ingest| ingest.tokens());
-    let shown = auth::presented_key(&head.headers, &door.api_key_header)?;
-    let is_owner = matches!(peer, Peer::Owner) && shown.is_none();
+    let is_owner =
+        matches!(peer, Peer::Owner) && auth::shows_nothing(&head.headers, &door.api_key_header);
     if let (Some(tokens), false, false) = (tokens, principals.is_open(), is_owner) {
-        let token = shown.ok_or(auth::NO_KEY)?;
+        let token = auth::presented_key(&head.headers, &door.api_key_header)?;
+        let token = token.ok_or(auth::NO_KEY)?;
         let name = std::str::from_utf8(token).ok().and_then(|token| tokens.verify(token).ok());
         let known = name.and_then(|name| principals.by_name(&name));
         return known.ok_or(auth::NOT_KNOWN);
     }
+    let vouched = || door.contract.vouched().and_then(|name| principals.by_name(name));
     match auth::identify(principals, peer, head, &door.api_key_header) {
-        Err(denied) if denied == auth::NO_KEY => {
-            let vouched = door.contract.vouched().and_then(|name| principals.by_name(name));
-            vouched.ok_or(denied)
-        }
+        Err(denied) if denied == auth::NO_KEY => vouched().ok_or(denied),
+        Ok(owner) if is_owner && !principals.is_open() => Ok(vouched().unwrap_or(owner)),
         identified => identified,
     }
 }

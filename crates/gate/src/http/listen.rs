@@ -28,6 +28,10 @@ use crate::perform;
 use crate::principals::Principals;
 use crate::takeover;
 
+/// Connections at once at the socket in the data folder, beside those at the port: whoever operates gets
+/// in also when the port is full.
+const OWNERS_MAX: usize = 32;
+
 /// How many connections over the limit are accepted at once, only to be told so.
 const TURNED_AWAY_MAX: usize = 64;
 
@@ -57,14 +61,32 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// The next connection, wherever it comes in.
-    async fn accept(&self) -> io::Result<Accepted> {
-        let Some(socket) = &self.socket else {
-            return self.port.accept().await.map(|(stream, peer)| Accepted::Tcp(stream, peer));
-        };
+    /// Accepts for ever, wherever somebody comes in.
+    async fn accept(&self, server: &Arc<Server>) -> Infallible {
+        let at_port = accept(server, server.limits.connections_max, Listener::Port(&self.port));
+        let Some(socket) = &self.socket else { return at_port.await };
         tokio::select! {
-            accepted = self.port.accept() => accepted.map(|(stream, peer)| Accepted::Tcp(stream, peer)),
-            accepted = socket.accept() => accepted.map(|(stream, _)| Accepted::Socket(stream)),
+            never = at_port => never,
+            never = accept(server, OWNERS_MAX, Listener::Socket(socket)) => never,
+        }
+    }
+}
+
+/// One of them.
+enum Listener<'l> {
+    Port(&'l TcpListener),
+    Socket(&'l UnixListener),
+}
+
+impl Listener<'_> {
+    async fn next(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Port(port) => {
+                port.accept().await.map(|(stream, peer)| Accepted::Tcp(stream, peer))
+            }
+            Self::Socket(socket) => {
+                socket.accept().await.map(|(stream, _)| Accepted::Socket(stream))
+            }
         }
     }
 }
@@ -137,7 +159,7 @@ pub async fn serve(
     };
     let deadline = tokio::select! {
         deadline = draining => deadline,
-        never = accept(&server, &listeners) => match never {},
+        never = listeners.accept(&server) => match never {},
     };
     drop(listeners);
     server.closing.cancel();
@@ -215,11 +237,15 @@ impl Drop for Slot {
 
 /// Accepts for ever. Errors of the system are waited out: a gate that stops listening because it
 /// was out of file descriptors for a moment would be worse than one that is slow.
-async fn accept(server: &Arc<Server>, listeners: &Listeners) -> Infallible {
-    let places = Arc::new(Semaphore::new(server.limits.connections_max));
+async fn accept(
+    server: &Arc<Server>,
+    connections_max: usize,
+    listener: Listener<'_>,
+) -> Infallible {
+    let places = Arc::new(Semaphore::new(connections_max));
     let spare = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
-        let stream = match listeners.accept().await {
+        let stream = match listener.next().await {
             Ok(accepted) => accepted,
             Err(error) if is_the_peers(&error) => continue,
             Err(error) => {

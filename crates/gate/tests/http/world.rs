@@ -59,8 +59,19 @@ impl World {
 
     /// A gate that also listens on a socket.
     pub(crate) async fn with_socket(configs: &[&str], socket: &Path) -> Self {
+        Self::with_socket_and(|_| {}, configs, socket).await
+    }
+
+    /// The same with limits changed by `change`.
+    pub(crate) async fn with_socket_and(
+        change: impl FnOnce(&mut Limits),
+        configs: &[&str],
+        socket: &Path,
+    ) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
         let socket = UnixListener::bind(socket).expect("a free name");
-        Self::start(Limits::default(), configs, |gate| gate, Some(socket)).await
+        Self::start(limits, configs, |gate| gate, Some(socket)).await
     }
 
     async fn start(

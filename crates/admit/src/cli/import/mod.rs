@@ -78,17 +78,18 @@ pub(super) struct Rounds {
 pub(super) fn run(command: Command, as_json: bool) -> Result<(), Failure> {
     let Command::Rounds(rounds) = command;
     let Rounds { path, watch, dry_run, update_metadata, settle_ms, listen, place } = rounds;
+    let is_folder_named = place.data.is_some();
     let (config, base) = place.load(listen)?;
     if dry_run {
         return dry::run((&config, &base), look(&path)?, update_metadata, as_json);
     }
-    let asking = Asking::of(&config, listen)?;
-    if config.tls.is_on() && asking.is_at_a_port() {
+    if config.tls.is_on() && listen.is_some() {
         let message = "this command speaks plain HTTP, but the config has TLS\n  run it where the \
                        gate's data folder is, without --listen; or give it the address of a listener \
                        without TLS, on this machine, with its own config";
         return Err(Failure::usage(message));
     }
+    let asking = Asking::of(&config, listen, is_folder_named)?;
     let sending = Sending { asking, path: config.doors.rounds.path.clone(), update_metadata };
     let settling = Settling::new(Duration::from_millis(settle_ms.into()));
     let import = Import { path, sending, settling, tally: Tally::new(), as_json };
