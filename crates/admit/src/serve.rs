@@ -103,9 +103,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     match ended {
         Ended::Drained(Drained { unfinished: 0 }) => {
             // One that is left behind is replaced by the next gate, so only here.
-            if let Some(file) = file {
-                file.remove();
-            }
+            file.iter().for_each(SocketFile::remove);
             runtime.shutdown_timeout(LAST_READS);
             drop(runs);
             drop(ingest_bus);
