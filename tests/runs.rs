@@ -1,7 +1,7 @@
 //! Scenario runs with the real binary: asked for, vouched for, announced, streamed, said again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -129,14 +129,20 @@ fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
     gate.stop();
 }
 
-#[test]
-fn evidence_that_comes_later_is_found_without_anybody_asking() {
+/// A gate that looks every second for the pack of a run, and where it has to be.
+fn waiting_for_evidence() -> (World, PathBuf) {
     let data = tempfile::tempdir().unwrap();
     let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
     let pack = data.path().join("pack");
     let body = request(text(&pack)).to_string();
     let waiting = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
     assert_eq!((waiting.status, &waiting.json()["state"]), (202, &json!("WAITING_EVIDENCE")));
+    (World { data, gate }, pack)
+}
+
+#[test]
+fn evidence_that_comes_later_is_found_without_anybody_asking() {
+    let (World { data, gate }, pack) = waiting_for_evidence();
     std::os::unix::fs::symlink(golden(), &pack).unwrap();
     until("the run is ready", SOON, || {
         let standing = gate.client().send("GET", &format!("/runs/{RUN_ID}"), &[], b"").unwrap();
@@ -148,12 +154,7 @@ fn evidence_that_comes_later_is_found_without_anybody_asking() {
 
 #[test]
 fn a_pack_that_hangs_while_it_is_read_keeps_no_gate_from_ending() {
-    let data = tempfile::tempdir().unwrap();
-    let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
-    let pack = data.path().join("pack");
-    let body = request(text(&pack)).to_string();
-    let waiting = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
-    assert_eq!((waiting.status, &waiting.json()["state"]), (202, &json!("WAITING_EVIDENCE")));
+    let (World { data, gate }, pack) = waiting_for_evidence();
     // Whoever reads from this pipe waits for words that nobody says.
     let made = data.path().join("made");
     fs::create_dir(&made).unwrap();

@@ -40,13 +40,20 @@ fn said(answer: Answer) -> Result<serde_json::Value, Failure> {
     Err(Failure::runtime(format!("the gate refused: {message}")))
 }
 
+/// Where a gate is asked.
+#[derive(Clone, Debug)]
+enum Way {
+    /// At a port that was named.
+    Port(SocketAddr),
+    /// At the socket in its data folder, where whoever may open that folder needs no key; where nobody
+    /// listens there, at the port, if that may be tried.
+    Folder { socket: PathBuf, port: Option<SocketAddr> },
+}
+
 /// A gate to ask.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    /// The socket in its data folder, where whoever may open that folder needs no key.
-    socket: Option<PathBuf>,
-    /// Its port, where nobody listens at the socket.
-    port: Option<SocketAddr>,
+    way: Way,
     /// Further header lines; first the one that shows the key, if there is one.
     headers: String,
     /// Longest wait for an answer.
@@ -71,13 +78,16 @@ impl Asking {
             }
             _ => String::new(),
         };
-        let (socket, port) = match named {
-            Some(address) => (None, Some(address)),
-            // At its port the gate speaks TLS, which no command does.
-            None if is_folder_named || config.tls.is_on() => (Some(config.socket()), None),
-            None => (Some(config.socket()), Some(config.listen)),
+        // At a port with TLS no command can ask.
+        let is_port_tried = !is_folder_named && !config.tls.is_on();
+        let way = match named {
+            Some(address) => Way::Port(reachable(address)),
+            None => Way::Folder {
+                socket: config.socket(),
+                port: is_port_tried.then(|| reachable(config.listen)),
+            },
         };
-        Ok(Self { socket, port: port.map(reachable), headers, at_most: ANSWER_MAX })
+        Ok(Self { way, headers, at_most: ANSWER_MAX })
     }
 
     /// Reads a JSON document, if it is there.
@@ -131,42 +141,42 @@ impl Asking {
         Connection { asking: self.clone(), stream: None }
     }
 
+    /// Decided anew for each connection: a gate may have come since the last one.
     fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        let at_most = Some(self.at_most);
-        let mut not_there = None;
-        if let Some(path) = &self.socket {
-            match UnixStream::connect(path) {
-                Ok(stream) => {
-                    stream.set_read_timeout(at_most)?;
-                    stream.set_write_timeout(at_most)?;
-                    return Ok(Box::new(stream));
-                }
-                Err(error) => {
-                    not_there = Some((error.kind(), format!("{}: {error}", path.display())))
-                }
-            }
-        }
-        let stream = match (self.port, not_there) {
-            (Some(port), None) => TcpStream::connect(port)?,
-            (Some(port), Some((_, socket))) => TcpStream::connect(port).map_err(|error| {
-                io::Error::new(error.kind(), format!("{socket}; {port}: {error}"))
-            })?,
-            (None, not_there) => {
-                let (kind, socket) = not_there.unwrap_or((io::ErrorKind::NotFound, String::new()));
-                return Err(io::Error::new(kind, socket));
-            }
+        let (socket, port) = match &self.way {
+            Way::Port(port) => return self.connect_to(*port),
+            Way::Folder { socket, port } => (socket, *port),
         };
-        stream.set_read_timeout(at_most)?;
-        stream.set_write_timeout(at_most)?;
+        let not_there = match UnixStream::connect(socket) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(self.at_most))?;
+                stream.set_write_timeout(Some(self.at_most))?;
+                return Ok(Box::new(stream));
+            }
+            Err(error) => error,
+        };
+        let socket = socket.display();
+        let Some(port) = port else {
+            return Err(io::Error::new(not_there.kind(), format!("{socket}: {not_there}")));
+        };
+        self.connect_to(port).map_err(|error| {
+            io::Error::new(error.kind(), format!("{socket}: {not_there}; {port}: {error}"))
+        })
+    }
+
+    fn connect_to(&self, port: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(port)?;
+        stream.set_read_timeout(Some(self.at_most))?;
+        stream.set_write_timeout(Some(self.at_most))?;
         stream.set_nodelay(true)?;
         Ok(Box::new(stream))
     }
 
     /// What to say when nobody answers.
     pub(super) fn cannot(&self, error: &io::Error) -> Failure {
-        let place = match (self.port, &self.socket) {
-            (Some(port), None) => format!(" on {port}"),
-            _ => String::new(),
+        let place = match &self.way {
+            Way::Port(port) => format!(" on {port}"),
+            Way::Folder { .. } => String::new(),
         };
         Failure::runtime(format!(
             "cannot ask the gate{place}: {error}\n  is it running? name its data folder with \
@@ -199,7 +209,10 @@ impl Connection {
 
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let headers = &self.asking.headers;
-        let host = self.asking.port.map_or("localhost".to_owned(), |port| port.to_string());
+        let host = match self.asking.way {
+            Way::Port(port) | Way::Folder { port: Some(port), .. } => port.to_string(),
+            Way::Folder { port: None, .. } => "localhost".to_owned(),
+        };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
              content-length: {}\r\n\r\n",
