@@ -28,7 +28,7 @@ impl File {
 }
 
 /// What holds no source of ours. In a second work tree of the repository `.git` is a file.
-const NOT_OURS: &[&str] = &[".git", "target", "admit-data", "node_modules"];
+const NOT_OURS: &[&str] = &[".git", "target", "admit-data", "node_modules", "generated"];
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     let mut files = Vec::new();
