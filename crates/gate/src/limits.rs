@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use admit_core::json::DEPTH_CEILING;
 use serde::{Deserialize, Serialize};
 
 /// How much may be taken, and how long anything may last.
@@ -76,7 +77,7 @@ impl Default for Limits {
             body_bytes_max: 1024 * 1024,
             json_depth_max: 128,
             headers_bytes_max: 32 * 1024,
-            header_read_ms_max: 5_000,
+            header_read_ms_max: 3_000,
             body_read_ms_max: 3_000,
             answer_ms_max: 4_000,
             write_ms_max: 10_000,
@@ -102,6 +103,9 @@ pub enum LimitsError {
     /// A limit of nothing would refuse everything.
     #[error("limits.{0} must be greater than 0")]
     Zero(&'static str),
+    /// Nothing reads deeper than this, whatever is asked for.
+    #[error("limits.json_depth_max must be at most {DEPTH_CEILING}")]
+    TooDeep,
     /// The server cannot read heads with less.
     #[error("limits.headers_bytes_max must be at least 8192")]
     HeadersTooSmall,
@@ -130,6 +134,9 @@ impl Limits {
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(LimitsError::Zero(name));
+        }
+        if self.json_depth_max > DEPTH_CEILING {
+            return Err(LimitsError::TooDeep);
         }
         if self.headers_bytes_max < 8192 {
             return Err(LimitsError::HeadersTooSmall);
@@ -206,6 +213,7 @@ mod tests {
             limits.check()
         };
         assert_eq!(check(|l| l.idle_ms_max = 0), Err(LimitsError::Zero("idle_ms_max")));
+        assert_eq!(check(|l| l.json_depth_max = DEPTH_CEILING + 1), Err(LimitsError::TooDeep));
         assert_eq!(check(|l| l.headers_bytes_max = 100), Err(LimitsError::HeadersTooSmall));
         assert_eq!(check(|l| l.answer_ms_max = 10), Err(LimitsError::BodySlowerThanAnswer));
         assert_eq!(check(|l| l.body_bytes_in_flight_max = 10), Err(LimitsError::NoRoomForOneBody));

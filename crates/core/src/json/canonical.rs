@@ -1,8 +1,8 @@
 //! The bytes a key or digest is taken over: one spelling for every value.
 //!
 //! Three forms. `utf8` and `ascii` are CPython's `json.dumps(…, sort_keys=True,
-//! separators=(",", ":"))` with `ensure_ascii` off and on, where different numbers never become
-//! one. `jcs` is RFC 8785, for contracts that name it; because it reads every number as a double,
+//! separators=(",", ":"))` with `ensure_ascii` off and on: integers of any size are exact, all
+//! other numbers are doubles. `jcs` is RFC 8785, for contracts that name it; because it reads every number as a double,
 //! it refuses the integers a double might confuse.
 
 use std::cmp::Ordering;

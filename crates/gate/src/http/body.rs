@@ -1,9 +1,15 @@
 //! Reading a body: so much, so long, and what happens to the rest.
 
+use std::error::Error as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
 use crate::limits::Limits;
@@ -15,8 +21,20 @@ pub(super) enum BodyError {
     TooLarge,
     /// Not all of it came in time.
     TooSlow,
-    /// The peer broke off or sent something that is no body.
+    /// It ended before its end.
+    BrokenOff,
+    /// It is none: pieces that are not written as pieces are.
     Broken,
+}
+
+impl From<hyper::Error> for BodyError {
+    fn from(error: hyper::Error) -> Self {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        match cause.map(io::Error::kind) {
+            Some(io::ErrorKind::UnexpectedEof) => Self::BrokenOff,
+            _ => Self::Broken,
+        }
+    }
 }
 
 /// How many bytes the head announces, or the limit where it announces nothing.
@@ -61,7 +79,7 @@ pub(super) async fn read(
 /// The next piece of data; trailers are passed over.
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() {
+        if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
     }
@@ -94,4 +112,44 @@ pub(super) async fn discard(
         }
     };
     timeout_at(begun + limits.body_read_max(), discarding).await.unwrap_or(false)
+}
+
+/// A body that a handler reads, or leaves: what it leaves can be taken back and discarded.
+#[derive(Clone, Debug)]
+pub(super) struct Lent(Arc<Mutex<Incoming>>);
+
+impl Lent {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self(Arc::new(Mutex::new(body)))
+    }
+
+    /// The body, once nobody else has it.
+    pub(super) fn take_back(self) -> Option<Incoming> {
+        Arc::into_inner(self.0)
+            .map(|body| body.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn borrowed(&self) -> MutexGuard<'_, Incoming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Body for Lent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut *self.borrowed()).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.borrowed().is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.borrowed().size_hint()
+    }
 }

@@ -21,7 +21,7 @@ use super::listen::{Server, Slot};
 use super::trace::{TraceId, X_TRACE_ID};
 use super::watch::{Traffic, Watched};
 use super::wire::{self, Accepted, Wire};
-use super::{calls, door, routes, trace_field};
+use super::{calls, door, head, routes, trace_field};
 use crate::parts::DoorMount;
 use crate::peer::Peer;
 
@@ -126,6 +126,9 @@ async fn answered(visit: &Visit, request: Request<Incoming>) -> Answer {
     let elsewhere = door.is_none().then(|| request.uri().path().to_owned());
     let handled = AssertUnwindSafe(async {
         match door {
+            _ if !is_http1 && head::is_too_large(&request, &visit.server.limits) => {
+                head::refuse(visit, request).await
+            }
             _ if calls::is_grpc(&request) => calls::answer(visit, request).await,
             Some(door) => door::knock(visit, door, request).await,
             None => routes::answer(visit, request).await,

@@ -47,6 +47,10 @@ impl From<BodyError> for Refusal {
         match error {
             BodyError::TooLarge => TOO_LARGE,
             BodyError::TooSlow => refusal(Code::RequestTimeout, "the body did not arrive in time"),
+            BodyError::BrokenOff => refusal(
+                Code::RequestTimeout,
+                "the body broke off before its end, nothing was stored",
+            ),
             BodyError::Broken => refusal(Code::InvalidRequest, "the body cannot be read"),
         }
     }
@@ -155,7 +159,7 @@ fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Principal, Ref
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
     if !is_plain(&head.headers) {
-        let message = "a compressed body is not taken: send it without content encoding";
+        let message = "a compressed body is not taken: send it as it is";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
     Ok(principal)
@@ -222,8 +226,11 @@ fn is_form(headers: &HeaderMap) -> bool {
 
 /// Whether the body is sent as it is. What is kept must be what was sent.
 fn is_plain(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
-    codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))
+    let is_only = |name, coding: &[u8]| {
+        let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        values.all(|value| value.trim_ascii().eq_ignore_ascii_case(coding))
+    };
+    is_only(header::CONTENT_ENCODING, b"identity") && is_only(header::TRANSFER_ENCODING, b"chunked")
 }
 
 /// Randomness, for a contract that makes up ids.

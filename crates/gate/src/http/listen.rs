@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Tasks};
-use super::routes;
 use super::wire::Accepted;
+use super::{head, routes};
 use crate::gate::Gate;
 use crate::grpc;
 use crate::limits::Limits;
@@ -216,7 +216,7 @@ fn http(limits: &Limits, tasks: &TaskTracker) -> auto::Builder<Tasks> {
         .keep_alive_interval(HTTP2_PING_INTERVAL)
         .keep_alive_timeout(HTTP2_PING_INTERVAL)
         .max_concurrent_streams(HTTP2_STREAMS_MAX)
-        .max_header_list_size(u32::try_from(limits.headers_bytes_max).unwrap_or(u32::MAX));
+        .max_header_list_size(head::bytes_max(limits));
     http
 }
 

@@ -11,6 +11,7 @@ mod body;
 mod calls;
 mod connection;
 mod door;
+mod head;
 mod ingest;
 mod listen;
 mod openapi;

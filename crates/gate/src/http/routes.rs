@@ -8,14 +8,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{get, post};
-use http::{Method, Request};
+use http::{Method, Request, Version};
 use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
-use super::connection::Visit;
+use super::body::{self, Lent};
+use super::connection::{Visit, close_after};
 use super::read::{Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams};
 use super::{accounts, ingest, openapi, operate, publications, runs};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
@@ -98,14 +99,35 @@ pub(super) fn is_stream_route(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a request that is at no door.
+/// Answers a request that is at no door. Hardly anybody here reads a body; a producer at a wrong path is
+/// sending one all the same, and listens when it has sent it.
 pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer {
-    let gate = &visit.server.gate;
-    // Nobody here reads bodies. A producer at a wrong path is sending one all the same, and should
-    // find out that the path is wrong.
-    if !request.body().is_end_stream() {
-        visit.traffic.linger();
+    if request.body().is_end_stream() {
+        return answer_apart(visit, request.map(Body::new)).await;
     }
+    let begun = Instant::now();
+    let (head, body) = request.into_parts();
+    let (headers, is_http1) = (head.headers.clone(), head.version < Version::HTTP_2);
+    let body = Lent::new(body);
+    let request = Request::from_parts(head, Body::new(body.clone()));
+    let mut answer = answer_apart(visit, request).await;
+    let limits = &visit.server.limits;
+    let is_gone = match body.take_back() {
+        Some(body) => body::discard(body, &headers, limits, begun).await,
+        None => false,
+    };
+    if !is_gone {
+        visit.traffic.linger();
+        if is_http1 {
+            close_after(&mut answer);
+        }
+    }
+    answer
+}
+
+/// The same apart from what is left of the body.
+async fn answer_apart(visit: &Visit, mut request: Request<Body>) -> Answer {
+    let gate = &visit.server.gate;
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
     if visit.is_turned_away() && !is_health {
         let message = "the gate has as many connections as it takes";
@@ -119,7 +141,6 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
     // The bus is asked about each of what is ambiguous, which may take as long as a call.
     let trees = ["/v1/reconcile", "/v1/rounds/reconcile"];
     let asks_the_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
-    let mut request = request.map(Body::new);
     request.extensions_mut().insert(visit.peer);
     let acts = match is_acting {
         true if request.uri().path() == RELINK => RELINK_MAX,

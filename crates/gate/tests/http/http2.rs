@@ -6,7 +6,10 @@ use crate::world::World;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -22,22 +25,38 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     for text in [name, value] {
-        field.push(u8::try_from(text.len()).expect("a short text"));
+        // Seven bits of the length, and the rest of it in bytes of seven bits.
+        match text.len().checked_sub(127) {
+            None => field.push(u8::try_from(text.len()).expect("a short text")),
+            Some(mut rest) => {
+                field.push(127);
+                while rest >= 128 {
+                    field.push(u8::try_from(rest % 128).expect("seven bits") | 128);
+                    rest /= 128;
+                }
+                field.push(u8::try_from(rest).expect("seven bits"));
+            }
+        }
         field.extend_from_slice(text.as_bytes());
     }
     field
 }
 
-fn post(stream: u32, body: &str) -> Vec<u8> {
+/// The head of a POST with these headers of its own.
+fn block(path: &str, headers: &[(String, String)]) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/door"),
+        (":path", path),
         (":authority", "localhost"),
         ("content-type", "application/json"),
     ];
-    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
-    let mut request = frame(HEADERS, END_HEADERS, stream, &block);
+    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    fields.into_iter().chain(own).flat_map(|(name, value)| literal(name, value)).collect()
+}
+
+fn post(stream: u32, body: &str) -> Vec<u8> {
+    let mut request = frame(HEADERS, END_HEADERS, stream, &block("/door", &[]));
     request.extend(frame(DATA, END_STREAM, stream, body.as_bytes()));
     request
 }
@@ -88,4 +107,73 @@ async fn an_idle_http_2_connection_outlives_the_time_for_a_head_but_not_the_idle
     world.ask(crate::client::post("a")).await;
     crate::world::until(|| world.gate.metrics().connections_open() == 0).await;
     assert!(begun.elapsed().as_millis() >= 150, "{:?}", begun.elapsed());
+}
+
+/// The frames of one answer on stream 1 up to the end of it, and what came after it without asking.
+async fn answer_and_resets(client: &mut Client) -> (String, usize) {
+    let (_, body) = answer(client).await;
+    // A ping is answered after whatever was to be said before it.
+    client.send(frame(PING, 0, 0, &[7; 8])).await;
+    let mut resets = 0;
+    loop {
+        let head = client.take(9).await;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let payload = client.take(usize::try_from(length).expect("it fits")).await;
+        resets += usize::from(head[3] == RST_STREAM);
+        if head[3] == PING && payload == [7; 8] {
+            return (body, resets);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_at_no_door_comes_after_the_body_and_resets_nothing() {
+    let world = World::open().await;
+    let mut client = world.client().await;
+    client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+    let nowhere = block("/nowhere", &[]);
+    client.send(frame(HEADERS, END_HEADERS, 1, &nowhere)).await;
+    // Nothing is said while the producer is still sending: some take that for a failure.
+    client.send(frame(PING, 0, 0, &[1; 8])).await;
+    while !next_is_pong(&mut client, 1).await {}
+    client.send(frame(DATA, END_STREAM, 1, b"a body that nobody reads")).await;
+    let (body, resets) = answer_and_resets(&mut client).await;
+    assert!(body.contains(r#""code":"not_found""#), "{body}");
+    assert_eq!(resets, 0, "the stream ended in good order");
+}
+
+/// Whether the next frame answers the ping of `mark`. An answer must not come before it.
+async fn next_is_pong(client: &mut Client, mark: u8) -> bool {
+    let head = client.take(9).await;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let payload = client.take(usize::try_from(length).expect("it fits")).await;
+    assert!(!matches!(head[3], DATA | HEADERS | RST_STREAM), "an answer before the body: {head:?}");
+    head[3] == PING && payload == [mark; 8]
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_answered_in_words_over_http_2_too() {
+    let world = World::open().await;
+    let many: Vec<(String, String)> =
+        (0..120).map(|number| (format!("x-{number}"), "1".to_owned())).collect();
+    let large: Vec<(String, String)> =
+        (0..80).map(|number| (format!("x-{number}"), "v".repeat(120 * 4))).collect();
+    for (what, headers) in [("many", many), ("large", large)] {
+        let mut client = world.client().await;
+        client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+        let block = block("/door", &headers);
+        let (first, rest) = block.split_at(block.len().min(16_000));
+        let flags = if rest.is_empty() { END_HEADERS } else { 0 };
+        client.send(frame(HEADERS, flags, 1, first)).await;
+        let mut pieces = rest.chunks(16_000).peekable();
+        while let Some(piece) = pieces.next() {
+            let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+            client.send(frame(CONTINUATION, flags, 1, piece)).await;
+        }
+        client.send(frame(DATA, END_STREAM, 1, b"a")).await;
+        let (body, resets) = answer_and_resets(&mut client).await;
+        assert!(body.contains(r#""code":"invalid_request""#), "{what}: {body}");
+        assert!(body.contains("the headers are larger"), "{what}: {body}");
+        assert_eq!(resets, 0, "{what}");
+    }
 }
