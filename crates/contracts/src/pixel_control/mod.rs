@@ -8,7 +8,6 @@
 mod describe;
 mod php;
 pub mod read;
-pub mod receipt;
 mod reply;
 mod rules;
 pub mod server;
