@@ -43,6 +43,17 @@ fn every_example_config_is_one_that_a_gate_takes() {
 }
 
 #[test]
+fn keys_that_are_drawn_into_files_are_what_the_example_config_takes() {
+    let (folder, path) = with_secrets("one-gate.toml");
+    for name in ["arena-1", "ops"] {
+        let file = fs::File::create(folder.path().join(format!("{name}.key"))).unwrap();
+        assert!(gate::admit(["keys", "new"]).stdout(file).status().unwrap().success());
+    }
+    let checked = gate::admit(["config", "check", text(&path)]).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
 fn the_unit_and_the_container_start_a_gate_with_words_it_knows() {
     let read = |name: &str| fs::read_to_string(deploy().join(name)).unwrap();
     let (unit, container) = (read("admit.service"), read("Containerfile"));

@@ -23,6 +23,8 @@ pub(crate) struct Launch {
     wrapper: Vec<OsString>,
     arguments: Vec<OsString>,
     variables: Vec<(String, String)>,
+    /// Where its log goes instead of a file of the test's.
+    log_to: Option<Stdio>,
     /// Where its address is printed first.
     address_in: &'static [&'static str],
 }
@@ -47,6 +49,7 @@ impl Launch {
             wrapper: Vec::new(),
             arguments: vec!["serve".into()],
             variables: Vec::new(),
+            log_to: None,
             address_in: &[STDOUT, STDERR],
         }
     }
@@ -73,6 +76,12 @@ impl Launch {
 
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Has it write its log there.
+    pub(crate) fn log_to(mut self, log: impl Into<Stdio>) -> Self {
+        self.log_to = Some(log.into());
         self
     }
 
@@ -134,7 +143,8 @@ impl Launch {
         unconfigured(&mut command);
         command.envs(self.variables).stdin(Stdio::null());
         command.stdout(File::create(logs.path().join(STDOUT)).unwrap());
-        command.stderr(File::create(logs.path().join(STDERR)).unwrap());
+        let log = File::create(logs.path().join(STDERR)).unwrap();
+        command.stderr(self.log_to.unwrap_or_else(|| log.into()));
         if let Some(folder) = self.folder {
             command.current_dir(folder);
         }

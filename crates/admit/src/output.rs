@@ -1,5 +1,4 @@
 //! How commands end and what they print: tables for people, JSON for programs.
-#![expect(clippy::print_stderr, reason = "the one place that prints")]
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -8,6 +7,8 @@ use admit_core::with_causes;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
+
+use crate::logs;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -62,10 +63,11 @@ pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
 
 /// Ends the process: says what went wrong on standard error and turns it into an exit code.
 pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
+    logs::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("admit: {}", failure.message);
+            aside(&format!("admit: {}", failure.message));
             ExitCode::from(failure.kind.exit_code())
         }
     }
@@ -73,8 +75,15 @@ pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
 
 /// Ends the process here and now, without closing anything in good order.
 pub(crate) fn exit_at_once(failure: &Failure) -> ! {
-    eprintln!("admit: {}", failure.message);
+    logs::flush();
+    aside(&format!("admit: {}", failure.message));
     std::process::exit(i32::from(failure.kind.exit_code()))
+}
+
+/// The same where nothing went wrong.
+pub(crate) fn exit_in_order() -> ! {
+    logs::flush();
+    std::process::exit(0)
 }
 
 /// Writes `text` to standard output. A reader that went away (`| head`) is no failure.
@@ -101,9 +110,10 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
-/// A line about how far long work has come, apart from what it prints in the end.
-pub(crate) fn progress(line: &str) {
-    eprintln!("{line}");
+/// A line apart from what a command prints: how far long work has come, or what to do with the result.
+/// Nobody may be there to read it, which is no reason to fail.
+pub(crate) fn aside(line: &str) {
+    writeln!(io::stderr(), "{line}").unwrap_or_default();
 }
 
 /// A table without lines, so that it reads well and cuts well.

@@ -115,7 +115,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         // Closing would wait for whatever hangs, perhaps for ever. The ledger needs no closing.
         Ended::Drained(Drained { unfinished }) => {
             tracing::warn!(unfinished, "stopped before everything was answered");
-            std::process::exit(0)
+            output::exit_in_order()
         }
         // Nothing may be closed in good order: that would write to a disk that is not trusted.
         Ended::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
@@ -351,15 +351,15 @@ fn ledger_stopped(fault: &Fault) -> Failure {
     let cause = fault.source.as_ref().map_or_else(|| fault.to_string(), |cause| cause.to_string());
     if fault.kind == FaultKind::OutcomeUnknown {
         return Failure::ledger_stopped(format!(
-            "the ledger has stopped the gate: {cause}\n  what the disk holds is only known after a \
+            "the gate has stopped itself: {cause}\n  what the disk holds is only known after a \
              restart: check the disk, then start the gate again"
         ));
     }
     if fault.kind == FaultKind::LedgerUnavailable {
-        return Failure::runtime(format!("the ledger has stopped the gate: {cause}"));
+        return Failure::runtime(format!("the gate has stopped itself: {cause}"));
     }
     Failure::runtime(format!(
-        "the ledger has stopped the gate: {fault}: {cause}\n  starting again does not help: keep a \
+        "the gate has stopped itself: {fault}: {cause}\n  starting again does not help: keep a \
          copy of the data folder, then restore a backup or rescue what is readable with sqlite3's \
          .recover"
     ))

@@ -19,6 +19,7 @@ pub mod receipt;
 pub mod record;
 pub mod scenario;
 pub mod time;
+pub mod unwound;
 
 pub use code::{Code, Retry};
 pub use decide::{Decision, First, OnOtherContent, decide};

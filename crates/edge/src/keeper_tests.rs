@@ -355,3 +355,23 @@ fn an_acknowledgement_of_something_else_does_not_count() {
     world.settle(other, Outcome::Acked);
     assert_eq!(world.outbox.counters().depth.load(Ordering::Relaxed), 2);
 }
+
+/// Works once, when the outbox is opened.
+#[derive(Debug, Default)]
+struct BrokenClock(std::sync::atomic::AtomicBool);
+
+impl Clock for BrokenClock {
+    fn now(&self) -> Millis {
+        assert!(!self.0.swap(true, Ordering::SeqCst), "on purpose");
+        Millis(NOW)
+    }
+}
+
+#[test]
+fn a_keeper_that_panics_stops_the_agent_instead_of_refusing_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { clock: Arc::<BrokenClock>::default(), ..Options::default() };
+    let outbox = Outbox::open(&folder.path().join("a.db"), options).unwrap();
+    outbox.enqueue("one", "{}").unwrap_err();
+    assert!(block_on(outbox.must_stop()).contains("ended by a panic"));
+}

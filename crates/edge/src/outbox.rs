@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
-use admit_core::{Clock, Millis};
+use admit_core::{Clock, Millis, unwound};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::backoff::{Backoff, Jitter};
@@ -171,7 +171,15 @@ impl Outbox {
         let told = Arc::clone(&news);
         let thread = thread::Builder::new()
             .name("outbox".to_owned())
-            .spawn(move || keeper.run(&mut queue, &told, &stop))
+            .spawn(move || {
+                unwound::or_tell(
+                    || keeper.run(&mut queue, &told, &stop),
+                    || {
+                        let reason = "the keeper of the outbox ended by a panic";
+                        stop.send_replace(Some(reason.to_owned()));
+                    },
+                );
+            })
             .map_err(OpenError::System)?;
         Ok(Self {
             work: Mutex::new(Some(work)),

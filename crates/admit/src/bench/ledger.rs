@@ -60,7 +60,7 @@ impl<'g> Filled<'g> {
         while self.next < known {
             let until = (self.next + step).min(known);
             self.run(Size::Small, |next, _| next >= until)?;
-            output::progress(&format!("{} keys known", self.next));
+            output::aside(&format!("{} keys known", self.next));
         }
         Ok(())
     }

@@ -46,6 +46,10 @@ const BATCH_CONNECTIONS: usize = 8;
 const GATE_LINES: [&str; 7] =
     ["fresh", "half_load", "duplicate", "mixed", "batch", "stream", "grpc"];
 
+/// The others. Those of a database are there where one is measured.
+const OTHER_LINES: [&str; 6] = ["sync", "ceiling", "publish", "ledger", "enqueue", "drain"];
+const DATABASE_LINES: [&str; 2] = ["insert", "pgbench"];
+
 /// Two gates that are compared are measured in turns of this length.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -79,8 +83,26 @@ pub(crate) struct Bench {
     config: Option<PathBuf>,
 }
 
+impl Bench {
+    /// A line that is not there would be measured by nothing.
+    fn check_lines(&self) -> Result<(), Failure> {
+        let known = || {
+            let database = DATABASE_LINES.into_iter().filter(|_| self.ledger.is_some());
+            GATE_LINES.into_iter().chain(OTHER_LINES).chain(database)
+        };
+        match self.only.iter().find(|line| !known().any(|known| known == line.as_str())) {
+            None => Ok(()),
+            Some(line) => {
+                let known = known().collect::<Vec<_>>().join(", ");
+                Err(Failure::usage(format!("there is no line {line:?}; there are: {known}")))
+            }
+        }
+    }
+}
+
 /// Measures and prints.
 pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
+    bench.check_lines()?;
     let parent = bench.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new()
         .prefix("admit-bench-")

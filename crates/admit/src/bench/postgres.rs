@@ -53,7 +53,7 @@ pub(super) fn measure(
     if wanted("pgbench") {
         match pgbench(url, &schema, dir, seconds) {
             Ok(figure) => report.add("pgbench", figure),
-            Err(why) => output::progress(&format!("pgbench: left out, {why}")),
+            Err(why) => output::aside(&format!("pgbench: left out, {why}")),
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ impl Report {
     /// Adds a line, and tells a person waiting that it is done.
     pub(super) fn add(&mut self, name: &'static str, figure: Figure) {
         if !self.json {
-            output::progress(&format!("{name}: {:.0} per second", figure.per_second()));
+            output::aside(&format!("{name}: {:.0} per second", figure.per_second()));
         }
         self.lines.push((name, figure));
     }

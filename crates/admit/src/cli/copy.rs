@@ -71,7 +71,7 @@ mod doing {
 
     use crate::config::Config;
     use crate::ledger::postgres_options;
-    use crate::output::{Failure, print, print_json, progress, table, with_cause};
+    use crate::output::{Failure, aside, print, print_json, table, with_cause};
 
     /// Between two lines of progress.
     const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ mod doing {
         let mut told = |now: Progress<'_>| {
             if last.elapsed() >= TELL_EVERY {
                 last = Instant::now();
-                progress(&line(now));
+                aside(&line(now));
             }
         };
         let copied = copy_ledger(from, &options, &mut told).map_err(|error| with_cause(&error))?;

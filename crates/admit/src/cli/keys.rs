@@ -6,7 +6,8 @@ use admit_core::hash::{hex, sha256_hex};
 use clap::Subcommand;
 use serde_json::json;
 
-use crate::output::{Failure, print, print_json};
+use crate::config::KEY_CHARS_MIN;
+use crate::output::{Failure, aside, print, print_json};
 
 /// Bytes of randomness in a key: nobody guesses it, and its plain SHA-256 gives nothing away.
 const KEY_BYTES: usize = 32;
@@ -24,6 +25,7 @@ pub(super) enum Command {
 Examples:
   admit keys new --name arena-1
   admit keys new --json
+  (umask 077; admit keys new > arena-1.key)   # then keys = [\"file:arena-1.key\"]
 
 The producer gets the key, the config gets its sha256: form. The key is shown once and kept nowhere.
 To rotate, list both forms in `keys`, move the producer over, then remove the old one.")]
@@ -61,10 +63,11 @@ fn new(name: Option<&str>, json: bool) -> Result<(), Failure> {
         return print_json(&json!({ "name": name, "key": key, "config": form }));
     }
     let name = name.unwrap_or("NAME");
-    print(&format!(
-        "the key, for the producer, shown this once:\n\n  {key}\n\n\
-         for the config:\n\n  [[principals]]\n  name = \"{name}\"\n  keys = [\"{form}\"]\n"
-    ))
+    // Only the key is on standard output, so that a file that is made of it holds a key.
+    aside("the key, for the producer, shown this once:\n");
+    print(&format!("{key}\n"))?;
+    aside(&format!("\nfor the config:\n\n[[principals]]\nname = \"{name}\"\nkeys = [\"{form}\"]"));
+    Ok(())
 }
 
 fn hash(json: bool) -> Result<(), Failure> {
@@ -77,6 +80,10 @@ fn hash(json: bool) -> Result<(), Failure> {
     let key = text.trim();
     if key.is_empty() || key.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(Failure::usage("a key is one word on standard input"));
+    }
+    if key.chars().count() < KEY_CHARS_MIN {
+        let few = format!("a key of fewer than {KEY_CHARS_MIN} characters could be guessed");
+        return Err(Failure::usage(format!("{few}: draw one with `admit keys new`")));
     }
     let form = form(key);
     if json { print_json(&json!({ "config": form })) } else { print(&format!("{form}\n")) }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Asking, Place};
 use crate::config::parse_listen;
-use crate::output::{Failure, print, print_json, printable, progress, table};
+use crate::output::{Failure, aside, print, print_json, printable, table};
 
 /// Rows that are asked for at a time.
 const PAGE: usize = 500;
@@ -116,7 +116,7 @@ fn confirmed(count: usize) -> Result<bool, Failure> {
     if !stdin.is_terminal() {
         return Err(Failure::usage("nobody is there to ask: look at the list, then add --yes"));
     }
-    progress(&format!("resolve these {count}? type yes:"));
+    aside(&format!("resolve these {count}? type yes:"));
     let mut line = String::new();
     stdin.lock().read_line(&mut line).map_err(Failure::runtime)?;
     Ok(line.trim().eq_ignore_ascii_case("yes"))

@@ -8,7 +8,7 @@ use admit_runs::streamer::progress::{OutputProgress, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
-use crate::output::progress as say;
+use crate::output::aside;
 
 /// How often bars move.
 const MOVES_EVERY: Duration = Duration::from_millis(200);
@@ -61,7 +61,7 @@ impl Shown {
         }
         if self.bars.is_none() && self.said.elapsed() >= LINE_EVERY {
             self.said = Instant::now();
-            self.outputs.iter().for_each(|(output, _)| say(&line(output, self.began.elapsed())));
+            self.outputs.iter().for_each(|(output, _)| aside(&line(output, self.began.elapsed())));
         }
     }
 

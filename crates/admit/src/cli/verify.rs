@@ -24,7 +24,7 @@ use super::receipts::unreadable;
 use crate::bus;
 use crate::config::{Config, EventsConfig};
 use crate::ledger::{open_reader, open_verifier};
-use crate::output::{Failure, print, print_json, printable, progress};
+use crate::output::{Failure, aside, print, print_json, printable};
 
 /// Admissions between two lines of progress.
 const PROGRESS_EVERY: u64 = 100_000;
@@ -100,7 +100,7 @@ fn verify(
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
     if is_watched {
-        progress("checking the structure");
+        aside("checking the structure");
     }
     checked.structure = ledger.structure(&mut found)?;
     let last = ledger.last().0;
@@ -108,7 +108,7 @@ fn verify(
     checked.admissions = ledger.admissions(&mut found, &mut |kept, found| {
         seen += 1;
         if is_watched && seen % PROGRESS_EVERY == 0 {
-            progress(&format!("{seen} admissions checked, at place {} of {last}", kept.seq.0));
+            aside(&format!("{seen} admissions checked, at place {} of {last}", kept.seq.0));
         }
         contracts.check(kept, found);
     })?;

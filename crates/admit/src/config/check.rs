@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use super::{Config, ConfigError, EventsConfig, PrincipalConfig, load_tls};
 
 /// The shortest key, in characters.
-const KEY_CHARS_MIN: usize = 16;
+pub(crate) const KEY_CHARS_MIN: usize = 16;
 
 /// The doors this gate has, by their names in the ledger.
 fn doors(config: &Config) -> Vec<String> {
@@ -27,6 +27,9 @@ fn doors(config: &Config) -> Vec<String> {
 ///
 /// What is wrong is said with what to do about it, and never with a secret.
 pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
+    if config.data.as_os_str().is_empty() {
+        return Err(ConfigError::Rule("data must name a folder".to_owned()));
+    }
     config.ledger.check(base)?;
     log_level(&config.log.level)?;
     let (pixel, intents) = (&config.doors.pixel_control, &config.doors.intents);

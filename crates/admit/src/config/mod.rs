@@ -33,7 +33,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
 pub(crate) use bus::{BusConfig, Scheme};
-pub(crate) use check::check;
+pub(crate) use check::{KEY_CHARS_MIN, check};
 pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
 pub(crate) use events::EventsConfig;

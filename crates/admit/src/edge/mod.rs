@@ -71,7 +71,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             tracing::info!(waiting, unfinished = drained.unfinished, "stopped; what waits is kept");
             // Closing would wait for whatever still hangs. What was acknowledged needs no closing.
             if drained.unfinished > 0 {
-                std::process::exit(0);
+                output::exit_in_order();
             }
             drop(runtime);
             Ok(())

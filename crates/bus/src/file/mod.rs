@@ -35,6 +35,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use admit_core::unwound;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -185,10 +186,14 @@ impl FileBus {
         }
         let (jobs, waiting) = mpsc::channel(options.waiting_max.max(1));
         let (stop, stopped) = watch::channel(None);
+        let told = stop.clone();
+        let tell = move || {
+            told.send_replace(Some("the writer of the bus ended by a panic".to_owned()));
+        };
         let writer = Writer { options: options.clone(), how, logs, stop };
         let writer = thread::Builder::new()
             .name("bus-writer".to_owned())
-            .spawn(move || writer.run(waiting))
+            .spawn(move || unwound::or_tell(|| writer.run(waiting), tell))
             .map_err(folder)?;
         let writer = Mutex::new(Some(writer));
         Ok(Self { options, jobs: Some(jobs), stopped, writer, _lock: lock })

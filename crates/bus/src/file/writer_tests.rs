@@ -25,6 +25,8 @@ enum Order {
     Work,
     /// Fails the next sync.
     FailSync,
+    /// Has the writer panic at its next write.
+    Panic,
     /// The next write comes back when [`Orders::go_on`] says so.
     Hang,
 }
@@ -83,6 +85,10 @@ impl Medium for Faulty {
             Some(Order::Work) => {
                 orders.pop_front();
                 self.file.write_at(at, bytes)
+            }
+            Some(Order::Panic) => {
+                drop(orders);
+                panic!("on purpose")
             }
             Some(Order::FailSync) | None => self.file.write_at(at, bytes),
         }
@@ -343,4 +349,15 @@ async fn whatever_waits_is_one_batch_with_one_sync_in_the_order_it_came() {
     }
     let syncs = orders.syncs.load(Ordering::SeqCst) - before;
     assert!(syncs <= 5, "{syncs} syncs for twenty calls");
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_stops_the_gate_and_claims_nothing() {
+    let dir = folder();
+    let (bus, orders) = faulty_bus(dir.path());
+    assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
+    orders.give(&[Order::Panic]);
+    assert_eq!(publish(&bus, messages(&["k1"])).await, ["unknown"]);
+    assert!(bus.must_stop().await.contains("ended by a panic"));
+    assert_eq!(publish(&bus, messages(&["k2"])).await, ["not written"]);
 }

@@ -1,20 +1,27 @@
 //! Whether the ledger can be written to, and whether it must stop the process.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use admit_core::Fault;
+use admit_core::{Fault, FaultKind};
 use tokio::sync::watch;
 
 /// Shared between the writer, the checkpointer and whoever asks.
 #[derive(Debug)]
 pub(crate) struct Health {
     healthy: AtomicBool,
+    /// Whether the log can be shortened; only what is said of it hangs on this.
+    copies: AtomicBool,
     stop: watch::Sender<Option<Fault>>,
 }
 
 impl Health {
     pub(crate) fn new() -> Self {
-        Self { healthy: AtomicBool::new(true), stop: watch::Sender::new(None) }
+        Self {
+            healthy: AtomicBool::new(true),
+            copies: AtomicBool::new(true),
+            stop: watch::Sender::new(None),
+        }
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
@@ -35,10 +42,31 @@ impl Health {
         }
     }
 
+    /// The log was copied into the file.
+    pub(crate) fn copied(&self) {
+        if !self.copies.swap(true, Ordering::Relaxed) {
+            tracing::info!("the log can be copied into the ledger's file again");
+        }
+    }
+
+    /// It could not be. It is tried at every commit, and told once.
+    pub(crate) fn not_copied(&self, error: &dyn Error) {
+        if self.copies.swap(false, Ordering::Relaxed) {
+            tracing::warn!(%error, "the log could not be copied into the ledger's file");
+        }
+    }
+
     /// Nothing the process believes about the disk can be trusted any more.
     pub(crate) fn must_stop(&self, fault: &Fault) {
         self.healthy.store(false, Ordering::Relaxed);
         self.stop.send_replace(Some(fault.clone()));
+    }
+
+    /// A thread without which the ledger is none has ended by a panic. A gate that stayed up could only
+    /// refuse, for ever.
+    pub(crate) fn panicked(&self) {
+        let message = "a thread of the ledger ended by a panic, the gate stops";
+        self.must_stop(&Fault::new(FaultKind::OutcomeUnknown, message));
     }
 
     /// The writer has ended; nothing can be recorded any more.

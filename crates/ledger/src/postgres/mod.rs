@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Recorded};
+use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Recorded, unwound};
 use tokio::sync::oneshot;
 
 use crate::Migrated;
@@ -189,10 +189,11 @@ impl PostgresLedger {
         let writer = {
             let (options, connector) = (options.clone(), connector.clone());
             let shared = (health.clone(), gauges.clone(), news.clone());
+            let health = health.clone();
             move || match start(&options, connector, shared) {
                 Ok((writer, found)) => {
                     told.send(Ok(found)).unwrap_or_default();
-                    serve(writer, &waiting);
+                    unwound::or_tell(|| serve(writer, &waiting), || health.panicked());
                 }
                 Err(error) => told.send(Err(error)).unwrap_or_default(),
             }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use admit_core::{Fault, FaultKind};
+use admit_core::{Fault, FaultKind, unwound};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
@@ -94,9 +94,10 @@ impl Log {
         let shared = Arc::new(Shared::default());
         let thread = {
             let (path, health, shared) = (path.to_owned(), health.clone(), shared.clone());
-            thread::Builder::new()
-                .name("ledger-checkpoint".to_owned())
-                .spawn(move || copy_when_woken(&path, &woken, limits, &shared, &health))?
+            thread::Builder::new().name("ledger-checkpoint".to_owned()).spawn(move || {
+                let copy = || copy_when_woken(&path, &woken, limits, &shared, &health);
+                unwound::or_tell(copy, || health.panicked());
+            })?
         };
         Ok((Self { wake, shared, limits, before: 0 }, thread))
     }
@@ -181,9 +182,12 @@ fn copy(conn: &Connection, health: &Health) -> Option<i32> {
         .prepare_cached(queries::CHECKPOINT_PASSIVE)
         .and_then(|mut copy| copy.query_row([], |row| row.get(2)));
     match result {
-        Ok(copied) => Some(copied),
+        Ok(copied) => {
+            health.copied();
+            Some(copied)
+        }
         Err(error) => {
-            tracing::warn!(%error, "the log could not be copied into the ledger's file");
+            health.not_copied(&error);
             if severity(&error) != Severity::Passing {
                 let message = "the disk did not confirm a sync, the gate stops";
                 health.must_stop(&Fault::caused_by(FaultKind::OutcomeUnknown, message, error));

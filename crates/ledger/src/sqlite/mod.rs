@@ -14,11 +14,13 @@ mod desk;
 mod documents;
 mod effects;
 mod fault;
+mod identity;
 mod inbox;
 mod issued;
 mod issuing;
 mod keys;
 mod lock;
+mod log_check;
 mod open;
 mod queries;
 mod reader;
@@ -40,6 +42,7 @@ use std::thread::{self, JoinHandle};
 
 use admit_core::effect::{By, Effect, Illegal, Step};
 use admit_core::record::Policy;
+use admit_core::unwound;
 use admit_core::{
     Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, Recorded, RunState, Seq,
 };
@@ -59,6 +62,7 @@ use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
 use checkpoint::Log;
+use identity::InPlace;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
@@ -133,9 +137,11 @@ impl SqliteLedger {
         create_private(&options.dir).map_err(folder)?;
         let lock = FolderLock::take(&options.dir)?;
         let path = options.dir.join(open::FILE);
+        identity::check(&options.dir, &path)?;
         let mut conn = open::recover(&path)?;
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
+        identity::note(&options.dir, tag).map_err(folder)?;
         let position = position(&conn).map_err(fail)?;
         let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
@@ -156,6 +162,7 @@ impl SqliteLedger {
         let (log, checkpointer) = Log::start(&path, page_bytes, &health).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
         let writer = Writer {
+            in_place: InPlace::of(&path).map_err(folder)?,
             path: path.clone(),
             conn,
             keys,
@@ -173,7 +180,10 @@ impl SqliteLedger {
         let (jobs, waiting) = sync_channel(options.waiting_max);
         let writer = thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || writer.run(&waiting))
+            .spawn({
+                let health = health.clone();
+                move || unwound::or_tell(|| writer.run(&waiting), || health.panicked())
+            })
             .map_err(folder)?;
         Ok(Self {
             readers: Readers::new(&path, tag),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::log_check::{self, Damage};
 use super::queries;
 
 /// The ledger's file in the data folder.
@@ -61,6 +62,26 @@ pub enum OpenError {
         /// What SQLite said.
         source: rusqlite::Error,
     },
+    /// The log beside the file is damaged.
+    #[error("the log {} is damaged: {what}, and events that were acknowledged are behind that\n  nothing was changed; keep a copy of the folder, then restore a backup. To go on without those events: sqlite3 {} 'PRAGMA wal_checkpoint(TRUNCATE)'", log.display(), path.display())]
+    LogDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+        /// How much of it.
+        what: String,
+    },
+    /// There was a ledger, and now there is none.
+    #[error("the ledger of this folder is gone: {} is {missing}, and {} says that there was one\n  nothing was changed; put it back, or restore a backup. A new ledger would admit every event a second time; if that is what you want, remove {1}", path.display(), id.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What of it is missing.
+        missing: &'static str,
+        /// What says that there was one.
+        id: PathBuf,
+    },
     /// The file is somebody else's.
     #[error("{} is a SQLite file, but not a ledger of Admit\n  nothing was changed; choose another folder with --data", path.display())]
     NotALedger {
@@ -92,7 +113,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Anything else SQLite says.
-    #[error("the ledger {} cannot be opened: {source}", path.display())]
+    #[error("the ledger {} cannot be opened: {source}\n  no door was opened; check that the disk has room and that this user may write the file and its folder", path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,
@@ -166,6 +187,7 @@ pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
 /// Opens the file for this process: recovers, syncs, migrates. No door may open before it returns.
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
+    check_log(path)?;
     let mut conn = writing(path).map_err(fail)?;
     check_owner(&conn, path)?;
     checkpoint_all(&conn, path)?;
@@ -173,6 +195,21 @@ pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     checkpoint_all(&conn, path)?;
     check_pages(&conn).map_err(fail)?;
     Ok(conn)
+}
+
+/// Looks whether SQLite would silently leave out what was once durable.
+fn check_log(path: &Path) -> Result<(), OpenError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log = PathBuf::from(log);
+    let damage = log_check::damage(&log)
+        .map_err(|source| OpenError::Folder { path: log.clone(), source })?;
+    let what = match damage {
+        None => return Ok(()),
+        Some(Damage::Header) => "nothing of it can be read".to_owned(),
+        Some(Damage::Frame(number)) => format!("it cannot be read from frame {number} on"),
+    };
+    Err(OpenError::LogDamaged { path: path.to_owned(), log, what })
 }
 
 /// Up to this size every page is looked at on a start, which takes a fraction of a second.

@@ -66,3 +66,33 @@ impl Answered for Box<dyn Task> {
         Task::failed(self, fault);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ledger as _;
+    use crate::sqlite::{Options, SqliteLedger};
+    use admit_core::{FaultKind, Millis};
+
+    struct Panics;
+
+    impl Work for Panics {
+        type Answer = ();
+
+        fn write(&mut self, _: &mut Tx<'_>) -> rusqlite::Result<()> {
+            panic!("on purpose")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_panics_stops_the_gate_instead_of_refusing_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = SqliteLedger::open(Options::new(folder.path(), Millis(1))).unwrap();
+        assert!(ledger.is_healthy());
+        ledger.write(Panics).await.unwrap_err();
+        let fault = ledger.must_stop().await;
+        assert_eq!(fault.kind, FaultKind::OutcomeUnknown);
+        assert!(fault.to_string().contains("ended by a panic"), "{fault}");
+        assert!(!ledger.is_healthy());
+    }
+}

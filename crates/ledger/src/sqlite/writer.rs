@@ -7,10 +7,11 @@
 //! COMMIT fails         -> look again on a new connection   -> verdicts, or outcome_unknown; go on
 //! a sync fails         -> nobody knows                     -> outcome_unknown, stop the process
 //! a key claimed twice  -> a promise is broken              -> outcome_unknown, stop the process
+//! the file is gone     -> nobody will ever find it         -> outcome_unknown, stop the process
 //! ```
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::batch::{Batch, BatchError, Position};
 use super::checkpoint::Log;
 use super::fault::{self, Severity};
+use super::identity::InPlace;
 use super::keys::KeyIndex;
 use super::task::{Task, Tx};
 use super::{Job, open, queries};
@@ -34,9 +36,13 @@ use crate::gauges::Gauges;
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// A disk with less room than this counts as full until an event has been stored on it.
+const ROOM_BYTES_MIN: u64 = 256 << 10;
+
 /// Everything the writer thread owns.
 pub(super) struct Writer {
     pub(super) path: PathBuf,
+    pub(super) in_place: InPlace,
     pub(super) conn: Connection,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
@@ -97,6 +103,8 @@ impl Writer {
             match jobs.recv_timeout(PROBE_EVERY) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
+                // An empty commit may find room where no event does.
+                Err(RecvTimeoutError::Timeout) if !has_room(&self.path) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if let After::Stop = self.serve(None, jobs) {
                         return None;
@@ -128,6 +136,11 @@ impl Writer {
                     return self.failed_commit(group, severity, error);
                 }
             }
+        }
+        if !self.in_place.is_there() {
+            let message = "the ledger's file was removed or replaced while the gate was running";
+            let gone = Fault::new(FaultKind::OutcomeUnknown, message);
+            return self.give_up(group, Severity::Broken, &gone);
         }
         self.keys.committed();
         self.position = position;
@@ -266,6 +279,12 @@ impl Writer {
             tracing::debug!(%error, "the ledger could not open a new connection");
         }
     }
+}
+
+/// Whether the disk has room for more than an empty commit. Where that cannot be asked, it is tried.
+fn has_room(path: &Path) -> bool {
+    rustix::fs::statvfs(path)
+        .map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM_BYTES_MIN)
 }
 
 fn roll_back(conn: &Connection) -> rusqlite::Result<()> {

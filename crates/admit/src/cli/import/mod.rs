@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use super::Place;
 use super::gate::Asking;
 use crate::config::parse_listen;
-use crate::output::{Failure, progress};
+use crate::output::{Failure, aside};
 use files::{Artifact, Found};
 use report::{Progress, Tally};
 use send::{Fate, Sending, send_all};
@@ -143,7 +143,7 @@ impl Import {
     fn watch(mut self) -> Result<(), Failure> {
         let runtime = runtime()?;
         if !self.as_json {
-            progress(&format!("watching {}, Ctrl-C ends it", self.path.display()));
+            aside(&format!("watching {}, Ctrl-C ends it", self.path.display()));
         }
         loop {
             let Found { artifacts, skipped } = look(&self.path)?;

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::send::{Fate, Standing, Told};
-use crate::output::{Failure, print, print_json, printable, progress, table};
+use crate::output::{Failure, aside, print, print_json, printable, table};
 
 /// Between two lines of progress where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -209,7 +209,7 @@ impl Progress {
             bar.inc(1);
         } else if self.last.elapsed() >= LINE_EVERY {
             self.last = Instant::now();
-            progress(&format!("{} of {} files", self.done, self.all));
+            aside(&format!("{} of {} files", self.done, self.all));
         }
     }
 
