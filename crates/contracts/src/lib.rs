@@ -12,6 +12,7 @@ pub mod pixel_control;
 pub mod rounds;
 mod schema;
 pub mod skyra;
+mod text;
 
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use admit_core::json::Value;
 
-use crate::schema::{EmptyArray, Schema, bounded};
+use crate::schema::{EmptyArray, Schema};
+use crate::text::{VIOLATION_CHARS_MAX, bounded};
 
 /// For events that name no version, or one that is not listed.
 const ANY: &str = "*";
@@ -61,7 +62,7 @@ impl Schemas {
         let found = version.and_then(of).or_else(|| of(ANY));
         let Some((_, schema)) = found else {
             return Err(match version {
-                Some(version) => Unfit::UnknownVersion(bounded(version)),
+                Some(version) => Unfit::UnknownVersion(bounded(version, VIOLATION_CHARS_MAX)),
                 None => Unfit::NoVersion,
             });
         };

@@ -6,8 +6,9 @@
 use admit_core::json::{Object, Value};
 
 use super::php;
-use super::violations::{Violations, bounded};
+use super::violations::Violations;
 use super::words::{Category, Version, is_event_id, is_event_name, is_idempotency_key};
+use crate::text::bounded;
 
 const BODY: [&str; 2] = ["envelope", "transport"];
 const TRANSPORT: [&str; 4] = ["attempt", "max_attempts", "retry_backoff_ms", "auth_mode"];

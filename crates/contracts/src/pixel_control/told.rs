@@ -10,8 +10,8 @@ use admit_core::json::Value;
 use super::php;
 use super::server::{Contact, GameMap, Phase, Players, Server, State, Told};
 use super::shape::Envelope;
-use super::violations::bounded;
 use super::words::Category;
+use crate::text::bounded;
 
 /// Longest text a document keeps, in characters; a server's name is for people to read.
 const TEXT_CHARS_MAX: usize = 256;

@@ -16,9 +16,10 @@ use super::rules::Rules;
 use super::server::Change;
 use super::shape::{Envelope, Request};
 use super::told;
-use super::violations::{Violations, bounded};
+use super::violations::Violations;
 use super::words::is_idempotency_key;
 use super::{SchemaMode, Settings};
+use crate::text::bounded;
 
 /// Longest text of a rejected event that its facts and message repeat, in characters.
 const REJECTED_CHARS_MAX: usize = 256;

@@ -1,13 +1,12 @@
 //! Broken rules in words: the first few in full, the rest as a number.
 
+use crate::text::{VIOLATION_CHARS_MAX, bounded};
+
 /// How many violations are told in full.
 pub(super) const TOLD_MAX: usize = 20;
 
 /// How many of them a rejection's message names.
 const MESSAGE_MAX: usize = 3;
-
-/// Longest text of one violation, in characters.
-const TEXT_CHARS_MAX: usize = 240;
 
 /// What is wrong with a submission, in the order it was found.
 #[derive(Debug, Default)]
@@ -21,7 +20,7 @@ impl Violations {
     pub(super) fn add(&mut self, words: impl FnOnce() -> String) {
         self.count += 1;
         if self.told.len() < TOLD_MAX {
-            self.told.push(bounded(&words(), TEXT_CHARS_MAX));
+            self.told.push(bounded(&words(), VIOLATION_CHARS_MAX));
         }
     }
 
@@ -49,14 +48,6 @@ impl Violations {
     }
 }
 
-/// The text, cut after `chars_max` characters with a mark that it was cut.
-pub(super) fn bounded(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,11 +62,5 @@ mod tests {
         assert_eq!(violations.count(), 30);
         assert_eq!(violations.message(), "rule 0; rule 1; rule 2; and 27 more");
         assert_eq!(violations.into_told().len(), TOLD_MAX);
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_characters() {
-        assert_eq!(bounded("ééé", 2), "éé…");
-        assert_eq!(bounded("éé", 2), "éé");
     }
 }

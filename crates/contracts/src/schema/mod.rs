@@ -8,6 +8,7 @@ use std::fmt;
 use admit_core::json::{Object, Value};
 use jsonschema::Validator;
 
+use crate::text::{VIOLATION_CHARS_MAX, bounded};
 use shadow::without_shadowed;
 
 pub(crate) use node::{Node, Ours, to_serde};
@@ -18,9 +19,6 @@ const TOLD_MAX: usize = 20;
 /// An event of more values than this is only told that it is not valid: the validator gathers every
 /// violation before it names the first, and a hostile event has one for each of its values.
 const TOLD_VALUES_MAX: usize = 2_048;
-
-/// Longest text of one violation, in characters.
-const TEXT_CHARS_MAX: usize = 240;
 
 /// What an empty array may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +85,7 @@ impl Schema {
                 .map(|error| {
                     let path = error.instance_path().as_str();
                     let path = if path.is_empty() { "/" } else { path };
-                    bounded(&format!("{path}: {}", error.masked()))
+                    bounded(&format!("{path}: {}", error.masked()), VIOLATION_CHARS_MAX)
                 })
                 .collect()
         })
@@ -102,14 +100,6 @@ fn has_at_most(value: &Value<'_>, left: &mut usize) -> bool {
         Value::Array(elements) => elements.iter().all(|value| has_at_most(value, left)),
         Value::Object(object) => object.iter().all(|(_, value)| has_at_most(value, left)),
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::String(_) => true,
-    }
-}
-
-/// The text, or the beginning of it.
-pub(crate) fn bounded(text: &str) -> String {
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
