@@ -7,6 +7,7 @@ pub(crate) mod group;
 pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod news;
+pub(crate) mod queue;
 mod quota;
 pub(crate) mod receipts;
 pub(crate) mod records;

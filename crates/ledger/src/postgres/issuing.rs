@@ -9,14 +9,12 @@ use admit_core::{
     Door, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Recorded, Refused, RunState,
     Seq, Verdict,
 };
-use tokio::sync::oneshot;
 
 use super::batch::{Batch, BatchError};
 use super::conn::{Columns, Conn, Result, big, rows};
 use super::desk::{Asked, Desk};
 use super::task::{Tx, Work};
-use super::{Job, PostgresLedger, effects, issued, sql, text};
-use crate::common::job::stopped;
+use super::{PostgresLedger, effects, issued, sql, text};
 use crate::desk::{self, Recording, Told};
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
 use crate::port::BoxFuture;
@@ -29,15 +27,7 @@ impl Issuance for PostgresLedger {
         batch: Vec<Entry>,
         issuing: Issuing,
     ) -> BoxFuture<'_, Vec<std::result::Result<Kept, Fault>>> {
-        let events = batch.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(Job::RecordIssuing { batch, issuing, reply });
-        Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
-                Err(fault) => vec![Err(fault); events],
-            }
-        })
+        self.queue.record_issuing(batch, issuing)
     }
 
     fn settle(

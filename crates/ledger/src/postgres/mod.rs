@@ -37,18 +37,18 @@ mod token;
 pub mod verify;
 mod writer;
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, FaultKind, Horizon, Recorded, unwound};
-use tokio::sync::oneshot;
+use admit_core::{Age, Entry, Fault, Horizon, Recorded, unwound};
 
 use crate::Migrated;
 use crate::common::health::Health;
-use crate::common::job::{self, stopped};
+use crate::common::job;
 use crate::common::news::News;
+use crate::common::queue::Queue;
 use crate::common::retention::Sweeper;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
@@ -156,7 +156,8 @@ impl std::fmt::Debug for Options {
 
 /// A gate's end of the ledger. Dropping it finishes what was handed in and gives up the lease.
 pub struct PostgresLedger {
-    jobs: Option<SyncSender<Job>>,
+    /// First, so that what was handed in is finished before anything else is given up.
+    queue: Queue<Box<dyn Task>>,
     readers: Readers,
     epochs: Arc<Epochs>,
     lease: Duration,
@@ -165,7 +166,6 @@ pub struct PostgresLedger {
     news: Arc<News>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the writer found when it opened the ledger.
@@ -204,8 +204,8 @@ impl PostgresLedger {
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
         let Opened { tag, epochs, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
+            queue: Queue::new(jobs, gauges.clone(), vec![writer]),
             readers: Readers::new(&options, &connector, tag)?,
-            jobs: Some(jobs),
             epochs,
             lease: options.lease,
             health,
@@ -213,7 +213,6 @@ impl PostgresLedger {
             news,
             horizon,
             sweeper: tokio::sync::Mutex::new(sweeper),
-            threads: Mutex::new(vec![writer]),
         };
         ledger.news.known_to(turn.last_seq);
         let heard = Arc::downgrade(&ledger.news);
@@ -275,59 +274,17 @@ fn serve(writer: Writer, waiting: &Receiver<Job>) {
     writer.run(waiting);
 }
 
-impl Drop for PostgresLedger {
-    fn drop(&mut self) {
-        self.jobs = None;
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the ledger ended by a panic");
-            }
-        }
-    }
-}
-
 impl PostgresLedger {
-    /// Hands a job to the writer, or says why nothing of it will happen.
-    fn hand_in(&self, job: Job) -> Result<(), Fault> {
-        let sent = match &self.jobs {
-            Some(jobs) => jobs.try_send(job),
-            None => Err(TrySendError::Disconnected(job)),
-        };
-        sent.map_err(|error| match error {
-            TrySendError::Full(_) => Fault::new(
-                FaultKind::Overloaded,
-                "too many events wait for the ledger, nothing was stored",
-            ),
-            TrySendError::Disconnected(_) => Fault::new(
-                FaultKind::LedgerUnavailable,
-                "the ledger has stopped, nothing was stored",
-            ),
-        })?;
-        self.gauges.call_handed_in();
-        Ok(())
-    }
-
     /// Has the writer do a piece of work in its next commit.
     async fn write<W: Work>(&self, work: W) -> Result<W::Answer, Fault> {
         let (task, answer) = task::task(work);
-        self.hand_in(Job::Task(task))?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        self.queue.task(task, answer).await
     }
 }
 
 impl Admissions for PostgresLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        let events = batch.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(Job::Record { batch, reply });
-        Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
-                Err(fault) => vec![Err(fault); events],
-            }
-        })
+        self.queue.record(batch)
     }
 }
 

@@ -17,7 +17,7 @@ use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
 use super::inbox;
 use super::issuing::IssuingBatch;
-use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex};
+use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex, Seed};
 use super::queries;
 use super::records::RecordTables;
 use crate::common::RefusalQuota;
@@ -62,7 +62,7 @@ pub(super) struct Batch<'c> {
     /// The effects of events, and the documents and runs of doors that issue.
     pub(super) desk: Desk<'c>,
     /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
-    fresh: HashMap<Key, First>,
+    fresh: HashMap<Key, First, Seed>,
     claims: Vec<(Key, Seq)>,
     documents: Documents,
 }
@@ -115,7 +115,8 @@ impl<'c> Batch<'c> {
             body: conn.prepare_cached(queries::INSERT_BODY)?,
             sighting: conn.prepare_cached(queries::INSERT_SIGHTING)?,
         };
-        let (fresh, claims, documents) = (HashMap::new(), Vec::new(), Documents::default());
+        let fresh = HashMap::with_hasher(Seed::drawn());
+        let (claims, documents) = (Vec::new(), Documents::default());
         let desk = Desk::new(conn, epoch);
         Ok(Self { conn, statements, epoch, quota, position, desk, fresh, claims, documents })
     }

@@ -36,9 +36,9 @@ pub mod verify;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use admit_core::effect::{By, Effect, Illegal, Step};
 use admit_core::record::Policy;
@@ -47,12 +47,12 @@ use admit_core::{
     Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, Recorded, RunState, Seq,
 };
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
 
 use crate::Migrated;
 use crate::common::health::Health;
-use crate::common::job::{self, stopped};
+use crate::common::job;
 use crate::common::news::News;
+use crate::common::queue::Queue;
 use crate::common::records::Relinking;
 use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
@@ -117,7 +117,8 @@ impl Options {
 
 /// The embedded ledger. Dropping it finishes what was handed in and releases the folder.
 pub struct SqliteLedger {
-    jobs: Option<SyncSender<Job>>,
+    /// First, so that what was handed in is finished before anything else is given up.
+    queue: Queue<Box<dyn Task>>,
     readers: Readers,
     epoch: u64,
     health: Arc<Health>,
@@ -125,7 +126,6 @@ pub struct SqliteLedger {
     news: Arc<News>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     _lock: FolderLock,
 }
 
@@ -186,73 +186,30 @@ impl SqliteLedger {
             })
             .map_err(folder)?;
         Ok(Self {
+            queue: Queue::new(jobs, gauges.clone(), vec![writer, checkpointer]),
             readers: Readers::new(&path, tag),
-            jobs: Some(jobs),
             epoch,
             health,
             gauges,
             news,
             horizon,
             sweeper,
-            threads: Mutex::new(vec![writer, checkpointer]),
             _lock: lock,
         })
     }
 }
 
-impl Drop for SqliteLedger {
-    fn drop(&mut self) {
-        self.jobs = None;
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the ledger ended by a panic");
-            }
-        }
-    }
-}
-
 impl SqliteLedger {
-    /// Hands a job to the writer, or says why nothing of it will happen.
-    fn hand_in(&self, job: Job) -> Result<(), Fault> {
-        let sent = match &self.jobs {
-            Some(jobs) => jobs.try_send(job),
-            None => Err(TrySendError::Disconnected(job)),
-        };
-        sent.map_err(|error| match error {
-            TrySendError::Full(_) => Fault::new(
-                FaultKind::Overloaded,
-                "too many events wait for the ledger, nothing was stored",
-            ),
-            TrySendError::Disconnected(_) => Fault::new(
-                FaultKind::LedgerUnavailable,
-                "the ledger has stopped, nothing was stored",
-            ),
-        })?;
-        self.gauges.call_handed_in();
-        Ok(())
-    }
-
     /// Has the writer do a piece of work in its next commit.
     async fn write<W: Work>(&self, work: W) -> Result<W::Answer, Fault> {
         let (task, answer) = task::task(work);
-        self.hand_in(Job::Task(task))?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        self.queue.task(task, answer).await
     }
 }
 
 impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        let events = batch.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(Job::Record { batch, reply });
-        Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
-                Err(fault) => vec![Err(fault); events],
-            }
-        })
+        self.queue.record(batch)
     }
 }
 
@@ -278,15 +235,7 @@ impl Issuance for SqliteLedger {
         batch: Vec<Entry>,
         issuing: Issuing,
     ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>> {
-        let events = batch.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(Job::RecordIssuing { batch, issuing, reply });
-        Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| vec![Err(stopped()); events]),
-                Err(fault) => vec![Err(fault); events],
-            }
-        })
+        self.queue.record_issuing(batch, issuing)
     }
 
     fn settle(

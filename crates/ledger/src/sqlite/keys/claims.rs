@@ -116,10 +116,10 @@ fn part_of(key: &Key) -> usize {
 /// Hashes keys. They are hashes already and only need something mixed in that a producer who chooses
 /// their keys cannot know.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seed(u64);
+pub(in crate::sqlite) struct Seed(u64);
 
 impl Seed {
-    fn drawn() -> Self {
+    pub(in crate::sqlite) fn drawn() -> Self {
         Self(RandomState::new().hash_one(0_u8))
     }
 }
@@ -136,7 +136,7 @@ impl BuildHasher for Seed {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A hash in the making.
-pub(super) struct Mixed(u64);
+pub(in crate::sqlite) struct Mixed(u64);
 
 impl Hasher for Mixed {
     fn write(&mut self, bytes: &[u8]) {

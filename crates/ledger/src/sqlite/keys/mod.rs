@@ -20,6 +20,7 @@ use admit_core::{Key, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::queries;
+pub(super) use claims::Seed;
 use merged::Merged;
 use plain::Plain;
 
