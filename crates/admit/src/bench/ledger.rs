@@ -26,7 +26,7 @@ const AHEAD: usize = 4;
 
 /// Measures a new ledger.
 pub(super) fn measure(grounds: &Grounds, seconds: Duration) -> Result<Figure, Failure> {
-    Filled::open(grounds)?.measure(seconds)
+    Filled::open(grounds, "ledger")?.measure(seconds)
 }
 
 /// How large the bodies are: filling is about keys, and tiny bodies spare the disk.
@@ -39,19 +39,20 @@ enum Size {
 /// A ledger that is filled and measured in turns.
 pub(super) struct Filled<'g> {
     grounds: &'g Grounds,
+    name: &'static str,
     ledger: Arc<dyn GateLedger>,
     runtime: Runtime,
     next: u64,
 }
 
 impl<'g> Filled<'g> {
-    pub(super) fn open(grounds: &'g Grounds) -> Result<Self, Failure> {
+    pub(super) fn open(grounds: &'g Grounds, name: &'static str) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
-        Ok(Self { grounds, ledger: grounds.open("ledger")?, runtime, next: 0 })
+        Ok(Self { grounds, name, ledger: grounds.open(name)?, runtime, next: 0 })
     }
 
     /// Adds events until `known` keys are known, with a line of progress for every tenth.
@@ -72,10 +73,10 @@ impl<'g> Filled<'g> {
 
     /// How long a start takes with what it holds now.
     pub(super) fn measure_restart(self) -> Result<Figure, Failure> {
-        let Self { grounds, ledger, runtime, .. } = self;
+        let Self { grounds, name, ledger, runtime, .. } = self;
         drop((runtime, ledger));
         let started = Instant::now();
-        let ledger = grounds.open("ledger")?;
+        let ledger = grounds.open(name)?;
         let elapsed = started.elapsed();
         drop(ledger);
         let mut latencies = histogram();
