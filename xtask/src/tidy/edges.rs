@@ -12,8 +12,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("admit-artifacts", &["admit-core"]),
     ("admit-bus", &["admit-core"]),
     ("admit-contracts", &["admit-core"]),
-    ("admit-ledger", &["admit-core"]),
+    ("admit-ledger", &["admit-core", "admit-sqlite-log"]),
     ("admit-proto", &[]),
+    ("admit-sqlite-log", &[]),
     (
         "admit-gate",
         &[
@@ -160,12 +161,41 @@ fn reaches_outside<'a>(sources: impl Iterator<Item = &'a File>) -> Vec<String> {
     complaints
 }
 
+/// The one crate that may hold unsafe code (docs/decisions/0036). Cargo lets nobody take the house's lints
+/// but one, so it repeats them.
+const WITH_UNSAFE: &str = "crates/sqlite-log/Cargo.toml";
+
 fn without_house_lints<'a>(manifests: impl Iterator<Item = &'a File>) -> Vec<String> {
+    let house = house_lints();
+    let lacks = |file: &File| -> Vec<String> {
+        if file.path != WITH_UNSAFE {
+            let takes_all = file.text.contains("[lints]\nworkspace = true");
+            return if takes_all {
+                Vec::new()
+            } else {
+                vec!["[lints] workspace = true".to_owned()]
+            };
+        }
+        house.iter().filter(|lint| !file.text.contains(*lint)).cloned().collect()
+    };
     manifests
         .filter(|file| package_name(&file.text).is_some())
-        .filter(|file| !file.text.contains("[lints]\nworkspace = true"))
-        .map(|file| format!("{}: add `[lints] workspace = true`", file.path))
+        .flat_map(|file| lacks(file).into_iter().map(|lint| format!("{}: add `{lint}`", file.path)))
         .collect()
+}
+
+/// The lines of the house's lints, except for the ban on unsafe code.
+fn house_lints() -> Vec<String> {
+    let house = manifests().find(|file| file.path == "Cargo.toml").map_or("", |file| &file.text);
+    let mut is_lint = false;
+    let lines = house.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_lint = line.starts_with("[workspace.lints");
+            return false;
+        }
+        is_lint && !line.is_empty() && !line.starts_with("unsafe_code")
+    });
+    lines.map(str::to_owned).collect()
 }
 
 fn manifests() -> impl Iterator<Item = &'static File> {
@@ -185,6 +215,15 @@ fn the_core_and_the_contracts_do_no_io_and_read_no_clock() {
 #[test]
 fn every_crate_takes_the_house_lints() {
     assert_none(&without_house_lints(manifests()));
+}
+
+#[test]
+fn the_crate_with_unsafe_code_takes_all_the_others() {
+    let lints = house_lints();
+    assert!(lints.len() > 10, "the house has lints: {lints:?}");
+    let all = format!("[package]\nname = \"admit-sqlite-log\"\n{}\n", lints[1..].join("\n"));
+    let file = File::example(WITH_UNSAFE, &all);
+    assert_one(&without_house_lints([file].iter()), &lints[0]);
 }
 
 #[test]

@@ -157,7 +157,9 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+    let layer = admit_sqlite_log::register()
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let conn = Connection::open_with_flags_and_vfs(path, flags, layer)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     // Heard only while the file is still empty.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
