@@ -264,7 +264,6 @@ fn start(
         health,
         gauges,
         news,
-        last_company: 0,
         unknown: None,
     };
     Ok((writer, opened))

@@ -174,7 +174,6 @@ impl SqliteLedger {
             log,
             health: health.clone(),
             gauges: gauges.clone(),
-            last_company: 0,
             news: news.clone(),
         };
         let (jobs, waiting) = sync_channel(options.waiting_max);

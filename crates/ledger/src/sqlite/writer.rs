@@ -54,8 +54,6 @@ pub(super) struct Writer {
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) news: Arc<News>,
-    /// How many calls shared the last commit.
-    pub(super) last_company: usize,
 }
 
 /// Why a group is not written.
@@ -117,10 +115,9 @@ impl Writer {
     /// One group: one transaction, then the answers. Without a first call it probes the disk.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
-        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
+        let mut group = Group::new(first, jobs, self.commit_events_max);
         let written = self.write(&mut group);
         let group = group.into_jobs();
-        self.last_company = group.len();
         self.gauges.calls_taken(group.len());
         let (outcomes, position) = match written {
             Ok(written) => written,
@@ -179,7 +176,7 @@ impl Writer {
         group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<(Outcomes, Position), Unwritten> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
-        let mut outcomes = VecDeque::with_capacity(self.last_company);
+        let mut outcomes = VecDeque::new();
         let mut tasks = false;
         while let Some(job) = group.next() {
             tasks |= matches!(job, Job::Task(_));
