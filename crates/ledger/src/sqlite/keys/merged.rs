@@ -37,12 +37,11 @@ const WATERMARK: &str = "key_watermark";
 const SEALED_LAST: &str = "key_sealed_last";
 const SEALED_TO: &str = "key_sealed_to";
 
-/// Sealed claims merged for every four fresh ones: a little faster than they come, so that merging
-/// is spread evenly and still ends before the next generation is full.
-const MERGE_PER_FOUR: usize = 5;
+/// Sealed claims merged at most for each fresh one, however late merging is.
+const MERGE_PER_CLAIM_MAX: usize = 4;
 
-/// Merged `key_log` rows forgotten per fresh claim.
-const TRIM_PER_CLAIM: usize = 4;
+/// Merged `key_log` rows forgotten per fresh claim: faster than they come.
+const TRIM_PER_CLAIM: usize = 2;
 
 /// The smallest slice, so that a trickle of events makes progress too.
 const SLICE_MIN: usize = 16;
@@ -150,14 +149,23 @@ impl Merged {
             self.filter.add(key);
             append.execute((seq.0, key.as_bytes()))?;
         }
-        let slice = (claims.len() * MERGE_PER_FOUR / 4).max(SLICE_MIN);
+        let slice = self.due(claims.len()).max(SLICE_MIN);
         let trim = (claims.len() * TRIM_PER_CLAIM).max(SLICE_MIN);
         self.staged = Staged { claims, ..Staged::default() };
         self.staged.merged = self.merge_slice(conn, slice)?;
-        if self.staged.merged == 0 && self.trimming {
+        if self.trimming {
             self.staged.trimmed_all = self.trim_slice(conn, trim)?;
         }
         Ok(())
+    }
+
+    /// How many sealed claims are merged along with so many fresh ones: what is left of them is spread
+    /// evenly over the claims that are still to come before the next generation is nearly full.
+    fn due(&self, fresh: usize) -> usize {
+        let left = self.sealed.as_ref().map_or(0, Sealed::left);
+        let nearly_full = self.generation_max - self.generation_max / 16;
+        let to_come = nearly_full.saturating_sub(self.recent.len()).max(1);
+        (left * fresh).div_ceil(to_come).min(fresh * MERGE_PER_CLAIM_MAX)
     }
 
     /// Forgets a slice of the rows that are merged; `true` when it was the last.
@@ -292,6 +300,18 @@ impl Sealed {
         drop_aside(std::mem::replace(&mut self.claims, Order::Sorted(sorted)));
     }
 
+    /// How many are not merged.
+    fn left(&self) -> usize {
+        self.len() - self.next
+    }
+
+    fn len(&self) -> usize {
+        match &self.claims {
+            Order::Sorting { claims, .. } => claims.len(),
+            Order::Sorted(claims) => claims.as_slice().len(),
+        }
+    }
+
     fn forget(&mut self, key: &Key, seq: Seq) {
         if self.get(key) == Some(seq) {
             self.forgotten.insert(*key);
@@ -301,10 +321,7 @@ impl Sealed {
     /// Counts merged claims in; `true` when they were the last ones.
     fn advance(&mut self, merged: usize) -> bool {
         self.next += merged;
-        match &self.claims {
-            Order::Sorting { .. } => false,
-            Order::Sorted(claims) => self.next == claims.as_slice().len(),
-        }
+        self.left() == 0
     }
 }
 
