@@ -9,12 +9,12 @@ pub struct Millis(pub i64);
 impl Millis {
     /// `2026-02-19T18:14:02Z`: whole seconds, as the contracts write their times.
     pub fn to_rfc3339_seconds(self) -> String {
-        self.timestamp().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        format!("{:.0}", self.timestamp())
     }
 
     /// `2026-02-19T18:14:02.123Z`: milliseconds, as our own receipts and logs write them.
     pub fn to_rfc3339_millis(self) -> String {
-        self.timestamp().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+        format!("{:.3}", self.timestamp())
     }
 
     /// The time of an RFC 3339 text, or `None` when it is not one.
