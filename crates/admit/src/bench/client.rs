@@ -4,15 +4,19 @@
 //! gate it measures.
 
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::CONNECTIONS;
+use super::pace::{Pace, Turns};
 use super::report::Figure;
 use super::sample::{self, Samples};
 use crate::output::Failure;
@@ -39,12 +43,39 @@ impl Load {
 
 /// Runs the load from one thread and reports what was answered. Every answer must be 200.
 pub(super) fn run(address: SocketAddr, load: &Load) -> Result<Figure, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::runtime)?;
-    runtime.block_on(run_all(address, load)).map_err(Failure::runtime)
+    let knock = || {
+        keep_to_one_core();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Failure::runtime)?;
+        runtime.block_on(run_all(address, load)).map_err(Failure::runtime)
+    };
+    // What it may use is its own affair: a thread that is started from it would inherit that.
+    thread::scope(|scope| {
+        let client = thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, knock);
+        client.map_err(Failure::runtime)?.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
+
+/// Keeps this thread to the last core it may use, where there are several. An answer over loopback has the
+/// system move whoever waits for it to the core it came from, where it interrupts the gate after every
+/// answer while another core has nothing to do; producers are on other machines.
+#[cfg(target_os = "linux")]
+fn keep_to_one_core() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(may) = sched_getaffinity(None) else { return };
+    let cores = (0..CpuSet::MAX_CPU).filter(|core| may.is_set(*core));
+    if let Some(last) = cores.skip(1).last() {
+        let mut one = CpuSet::new();
+        one.set(last);
+        // Where it is not allowed the system chooses.
+        sched_setaffinity(None, &one).unwrap_or_default();
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn keep_to_one_core() {}
 
 async fn run_all(address: SocketAddr, load: &Load) -> Result<Figure, String> {
     let path = load.path;
@@ -57,16 +88,18 @@ async fn run_all(address: SocketAddr, load: &Load) -> Result<Figure, String> {
         connections.push(Connection::open(address, head.clone()).await?);
     }
     let started = Instant::now();
+    let pace = load.rate.map(Pace::start).transpose().map_err(|error| error.to_string())?;
     let mut tasks = JoinSet::new();
-    for (index, connection) in connections.into_iter().enumerate() {
-        let pace = load.rate.map(|rate| Pace::new(started, rate, load.connections, index));
+    for connection in connections {
+        let pace = pace.as_ref().map(Pace::turns);
         let (samples, until) = (load.samples.clone(), started + load.seconds);
         tasks.spawn(connection.knock(samples, load.per_request, until, pace));
     }
     let mut all = histogram();
     while let Some(done) = tasks.join_next().await {
-        let latencies = done.map_err(|error| error.to_string())??;
-        all.add(latencies).map_err(|error| error.to_string())?;
+        for micros in done.map_err(|error| error.to_string())?? {
+            all.record(u64::from(micros)).map_err(|error| error.to_string())?;
+        }
     }
     let events = all.len() * load.per_request as u64;
     Ok(Figure::stepped(events, started.elapsed(), all))
@@ -77,34 +110,6 @@ pub(super) fn histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new(3).expect("three digits are allowed");
     histogram.auto(true);
     histogram
-}
-
-/// When a connection may send next, whatever the answers do.
-struct Pace {
-    next: Instant,
-    every: Duration,
-}
-
-impl Pace {
-    #[expect(clippy::cast_precision_loss, reason = "a few dozen connections")]
-    fn new(started: Instant, rate: f64, connections: usize, index: usize) -> Self {
-        let every = Duration::from_secs_f64(connections as f64 / rate.max(1.0));
-        let offset = every.mul_f64(index as f64 / connections as f64);
-        Self { next: started + offset, every }
-    }
-
-    /// Waits for the next turn and returns when it began. A turn that the answer before it has
-    /// swallowed began when it was due, so that lateness counts as latency; a timer that is coarse
-    /// does not count.
-    async fn wait(&mut self) -> Instant {
-        let due = self.next;
-        self.next += self.every;
-        if Instant::now() > due {
-            return due;
-        }
-        sleep_until(due).await;
-        Instant::now()
-    }
 }
 
 struct Connection {
@@ -126,22 +131,23 @@ impl Connection {
         samples: Samples,
         per_request: usize,
         until: Instant,
-        mut pace: Option<Pace>,
-    ) -> Result<Histogram<u64>, String> {
-        let mut latencies = histogram();
+        pace: Option<Arc<Turns>>,
+    ) -> Result<Vec<u32>, String> {
+        // Sorted out at the end: every connection's own histogram would be another piece of cold memory.
+        let mut latencies = Vec::new();
         while Instant::now() < until {
             let body = match per_request {
                 1 => samples.next_body(),
                 many => sample::lines(&samples, many),
             };
             let Some(body) = body else { break };
-            let sent_at = match &mut pace {
+            let sent_at = match &pace {
                 None => Instant::now(),
-                Some(pace) => pace.wait().await,
+                Some(turns) => turns.next().await,
             };
             self.exchange(&body).await?;
-            let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-            latencies.record(micros.max(1)).map_err(|error| error.to_string())?;
+            let micros = u32::try_from(sent_at.elapsed().as_micros()).unwrap_or(u32::MAX);
+            latencies.push(micros.max(1));
         }
         Ok(latencies)
     }

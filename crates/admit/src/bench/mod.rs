@@ -10,6 +10,7 @@ mod edge;
 mod gate;
 mod grounds;
 mod ledger;
+mod pace;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod report;
