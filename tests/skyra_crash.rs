@@ -137,8 +137,8 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
 #[test]
 fn a_disk_that_turns_read_only_is_nacked_and_heals() {
     // So many writes no thread needs to start on a ledger that is there already.
-    const FAILS_FROM: u64 = 200;
-    const FAILS_UNTIL: u64 = 205;
+    const FAILS_FROM: u64 = 100;
+    const FAILS_UNTIL: u64 = 105;
     const EVENTS: u64 = 200;
     if !strace::is_there() {
         return;

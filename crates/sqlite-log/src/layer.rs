@@ -19,10 +19,10 @@ use crate::piece::Piece;
 const NAME: &CStr = c"admit-log";
 
 /// SQLite did not take the layer, or has none of its own to put it on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotRegistered {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotRegistered {
     /// What SQLite said.
-    pub code: i32,
+    code: i32,
 }
 
 impl std::fmt::Display for NotRegistered {
@@ -33,11 +33,8 @@ impl std::fmt::Display for NotRegistered {
 
 impl std::error::Error for NotRegistered {}
 
-/// Makes the layer known to SQLite, once for the process, and returns its name.
-///
-/// # Errors
-/// When SQLite does not take it. It is not tried again.
-pub fn register() -> Result<&'static CStr, NotRegistered> {
+/// Makes the layer known to SQLite, once for the process, and returns its name. An error stays.
+pub(crate) fn register() -> Result<&'static CStr, NotRegistered> {
     static REGISTERED: OnceLock<Result<(), NotRegistered>> = OnceLock::new();
     (*REGISTERED.get_or_init(put_on_top)).map(|()| NAME)
 }
@@ -182,9 +179,6 @@ unsafe fn piece<'a>(file: *mut sqlite3_file) -> &'a mut Piece {
 unsafe fn write_out(file: *mut sqlite3_file) -> c_int {
     // SAFETY: as the caller promises.
     let (piece, methods) = unsafe { (piece(file), system_methods(file)) };
-    if piece.is_empty() {
-        return SQLITE_OK;
-    }
     let Some(system_write) = methods.xWrite else { return SQLITE_ERROR };
     piece.write_out(|at, bytes| {
         let len = c_int::try_from(bytes.len()).expect("a step is far smaller");

@@ -5,13 +5,31 @@
 //! any other way; so what is on disk when a sync begins is byte for byte what it would be without us.
 //! Every other file, and every other call, goes to the system's own layer.
 //!
-//! Invariant: a write that was collected and then fails is told by the call that made it due. SQLite
-//! makes a frame known to readers only after the sync of its commit, so nobody has seen it by then.
+//! Invariant: what is collected belongs to a commit that is being written, and that commit ends with a sync.
+//! So SQLite makes its frames known to readers after they are in the file, and a failed write fails the
+//! commit. It holds because [`open`] has SQLite sync every commit and write nothing to the log before one:
+//! frames that spill in the middle of a transaction could otherwise be left here when it is rolled back.
 //!
-//! This is the only crate with unsafe code (docs/decisions/0036): [`layer`] is what SQLite calls, and
+//! This is the only crate with unsafe code (docs/decisions/0036): `layer` is what SQLite calls, and
 //! `piece`, which decides what is collected, is plain Rust.
 
 mod layer;
 mod piece;
 
-pub use layer::{NotRegistered, register};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+/// Opens a database on the layer, for whoever commits. `synchronous` is `FULL` and must stay so, and so
+/// must `cache_spill`, which is off: a transaction is kept in memory until it is committed.
+///
+/// # Errors
+/// As SQLite says.
+pub fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let layer =
+        layer::register().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let conn = Connection::open_with_flags_and_vfs(path, flags, layer)?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.pragma_update(None, "cache_spill", false)?;
+    Ok(conn)
+}

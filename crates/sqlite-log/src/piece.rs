@@ -11,13 +11,12 @@ const STEP_BYTES: usize = 64 << 10;
 pub(crate) struct Piece {
     at: i64,
     bytes: Vec<u8>,
+    /// What the first write that failed was told; zero as long as none has. What came before it in the
+    /// same transaction may be lost, so nothing that comes after it may go well.
+    failure: i32,
 }
 
 impl Piece {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Takes `bytes` for the place `at`, unless they do not follow what is here or are too many.
     pub(crate) fn take(&mut self, at: i64, bytes: &[u8]) -> bool {
         if self.bytes.is_empty() {
@@ -32,20 +31,18 @@ impl Piece {
         fits
     }
 
-    /// Hands everything to `write`, which returns zero when it went well, and is empty afterwards whether
-    /// it did or not: whoever wrote is told of the failure and writes again or not at all.
+    /// Hands everything to `write`, which returns zero when it went well. After a failure nothing is left
+    /// and it returns the same for ever: the file is to be closed.
     pub(crate) fn write_out(&mut self, mut write: impl FnMut(i64, &[u8]) -> i32) -> i32 {
         let mut at = self.at;
-        let mut code = 0;
         for step in self.bytes.chunks(STEP_BYTES) {
-            code = write(at, step);
-            if code != 0 {
-                break;
+            if self.failure == 0 {
+                self.failure = write(at, step);
             }
             at += place(step.len());
         }
         self.bytes.clear();
-        code
+        self.failure
     }
 }
 
@@ -93,7 +90,6 @@ mod tests {
                 }
                 if then_out {
                     assert_eq!(out(&mut piece), 0);
-                    assert!(piece.is_empty());
                 }
             }
             piece.write_out(|at, bytes| {
@@ -121,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_after_a_failure_and_nothing_is_written_behind_it() {
+    fn after_a_failure_nothing_more_is_written_and_everything_fails() {
         let mut piece = Piece::default();
         assert!(piece.take(0, &vec![1; 3 * STEP_BYTES]));
         let mut calls = 0;
@@ -130,6 +126,8 @@ mod tests {
             if calls == 2 { 13 } else { 0 }
         });
         assert_eq!((code, calls), (13, 2));
-        assert!(piece.is_empty());
+        assert!(piece.take(0, &[1]));
+        assert_eq!(piece.write_out(|_, _| panic!("it is not tried again")), 13);
+        assert_eq!(piece.write_out(|_, _| panic!("there is nothing to write")), 13);
     }
 }

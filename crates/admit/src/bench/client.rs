@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::CONNECTIONS;
 use super::pace::{Pace, Turns};
@@ -43,15 +43,16 @@ impl Load {
 
 /// Runs the load from one thread and reports what was answered. Every answer must be 200.
 pub(super) fn run(address: SocketAddr, load: &Load) -> Result<Figure, Failure> {
+    let pace = load.rate.map(Pace::new).transpose().map_err(Failure::runtime)?;
     let knock = || {
         keep_to_one_core();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
-        runtime.block_on(run_all(address, load)).map_err(Failure::runtime)
+        runtime.block_on(run_all(address, load, pace.as_ref())).map_err(Failure::runtime)
     };
-    // What it may use is its own affair: a thread that is started from it would inherit that.
+    // A thread of its own, because a thread inherits the cores of the one that starts it.
     thread::scope(|scope| {
         let client = thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, knock);
         client.map_err(Failure::runtime)?.join().unwrap_or_else(|panic| resume_unwind(panic))
@@ -77,7 +78,7 @@ fn keep_to_one_core() {
 #[cfg(not(target_os = "linux"))]
 fn keep_to_one_core() {}
 
-async fn run_all(address: SocketAddr, load: &Load) -> Result<Figure, String> {
+async fn run_all(address: SocketAddr, load: &Load, pace: Option<&Pace>) -> Result<Figure, String> {
     let path = load.path;
     let media = if load.per_request == 1 { "json" } else { "x-ndjson" };
     let head = format!(
@@ -88,12 +89,11 @@ async fn run_all(address: SocketAddr, load: &Load) -> Result<Figure, String> {
         connections.push(Connection::open(address, head.clone()).await?);
     }
     let started = Instant::now();
-    let pace = load.rate.map(Pace::start).transpose().map_err(|error| error.to_string())?;
     let mut tasks = JoinSet::new();
     for connection in connections {
-        let pace = pace.as_ref().map(Pace::turns);
+        let turns = pace.map(Pace::begin);
         let (samples, until) = (load.samples.clone(), started + load.seconds);
-        tasks.spawn(connection.knock(samples, load.per_request, until, pace));
+        tasks.spawn(connection.knock(samples, load.per_request, until, turns));
     }
     let mut all = histogram();
     while let Some(done) = tasks.join_next().await {
@@ -131,7 +131,7 @@ impl Connection {
         samples: Samples,
         per_request: usize,
         until: Instant,
-        pace: Option<Arc<Turns>>,
+        turns: Option<Arc<Turns>>,
     ) -> Result<Vec<u32>, String> {
         // Sorted out at the end: every connection's own histogram would be another piece of cold memory.
         let mut latencies = Vec::new();
@@ -141,9 +141,12 @@ impl Connection {
                 many => sample::lines(&samples, many),
             };
             let Some(body) = body else { break };
-            let sent_at = match &pace {
+            let sent_at = match &turns {
                 None => Instant::now(),
-                Some(turns) => turns.next().await,
+                Some(turns) => match timeout_at(until, turns.next()).await {
+                    Ok(began) => began,
+                    Err(_) => break,
+                },
             };
             self.exchange(&body).await?;
             let micros = u32::try_from(sent_at.elapsed().as_micros()).unwrap_or(u32::MAX);

@@ -36,6 +36,10 @@ pub(crate) trait Answered {
 /// A task fills a commit like so many events.
 const TASK_WEIGHT: usize = 64;
 
+/// So many bytes of a body fill a commit like one more event, because a commit is kept in memory until it is
+/// written: at 1024 events a commit, 32 MiB.
+const BYTES_LIKE_AN_EVENT: usize = 32 << 10;
+
 impl<T> Job<T> {
     pub(crate) fn entries(&self) -> &[Entry] {
         match self {
@@ -51,9 +55,18 @@ impl<T> Job<T> {
 
     pub(crate) fn weight(&self) -> usize {
         match self {
-            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => batch.len(),
+            Self::Record { batch, .. } | Self::RecordIssuing { batch, .. } => {
+                batch.iter().map(|entry| 1 + body_bytes(entry) / BYTES_LIKE_AN_EVENT).sum()
+            }
             Self::Task(_) => TASK_WEIGHT,
         }
+    }
+}
+
+fn body_bytes(entry: &Entry) -> usize {
+    match entry {
+        Entry::Event(event) => event.body.len(),
+        Entry::Refused(refused) => refused.body.len(),
     }
 }
 

@@ -155,7 +155,7 @@ fn copy_when_woken(
             continue;
         }
         if conn.is_none() {
-            conn = open::writing(path)
+            conn = open::mending(path)
                 .inspect_err(|error| tracing::warn!(%error, "no connection to shorten the log"))
                 .ok();
         }

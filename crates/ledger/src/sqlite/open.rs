@@ -135,36 +135,43 @@ impl OpenError {
     }
 }
 
-/// A connection that may write: WAL, a sync before every commit returns, a bounded wait for locks.
+/// The connection that commits events: WAL, a sync before every commit returns, a bounded wait for locks,
+/// and a log that is written in one piece for each commit (decision 0036).
 pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = connect(path)?;
-    // Checkpoints happen away from the commit path (see checkpoint.rs).
-    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    let conn = set_up(admit_sqlite_log::open(path, flags())?)?;
+    conn.pragma_update(None, "cache_size", -65_536)?;
+    Ok(conn)
+}
+
+/// A connection for whatever else changes the file, such as a migration, which may not fit into memory.
+pub(super) fn mending(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = set_up(Connection::open_with_flags(path, flags())?)?;
     conn.pragma_update(None, "cache_size", -65_536)?;
     Ok(conn)
 }
 
 /// A connection for questions.
 pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = connect(path)?;
+    let conn = set_up(Connection::open_with_flags(path, flags())?)?;
     conn.pragma_update(None, "query_only", true)?;
-    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update(None, "cache_size", -8_192)?;
     Ok(conn)
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+fn flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let layer = admit_sqlite_log::register()
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    let conn = Connection::open_with_flags_and_vfs(path, flags, layer)?;
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+fn set_up(conn: Connection) -> rusqlite::Result<Connection> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     // Heard only while the file is still empty.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "full")?;
+    // Checkpoints happen away from the commit path (see checkpoint.rs).
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.set_prepared_statement_cache_capacity(256);
     // Plans hang on the statement alone: otherwise SQLite looks at the values too, and prepares a
     // statement with a condition again whenever they change, which is at every event.
@@ -180,7 +187,7 @@ pub(super) fn page_bytes(conn: &Connection) -> rusqlite::Result<u64> {
 /// How many migrations are in a file.
 pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
-    let conn = writing(path).map_err(fail)?;
+    let conn = mending(path).map_err(fail)?;
     check_owner(&conn, path)?;
     let found = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     Ok(usize::try_from(found.map_err(fail)?).unwrap_or(0))
@@ -190,13 +197,14 @@ pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     check_log(path)?;
-    let mut conn = writing(path).map_err(fail)?;
+    let mut conn = mending(path).map_err(fail)?;
     check_owner(&conn, path)?;
     checkpoint_all(&conn, path)?;
     migrate(&mut conn).map_err(fail)?;
     checkpoint_all(&conn, path)?;
     check_pages(&conn).map_err(fail)?;
-    Ok(conn)
+    // Before the other is closed: whoever closes a file as the last one removes its log.
+    writing(path).map_err(fail)
 }
 
 /// Looks whether SQLite would silently leave out what was once durable.

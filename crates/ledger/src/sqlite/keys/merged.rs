@@ -118,7 +118,7 @@ impl Merged {
             }
         })?;
         Ok(Self {
-            generation_max,
+            generation_max: generation_max.max(1),
             recent,
             sealed: (sealed.len() > 0).then(|| Sealed::new(sealed, last)),
             watermark: Seq(watermark),
