@@ -13,7 +13,10 @@ fn open(path: &Path, on_layer: bool) -> Connection {
     let conn = if on_layer {
         admit_sqlite_log::open(path, flags).unwrap()
     } else {
-        Connection::open_with_flags(path, flags).unwrap()
+        let conn = Connection::open_with_flags(path, flags).unwrap();
+        // As on the layer, so that their logs can be compared.
+        conn.pragma_update(None, "cache_spill", false).unwrap();
+        conn
     };
     conn.pragma_update(None, "journal_mode", "wal").unwrap();
     conn.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
