@@ -45,7 +45,9 @@ impl Load {
 pub(super) fn run(address: SocketAddr, load: &Load) -> Result<Figure, Failure> {
     let pace = load.rate.map(Pace::new).transpose().map_err(Failure::runtime)?;
     let knock = || {
-        keep_to_one_core();
+        if pace.is_none() {
+            keep_to_one_core();
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -59,9 +61,9 @@ pub(super) fn run(address: SocketAddr, load: &Load) -> Result<Figure, Failure> {
     })
 }
 
-/// Keeps this thread to the last core it may use, where there are several. An answer over loopback has the
-/// system move whoever waits for it to the core it came from, where it interrupts the gate after every
-/// answer while another core has nothing to do; producers are on other machines.
+/// Keeps this thread to the last core it may use, where there are several. When all of them are busy, an
+/// answer over loopback has the system move whoever waits for it to the core it came from, where it
+/// interrupts the gate after every answer; producers are on other machines.
 #[cfg(target_os = "linux")]
 fn keep_to_one_core() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
