@@ -264,6 +264,7 @@ fn start(
         health,
         gauges,
         news,
+        last_company: 0,
         unknown: None,
     };
     Ok((writer, opened))

@@ -60,6 +60,8 @@ pub(super) struct Writer {
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) news: Arc<News>,
+    /// How many calls shared the last commit.
+    pub(super) last_company: usize,
     /// A commit of which nobody knows yet what became of it. Nothing else is written before.
     pub(super) unknown: Option<Unknown>,
 }
@@ -146,7 +148,7 @@ impl Writer {
     /// shows whether the database can be written to.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
-        let mut group = Group::new(first, jobs, self.commit_events_max);
+        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
         if let Err(error) = self.settle_unknown(Duration::ZERO) {
             let fault = fault::unavailable(error);
             let jobs = group.into_jobs();
@@ -155,6 +157,7 @@ impl Writer {
         }
         let written = self.write_twice(&mut group);
         let jobs = group.into_jobs();
+        self.last_company = jobs.len();
         self.gauges.calls_taken(jobs.len());
         match written {
             Ok(prepared) => {

@@ -36,6 +36,9 @@ use crate::gauges::Gauges;
 /// How often a writer that could not write tries whether the disk has healed.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// A sync is so short that waiting for company brings nothing (docs/performance.md).
+const NO_COMPANY: usize = 0;
+
 /// A disk with less room than this counts as full until an event has been stored on it.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
@@ -115,7 +118,7 @@ impl Writer {
     /// One group: one transaction, then the answers. Without a first call it probes the disk.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
-        let mut group = Group::new(first, jobs, self.commit_events_max);
+        let mut group = Group::new(first, jobs, self.commit_events_max, NO_COMPANY);
         let written = self.write(&mut group);
         let group = group.into_jobs();
         self.gauges.calls_taken(group.len());
