@@ -11,6 +11,7 @@
 #![cfg(test)]
 
 mod abuse;
+mod bench;
 #[cfg(feature = "nats")]
 mod buses;
 mod closure;

@@ -164,3 +164,14 @@ pub enum Entry {
     /// To be kept as refused.
     Refused(Refused),
 }
+
+impl Entry {
+    /// The key it is known by; what is refused has none.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Event(event) => Some(&event.key),
+            Self::Refused(_) => None,
+        }
+    }
+}

@@ -180,11 +180,35 @@ unsafe fn write_out(file: *mut sqlite3_file) -> c_int {
     // SAFETY: as the caller promises.
     let (piece, methods) = unsafe { (piece(file), system_methods(file)) };
     let Some(system_write) = methods.xWrite else { return SQLITE_ERROR };
-    piece.write_out(|at, bytes| {
+    let write = |at, bytes: &[u8]| {
         let len = c_int::try_from(bytes.len()).expect("a step is far smaller");
         // SAFETY: the system's own file with bytes that are ours.
         unsafe { system_write(behind(file), bytes.as_ptr().cast(), len, at) }
-    })
+    };
+    let Some(end) = piece.end() else { return piece.write_out(write) };
+    let code = piece.write_out(write);
+    if code == SQLITE_OK {
+        let len = || {
+            let mut len = 0;
+            // SAFETY: the same file, and a place for its length.
+            let code = unsafe { methods.xFileSize?(behind(file), &raw mut len) };
+            (code == SQLITE_OK).then_some(len)
+        };
+        piece.reach_ahead(end, len, write);
+    }
+    code
+}
+
+/// Writes what is collected to a file that is about to be cut.
+///
+/// # Safety
+/// As for [`piece`].
+unsafe fn cut(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: as the caller promises.
+    let code = unsafe { write_out(file) };
+    // SAFETY: the same.
+    unsafe { piece(file) }.cut();
+    code
 }
 
 /// Collects what follows what is collected; anything else makes that due first.
@@ -265,7 +289,7 @@ handed_on! {
     /// Reads from the file.
     read write_out => xRead(bytes: *mut c_void, len: c_int, at: sqlite3_int64);
     /// Cuts the file.
-    truncate write_out => xTruncate(len: sqlite3_int64);
+    truncate cut => xTruncate(len: sqlite3_int64);
     /// Brings everything to disk: where a commit is written.
     sync write_out => xSync(flags: c_int);
     /// How long the file is.

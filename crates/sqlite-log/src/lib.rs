@@ -2,8 +2,9 @@
 //!
 //! SQLite writes every page of a commit to its log with two calls, one for a header of 24 bytes and one
 //! for the page. Here they are collected, and written when SQLite asks for a sync or looks at the file in
-//! any other way; so what is on disk when a sync begins is byte for byte what it would be without us.
-//! Every other file, and every other call, goes to the system's own layer.
+//! any other way; so what is on disk when a sync begins is byte for byte what it would be without us, but
+//! for zeros at its end: a log that grows is made longer in steps of a megabyte. Every other file, and every
+//! other call, goes to the system's own layer.
 //!
 //! Invariant: what is collected belongs to a commit that is being written, and that commit ends with a sync.
 //! So SQLite makes its frames known to readers after they are in the file, and a failed write fails the

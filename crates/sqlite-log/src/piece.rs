@@ -6,11 +6,19 @@ const BYTES_MAX: usize = 1 << 20;
 /// As much as is handed on at a time. SQLite's own layer on Unix takes less than 128 KiB in one call.
 const STEP_BYTES: usize = 64 << 10;
 
+/// A log that grows does so in steps of this length.
+const AHEAD: i64 = 1 << 20;
+
+/// A shorter log grows with every commit: most are never longer.
+const AHEAD_FROM: i64 = 256 << 10;
+
 /// A piece of a file that is not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     at: i64,
     bytes: Vec<u8>,
+    /// As far as the file is known to reach.
+    reach: i64,
     /// What the first write that failed was told; zero as long as none has. What came before it in the
     /// same transaction may be lost, so nothing that comes after it may go well.
     failure: i32,
@@ -44,7 +52,48 @@ impl Piece {
         self.bytes.clear();
         self.failure
     }
+
+    /// After writing up to `end`: if the file ends there it is made longer with zeros, so that the commits
+    /// that follow change nothing about the file that its system would have to sync with them. `len` asks how
+    /// long the file is. Nobody waits for the zeros: where there is no room for them, a log grows with every
+    /// commit.
+    pub(crate) fn reach_ahead(
+        &mut self,
+        end: i64,
+        len: impl FnOnce() -> Option<i64>,
+        mut write: impl FnMut(i64, &[u8]) -> i32,
+    ) {
+        if end <= self.reach || end < AHEAD_FROM {
+            return;
+        }
+        let Some(len) = len() else { return };
+        self.reach = len.max(end);
+        if len != end {
+            return;
+        }
+        let until = (end / AHEAD + 1) * AHEAD;
+        for at in (end..until).step_by(STEP_BYTES) {
+            let step = usize::try_from(until - at).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+            if write(at, &ZEROS[..step]) != 0 {
+                return;
+            }
+        }
+        self.reach = until;
+    }
+
+    /// The file was cut.
+    pub(crate) fn cut(&mut self) {
+        self.reach = 0;
+    }
+
+    /// Where what is collected ends, if anything is.
+    pub(crate) fn end(&self) -> Option<i64> {
+        (!self.bytes.is_empty()).then(|| self.at + place(self.bytes.len()))
+    }
 }
+
+/// The zeros that are written behind a log that grows, a step at a time.
+static ZEROS: [u8; STEP_BYTES] = [0; STEP_BYTES];
 
 /// A length as SQLite counts places.
 fn place(len: usize) -> i64 {
@@ -56,6 +105,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// As a disk that is full.
+    const FULL: i32 = 13;
 
     /// Writes as a file would, growing it with zeros.
     fn write_at(file: &mut Vec<u8>, at: i64, bytes: &[u8]) {
@@ -98,6 +150,74 @@ mod tests {
             });
             prop_assert_eq!(at_once, collected);
         }
+    }
+
+    proptest! {
+        /// Wherever commits go, when the log starts over or is cut, and however much room the disk has.
+        #[test]
+        fn zeros_go_behind_the_end_of_the_file_and_nowhere_else(
+            commits in prop::collection::vec((1_usize..200_000, 0_u8..20), 1..30),
+            room in 0_usize..4_000_000,
+        ) {
+            let (mut plain, mut ahead) = (Vec::new(), Vec::new());
+            let (mut piece, mut at) = (Piece::default(), 0);
+            for (number, (len, chance)) in (1..).zip(commits) {
+                match chance {
+                    0 => at = 0,
+                    1 => {
+                        at = 0;
+                        piece.cut();
+                        plain.clear();
+                        ahead.clear();
+                    }
+                    _ => {}
+                }
+                let bytes = vec![number; len];
+                prop_assert!(piece.take(at, &bytes));
+                let end = piece.end().unwrap();
+                write_at(&mut plain, at, &bytes);
+                piece.write_out(|at, bytes| {
+                    write_at(&mut ahead, at, bytes);
+                    0
+                });
+                let len = place(ahead.len());
+                piece.reach_ahead(end, || Some(len), |at, zeros| {
+                    assert!(at >= len, "there is something at {at}");
+                    let is_full = ahead.len() + zeros.len() > room;
+                    if !is_full {
+                        write_at(&mut ahead, at, zeros);
+                    }
+                    if is_full { FULL } else { 0 }
+                });
+                prop_assert_eq!(piece.write_out(|_, _| panic!("nothing is left")), 0);
+                prop_assert_eq!(&ahead[..plain.len()], &plain[..]);
+                prop_assert!(ahead[plain.len()..].iter().all(|byte| *byte == 0));
+                at = end;
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_that_grows_does_so_in_steps_once_it_is_long() {
+        let (mut piece, mut len, mut grown) = (Piece::default(), 0, 0);
+        for end in (1..=64).map(|commit| commit * 100_000) {
+            let is_longer = end > len;
+            len = len.max(end);
+            let mut zeros = 0;
+            piece.reach_ahead(
+                end,
+                || Some(len),
+                |_, bytes| {
+                    zeros += place(bytes.len());
+                    0
+                },
+            );
+            assert_eq!(zeros > 0, is_longer && end >= AHEAD_FROM, "at {end}");
+            len += zeros;
+            grown += i64::from(is_longer);
+        }
+        assert_eq!(len % AHEAD, 0);
+        assert!(grown <= 2 + 64 * 100_000 / AHEAD + 1, "it grew {grown} times");
     }
 
     #[test]

@@ -58,11 +58,14 @@ fn a_log_written_in_pieces_holds_what_one_written_page_by_page_holds() {
         let conn = open(&path, on_layer);
         work(&conn);
         let log = fs::read(path.with_extension("db-wal")).unwrap();
-        // Salts and checksums are drawn anew for each log; how much of it there is says the same.
-        (content(&conn), log.len(), conn)
+        (content(&conn), log, conn)
     });
     assert_eq!(made[0].0, made[1].0);
-    assert_eq!(made[0].1, made[1].1);
+    // Salts and checksums are drawn anew for each log; how much of it there is says the same.
+    let (plain, layer) = (&made[0].1, &made[1].1);
+    let (frames, zeros) = layer.split_at(plain.len());
+    assert!(frames.ends_with(&plain[plain.len() - 1000..]), "the last page is the same");
+    assert!(zeros.iter().all(|byte| *byte == 0), "behind it is nothing");
     let found: String =
         made[1].2.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(found, "ok");
@@ -80,6 +83,30 @@ fn what_is_committed_is_there_for_others_at_once_whichever_layer_they_use() {
         other.execute("INSERT INTO t VALUES (?1, x'00')", [i64::from(on_layer) + 90_000]).unwrap();
         assert_eq!(content(&conn), content(&other));
     }
+}
+
+#[test]
+fn a_log_that_grows_has_zeros_behind_it_and_is_read_to_its_last_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = open(&path, true);
+    conn.execute_batch("CREATE TABLE t (n INTEGER PRIMARY KEY, bytes BLOB)").unwrap();
+    let log = path.with_extension("db-wal");
+    for n in 0..200 {
+        conn.execute("INSERT INTO t VALUES (?1, randomblob(9000))", [n]).unwrap();
+        let copy = folder.path().join("copy.db");
+        if n % 20 == 19 {
+            fs::copy(&path, &copy).unwrap();
+            fs::copy(&log, copy.with_extension("db-wal")).unwrap();
+            assert_eq!(content(&open(&copy, false)), content(&conn), "after {n}");
+        }
+    }
+    let length = fs::metadata(&log).unwrap().len();
+    assert!(length > 2 << 20 && length.is_multiple_of(1 << 20), "{length} bytes");
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    conn.execute("INSERT INTO t VALUES (1000, x'00')", []).unwrap();
+    assert!(fs::metadata(&log).unwrap().len() < 1 << 18, "a short log is as long as it is");
 }
 
 /// A copy taken behind the back of the process, as a power cut leaves it: the log holds every commit.

@@ -55,6 +55,11 @@ impl<'g> Filled<'g> {
         Ok(Self { grounds, name, ledger: grounds.open(name)?, runtime, next: 0 })
     }
 
+    /// The ledger, for a gate.
+    pub(super) fn ledger(&self) -> Arc<dyn GateLedger> {
+        self.ledger.clone()
+    }
+
     /// Adds events until `known` keys are known, with a line of progress for every tenth.
     pub(super) fn fill_to(&mut self, known: u64) -> Result<(), Failure> {
         let step = (known / 10).max(1_000_000);

@@ -51,6 +51,10 @@ const GATE_LINES: [&str; 7] =
 const OTHER_LINES: [&str; 6] = ["sync", "ceiling", "publish", "ledger", "enqueue", "drain"];
 const DATABASE_LINES: [&str; 2] = ["insert", "pgbench"];
 
+/// The lines on which it shows how many keys are known, each beside the same with [`FEW_KEYS`].
+const KNOWN_LINES: [&str; 2] = ["fresh", "ledger"];
+const FEW_KEYS: u64 = 100_000;
+
 /// Two gates that are compared are measured in turns of this length.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -63,7 +67,7 @@ pub(crate) struct Bench {
     /// How long to measure each line
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Fill the ledger with N keys first and compare its rate with that at 100 thousand
+    /// Fill a ledger with N keys first, and measure fresh and ledger beside one with 100 thousand
     #[arg(long, value_name = "N")]
     known: Option<u64>,
     /// Measure only these lines of the table, for example ceiling,fresh
@@ -87,15 +91,16 @@ pub(crate) struct Bench {
 impl Bench {
     /// A line that is not there would be measured by nothing.
     fn check_lines(&self) -> Result<(), Failure> {
-        let known = || {
-            let database = DATABASE_LINES.into_iter().filter(|_| self.ledger.is_some());
-            GATE_LINES.into_iter().chain(OTHER_LINES).chain(database)
+        let lines = match (self.known, &self.ledger) {
+            (Some(_), _) => KNOWN_LINES.to_vec(),
+            (None, Some(_)) => [&GATE_LINES[..], &OTHER_LINES, &DATABASE_LINES].concat(),
+            (None, None) => [&GATE_LINES[..], &OTHER_LINES].concat(),
         };
-        match self.only.iter().find(|line| !known().any(|known| known == line.as_str())) {
+        match self.only.iter().find(|line| !lines.contains(&line.as_str())) {
             None => Ok(()),
             Some(line) => {
-                let known = known().collect::<Vec<_>>().join(", ");
-                Err(Failure::usage(format!("there is no line {line:?}; there are: {known}")))
+                let (with, lines) = (self.known.map_or("", |_| " with --known"), lines.join(", "));
+                Err(Failure::usage(format!("there is no line {line:?}{with}; there are: {lines}")))
             }
         }
     }
@@ -112,13 +117,11 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds.max(1));
     let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
+    let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
     let measured = match (bench.known, &bench.bus) {
-        (Some(known), _) => measure_known(&grounds, known, seconds, &mut report),
+        (Some(known), _) => measure_known(&grounds, known, seconds, &wanted, &mut report),
         (None, Some(url)) => measure_bus(bench, url, &grounds, seconds, &mut report),
-        (None, None) => {
-            let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
-            measure_all(&grounds, seconds, &wanted, &mut report)
-        }
+        (None, None) => measure_all(&grounds, seconds, &wanted, &mut report),
     };
     #[cfg(feature = "postgres")]
     if let Some(url) = grounds.database() {
@@ -318,23 +321,34 @@ fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
     gate.knock(&load)
 }
 
-/// The ledger alone, at 100 thousand known keys and at `known`: two of them, by turns. The second has a
+/// The gate and its ledger alone with `known` keys and with few: two of each, by turns. The second has a
 /// large file behind it, and on a machine whose host hands out memory at the first touch whatever comes
 /// later is slower for that alone.
 fn measure_known(
     grounds: &Grounds,
     known: u64,
     seconds: Duration,
+    wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    const FEW: u64 = 100_000;
     let mut few = ledger::Filled::open(grounds, "few")?;
-    let mut many = ledger::Filled::open(grounds, "ledger")?;
-    few.fill_to(FEW)?;
+    let mut many = ledger::Filled::open(grounds, "many")?;
+    few.fill_to(FEW_KEYS)?;
     many.fill_to(known)?;
-    let (of_few, of_many) = by_turns(seconds, || few.measure(TURN), || many.measure(TURN))?;
-    report.add("ledger_100k_known", of_few);
-    report.add("ledger_known", of_many);
+    if wanted("fresh") {
+        let gates = (BenchGate::pixel(few.ledger())?, BenchGate::pixel(many.ledger())?);
+        let turn = |from| Load::new(gate::PIXEL_PATH, TURN, Samples::fresh(from));
+        let (turn_few, turn_many) = (turn(1 << 40), turn(2 << 40));
+        let (of_few, of_many) =
+            by_turns(seconds, || gates.0.knock(&turn_few), || gates.1.knock(&turn_many))?;
+        report.add("fresh_100k_known", of_few);
+        report.add("fresh", of_many);
+    }
+    if wanted("ledger") {
+        let (of_few, of_many) = by_turns(seconds, || few.measure(TURN), || many.measure(TURN))?;
+        report.add("ledger_100k_known", of_few);
+        report.add("ledger", of_many);
+    }
     report.add("restart", many.measure_restart()?);
     Ok(())
 }

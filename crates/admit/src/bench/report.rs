@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::output::{self, Failure};
 
+/// How the name of a line ends that was measured with few keys.
+const WITH_FEW_KEYS: &str = "_100k_known";
+
 /// One line: how many in how long, and how long each took.
 pub(super) struct Figure {
     count: u64,
@@ -78,18 +81,25 @@ impl Report {
         self.lines.push((name, figure));
     }
 
+    fn of(&self, name: &str) -> Option<&Figure> {
+        self.lines.iter().find(|(line, _)| *line == name).map(|(_, figure)| figure)
+    }
+
+    /// What a line is a ratio of: the same with few keys, or what stands for the whole table.
+    fn reference(&self, line: &str) -> Option<&Figure> {
+        let what = line.trim_end_matches(WITH_FEW_KEYS);
+        // In a database, single inserts on the same server are what anybody would do instead.
+        self.of(&format!("{what}{WITH_FEW_KEYS}"))
+            .or(self.of("insert"))
+            .or(self.of("ceiling"))
+            .or(self.of("publish_bus").and(self.of("publish")))
+    }
+
     pub(super) fn print(&self) -> Result<(), Failure> {
         if self.json {
             let lines = self.lines.iter().map(|(name, figure)| ((*name).to_owned(), figure.json()));
             return output::print_json(&Value::Object(lines.collect()));
         }
-        let of = |name: &str| self.lines.iter().find(|(n, _)| *n == name).map(|(_, f)| f);
-        // In a database, single inserts on the same server are what anybody would do instead.
-        let reference = of("insert")
-            .or(of("ceiling"))
-            .or(of("ledger_100k_known"))
-            .or(of("publish_bus").and(of("publish")))
-            .map(Figure::per_second);
         let rows = self.lines.iter().map(|(name, figure)| {
             let latency = |pick: &dyn Fn(&Histogram<u64>) -> u64| {
                 figure.latencies.as_ref().map(|h| pick(h).to_string()).unwrap_or_default()
@@ -97,8 +107,8 @@ impl Report {
             vec![
                 (*name).to_owned(),
                 format!("{:.0}", figure.per_second()),
-                reference
-                    .map(|all| format!("{:.2}", figure.per_second() / all))
+                self.reference(name)
+                    .map(|all| format!("{:.2}", figure.per_second() / all.per_second()))
                     .unwrap_or_default(),
                 latency(&|h| h.value_at_quantile(0.5)),
                 latency(&|h| h.value_at_quantile(0.99)),

@@ -22,7 +22,7 @@ use crate::common::health::Health;
 
 /// So much is copied at a time, more when commits come faster than that. Small steps: a large one
 /// keeps the disk busy for so long that commits have to wait for it.
-const COPY_FROM_BYTES: u64 = 4 << 20;
+const COPY_FROM_BYTES: u64 = 2 << 20;
 
 /// From here on the log is brought to start over. Not sooner, because the last pages are the
 /// writer's to copy and hold up its commits.

@@ -179,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn zeros_behind_a_log_are_no_damage_and_hide_none() {
+        let (_folder, path) = log(6);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.resize(1 << 20, 0);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(damage(&path).unwrap(), None);
+        assert_eq!(change(&path, HEADER_BYTES + FRAME_HEADER_BYTES), Some(Damage::Frame(1)));
+    }
+
+    #[test]
     fn damage_before_the_last_commit_is_found_wherever_it_is() {
         let (_folder, path) = log(6);
         let frames = (fs::read(&path).unwrap().len() - HEADER_BYTES) / FRAME;

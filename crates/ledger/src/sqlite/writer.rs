@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use admit_core::{Fault, FaultKind};
+use admit_core::{Entry, Fault, FaultKind};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::batch::{Batch, BatchError, Position};
@@ -184,6 +184,7 @@ impl Writer {
         while let Some(job) = group.next() {
             tasks |= matches!(job, Job::Task(_));
             let issue = job.issue();
+            self.keys.warm(job.entries().iter().filter_map(Entry::key));
             for entry in job.entries() {
                 let index = outcomes.len();
                 if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {

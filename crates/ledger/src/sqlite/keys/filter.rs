@@ -9,6 +9,8 @@
 //! are read from the index on a thread of its own (see `walk`); until they are all in, every answer
 //! is "perhaps".
 
+use std::hint::black_box;
+
 use admit_core::Key;
 
 use super::walk::Earlier;
@@ -23,8 +25,9 @@ type Block = [u64; 8];
 const BLOCK_BITS: usize = 512;
 const BLOCK_BYTES: usize = BLOCK_BITS / 8;
 
-/// The smallest layer is for so many keys (1.5 MiB).
+/// The first layer is for so many keys (1.5 MiB), and every later one for so many at least (24 MiB).
 const LAYER_KEYS_MIN: usize = 1 << 20;
+const LATER_LAYER_KEYS_MIN: usize = 16 << 20;
 
 /// All layers together stay below this; then keys share bits and more look-ups are for nothing.
 /// Room for 178 million keys.
@@ -60,6 +63,12 @@ impl Filter {
         self.is_complete() && !self.layers.iter().any(|layer| layer.has(key))
     }
 
+    /// Brings the places of keys that will be asked for into the cache. One after the other each would be
+    /// waited for; here the processor fetches several at a time.
+    pub(super) fn warm<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
+        black_box(keys.filter(|key| self.excludes(key)).count());
+    }
+
     /// Puts a key in, before its claim is committed.
     pub(super) fn add(&mut self, key: &Key) {
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.has_room()) {
@@ -69,7 +78,8 @@ impl Filter {
         // each is a line of memory that no cache holds.
         let room: usize = self.layers.iter().map(|layer| layer.keys_max).sum();
         let bytes: usize = self.layers.iter().map(Layer::bytes).sum();
-        let mut layer = Layer::within(3 * room, self.bytes_max.saturating_sub(bytes));
+        let keys = if room == 0 { 0 } else { (3 * room).max(LATER_LAYER_KEYS_MIN) };
+        let mut layer = Layer::within(keys, self.bytes_max.saturating_sub(bytes));
         match self.layers.iter_mut().max_by_key(|layer| layer.keys_max) {
             Some(largest) if largest.keys_max > layer.keys_max => largest.add(key),
             _ => {
@@ -196,7 +206,7 @@ mod tests {
         for _ in 0..(3 * LAYER_KEYS_MIN) {
             filter.add(&random(&mut rng));
         }
-        assert_eq!(filter.layers.len(), 2, "one for a million, one for three");
+        assert_eq!(filter.layers.len(), 2, "one for a million, one for all that follow");
         let perhaps = (0..100_000).filter(|_| !filter.excludes(&random(&mut rng))).count();
         assert!(perhaps < 1_000, "{perhaps} of 100000 would be looked up for nothing");
     }

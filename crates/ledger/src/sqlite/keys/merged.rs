@@ -139,6 +139,11 @@ impl Merged {
         self.filter.excludes(key)
     }
 
+    /// Makes looking for many keys at once quicker.
+    pub(super) fn warm<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
+        self.filter.warm(keys);
+    }
+
     pub(super) fn claim(
         &mut self,
         conn: &Connection,
