@@ -23,6 +23,12 @@ fn killed(data: &Path) {
     gate.kill();
 }
 
+/// Garbles a log in the middle of what is written in it; a log that has grown ends with zeros.
+fn garble_the_middle(log: &mut [u8]) {
+    let end = log.iter().rposition(|byte| *byte != 0).expect("something is in it");
+    log[end / 2..end / 2 + 100].fill(0xa5);
+}
+
 fn all_are_known(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
@@ -77,10 +83,7 @@ fn a_log_that_is_damaged_is_not_opened_and_not_touched() {
     type Damage = fn(&mut [u8]);
     let damages: [(&str, Damage); 3] = [
         ("a garbled header", |bytes| bytes[..32].fill(b'x')),
-        ("a garbled middle", |bytes| {
-            let middle = bytes.len() / 2;
-            bytes[middle..middle + 100].fill(0xa5);
-        }),
+        ("a garbled middle", garble_the_middle),
         ("nothing but garbage", |bytes| bytes.fill(0x5a)),
     ];
     for (name, damage) in damages {
@@ -107,8 +110,7 @@ fn whoever_accepts_the_loss_of_a_damaged_log_goes_on_with_what_is_readable() {
     killed(folder.path());
     let log = folder.path().join("ledger.db-wal");
     let mut bytes = fs::read(&log).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle..middle + 100].fill(0xa5);
+    garble_the_middle(&mut bytes);
     fs::write(&log, &bytes).unwrap();
     Launch::on(folder.path()).start_in_vain();
     let conn = Connection::open(folder.path().join("ledger.db")).unwrap();
