@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
@@ -170,15 +170,18 @@ fn published_and_not_settled_when_it_dies_is_found_by_whoever_looks() {
         let pushing = scope.spawn(move || {
             Client::to(address).send("POST", PUSH, &[], envelope(2).to_string().as_bytes())
         });
-        // Once it is in flight the ledger takes nothing more.
+        // Once it is in flight the ledger takes nothing more. Until then the gate has its turns.
+        let until_then = Instant::now() + SOON;
         let held = loop {
             let held = Held::take(folder.path());
             let query = "SELECT state FROM ig_admissions WHERE event_id = 'event-2'";
             let standing: Option<String> = sql::first(folder.path(), query);
-            match standing.as_deref() {
-                None => drop(held),
-                Some(_) => break held,
+            if standing.is_some() {
+                break held;
             }
+            drop(held);
+            assert!(Instant::now() < until_then, "it never came into flight");
+            thread::sleep(Duration::from_micros(500));
         };
         until("it is on the bus", SOON, || {
             published(folder.path(), STREAM).contains(&"event-2".to_owned()).then_some(())
