@@ -39,7 +39,7 @@ fn the_bench_measures_many_known_keys_beside_few() {
     let measured = bench(&["--known", "120000"]);
     let names = ["fresh", "fresh_100k_known", "ledger", "ledger_100k_known", "restart"];
     has_lines(&measured, &names);
-    has_lines(&bench(&["--known", "1000", "--only", "ledger"]), &names[2..]);
+    has_lines(&bench(&["--known", "100000", "--only", "ledger"]), &names[2..]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_line_that_is_not_there_is_refused_with_those_that_are() {
     for (arguments, said) in [
         (&["--only", "fast"][..], "no line \"fast\"; there are: fresh, half_load, duplicate"),
         (
-            &["--only", "mixed", "--known", "9"],
+            &["--only", "mixed", "--known", "100000"],
             "no line \"mixed\" with --known; there are: fresh, ledger",
         ),
     ] {

@@ -66,6 +66,35 @@ fn a_full_disk_is_said_in_typed_words_and_heals_without_traffic() {
     assert_intact(disk.path());
 }
 
+/// The last room is for copying the log into the ledger, which a start cannot do without.
+#[test]
+fn on_a_disk_that_is_nearly_full_the_log_leaves_room_to_start_again() {
+    if sql::is_postgres() {
+        return;
+    }
+    let Some(disk) = SmallDisk::new(12 * 1024 * 1024) else { return };
+    let gate = Gate::on(disk.path());
+    let log = disk.path().join("ledger.db-wal");
+    let mut client = gate.client();
+    let mut sent = 0;
+    let mut send_until_log_has = |bytes| {
+        while fs::metadata(&log).unwrap().len() < bytes {
+            sent += 1;
+            client.say(&match_begin(sent, "a")).processed();
+        }
+    };
+    send_until_log_has(180_000);
+    let ballast = fs::File::options().write(true).open(disk.fill()).unwrap();
+    ballast.set_len(ballast.metadata().unwrap().len() - 700_000).unwrap();
+    send_until_log_has(300_000);
+    gate.kill();
+    let length = fs::metadata(&log).unwrap().len();
+    assert!(length < 400_000, "{length} bytes for {sent} events");
+    let gate = Gate::on(disk.path());
+    gate.client().say(&match_begin(sent, "a")).duplicate();
+    gate.stop();
+}
+
 #[test]
 fn a_full_disk_refuses_a_start_and_says_why() {
     let Some(disk) = SmallDisk::new(4 * 1024 * 1024) else { return };

@@ -18,6 +18,9 @@ use crate::piece::Piece;
 /// The layer's name, for whoever opens a database on it.
 const NAME: &CStr = c"admit-log";
 
+/// A disk with less room than this gets no zeros: what is left is for events.
+const ROOM_BYTES_MIN: u64 = 64 << 20;
+
 /// SQLite did not take the layer, or has none of its own to put it on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotRegistered {
@@ -139,7 +142,9 @@ unsafe extern "C" fn open(
         // SAFETY: written above. Without functions, which is how it stays after a failure, SQLite
         // does not close it.
         let log = unsafe { &mut *log };
-        log.piece = Box::into_raw(Box::default());
+        // SAFETY: SQLite gives a log's name, which ends with a zero.
+        let path = unsafe { CStr::from_ptr(name) };
+        log.piece = Box::into_raw(Box::new(Piece::of(path)));
         log.base.pMethods = &METHODS;
     }
     code
@@ -180,35 +185,48 @@ unsafe fn write_out(file: *mut sqlite3_file) -> c_int {
     // SAFETY: as the caller promises.
     let (piece, methods) = unsafe { (piece(file), system_methods(file)) };
     let Some(system_write) = methods.xWrite else { return SQLITE_ERROR };
-    let write = |at, bytes: &[u8]| {
-        let len = c_int::try_from(bytes.len()).expect("a step is far smaller");
+    piece.write_out(|at, bytes| {
         // SAFETY: the system's own file with bytes that are ours.
-        unsafe { system_write(behind(file), bytes.as_ptr().cast(), len, at) }
-    };
-    let Some(end) = piece.end() else { return piece.write_out(write) };
-    let code = piece.write_out(write);
-    if code == SQLITE_OK {
-        let len = || {
-            let mut len = 0;
-            // SAFETY: the same file, and a place for its length.
-            let code = unsafe { methods.xFileSize?(behind(file), &raw mut len) };
-            (code == SQLITE_OK).then_some(len)
-        };
-        piece.reach_ahead(end, len, write);
-    }
-    code
+        unsafe { system_write(behind(file), bytes.as_ptr().cast(), step_len(bytes), at) }
+    })
 }
 
-/// Writes what is collected to a file that is about to be cut.
+fn step_len(bytes: &[u8]) -> c_int {
+    c_int::try_from(bytes.len()).expect("a step is far smaller")
+}
+
+/// Writes what is collected, and zeros ahead of what comes next.
 ///
 /// # Safety
 /// As for [`piece`].
-unsafe fn cut(file: *mut sqlite3_file) -> c_int {
+unsafe fn write_ahead(file: *mut sqlite3_file) -> c_int {
     // SAFETY: as the caller promises.
     let code = unsafe { write_out(file) };
+    if code != SQLITE_OK {
+        return code;
+    }
     // SAFETY: the same.
-    unsafe { piece(file) }.cut();
-    code
+    let (piece, methods) = unsafe { (piece(file), system_methods(file)) };
+    let (Some(system_write), Some(system_size)) = (methods.xWrite, methods.xFileSize) else {
+        return SQLITE_ERROR;
+    };
+    let len = || {
+        let mut len = 0;
+        // SAFETY: the system's own file, and a place for its length.
+        let code = unsafe { system_size(behind(file), &raw mut len) };
+        (code == SQLITE_OK).then_some(len)
+    };
+    piece.reach_ahead(len, has_room, |at, zeros| {
+        // SAFETY: the system's own file with bytes that are ours.
+        unsafe { system_write(behind(file), zeros.as_ptr().cast(), step_len(zeros), at) }
+    });
+    SQLITE_OK
+}
+
+/// Whether the disk of a file is far from full.
+fn has_room(path: &CStr) -> bool {
+    rustix::fs::statvfs(path)
+        .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM_BYTES_MIN)
 }
 
 /// Collects what follows what is collected; anything else makes that due first.
@@ -289,9 +307,9 @@ handed_on! {
     /// Reads from the file.
     read write_out => xRead(bytes: *mut c_void, len: c_int, at: sqlite3_int64);
     /// Cuts the file.
-    truncate cut => xTruncate(len: sqlite3_int64);
+    truncate write_out => xTruncate(len: sqlite3_int64);
     /// Brings everything to disk: where a commit is written.
-    sync write_out => xSync(flags: c_int);
+    sync write_ahead => xSync(flags: c_int);
     /// How long the file is.
     file_size write_out => xFileSize(len: *mut sqlite3_int64);
     /// Locks the file.

@@ -1,5 +1,7 @@
 //! What is collected: bytes that follow each other in the file.
 
+use std::ffi::{CStr, CString};
+
 /// As much as is collected at most. A commit of a few hundred events is about one megabyte.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -15,8 +17,12 @@ const AHEAD_FROM: i64 = 256 << 10;
 /// A piece of a file that is not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
+    /// The file.
+    path: CString,
     at: i64,
     bytes: Vec<u8>,
+    /// Where the last write since the last sync ended, or zero.
+    written: i64,
     /// As far as the file is known to reach.
     reach: i64,
     /// What the first write that failed was told; zero as long as none has. What came before it in the
@@ -25,8 +31,17 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// Nothing yet, for the file of this name.
+    pub(crate) fn of(path: &CStr) -> Self {
+        Self { path: path.to_owned(), ..Self::default() }
+    }
+
     /// Takes `bytes` for the place `at`, unless they do not follow what is here or are too many.
     pub(crate) fn take(&mut self, at: i64, bytes: &[u8]) -> bool {
+        if at == 0 {
+            // The log starts over, and somebody else may have cut it meanwhile.
+            self.reach = 0;
+        }
         if self.bytes.is_empty() {
             self.at = at;
         } else if self.at + place(self.bytes.len()) != at {
@@ -49,26 +64,31 @@ impl Piece {
             }
             at += place(step.len());
         }
+        if !self.bytes.is_empty() {
+            self.written = at;
+        }
         self.bytes.clear();
         self.failure
     }
 
-    /// After writing up to `end`: if the file ends there it is made longer with zeros, so that the commits
-    /// that follow change nothing about the file that its system would have to sync with them. `len` asks how
-    /// long the file is. Nobody waits for the zeros: where there is no room for them, a log grows with every
-    /// commit.
+    /// Before the sync of a commit, while nobody else may write: if the file ends with what was written it is
+    /// made longer with zeros, so that the commits that follow change nothing about it that the file system
+    /// would have to sync with them. `len` asks how long it is, `has_room` whether its disk is far from full:
+    /// the last room is for events, and for copying them. Nobody depends on the zeros: without them a log
+    /// grows with every commit.
     pub(crate) fn reach_ahead(
         &mut self,
-        end: i64,
         len: impl FnOnce() -> Option<i64>,
+        has_room: impl FnOnce(&CStr) -> bool,
         mut write: impl FnMut(i64, &[u8]) -> i32,
     ) {
+        let end = std::mem::take(&mut self.written);
         if end <= self.reach || end < AHEAD_FROM {
             return;
         }
         let Some(len) = len() else { return };
         self.reach = len.max(end);
-        if len != end {
+        if len != end || !has_room(&self.path) {
             return;
         }
         let until = (end / AHEAD + 1) * AHEAD;
@@ -79,16 +99,6 @@ impl Piece {
             }
         }
         self.reach = until;
-    }
-
-    /// The file was cut.
-    pub(crate) fn cut(&mut self) {
-        self.reach = 0;
-    }
-
-    /// Where what is collected ends, if anything is.
-    pub(crate) fn end(&self) -> Option<i64> {
-        (!self.bytes.is_empty()).then(|| self.at + place(self.bytes.len()))
     }
 }
 
@@ -158,6 +168,7 @@ mod tests {
         fn zeros_go_behind_the_end_of_the_file_and_nowhere_else(
             commits in prop::collection::vec((1_usize..200_000, 0_u8..20), 1..30),
             room in 0_usize..4_000_000,
+            has_room in prop::bool::weighted(0.8),
         ) {
             let (mut plain, mut ahead) = (Vec::new(), Vec::new());
             let (mut piece, mut at) = (Piece::default(), 0);
@@ -166,7 +177,6 @@ mod tests {
                     0 => at = 0,
                     1 => {
                         at = 0;
-                        piece.cut();
                         plain.clear();
                         ahead.clear();
                     }
@@ -174,14 +184,14 @@ mod tests {
                 }
                 let bytes = vec![number; len];
                 prop_assert!(piece.take(at, &bytes));
-                let end = piece.end().unwrap();
+                let end = at + place(bytes.len());
                 write_at(&mut plain, at, &bytes);
                 piece.write_out(|at, bytes| {
                     write_at(&mut ahead, at, bytes);
                     0
                 });
                 let len = place(ahead.len());
-                piece.reach_ahead(end, || Some(len), |at, zeros| {
+                piece.reach_ahead(|| Some(len), |_| has_room, |at, zeros| {
                     assert!(at >= len, "there is something at {at}");
                     let is_full = ahead.len() + zeros.len() > room;
                     if !is_full {
@@ -192,6 +202,7 @@ mod tests {
                 prop_assert_eq!(piece.write_out(|_, _| panic!("nothing is left")), 0);
                 prop_assert_eq!(&ahead[..plain.len()], &plain[..]);
                 prop_assert!(ahead[plain.len()..].iter().all(|byte| *byte == 0));
+                prop_assert!(has_room || ahead.len() == plain.len());
                 at = end;
             }
         }
@@ -204,9 +215,10 @@ mod tests {
             let is_longer = end > len;
             len = len.max(end);
             let mut zeros = 0;
+            piece.written = end;
             piece.reach_ahead(
-                end,
                 || Some(len),
+                |_| true,
                 |_, bytes| {
                     zeros += place(bytes.len());
                     0

@@ -68,7 +68,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
     /// Fill a ledger with N keys first, and measure fresh and ledger beside one with 100 thousand
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEW_KEYS..))]
     known: Option<u64>,
     /// Measure only these lines of the table, for example ceiling,fresh
     #[arg(long, value_name = "LINES", value_delimiter = ',')]
@@ -331,11 +331,16 @@ fn measure_known(
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let mut few = ledger::Filled::open(grounds, "few")?;
     let mut many = ledger::Filled::open(grounds, "many")?;
-    few.fill_to(FEW_KEYS)?;
     many.fill_to(known)?;
+    // What is measured adds keys, which shows where there are few: each line has its own.
+    let with_few = |line| {
+        let mut few = ledger::Filled::open(grounds, line)?;
+        few.fill_to(FEW_KEYS)?;
+        Ok::<_, Failure>(few)
+    };
     if wanted("fresh") {
+        let few = with_few("few_fresh")?;
         let gates = (BenchGate::pixel(few.ledger())?, BenchGate::pixel(many.ledger())?);
         let turn = |from| Load::new(gate::PIXEL_PATH, TURN, Samples::fresh(from));
         let (turn_few, turn_many) = (turn(1 << 40), turn(2 << 40));
@@ -345,6 +350,7 @@ fn measure_known(
         report.add("fresh", of_many);
     }
     if wanted("ledger") {
+        let mut few = with_few("few_ledger")?;
         let (of_few, of_many) = by_turns(seconds, || few.measure(TURN), || many.measure(TURN))?;
         report.add("ledger_100k_known", of_few);
         report.add("ledger", of_many);

@@ -79,10 +79,13 @@ impl Filter {
         let room: usize = self.layers.iter().map(|layer| layer.keys_max).sum();
         let bytes: usize = self.layers.iter().map(Layer::bytes).sum();
         let keys = if room == 0 { 0 } else { (3 * room).max(LATER_LAYER_KEYS_MIN) };
-        let mut layer = Layer::within(keys, self.bytes_max.saturating_sub(bytes));
+        let left = self.bytes_max.saturating_sub(bytes);
+        // When hardly any room is left, keys share bits in what there is.
+        let is_worth_it = left >= LAYER_KEYS_MIN * BITS_PER_KEY / 8;
         match self.layers.iter_mut().max_by_key(|layer| layer.keys_max) {
-            Some(largest) if largest.keys_max > layer.keys_max => largest.add(key),
+            Some(largest) if !is_worth_it => largest.add(key),
             _ => {
+                let mut layer = Layer::within(keys, left);
                 layer.add(key);
                 self.layers.push(layer);
             }
@@ -209,6 +212,21 @@ mod tests {
         assert_eq!(filter.layers.len(), 2, "one for a million, one for all that follow");
         let perhaps = (0..100_000).filter(|_| !filter.excludes(&random(&mut rng))).count();
         assert!(perhaps < 1_000, "{perhaps} of 100000 would be looked up for nothing");
+    }
+
+    #[test]
+    fn what_is_left_of_the_memory_is_used_and_no_more() {
+        let layer = LAYER_KEYS_MIN * BITS_PER_KEY / 8;
+        let mut filter = with_bytes_max(3 * layer);
+        let mut rng = Rng::seeded(3);
+        let mut sizes = Vec::new();
+        for _ in 0..(4 * LAYER_KEYS_MIN) {
+            filter.add(&random(&mut rng));
+            if sizes.len() < filter.layers.len() {
+                sizes.push(filter.layers.last().unwrap().bytes());
+            }
+        }
+        assert_eq!(sizes, [layer, 2 * layer]);
     }
 
     #[test]
