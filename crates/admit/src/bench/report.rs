@@ -87,7 +87,7 @@ impl Report {
 
     /// What a line is a ratio of: the same with few keys, or what stands for the whole table.
     fn reference(&self, line: &str) -> Option<&Figure> {
-        let what = line.trim_end_matches(WITH_FEW_KEYS);
+        let what = line.strip_suffix(WITH_FEW_KEYS).unwrap_or(line);
         // In a database, single inserts on the same server are what anybody would do instead.
         self.of(&format!("{what}{WITH_FEW_KEYS}"))
             .or(self.of("insert"))

@@ -184,7 +184,10 @@ impl Writer {
         while let Some(job) = group.next() {
             tasks |= matches!(job, Job::Task(_));
             let issue = job.issue();
-            self.keys.warm(job.entries().iter().filter_map(Entry::key));
+            // A lone key is looked for at once; for it this would be the same work twice.
+            if job.entries().len() > 1 {
+                self.keys.warm(job.entries().iter().filter_map(Entry::key));
+            }
             for entry in job.entries() {
                 let index = outcomes.len();
                 if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
