@@ -38,8 +38,8 @@ impl Home for Folder {
     }
 }
 
-/// So small that every test seals and merges many generations.
-const TINY: KeyIndexKind = KeyIndexKind::Merged { generation_max: 7 };
+/// So small that keys are merged all the time.
+const TINY: KeyIndexKind = KeyIndexKind::Merged { waiting_max: 7 };
 
 #[tokio::test]
 async fn the_plain_key_index_keeps_the_contract() {
@@ -156,8 +156,8 @@ async fn retention_keeps_its_contract_with_the_merged_key_index() {
 #[tokio::test]
 async fn retention_keeps_its_contract_while_keys_are_merged() {
     retention_suite::all(|| Box::new(Folder::new(TINY))).await;
-    // Large enough that keys are forgotten while their generation is half merged.
-    let half_merged = KeyIndexKind::Merged { generation_max: 50 };
+    // Large enough that keys are forgotten while they wait, while they are merged and after that.
+    let half_merged = KeyIndexKind::Merged { waiting_max: 50 };
     retention_suite::all(|| Box::new(Folder::new(half_merged))).await;
 }
 
@@ -165,7 +165,7 @@ async fn retention_keeps_its_contract_while_keys_are_merged() {
 async fn nothing_is_admitted_twice_while_keys_are_forgotten() {
     let seed = seed();
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
-    for key_index in [KeyIndexKind::Plain, TINY, KeyIndexKind::Merged { generation_max: 100 }] {
+    for key_index in [KeyIndexKind::Plain, TINY, KeyIndexKind::Merged { waiting_max: 100 }] {
         retention_suite::random(&Folder::new(key_index), seed, 400).await;
     }
 }
@@ -243,6 +243,38 @@ async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
     assert_eq!((page.entries.len(), &page), (1, &before), "before and after");
     let status = ledger.status().await.unwrap();
     assert_eq!((status.keys, status.oldest_body_at), (Some(1), Some(Millis(5))));
+}
+
+/// A ledger of the version before keys were in pages: some are merged, up to a watermark, and of those some
+/// are still noted too; the others are noted only, a row for each.
+#[tokio::test]
+async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
+    let names: Vec<_> = (1..=60).map(|n| format!("k{n}")).collect();
+    let batch = || names.iter().map(|name| entry(name, "a")).collect::<Vec<_>>();
+    for key_index in [TINY, KeyIndexKind::default(), KeyIndexKind::Plain] {
+        let folder = Folder { key_index: KeyIndexKind::default(), ..Folder::new(TINY) };
+        many(&*folder.open(), batch()).await;
+        let old = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+        old.execute_batch(
+            "CREATE TABLE known AS SELECT key, seq FROM claimed_key;
+             DELETE FROM key_log;
+             INSERT INTO key_index SELECT key, seq FROM known WHERE seq <= 40;
+             INSERT INTO key_log SELECT seq, key FROM known WHERE seq > 30;
+             DROP TABLE known; DROP VIEW claimed_key; DROP TABLE key_page; DROP TABLE key_region;
+             INSERT INTO meta VALUES ('key_watermark', 40);
+             PRAGMA user_version = 9;",
+        )
+        .unwrap();
+        drop(old);
+        let folder = Folder { key_index, ..folder };
+        for _ in 0..2 {
+            let ledger = folder.open();
+            for verdict in many(&*ledger, batch()).await {
+                assert_eq!(verdict.word(), "duplicate", "{key_index:?}");
+            }
+            assert!(ledger.find(admit_testkit::event::key("k7")).await.unwrap().is_some());
+        }
+    }
 }
 
 /// The size of pages is set for good by whoever makes the file; a ledger from before it was chosen has

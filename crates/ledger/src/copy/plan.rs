@@ -57,14 +57,8 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("admission"),
     plain("body"),
     plain("sighting"),
-    // Keys that SQLite has noted but not merged are claimed all the same.
-    Plan {
-        rows: Some(
-            "(SELECT key, seq FROM key_index UNION ALL SELECT l.key, l.seq FROM key_log l \
-             WHERE NOT EXISTS (SELECT 1 FROM key_index k WHERE k.key = l.key))",
-        ),
-        ..plain("key_index")
-    },
+    // SQLite keeps keys in several places on their way.
+    Plan { rows: Some("claimed_key"), ..plain("key_index") },
     plain("document"),
     plain("refusal_quota"),
     plain("claim_head"),
@@ -105,4 +99,4 @@ pub(crate) const PLANS: &[Plan] = &[
 ];
 
 /// Tables of SQLite whose rows go elsewhere, or nowhere: whoever led a run is gone.
-pub(crate) const ELSEWHERE: [&str; 2] = ["key_log", "sr_run_leases"];
+pub(crate) const ELSEWHERE: [&str; 4] = ["key_log", "key_page", "key_region", "sr_run_leases"];

@@ -17,7 +17,7 @@ use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
 use super::inbox;
 use super::issuing::IssuingBatch;
-use super::keys::{ClaimError, ClaimedTwice, Finder, KeyIndex, Seed};
+use super::keys::{ClaimError, ClaimedTwice, KeyIndex, Seed};
 use super::queries;
 use super::records::RecordTables;
 use crate::common::RefusalQuota;
@@ -44,7 +44,6 @@ impl Position {
 
 /// The statements of the hot path, prepared once per batch.
 struct Statements<'c> {
-    find: Finder<'c>,
     first: CachedStatement<'c>,
     again: CachedStatement<'c>,
     admission: CachedStatement<'c>,
@@ -108,7 +107,6 @@ impl<'c> Batch<'c> {
     ) -> rusqlite::Result<Self> {
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let statements = Statements {
-            find: Finder::new(conn)?,
             first: conn.prepare_cached(queries::FIRST)?,
             again: conn.prepare_cached(queries::AGAIN)?,
             admission: conn.prepare_cached(queries::INSERT_ADMISSION)?,
@@ -195,7 +193,7 @@ impl<'c> Batch<'c> {
         if let Some(first) = self.fresh.get(key) {
             return Ok(Some(first.clone()));
         }
-        let Some(seq) = keys.find(&mut self.statements.find, key)? else { return Ok(None) };
+        let Some(seq) = keys.find(self.conn, key)? else { return Ok(None) };
         self.statements
             .first
             .query_row([seq.0], |row| {

@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_runner.sql"),
     include_str!("migrations/0008_closure.sql"),
     include_str!("migrations/0009_publications.sql"),
+    include_str!("migrations/0010_key_pages.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.

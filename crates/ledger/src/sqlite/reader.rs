@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::Semaphore;
 
 use super::fault::unreadable;
+use super::keys::find_anywhere;
 use super::{open, queries};
 use crate::common::answer::{Answer, opened};
 use crate::common::receipts::{Copy, end_of, verdict};
@@ -126,16 +127,9 @@ pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result
 
 /// The receipt of the admission that claimed `key`.
 pub(super) fn find(conn: &Connection, tag: u32, key: &Key) -> rusqlite::Result<Option<Receipt>> {
-    for query in [queries::KEY_FIND, queries::KEY_IN_LOG] {
-        let seq = conn
-            .prepare_cached(query)?
-            .query_row([key.as_bytes()], |row| row.get(0).map(Seq))
-            .optional()?;
-        if let Some(seq) = seq {
-            return receipt(conn, tag, seq);
-        }
-    }
-    Ok(None)
+    // One state of the ledger, or a key that is being merged could be in neither place.
+    let tx = conn.unchecked_transaction()?;
+    find_anywhere(&tx, key)?.map_or(Ok(None), |seq| receipt(&tx, tag, seq))
 }
 
 pub(super) fn body(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Bytes>> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use admit_core::{Digest, Key, Millis, Seq};
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::keys::{CLAIM_BYTES, READ_ROWS, find_merged};
 use super::{OpenError, open, queries};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
@@ -79,27 +80,47 @@ impl Rows for SqliteRows {
         each: &mut EachAdmission<'_>,
     ) -> Result<Option<Seq>, VerifyError> {
         self.slice(queries::VERIFY_ADMISSIONS, slice, |row, seq| {
-            each(admission(row, seq).map_err(|error| (seq, error.to_string())));
+            let row = admission(row, seq).and_then(|admission| {
+                let claimed_by = admission.kept.key.map(|key| find_merged(&self.conn, &key));
+                Ok(AdmissionRow { claimed_by: claimed_by.transpose()?.flatten(), ..admission })
+            });
+            each(row.map_err(|error| (seq, error.to_string())));
             Ok(())
         })
     }
 
     fn keys(&self, after: &[u8], each: &mut EachKey<'_>) -> Result<Option<Vec<u8>>, VerifyError> {
-        let mut query = self.conn.prepare_cached(queries::VERIFY_KEYS)?;
-        let mut rows = query.query((after, SLICE_ROWS))?;
-        let (mut read, mut last) = (0, None);
+        if after.is_empty() {
+            let mut query = self.conn.prepare(queries::VERIFY_KEYS)?;
+            let mut rows = query.query([])?;
+            while let Some(row) = rows.next()? {
+                self.claim(bytes(row, "key")?.unwrap_or_default(), Seq(row.get("seq")?), each)?;
+            }
+        }
+        let after = after.try_into().map_or(-1, i64::from_be_bytes);
+        let mut query = self.conn.prepare_cached(queries::KEY_PAGE_READ)?;
+        let mut rows = query.query((after, READ_ROWS))?;
+        let (mut read, mut last) = (0, after);
         while let Some(row) = rows.next()? {
             read += 1;
-            each(claim(row)?);
-            last = bytes(row, "key")?.map(<[u8]>::to_vec);
+            last = row.get("first")?;
+            for claim in bytes(row, "claims")?.unwrap_or_default().chunks(CLAIM_BYTES) {
+                // What is cut off is nobody's key.
+                let (key, place) = claim.split_at_checked(32).unwrap_or((claim, &[]));
+                let seq = place.iter().fold(0, |seq, byte| seq << 8 | u64::from(*byte));
+                self.claim(key, Seq(seq), each)?;
+            }
         }
-        Ok(last.filter(|_| read == SLICE_ROWS))
+        Ok((read == READ_ROWS).then(|| last.to_be_bytes().to_vec()))
     }
 
     fn noted_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError> {
-        self.slice(queries::VERIFY_KEY_LOG, slice, |row, _| {
-            each(claim(row)?);
-            Ok(())
+        self.slice(queries::VERIFY_KEY_LOG, slice, |row, first| {
+            let keys = bytes(row, "key")?.unwrap_or_default();
+            // One that is cut off is nobody's key.
+            keys.chunks(32)
+                .zip(first.0..)
+                .try_for_each(|(key, seq)| self.claim(key, Seq(seq), each))
         })
     }
 
@@ -149,6 +170,20 @@ impl Rows for SqliteRows {
 }
 
 impl SqliteRows {
+    /// A claim, with the admission that it names.
+    fn claim(&self, key: &[u8], seq: Seq, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
+        let mut named = self.conn.prepare_cached(queries::VERIFY_CLAIMED)?;
+        let mut rows = named.query([seq.0])?;
+        let (is_its_key, verdict) = match rows.next()? {
+            Some(row) => {
+                (bytes(row, "key")? == Some(key), row.get_ref("verdict")?.as_str_or_null()?)
+            }
+            None => (false, None),
+        };
+        each(KeyRow { seq, is_its_key, verdict });
+        Ok(())
+    }
+
     /// One slice of places.
     fn slice(
         &self,
@@ -189,16 +224,8 @@ fn admission<'r>(row: &'r Row<'_>, seq: Seq) -> rusqlite::Result<AdmissionRow<'r
         first_key: key("first_key")?,
         first_verdict: row.get_ref("first_verdict")?.as_str_or_null()?,
         code: row.get_ref("code")?.as_str_or_null()?,
-        claimed_by: seq_of("claimed_by")?,
+        claimed_by: None,
         noted_key: key("noted_key")?,
-    })
-}
-
-fn claim<'r>(row: &'r Row<'_>) -> rusqlite::Result<KeyRow<'r>> {
-    Ok(KeyRow {
-        seq: Seq(row.get("seq")?),
-        is_its_key: bytes(row, "key")? == bytes(row, "admission_key")?,
-        verdict: row.get_ref("verdict")?.as_str_or_null()?,
     })
 }
 

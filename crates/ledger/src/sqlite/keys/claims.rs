@@ -1,18 +1,16 @@
-//! Claims in memory: a map in many small parts while they come, a sorted list once they are sealed.
+//! Claims in memory, in many small parts by the beginning of their keys.
 //!
 //! One large map has to move everything when it grows, which would hold up the commits of that
-//! moment, or take all of its memory before it is needed. Many small ones grow one at a time.
+//! moment, or take all of its memory before it is needed. Many small ones grow one at a time, and each
+//! is little enough to be put in order between two commits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use admit_core::{Key, Seq};
 
-/// Keys are hashes, so their first byte spreads them evenly.
-const PARTS: usize = 256;
-
-/// How many first two bytes there are.
-const LEADS: usize = 1 << 16;
+/// Keys are hashes, so their first twelve bits spread them evenly.
+pub(super) const PARTS: usize = 1 << 12;
 
 /// Which place claimed a key.
 #[derive(Debug)]
@@ -24,18 +22,13 @@ pub(super) struct Claims {
 
 impl Default for Claims {
     fn default() -> Self {
-        Self::with_room(0)
+        let seed = Seed::drawn();
+        let parts = (0..PARTS).map(|_| HashMap::with_hasher(seed)).collect();
+        Self { parts, len: 0, last: Seq(0) }
     }
 }
 
 impl Claims {
-    /// Has the memory for so many at once, where their number is known.
-    pub(super) fn with_room(len: usize) -> Self {
-        let (seed, each) = (Seed::drawn(), len / PARTS);
-        let part = |_| HashMap::with_capacity_and_hasher(each, seed);
-        Self { parts: (0..PARTS).map(part).collect(), len: 0, last: Seq(0) }
-    }
-
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -62,55 +55,21 @@ impl Claims {
         removed
     }
 
-    /// The same claims in the order of their keys.
-    pub(super) fn sorted(&self) -> SortedClaims {
-        let mut claims = Vec::with_capacity(self.len);
-        for part in &self.parts {
-            let start = claims.len();
-            claims.extend(part.iter().map(|(key, seq)| (*key, *seq)));
-            claims[start..].sort_unstable();
-        }
-        SortedClaims::of(claims)
+    /// Takes a part out, in the order of its keys.
+    pub(super) fn take(&mut self, part: usize) -> Vec<(Key, Seq)> {
+        let emptied = HashMap::with_hasher(*self.parts[part].hasher());
+        let taken = std::mem::replace(&mut self.parts[part], emptied);
+        self.len -= taken.len();
+        let mut claims: Vec<_> = taken.into_iter().collect();
+        claims.sort_unstable();
+        claims
     }
 }
 
-/// Claims in the order of their keys.
-#[derive(Debug)]
-pub(super) struct SortedClaims {
-    claims: Vec<(Key, Seq)>,
-    /// Where the keys with the same first two bytes begin, and where the last of them end.
-    starts: Vec<usize>,
-}
-
-impl SortedClaims {
-    fn of(claims: Vec<(Key, Seq)>) -> Self {
-        let mut starts = Vec::with_capacity(LEADS + 1);
-        for (at, (key, _)) in claims.iter().enumerate() {
-            starts.resize(starts.len().max(lead_of(key) + 1), at);
-        }
-        starts.resize(LEADS + 1, claims.len());
-        Self { claims, starts }
-    }
-
-    pub(super) fn as_slice(&self) -> &[(Key, Seq)] {
-        &self.claims
-    }
-
-    pub(super) fn get(&self, key: &Key) -> Option<Seq> {
-        let lead = lead_of(key);
-        let near = &self.claims[self.starts[lead]..self.starts[lead + 1]];
-        let at = near.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
-        Some(near[at].1)
-    }
-}
-
-fn lead_of(key: &Key) -> usize {
+/// Which part a key is in. Parts are in the order of keys.
+pub(super) fn part_of(key: &Key) -> usize {
     let bytes = key.as_bytes();
-    usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))
-}
-
-fn part_of(key: &Key) -> usize {
-    usize::from(key.as_bytes()[0])
+    usize::from(u16::from_be_bytes([bytes[0], bytes[1]]) >> 4)
 }
 
 /// Hashes keys. They are hashes already and only need something mixed in that a producer who chooses
@@ -160,12 +119,14 @@ impl Hasher for Mixed {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn sorted_claims_find_what_the_map_finds(
+        fn parts_hold_what_a_plain_map_holds_and_hand_it_out_in_order(
             put in prop::collection::vec((any::<[u8; 2]>(), any::<u8>()), 0..200),
             others in prop::collection::vec((any::<[u8; 2]>(), any::<u8>()), 0..50),
         ) {
@@ -174,17 +135,20 @@ mod tests {
                 (bytes[0], bytes[1], bytes[31]) = (a, b, c);
                 Key::from_bytes(bytes)
             };
-            let mut claims = Claims::default();
-            for (seq, parts) in (1..).zip(&put) {
-                claims.insert(key(*parts), Seq(seq));
+            let (mut claims, mut plain) = (Claims::default(), BTreeMap::new());
+            for (seq, parts) in (1..).map(Seq).zip(&put) {
+                claims.insert(key(*parts), seq);
+                plain.insert(key(*parts), seq);
             }
-            let sorted = claims.sorted();
-            prop_assert!(sorted.as_slice().is_sorted());
-            prop_assert_eq!(sorted.as_slice().len(), claims.len());
+            for key in others.into_iter().map(key) {
+                prop_assert_eq!(claims.get(&key), plain.get(&key).copied());
+                prop_assert_eq!(claims.remove(&key), plain.remove(&key));
+            }
             prop_assert_eq!(claims.last(), Seq(put.len() as u64));
-            for key in put.into_iter().chain(others).map(key) {
-                prop_assert_eq!(sorted.get(&key), claims.get(&key));
-            }
+            prop_assert_eq!(claims.len(), plain.len());
+            let taken: Vec<_> = (0..PARTS).flat_map(|part| claims.take(part)).collect();
+            prop_assert_eq!(taken, plain.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(claims.len(), 0);
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Which admission claimed a key: the promise "one key, one fresh admission" lives here.
 //!
-//! Two ways to keep the same promise. `plain` claims each key in the unique index at once: simple,
-//! and the yardstick. `merged` notes claims in arrival order and merges them into the same unique
-//! index later in sorted slices: what the gate uses, because random inserts into a large B-tree
+//! Two ways to keep the same promise. `plain` claims each key in a unique index at once: simple,
+//! and the yardstick. `merged` notes claims in arrival order and merges them later, in the order of
+//! their keys, into pages of many: what the gate uses, because random inserts into a large B-tree
 //! dirty a page per event. A differential test holds the two to the same verdicts.
 
 mod claims;
 mod filter;
 mod merged;
+mod noted;
+mod pages;
 mod plain;
 mod read_back;
+mod round;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -17,11 +20,11 @@ mod walk;
 use std::path::Path;
 
 use admit_core::{Key, Seq};
-use rusqlite::{CachedStatement, Connection, OptionalExtension};
+use rusqlite::Connection;
 
-use super::queries;
 pub(super) use claims::Seed;
 use merged::Merged;
+pub(super) use pages::{CLAIM_BYTES, READ_ROWS};
 use plain::Plain;
 
 /// Which index to keep.
@@ -29,17 +32,18 @@ use plain::Plain;
 pub enum KeyIndexKind {
     /// Every claim goes into the unique index at once.
     Plain,
-    /// Claims are merged into the unique index in sorted slices.
+    /// Claims are merged in the order of their keys, into pages of many.
     Merged {
-        /// How many claims are collected before they are merged. More means fewer page writes per
-        /// claim, more memory (about 110 bytes each at the worst moment) and a longer start.
-        generation_max: usize,
+        /// How many claims wait in memory before one is merged for each that comes. More means fewer
+        /// page writes per claim, more memory (about 70 bytes each) and a longer start, which reads
+        /// back twice as many.
+        waiting_max: usize,
     },
 }
 
 impl Default for KeyIndexKind {
     fn default() -> Self {
-        Self::Merged { generation_max: 1_800_000 }
+        Self::Merged { waiting_max: 2_000_000 }
     }
 }
 
@@ -78,9 +82,10 @@ impl KeyIndex {
     ) -> Result<Self, ClaimError> {
         match kind {
             KeyIndexKind::Plain => Plain::load(conn).map(Self::Plain),
-            KeyIndexKind::Merged { generation_max } => {
+            KeyIndexKind::Merged { waiting_max } => {
+                pages::take_over(conn)?;
                 let filter = walk::load(conn, path)?;
-                Ok(Self::Merged(Box::new(Merged::load(conn, path, filter, generation_max)?)))
+                Ok(Self::Merged(Box::new(Merged::load(conn, path, filter, waiting_max)?)))
             }
         }
     }
@@ -94,13 +99,13 @@ impl KeyIndex {
     }
 
     /// Who claimed `key`, among committed claims.
-    pub(super) fn find(&self, index: &mut Finder<'_>, key: &Key) -> rusqlite::Result<Option<Seq>> {
+    pub(super) fn find(&self, conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
         match self {
-            Self::Plain(_) => index.find(key),
+            Self::Plain(_) => plain::find(conn, key),
             Self::Merged(merged) if merged.excludes(key) => Ok(None),
             Self::Merged(merged) => match merged.recent(key) {
                 Some(seq) => Ok(Some(seq)),
-                None => index.find(key),
+                None => pages::find(conn, key),
             },
         }
     }
@@ -149,31 +154,19 @@ impl KeyIndex {
     }
 }
 
-/// The prepared look-up in the unique index.
-pub(super) struct Finder<'c>(CachedStatement<'c>);
-
-impl<'c> Finder<'c> {
-    pub(super) fn new(conn: &'c Connection) -> rusqlite::Result<Self> {
-        conn.prepare_cached(queries::KEY_FIND).map(Self)
-    }
-
-    fn find(&mut self, key: &Key) -> rusqlite::Result<Option<Seq>> {
-        self.0.query_row([key.as_bytes()], |row| row.get::<_, u64>(0).map(Seq)).optional()
+/// Who claimed `key`, in the file, where it is not only noted.
+pub(super) fn find_merged(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
+    match pages::find(conn, key)? {
+        Some(seq) => Ok(Some(seq)),
+        None => plain::find(conn, key),
     }
 }
 
-/// Puts one claim into the unique index. The same claim again is fine, another one is not.
-fn insert_unique(
-    claim: &mut CachedStatement<'_>,
-    find: &mut Finder<'_>,
-    key: &Key,
-    seq: Seq,
-) -> Result<(), ClaimError> {
-    if claim.execute((key.as_bytes(), seq.0))? == 1 {
-        return Ok(());
-    }
-    match find.find(key)? {
-        Some(first) if first != seq => Err(ClaimedTwice { key: *key, first, second: seq }.into()),
-        _ => Ok(()),
+/// Who claimed `key`, wherever it is in the file. Reads all that are noted: for questions, never on the way
+/// of an event.
+pub(super) fn find_anywhere(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
+    match find_merged(conn, key)? {
+        Some(seq) => Ok(Some(seq)),
+        None => noted::find(conn, key),
     }
 }

@@ -10,6 +10,7 @@ use std::thread;
 
 use admit_core::{Key, Seq};
 
+use super::noted;
 use crate::sqlite::{open, queries};
 
 /// At most so many readers.
@@ -18,12 +19,12 @@ const READERS_MAX: u64 = 4;
 /// Fewer places than this are not worth one more.
 const PLACES_MIN: u64 = 50_000;
 
-/// Claims handed over at a time.
+/// Claims handed over at a time, or a run more.
 const SLICE: usize = 1_024;
 
 type Slice = rusqlite::Result<Vec<(Key, Seq)>>;
 
-/// Hands the claims after `from` and up to `to` to `each`, in no particular order.
+/// Hands the claims of the runs that begin after `from` and up to `to` to `each`, in no particular order.
 pub(super) fn read_back(
     path: &Path,
     from: Seq,
@@ -62,8 +63,8 @@ fn read_range(path: &Path, after: Seq, last: Seq, read: &SyncSender<Slice>) {
         let mut rows = rows.query((after.0, last.0))?;
         let mut slice = Vec::with_capacity(SLICE);
         while let Some(row) = rows.next()? {
-            slice.push((Key::from_bytes(row.get(1)?), Seq(row.get(0)?)));
-            if slice.len() == SLICE
+            slice.extend(noted::claims(row)?);
+            if slice.len() >= SLICE
                 && read.send(Ok(std::mem::replace(&mut slice, Vec::with_capacity(SLICE)))).is_err()
             {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! Reads the keys of earlier starts into the filter, beside the commits.
 //!
-//! The index is read in the order of keys, a slice at a time, each in a short transaction of its
+//! Pages are read in the order of keys, a slice at a time, each in a short transaction of its
 //! own, so that the log can start over in between. A key that is merged meanwhile behind the place
 //! the walk has reached is missed by it, and is in the filter all the same since it was claimed or
 //! read back.
@@ -10,14 +10,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admit_core::Key;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::filter::{Filter, Layer};
+use super::pages::{self, BEFORE_ALL, READ_ROWS};
 use crate::sqlite::{open, queries};
-
-/// Keys of one slice; reading them takes a few milliseconds.
-const SLICE: usize = 4_096;
 
 /// How long to wait after a slice that could not be read.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -25,7 +22,7 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Loads the filter of an index: at once where one slice is all there is, else on a thread.
 pub(super) fn load(conn: &Connection, path: &Path) -> rusqlite::Result<Filter> {
     let mut walk = Walk::begin(conn)?;
-    if walk.step(conn, SLICE)? {
+    if walk.step(conn, READ_ROWS)? {
         return Ok(Filter::complete(walk.layer));
     }
     Ok(Filter::incomplete(Earlier::start(walk, path)))
@@ -90,8 +87,8 @@ impl Drop for Earlier {
 #[derive(Debug)]
 pub(super) struct Walk {
     pub(super) layer: Layer,
-    /// The last key that was read; none at the beginning, because every key is more than nothing.
-    after: Vec<u8>,
+    /// Where the last page that was read begins, or before all of them.
+    after: i64,
 }
 
 impl Walk {
@@ -103,25 +100,14 @@ impl Walk {
         };
         let (keys, removed) = (value("keys")?.unwrap_or(0), value("removed_keys")?.unwrap_or(0));
         let keys = usize::try_from(keys.saturating_sub(removed)).unwrap_or(usize::MAX);
-        Ok(Self { layer: Layer::for_keys(keys), after: Vec::new() })
+        Ok(Self { layer: Layer::for_keys(keys), after: BEFORE_ALL })
     }
 
     /// Reads the next slice; `true` when it was the last.
     pub(super) fn step(&mut self, conn: &Connection, slice: usize) -> rusqlite::Result<bool> {
-        let mut read = conn.prepare_cached(queries::KEY_INDEX_READ)?;
-        let mut rows = read.query((&self.after, slice))?;
-        let mut count = 0;
-        let mut last = None;
-        while let Some(row) = rows.next()? {
-            let key = Key::from_bytes(row.get(0)?);
-            self.layer.add(&key);
-            last = Some(key);
-            count += 1;
-        }
-        if let Some(key) = last {
-            self.after = key.as_bytes().to_vec();
-        }
-        Ok(count < slice)
+        let more = pages::read(conn, self.after, slice, |key, _| self.layer.add(&key))?;
+        self.after = more.unwrap_or(self.after);
+        Ok(more.is_none())
     }
 
     /// Reads to the end, or until nobody wants it any more. It rests as long as it works, so that
@@ -132,7 +118,7 @@ impl Walk {
         loop {
             let begun = Instant::now();
             let step = match conn.take().map_or_else(|| open::reading(path), Ok) {
-                Ok(open) => self.step(conn.insert(open), SLICE),
+                Ok(open) => self.step(conn.insert(open), READ_ROWS),
                 Err(error) => Err(error),
             };
             let rest = match step {

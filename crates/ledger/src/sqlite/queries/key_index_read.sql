@@ -1,2 +1,2 @@
--- The merged keys in their order, a slice at a time.
-SELECT key FROM key_index WHERE key > ?1 ORDER BY key LIMIT ?2;
+-- The first claims of the plain index, in the order of their keys.
+SELECT key, seq FROM key_index ORDER BY key LIMIT ?1;

@@ -1,2 +1,2 @@
--- The same for a claim that may not be merged yet.
+-- Forgets a run of noted claims.
 DELETE FROM key_log WHERE seq = ?1;

@@ -1,2 +1,2 @@
--- The newest claim that is not forgotten here.
+-- Where the newest run begins that is not forgotten here.
 SELECT max(seq) FROM key_log;

@@ -1,9 +1,9 @@
--- Admissions after ?1 and up to ?2 with everything that must agree with them: the body, who holds
--- the key, and the admission they refer to.
+-- Admissions after ?1 and up to ?2 with everything that must agree with them: the body, the key
+-- that is noted for the place, and the admission they refer to.
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
        a.code, a.facts, b.bytes AS body,
-       (SELECT k.seq FROM key_index k WHERE k.key = a.key) AS claimed_by,
-       (SELECT l.key FROM key_log l WHERE l.seq = a.seq) AS noted_key,
+       (SELECT nullif(substr(l.key, 1 + 32 * (a.seq - l.seq), 32), x'') FROM key_log l
+        WHERE l.seq <= a.seq ORDER BY l.seq DESC LIMIT 1) AS noted_key,
        f.key AS first_key, f.verdict AS first_verdict
 FROM admission a
 LEFT JOIN body b ON b.seq = a.seq

@@ -1,4 +1,2 @@
--- Noted claims after ?1 and up to ?2, with the admission they name.
-SELECT l.key, l.seq, a.key AS admission_key, a.verdict
-FROM key_log l LEFT JOIN admission a ON a.seq = l.seq
-WHERE l.seq > ?1 AND l.seq <= ?2 ORDER BY l.seq LIMIT ?3;
+-- Runs of noted claims that begin after ?1 and up to ?2.
+SELECT seq, key FROM key_log WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3;

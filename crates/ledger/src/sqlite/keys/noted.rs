@@ -1,0 +1,163 @@
+//! Noted claims: the rows of `key_log`.
+//!
+//! A row holds the keys of a run of places, 32 bytes each: the first is claimed by the row's own place,
+//! the next by the place after it, and so on. A run never goes beyond the commit it was written in, so
+//! whole rows are merged and forgotten together. One row for each key says the same; that is how a ledger
+//! of an earlier version noted them, and what a lone event leaves.
+
+use admit_core::{Key, Seq};
+use rusqlite::types::{FromSqlError, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::sqlite::queries;
+
+/// Keys in a row at most: so many that eight rows fill a page, and few enough that what a batch leaves
+/// over wastes little of one.
+const RUN_MAX: usize = 31;
+
+const KEY_BYTES: usize = 32;
+
+/// Notes claims, which are in the order of their places. Returns how many rows that took.
+pub(super) fn append(conn: &Connection, claims: &[(Key, Seq)]) -> rusqlite::Result<usize> {
+    let mut append = conn.prepare_cached(queries::KEY_LOG_APPEND)?;
+    let mut keys = Vec::with_capacity(claims.len().min(RUN_MAX) * KEY_BYTES);
+    let mut rows = 0;
+    for run in claims.chunk_by(|(_, one), (_, next)| next.0 == one.0 + 1) {
+        for run in run.chunks(RUN_MAX) {
+            keys.clear();
+            run.iter().for_each(|(key, _)| keys.extend_from_slice(key.as_bytes()));
+            append.execute((run[0].1.0, &keys))?;
+            rows += 1;
+        }
+    }
+    Ok(rows)
+}
+
+/// The claims of a row of `seq, key`.
+pub(super) fn claims(row: &Row<'_>) -> rusqlite::Result<impl Iterator<Item = (Key, Seq)>> {
+    let (first, keys) = (row.get::<_, u64>(0)?, whole_keys(row.get_ref(1)?)?);
+    Ok(keys.iter().zip(first..).map(|(key, seq)| (Key::from_bytes(*key), Seq(seq))))
+}
+
+/// Who claimed `key`, among those noted. Reads them all.
+pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
+    let mut read = conn.prepare_cached(queries::KEY_LOG_READ)?;
+    let mut rows = read.query([0, i64::MAX])?;
+    while let Some(row) = rows.next()? {
+        if let Some((_, seq)) = claims(row)?.find(|(noted, _)| noted == key) {
+            return Ok(Some(seq));
+        }
+    }
+    Ok(None)
+}
+
+/// Forgets what is noted for a place, if anything is: what stands before and after it stays.
+pub(super) fn forget(conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
+    let run = conn
+        .prepare_cached(queries::KEY_LOG_AROUND)?
+        .query_row([seq.0], |row| claims(row).map(Iterator::collect::<Vec<_>>))
+        .optional()?
+        .unwrap_or_default();
+    let Some(at) = run.iter().position(|(_, place)| *place == seq) else { return Ok(()) };
+    conn.prepare_cached(queries::KEY_LOG_FORGET)?.execute([run[0].1.0])?;
+    append(conn, &run[..at])?;
+    append(conn, &run[at + 1..])?;
+    Ok(())
+}
+
+fn whole_keys(value: ValueRef<'_>) -> Result<&[[u8; KEY_BYTES]], FromSqlError> {
+    let bytes = value.as_blob()?;
+    match bytes.as_chunks() {
+        (keys, []) if !keys.is_empty() => Ok(keys),
+        (keys, _) => Err(FromSqlError::InvalidBlobSize {
+            expected_size: keys.len().max(1) * KEY_BYTES,
+            blob_size: bytes.len(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use admit_testkit::rng::Rng;
+
+    use super::*;
+
+    fn empty() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../migrations/0001_ledger.sql")).unwrap();
+        conn.execute_batch(include_str!("../migrations/0010_key_pages.sql")).unwrap();
+        conn
+    }
+
+    fn noted(conn: &Connection) -> BTreeMap<Seq, Key> {
+        let mut read = conn.prepare(queries::KEY_LOG_READ).unwrap();
+        let mut rows = read.query([0, i64::MAX]).unwrap();
+        let mut all = BTreeMap::new();
+        while let Some(row) = rows.next().unwrap() {
+            for (key, seq) in claims(row).unwrap() {
+                assert!(all.insert(seq, key).is_none(), "place {} is noted twice", seq.0);
+            }
+        }
+        all
+    }
+
+    /// Runs of all lengths with gaps between them, places forgotten at random, and the view beside it.
+    #[test]
+    fn what_is_noted_and_not_forgotten_is_found_and_nothing_else() {
+        for seed in 1..=20 {
+            println!("seed {seed}");
+            let mut rng = Rng::seeded(seed);
+            let conn = empty();
+            let (mut known, mut place) = (BTreeMap::new(), 0);
+            for _ in 0..rng.below(12) {
+                let mut batch = Vec::new();
+                for _ in 0..rng.below(120) {
+                    place += if rng.one_in(20) { 1 + rng.below(4) } else { 1 };
+                    let key = Key::derive("noted", &[&rng.next_u64().to_be_bytes()]);
+                    batch.push((key, Seq(place)));
+                }
+                append(&conn, &batch).unwrap();
+                known.extend(batch.into_iter().map(|(key, seq)| (seq, key)));
+                for _ in 0..rng.below(9) {
+                    let seq = Seq(rng.below(place + 2));
+                    forget(&conn, seq).unwrap();
+                    known.remove(&seq);
+                }
+            }
+            assert_eq!(noted(&conn), known);
+            let mut view = conn.prepare("SELECT seq, key FROM claimed_key").unwrap();
+            let view =
+                view.query_map([], |row| Ok((Seq(row.get(0)?), Key::from_bytes(row.get(1)?))));
+            assert_eq!(view.unwrap().collect::<rusqlite::Result<BTreeMap<_, _>>>().unwrap(), known);
+            for (seq, key) in known.iter().step_by(7) {
+                assert_eq!(find(&conn, key).unwrap(), Some(*seq));
+            }
+            assert_eq!(find(&conn, &Key::derive("noted", &[b"nobody"])).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn neighbours_share_a_row_and_one_without_neighbours_has_its_own() {
+        let conn = empty();
+        let key = |n: u64| Key::derive("noted", &[&n.to_be_bytes()]);
+        let places = (1..=70).chain([80]).chain(90..=91);
+        let rows = append(&conn, &places.map(|n| (key(n), Seq(n))).collect::<Vec<_>>()).unwrap();
+        let mut lengths = conn.prepare("SELECT seq, length(key) / 32 FROM key_log").unwrap();
+        let lengths = lengths.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let lengths: Vec<(u64, usize)> = lengths.map(Result::unwrap).collect();
+        assert_eq!(lengths, [(1, 31), (32, 31), (63, 8), (80, 1), (90, 2)]);
+        assert_eq!(rows, lengths.len());
+    }
+
+    #[test]
+    fn a_row_that_is_cut_off_is_an_error_and_not_a_shorter_run() {
+        let conn = empty();
+        for length in [0, 31, 33, 63] {
+            conn.execute("INSERT OR REPLACE INTO key_log VALUES (1, zeroblob(?1))", [length])
+                .unwrap();
+            assert!(find(&conn, &Key::derive("noted", &[])).is_err(), "{length} bytes");
+        }
+    }
+}

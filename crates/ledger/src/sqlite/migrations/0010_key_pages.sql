@@ -1,0 +1,59 @@
+-- Keys in bulk. From here on a row of key_log holds the keys of a run of places, 32 bytes each: the first
+-- is claimed by seq, the next by seq + 1, and so on. Rows of one key, as they were before, say the same.
+
+-- Merged claims, in the order of their keys: a key of 32 bytes and the place that claimed it, in 6, each
+-- with the highest byte first. A row holds the keys that begin like first (the first 63 bits of a key as
+-- a number) or later, up to where the next row begins.
+CREATE TABLE key_page (
+  first  INTEGER PRIMARY KEY,
+  claims BLOB NOT NULL
+);
+
+-- The claims of a region of the keys, which is those with the same first byte, are in key_page up to this
+-- place. Later ones may be there too.
+CREATE TABLE key_region (
+  region    INTEGER PRIMARY KEY,
+  merged_to INTEGER NOT NULL
+);
+
+INSERT INTO key_region
+WITH RECURSIVE every (region) AS (
+  SELECT 0 UNION ALL SELECT region + 1 FROM every WHERE region < 255
+)
+SELECT region, coalesce((SELECT value FROM meta WHERE name = 'key_watermark'), 0) FROM every;
+
+DELETE FROM meta WHERE name IN ('key_watermark', 'key_sealed_last', 'key_sealed_to');
+
+-- Every claimed key, wherever it is by now: in key_index, in key_page, or noted in key_log until it is
+-- merged.
+CREATE VIEW claimed_key AS
+WITH RECURSIVE
+merged (claim, rest) AS (
+  SELECT substr(claims, 1, 38), substr(claims, 39) FROM key_page WHERE length(claims) > 0
+  UNION ALL
+  SELECT substr(rest, 1, 38), substr(rest, 39) FROM merged WHERE length(rest) > 0
+),
+digits (key, place) AS (SELECT substr(claim, 1, 32), hex(substr(claim, 33)) FROM merged),
+noted (seq, key, rest) AS (
+  SELECT seq, substr(key, 1, 32), substr(key, 33) FROM key_log
+  UNION ALL
+  SELECT seq + 1, substr(rest, 1, 32), substr(rest, 33) FROM noted WHERE length(rest) > 0
+)
+SELECT key, seq FROM key_index
+UNION
+SELECT key, seq FROM noted
+UNION
+SELECT key,
+       (instr('123456789ABCDEF', substr(place, 1, 1)) << 44)
+     + (instr('123456789ABCDEF', substr(place, 2, 1)) << 40)
+     + (instr('123456789ABCDEF', substr(place, 3, 1)) << 36)
+     + (instr('123456789ABCDEF', substr(place, 4, 1)) << 32)
+     + (instr('123456789ABCDEF', substr(place, 5, 1)) << 28)
+     + (instr('123456789ABCDEF', substr(place, 6, 1)) << 24)
+     + (instr('123456789ABCDEF', substr(place, 7, 1)) << 20)
+     + (instr('123456789ABCDEF', substr(place, 8, 1)) << 16)
+     + (instr('123456789ABCDEF', substr(place, 9, 1)) << 12)
+     + (instr('123456789ABCDEF', substr(place, 10, 1)) << 8)
+     + (instr('123456789ABCDEF', substr(place, 11, 1)) << 4)
+     + instr('123456789ABCDEF', substr(place, 12, 1))
+FROM digits;

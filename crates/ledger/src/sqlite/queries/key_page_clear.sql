@@ -1,0 +1,2 @@
+-- Merged claims that the plain index has taken over.
+DELETE FROM key_page;

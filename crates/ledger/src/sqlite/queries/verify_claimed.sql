@@ -1,0 +1,2 @@
+-- The admission that a claim names.
+SELECT key, verdict FROM admission WHERE seq = ?1;
