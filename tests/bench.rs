@@ -35,6 +35,16 @@ fn the_bench_measures_the_doors_and_the_ledger_alone() {
 }
 
 #[test]
+fn half_of_the_load_is_measured_beside_doors_without_a_ledger() {
+    let measured = bench(&["--only", "ceiling,fresh,half_load"]);
+    has_lines(&measured, &["ceiling", "fresh", "half_append", "half_ceiling", "half_load"]);
+    let rate = |line: &str| measured[line]["per_s"].as_f64().unwrap();
+    for line in ["half_append", "half_ceiling", "half_load"] {
+        assert!(rate(line) < rate("fresh") * 0.7, "{line} is not paced: {measured}");
+    }
+}
+
+#[test]
 fn the_bench_measures_many_known_keys_beside_few() {
     let measured = bench(&["--known", "120000"]);
     let names = ["fresh", "fresh_100k_known", "ledger", "ledger_100k_known", "restart"];

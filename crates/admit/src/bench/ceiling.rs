@@ -1,12 +1,16 @@
-//! The ceiling: the same server with a door that parses and answers without a ledger.
+//! The ceiling: the same server with a door that parses and answers without a ledger, or with the least
+//! that is durable in its place.
 
 use admit_contracts::{Contract, Reply};
 use admit_core::json::{self, Object};
 use admit_core::{
-    Code, Door, EntityId, Entry, Fault, Key, Receipt, Recorded, Refused, Seq, Submission, Verdict,
+    Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, Recorded, Refused, Seq,
+    Submission, Verdict,
 };
 use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status, WithoutEffects};
 use bytes::Bytes;
+
+use super::append::Append;
 
 /// Where it stands.
 pub(super) const PATH: &str = "/ceiling";
@@ -49,20 +53,38 @@ impl Contract for Ceiling {
     }
 }
 
-/// A ledger that keeps nothing.
-pub(super) struct Nothing;
+/// A ledger that remembers nothing.
+#[derive(Default)]
+pub(super) struct Nothing {
+    /// Where bodies are written and synced all the same.
+    pub(super) append: Option<Append>,
+}
 
 impl Admissions for Nothing {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        let keep = |entry| {
-            Ok(Recorded {
-                entry,
-                verdict: Verdict::Refused { seq: None },
-                ledger: 0,
-                outcome: None,
-            })
-        };
-        Box::pin(async move { batch.into_iter().map(keep).collect() })
+        Box::pin(async move {
+            let kept = match &self.append {
+                None => Ok(()),
+                Some(append) => append.keep(batch.iter().map(body_of).collect()).await,
+            };
+            let verdict = Verdict::Refused { seq: None };
+            let recorded = |entry| match &kept {
+                Ok(()) => {
+                    Ok(Recorded { entry, verdict: verdict.clone(), ledger: 0, outcome: None })
+                }
+                Err(_) => {
+                    Err(Fault::new(FaultKind::OutcomeUnknown, "the file could not be synced"))
+                }
+            };
+            batch.into_iter().map(recorded).collect()
+        })
+    }
+}
+
+fn body_of(entry: &Entry) -> Bytes {
+    match entry {
+        Entry::Event(event) => event.body.clone(),
+        Entry::Refused(refused) => refused.body.clone(),
     }
 }
 

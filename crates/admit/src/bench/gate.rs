@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
+use super::append::Append;
 use super::ceiling::{self, Ceiling, Nothing};
 use super::client::{self, Load};
 use super::report::Figure;
@@ -55,7 +56,17 @@ pub(super) struct BenchGate {
 impl BenchGate {
     /// The ceiling: no ledger.
     pub(super) fn ceiling() -> Result<Self, Failure> {
-        Self::start(Arc::new(Nothing), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
+        Self::at_ceiling(Nothing::default())
+    }
+
+    /// The ceiling, with a file that is written and synced before each answer.
+    pub(super) fn appending(dir: &Path) -> Result<Self, Failure> {
+        let append = Append::to(&dir.join("append")).map_err(Failure::runtime)?;
+        Self::at_ceiling(Nothing { append: Some(append) })
+    }
+
+    fn at_ceiling(ledger: Nothing) -> Result<Self, Failure> {
+        Self::start(Arc::new(ledger), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
     }
 
     /// The real thing: pixel-control, a stream that takes batches, and skyra.

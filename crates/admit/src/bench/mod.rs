@@ -4,6 +4,7 @@
 //! same machine. Figures of different machines, or of two runs apart, say little; the ratio of
 //! `fresh` to `ceiling` in one run says what durability and deduplication cost.
 
+mod append;
 mod ceiling;
 mod client;
 mod edge;
@@ -17,6 +18,7 @@ mod report;
 mod sample;
 mod stream;
 mod sync;
+mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use grounds::Grounds;
 use report::{Figure, Report};
 use sample::Samples;
 use stream::Transport;
+use turns::{TURN, at_ceiling, beside, by_turns};
 
 /// Connections that knock at the same time.
 const CONNECTIONS: usize = 64;
@@ -54,9 +57,6 @@ const DATABASE_LINES: [&str; 2] = ["insert", "pgbench"];
 /// The lines on which it shows how many keys are known, each beside the same with [`FEW_KEYS`].
 const KNOWN_LINES: [&str; 2] = ["fresh", "ledger"];
 const FEW_KEYS: u64 = 100_000;
-
-/// Two gates that are compared are measured in turns of this length.
-const TURN: Duration = Duration::from_millis(500);
 
 /// Events known before duplicates are measured.
 const KNOWN_FOR_DUPLICATES: u64 = 20_000;
@@ -149,7 +149,14 @@ fn measure_all(
     let ceiling = wanted("ceiling").then(BenchGate::ceiling).transpose()?;
     if GATE_LINES.into_iter().any(wanted) {
         let gate = BenchGate::pixel(grounds.open("gate")?)?;
-        measure_gate(&gate, ceiling.as_ref(), &load, wanted, report)?;
+        if wanted("fresh") || wanted("half_load") {
+            let paced =
+                wanted("half_load").then(|| BenchGate::appending(&grounds.dir(""))).transpose()?;
+            measure_fresh(&gate, ceiling.as_ref(), paced.as_ref(), &load, report)?;
+        } else if let Some(ceiling) = &ceiling {
+            report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
+        }
+        measure_gate(&gate, &load, wanted, report)?;
     } else if let Some(ceiling) = &ceiling {
         report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
     }
@@ -227,28 +234,33 @@ impl Publishing {
     }
 }
 
-/// The lines that need the whole gate, and the ceiling beside them.
-fn measure_gate(
+/// What a gate does with fresh events, as fast as it can beside the ceiling, and then at half of that rate
+/// beside a door that only appends and syncs, where there is one.
+fn measure_fresh(
     gate: &BenchGate,
     ceiling: Option<&BenchGate>,
+    appending: Option<&BenchGate>,
+    load: &dyn Fn(Samples, Option<f64>) -> Load,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let all = load(Samples::fresh(1 << 40), None);
+    let fresh = beside(&[("ceiling", ceiling)], ("fresh", gate), &all, report)?;
+    if appending.is_some() {
+        let paced = load(Samples::fresh(2 << 40), Some(fresh / 2.0));
+        let others = [("half_ceiling", ceiling), ("half_append", appending)];
+        beside(&others, ("half_load", gate), &paced, report)?;
+    }
+    Ok(())
+}
+
+/// The other lines that need the whole gate.
+fn measure_gate(
+    gate: &BenchGate,
     load: &dyn Fn(Samples, Option<f64>) -> Load,
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let knock = |samples, rate| gate.knock(&load(samples, rate));
-    if wanted("fresh") || wanted("half_load") {
-        let all = load(Samples::fresh(1 << 40), None);
-        let fresh = beside("ceiling", ceiling, gate, &all, report)?;
-        let half = fresh.per_second() / 2.0;
-        report.add("fresh", fresh);
-        if wanted("half_load") {
-            let paced = load(Samples::fresh(2 << 40), Some(half));
-            let half_load = beside("half_ceiling", ceiling, gate, &paced, report)?;
-            report.add("half_load", half_load);
-        }
-    } else if let Some(ceiling) = ceiling {
-        report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
-    }
     if wanted("duplicate") || wanted("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
     }
@@ -273,44 +285,6 @@ fn measure_gate(
         }
     }
     Ok(())
-}
-
-/// What a gate does with a load. Where the ceiling is measured too, under `line`, the two take turns of
-/// half a second until both had their time: what the machine's neighbours do falls on both alike, and
-/// their ratio stands.
-fn beside(
-    line: &'static str,
-    ceiling: Option<&BenchGate>,
-    gate: &BenchGate,
-    load: &Load,
-    report: &mut Report,
-) -> Result<Figure, Failure> {
-    let Some(ceiling) = ceiling else { return gate.knock(load) };
-    let turn = Load { seconds: TURN, ..load.clone() };
-    let top = at_ceiling(&turn);
-    let (highest, figure) = by_turns(load.seconds, || ceiling.knock(&top), || gate.knock(&turn))?;
-    report.add(line, highest);
-    Ok(figure)
-}
-
-/// Measures two things by turns of [`TURN`] until both had their time.
-fn by_turns(
-    seconds: Duration,
-    mut one: impl FnMut() -> Result<Figure, Failure>,
-    mut other: impl FnMut() -> Result<Figure, Failure>,
-) -> Result<(Figure, Figure), Failure> {
-    let turns = seconds.as_millis().div_ceil(TURN.as_millis());
-    let (mut first, mut second) = (one()?, other()?);
-    for _ in 1..turns {
-        first.add(one()?)?;
-        second.add(other()?)?;
-    }
-    Ok((first, second))
-}
-
-/// The same load at the door without a ledger.
-fn at_ceiling(load: &Load) -> Load {
-    Load { path: ceiling::PATH, samples: Samples::fresh(0), ..load.clone() }
 }
 
 /// Sends what duplicates will repeat.
@@ -344,16 +318,15 @@ fn measure_known(
         let gates = (BenchGate::pixel(few.ledger())?, BenchGate::pixel(many.ledger())?);
         let turn = |from| Load::new(gate::PIXEL_PATH, TURN, Samples::fresh(from));
         let (turn_few, turn_many) = (turn(1 << 40), turn(2 << 40));
-        let (of_few, of_many) =
-            by_turns(seconds, || gates.0.knock(&turn_few), || gates.1.knock(&turn_many))?;
-        report.add("fresh_100k_known", of_few);
-        report.add("fresh", of_many);
+        let few = Box::new(|| gates.0.knock(&turn_few));
+        let many = Box::new(|| gates.1.knock(&turn_many));
+        by_turns(seconds, vec![("fresh_100k_known", few), ("fresh", many)], report)?;
     }
     if wanted("ledger") {
         let mut few = with_few("few_ledger")?;
-        let (of_few, of_many) = by_turns(seconds, || few.measure(TURN), || many.measure(TURN))?;
-        report.add("ledger_100k_known", of_few);
-        report.add("ledger", of_many);
+        let few = Box::new(|| few.measure(TURN));
+        let many = Box::new(|| many.measure(TURN));
+        by_turns(seconds, vec![("ledger_100k_known", few), ("ledger", many)], report)?;
     }
     report.add("restart", many.measure_restart()?);
     Ok(())

@@ -15,28 +15,40 @@ pub(super) struct Figure {
     count: u64,
     elapsed: Duration,
     latencies: Option<Histogram<u64>>,
+    /// The slowest hundredth of each turn, where it was measured by turns.
+    turns: Vec<u64>,
 }
 
 impl Figure {
     /// A rate with the latency of each answer, in microseconds.
     pub(super) fn timed(elapsed: Duration, latencies: Histogram<u64>) -> Self {
-        Self { count: latencies.len(), elapsed, latencies: Some(latencies) }
+        Self::stepped(latencies.len(), elapsed, latencies)
     }
 
     /// `count` in `elapsed`, with the latency of each commit or step.
     pub(super) fn stepped(count: u64, elapsed: Duration, latencies: Histogram<u64>) -> Self {
-        Self { count, elapsed, latencies: Some(latencies) }
+        let turns = vec![latencies.value_at_quantile(0.99)];
+        Self { count, elapsed, latencies: Some(latencies), turns }
     }
 
     /// `count` in `elapsed`, of which each took who knows how long.
     pub(super) fn counted(count: u64, elapsed: Duration) -> Self {
-        Self { count, elapsed, latencies: None }
+        Self { count, elapsed, latencies: None, turns: Vec::new() }
+    }
+
+    /// The slowest hundredth of the turn in the middle: a machine that stands still for a moment makes the
+    /// slowest hundredth of all turns its own, but not of most.
+    fn middle_turn(&self) -> Option<u64> {
+        let mut turns = self.turns.clone();
+        turns.sort_unstable();
+        turns.get(turns.len() / 2).copied().filter(|_| turns.len() > 1)
     }
 
     /// The same line, measured for a while longer.
     pub(super) fn add(&mut self, more: Self) -> Result<(), Failure> {
         self.count += more.count;
         self.elapsed += more.elapsed;
+        self.turns.extend(more.turns);
         if let (Some(all), Some(more)) = (&mut self.latencies, more.latencies) {
             all.add(more).map_err(Failure::runtime)?;
         }
@@ -57,6 +69,9 @@ impl Figure {
             line.insert("p50_us".to_owned(), json!(latencies.value_at_quantile(0.5)));
             line.insert("p99_us".to_owned(), json!(latencies.value_at_quantile(0.99)));
             line.insert("max_us".to_owned(), json!(latencies.max()));
+        }
+        if let Some(micros) = self.middle_turn() {
+            line.insert("turn_p99_us".to_owned(), json!(micros));
         }
         Value::Object(line)
     }
@@ -112,11 +127,12 @@ impl Report {
                     .unwrap_or_default(),
                 latency(&|h| h.value_at_quantile(0.5)),
                 latency(&|h| h.value_at_quantile(0.99)),
+                figure.middle_turn().map(|micros| micros.to_string()).unwrap_or_default(),
                 latency(&|h| h.max()),
             ]
         });
         output::print(&output::table(
-            &["what", "per second", "ratio", "p50 us", "p99 us", "max us"],
+            &["what", "per second", "ratio", "p50 us", "p99 us", "turn p99", "max us"],
             rows,
         ))
     }
