@@ -34,7 +34,7 @@ const ROW_CLAIMS: usize = 160;
 /// So many claims of the plain index are taken over in one commit, and so many commits go by before the
 /// log is copied.
 const TAKE_OVER_CLAIMS: usize = 20_000;
-const TAKE_OVER_COMMITS: usize = 20;
+const TAKE_OVER_COMMITS: usize = 50;
 
 /// Where no row begins, and every row comes after.
 pub(super) const BEFORE_ALL: i64 = -1;
