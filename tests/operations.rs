@@ -193,8 +193,14 @@ fn whatever_is_changed_in_a_ledger_is_named() {
         ("UPDATE key_log SET key = substr(key, 1, 31) WHERE seq = 4", "key_index"),
         ("UPDATE key_log SET key = key || zeroblob(32) WHERE seq = 4", "key_index"),
         ("INSERT INTO key_index VALUES (zeroblob(32), 3)", "key_index"),
-        ("INSERT INTO key_page VALUES (0, zeroblob(37) || x'03')", "key_index"),
+        ("INSERT INTO key_page VALUES (0, CAST(zeroblob(37) || x'03' AS BLOB))", "key_index"),
         ("INSERT INTO key_page VALUES (0, zeroblob(37))", "key_index"),
+        (
+            "INSERT INTO key_page SELECT 9223372036854775807, \
+             CAST(key || x'000000000004' AS BLOB) FROM key_log WHERE seq = 4",
+            "key_index",
+        ),
+        ("UPDATE key_region SET merged_to = 100", "key_index"),
         ("UPDATE sighting SET admission = 99", "sighting"),
         ("UPDATE meta SET value = value + 1 WHERE name = 'admissions'", "counter"),
         ("DELETE FROM admission WHERE seq = 5", "counter"),

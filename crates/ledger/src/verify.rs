@@ -93,6 +93,8 @@ pub(crate) struct AdmissionRow<'r> {
 pub(crate) struct KeyRow<'r> {
     pub(crate) seq: Seq,
     pub(crate) is_its_key: bool,
+    /// Whether whoever looks for the key finds this claim.
+    pub(crate) is_in_place: bool,
     /// Nothing where there is no such admission.
     pub(crate) verdict: Option<&'r str>,
 }
@@ -154,7 +156,8 @@ pub(crate) trait Rows {
         each: &mut EachAdmission<'_>,
     ) -> Result<Option<Seq>, VerifyError>;
 
-    /// Claims in the order of their keys. Returns the last key of a full slice.
+    /// A slice of the claims, from the beginning or from what it returned before. Returns where it is, or
+    /// nothing at the end.
     fn keys(&self, after: &[u8], each: &mut EachKey<'_>) -> Result<Option<Vec<u8>>, VerifyError>;
 
     /// Claims that are noted but not in the index yet; a ledger may have none.
@@ -286,6 +289,7 @@ impl Verifier {
             }
             count += 1;
             let message = match row.verdict {
+                _ if !row.is_in_place => "a claim is not where its key is looked for",
                 Some("fresh") if row.is_its_key => return,
                 Some(_) => "the admission at this place did not claim this key",
                 None if self.forgets => return,

@@ -15,7 +15,7 @@ use admit_testkit::publications_suite::{self, Ledger};
 use tempfile::TempDir;
 
 /// So small that some keys are merged and some only noted when the ledger stops.
-const TINY: KeyIndexKind = KeyIndexKind::Merged { waiting_max: 7 };
+const TINY: KeyIndexKind = KeyIndexKind::Merged { unmerged_max: 7 };
 
 /// So small that a copy makes many partitions.
 const PLACES: u64 = 20;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
 use admit_ledger::port::Wanted;
-use admit_ledger::sqlite::{KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader};
+use admit_ledger::sqlite::{
+    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, verify::verifier,
+};
 use admit_ledger::{Reader, Retention, Streams, WholeLedger};
 use admit_testkit::event::{entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many};
@@ -39,7 +41,7 @@ impl Home for Folder {
 }
 
 /// So small that keys are merged all the time.
-const TINY: KeyIndexKind = KeyIndexKind::Merged { waiting_max: 7 };
+const TINY: KeyIndexKind = KeyIndexKind::Merged { unmerged_max: 7 };
 
 #[tokio::test]
 async fn the_plain_key_index_keeps_the_contract() {
@@ -157,7 +159,7 @@ async fn retention_keeps_its_contract_with_the_merged_key_index() {
 async fn retention_keeps_its_contract_while_keys_are_merged() {
     retention_suite::all(|| Box::new(Folder::new(TINY))).await;
     // Large enough that keys are forgotten while they wait, while they are merged and after that.
-    let half_merged = KeyIndexKind::Merged { waiting_max: 50 };
+    let half_merged = KeyIndexKind::Merged { unmerged_max: 50 };
     retention_suite::all(|| Box::new(Folder::new(half_merged))).await;
 }
 
@@ -165,7 +167,7 @@ async fn retention_keeps_its_contract_while_keys_are_merged() {
 async fn nothing_is_admitted_twice_while_keys_are_forgotten() {
     let seed = seed();
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
-    for key_index in [KeyIndexKind::Plain, TINY, KeyIndexKind::Merged { waiting_max: 100 }] {
+    for key_index in [KeyIndexKind::Plain, TINY, KeyIndexKind::Merged { unmerged_max: 100 }] {
         retention_suite::random(&Folder::new(key_index), seed, 400).await;
     }
 }
@@ -266,6 +268,16 @@ async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
         )
         .unwrap();
         drop(old);
+        let beside = SqliteReader::open(&folder.dir).unwrap();
+        for name in ["k7", "k35", "k50"] {
+            let found = beside.find(admit_testkit::event::key(name)).await.unwrap();
+            assert!(found.is_some(), "{name} is known before a start as well");
+        }
+        drop(beside);
+        let verifier = verifier(&folder.dir, false).unwrap();
+        let claims = verifier.keys(&mut |found| panic!("{found:?}")).unwrap();
+        assert_eq!(claims, 70, "of sixty keys ten are noted and merged");
+        drop(verifier);
         let folder = Folder { key_index, ..folder };
         for _ in 0..2 {
             let ledger = folder.open();

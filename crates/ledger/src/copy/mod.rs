@@ -244,8 +244,8 @@ impl<'c> Copying<'c> {
                 return Err(CopyError::WouldBeLost(lost));
             }
         }
-        let rows = plan.rows.unwrap_or(plan.name);
-        let of = source.number(&format!("SELECT count(*) FROM {rows}"))?;
+        let count_all = || format!("SELECT count(*) FROM {}", plan.rows.unwrap_or(plan.name));
+        let of = source.number(&plan.count.map_or_else(count_all, str::to_owned))?;
         Ok(Self {
             source,
             target,

@@ -6,6 +6,8 @@ pub(crate) struct Plan {
     pub(crate) name: &'static str,
     /// Where its rows come from; the table itself unless it says otherwise.
     pub(crate) rows: Option<&'static str>,
+    /// What says how many they are, where counting them takes long.
+    pub(crate) count: Option<&'static str>,
     /// Columns whose value is another expression in SQLite.
     pub(crate) columns: &'static [(&'static str, &'static str)],
     /// The column that goes on counting by itself.
@@ -15,7 +17,7 @@ pub(crate) struct Plan {
 }
 
 const fn plain(name: &'static str) -> Plan {
-    Plan { name, rows: None, columns: &[], counts: None, key: &[] }
+    Plan { name, rows: None, count: None, columns: &[], counts: None, key: &[] }
 }
 
 const fn made(name: &'static str, key: &'static [&'static str]) -> Plan {
@@ -35,12 +37,11 @@ const GRID: &[&str] = &["session_date", "round_number", "round_start_unix", "gri
 
 /// All of them, each once.
 pub(crate) const PLANS: &[Plan] = &[
-    // The others have a place of their own in the head, or only say how far SQLite's keys are merged.
+    // The others have a place of their own in the head.
     Plan {
         rows: Some(
             "(SELECT name, value FROM meta WHERE name NOT IN ('tag', 'last_seq', 'admissions', \
-             'sightings', 'keys', 'key_watermark', 'key_sealed_last', 'key_sealed_to', \
-             'artifacts_synced'))",
+             'sightings', 'keys', 'artifacts_synced'))",
         ),
         ..plain("meta")
     },
@@ -58,7 +59,11 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("body"),
     plain("sighting"),
     // SQLite keeps keys in several places on their way.
-    Plan { rows: Some("claimed_key"), ..plain("key_index") },
+    Plan {
+        rows: Some("claimed_key"),
+        count: Some("SELECT sum(value) FROM meta WHERE name = 'keys'"),
+        ..plain("key_index")
+    },
     plain("document"),
     plain("refusal_quota"),
     plain("claim_head"),

@@ -81,7 +81,8 @@ impl Rows for PostgresRows {
             let verdict = row.text_opt("verdict")?;
             let is_its_key = row.val::<Vec<u8>>("key")?
                 == row.val::<Option<Vec<u8>>>("admission_key")?.unwrap_or_default();
-            each(KeyRow { seq: row.seq("seq")?, is_its_key, verdict: verdict.as_deref() });
+            let (seq, verdict) = (row.seq("seq")?, verdict.as_deref());
+            each(KeyRow { seq, is_its_key, is_in_place: true, verdict });
         }
         let last = found.last().filter(|_| found.len() as i64 == SLICE_ROWS);
         Ok(last.map(|row| row.val("key")).transpose()?)

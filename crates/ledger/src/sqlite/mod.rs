@@ -148,12 +148,7 @@ impl SqliteLedger {
             .map_err(fail)?;
         conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
-        let keys = keys.map_err(|error| match error {
-            keys::ClaimError::Sqlite(source) => fail(source),
-            keys::ClaimError::ClaimedTwice(error) => {
-                OpenError::NotDurable { path: path.clone(), reason: error.to_string() }
-            }
-        })?;
+        let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
         let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
         let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
@@ -375,6 +370,7 @@ pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     let from = open::version(&path)?;
     let conn = open::recover(&path)?;
     tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    keys::take_over(&conn).map_err(|error| OpenError::from_claims(&path, error))?;
     Ok(Migrated { from, to: open::version(&path)? })
 }
 

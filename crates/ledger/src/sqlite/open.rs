@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::keys::ClaimError;
 use super::log_check::{self, Damage};
 use super::queries;
 
@@ -107,6 +108,14 @@ pub enum OpenError {
         /// What failed.
         reason: String,
     },
+    /// Two places have claimed one key.
+    #[error("the ledger {} contradicts itself: {reason}\n  no door was opened; keep a copy of the data folder, then look at it with: admit verify", path.display())]
+    ClaimedTwice {
+        /// The file.
+        path: PathBuf,
+        /// Which key, and who claimed it.
+        reason: String,
+    },
     /// Another program holds an old state of the file, or writes to it.
     #[error("another program holds the ledger {} so that its log cannot be brought into the file\n  no door was opened; close that program (an open sqlite3 shell, a backup), then start again", path.display())]
     HeldByOthers {
@@ -124,6 +133,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Why claimed keys could not be brought to where they belong.
+    pub(super) fn from_claims(path: &Path, error: ClaimError) -> Self {
+        match error {
+            ClaimError::Sqlite(source) => Self::from_sqlite(path, source),
+            ClaimError::ClaimedTwice(error) => {
+                Self::ClaimedTwice { path: path.to_owned(), reason: error.to_string() }
+            }
+        }
+    }
+
     /// Sorts what SQLite said into what a person can do about it.
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();

@@ -82,9 +82,9 @@ queries! {
     KEY_LOG_AROUND "key_log_around";
     KEY_LOG_FORGET "key_log_forget";
     KEY_LOG_LAST "key_log_last";
+    KEY_LOG_LENGTHS "key_log_lengths";
     KEY_LOG_READ "key_log_read";
     KEY_LOG_TRIM "key_log_trim";
-    KEY_LOG_TRIM_TO "key_log_trim_to";
     KEY_PAGE_AROUND "key_page_around";
     KEY_PAGE_CLEAR "key_page_clear";
     KEY_PAGE_PUT "key_page_put";
@@ -198,6 +198,7 @@ queries! {
     VERIFY_INBOX "verify_inbox";
     VERIFY_KEYS "verify_keys";
     VERIFY_KEY_LOG "verify_key_log";
+    VERIFY_KEY_PAGES "verify_key_pages";
     VERIFY_SIGHTINGS "verify_sightings";
     STREAM "stream";
     STREAM_ENTRY "stream_entry";

@@ -6,7 +6,7 @@ use std::path::Path;
 use admit_core::{Digest, Key, Millis, Seq};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::keys::{CLAIM_BYTES, READ_ROWS, find_merged};
+use super::keys::{check, find_merged};
 use super::{OpenError, open, queries};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
@@ -90,37 +90,13 @@ impl Rows for SqliteRows {
     }
 
     fn keys(&self, after: &[u8], each: &mut EachKey<'_>) -> Result<Option<Vec<u8>>, VerifyError> {
-        if after.is_empty() {
-            let mut query = self.conn.prepare(queries::VERIFY_KEYS)?;
-            let mut rows = query.query([])?;
-            while let Some(row) = rows.next()? {
-                self.claim(bytes(row, "key")?.unwrap_or_default(), Seq(row.get("seq")?), each)?;
-            }
-        }
-        let after = after.try_into().map_or(-1, i64::from_be_bytes);
-        let mut query = self.conn.prepare_cached(queries::KEY_PAGE_READ)?;
-        let mut rows = query.query((after, READ_ROWS))?;
-        let (mut read, mut last) = (0, after);
-        while let Some(row) = rows.next()? {
-            read += 1;
-            last = row.get("first")?;
-            for claim in bytes(row, "claims")?.unwrap_or_default().chunks(CLAIM_BYTES) {
-                // What is cut off is nobody's key.
-                let (key, place) = claim.split_at_checked(32).unwrap_or((claim, &[]));
-                let seq = place.iter().fold(0, |seq, byte| seq << 8 | u64::from(*byte));
-                self.claim(key, Seq(seq), each)?;
-            }
-        }
-        Ok((read == READ_ROWS).then(|| last.to_be_bytes().to_vec()))
+        Ok(check::merged(&self.conn, after, SLICE_ROWS, &mut |found| self.claim(&found, each))?)
     }
 
     fn noted_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError> {
-        self.slice(queries::VERIFY_KEY_LOG, slice, |row, first| {
-            let keys = bytes(row, "key")?.unwrap_or_default();
-            // One that is cut off is nobody's key.
-            keys.chunks(32)
-                .zip(first.0..)
-                .try_for_each(|(key, seq)| self.claim(key, Seq(seq), each))
+        let noted = check::Noted::load(&self.conn)?;
+        self.slice(queries::VERIFY_KEY_LOG, slice, |row, _| {
+            noted.claims(row, &mut |found| self.claim(&found, each))
         })
     }
 
@@ -171,16 +147,18 @@ impl Rows for SqliteRows {
 
 impl SqliteRows {
     /// A claim, with the admission that it names.
-    fn claim(&self, key: &[u8], seq: Seq, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
+    fn claim(&self, claim: &check::Found<'_>, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
         let mut named = self.conn.prepare_cached(queries::VERIFY_CLAIMED)?;
-        let mut rows = named.query([seq.0])?;
+        let mut rows = named.query([claim.seq.0])?;
         let (is_its_key, verdict) = match rows.next()? {
             Some(row) => {
-                (bytes(row, "key")? == Some(key), row.get_ref("verdict")?.as_str_or_null()?)
+                let verdict = row.get_ref("verdict")?.as_str_or_null()?;
+                (bytes(row, "key")? == Some(claim.key), verdict)
             }
             None => (false, None),
         };
-        each(KeyRow { seq, is_its_key, verdict });
+        let check::Found { seq, is_in_place, .. } = *claim;
+        each(KeyRow { seq, is_its_key, is_in_place, verdict });
         Ok(())
     }
 

@@ -33,9 +33,14 @@ impl Claims {
         self.len
     }
 
-    /// The newest place that was ever put in.
+    /// The newest place that ever claimed a key.
     pub(super) fn last(&self) -> Seq {
         self.last
+    }
+
+    /// Says that places up to this one were there before, wherever they are now.
+    pub(super) fn reach(&mut self, place: Seq) {
+        self.last = self.last.max(place);
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Seq> {

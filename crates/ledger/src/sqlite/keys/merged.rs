@@ -16,7 +16,7 @@
 use std::path::Path;
 
 use admit_core::{Key, Seq};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use super::claims::Claims;
 use super::filter::Filter;
@@ -25,21 +25,20 @@ use super::round::{Round, Step};
 use super::{ClaimError, noted, pages};
 use crate::sqlite::queries;
 
-/// Claims merged at most for each fresh one, however late merging is, and for a commit of few.
-const MERGE_PER_CLAIM_MAX: usize = 4;
+/// Claims merged for each fresh one, however late merging is, and along with few; or what goes into the same
+/// page beyond that.
+const MERGE_PER_CLAIM: usize = 4;
 const MERGE_MIN: usize = 16;
 
-/// Merged runs of `key_log` forgotten for each fresh one: faster than they come.
-const TRIM_PER_RUN: usize = 2;
-
-/// So many in any case. They may be long where events came in batches, and what a lone event forgets
-/// is written with it.
-const TRIM_MIN: usize = 4;
+/// Merged claims of `key_log` forgotten for each fresh one, which is faster than they come, and along with
+/// few; or what is left of their run beyond that.
+const TRIM_PER_CLAIM: usize = 2;
+const TRIM_MIN: usize = 16;
 
 /// Claims that are known but not merged.
 #[derive(Debug)]
 pub(in crate::sqlite) struct Merged {
-    waiting_max: usize,
+    unmerged_max: usize,
     waiting: Claims,
     round: Round,
     /// Rows of `key_log` up to here are merged and can be forgotten.
@@ -64,12 +63,13 @@ impl Merged {
         conn: &Connection,
         path: &Path,
         mut filter: Filter,
-        waiting_max: usize,
+        unmerged_max: usize,
     ) -> rusqlite::Result<Self> {
         let round = Round::load(conn)?;
         let floor = round.floor();
         let newest: Option<u64> = conn.query_row(queries::KEY_LOG_LAST, [], |row| row.get(0))?;
         let mut waiting = Claims::default();
+        waiting.reach(round.newest());
         read_back(path, floor, Seq(newest.unwrap_or(0)), |key, seq| {
             if !round.is_merged(&key, seq) {
                 filter.add(&key);
@@ -77,7 +77,7 @@ impl Merged {
             }
         })?;
         let staged = Staged::default();
-        Ok(Self { waiting_max, waiting, round, floor, trimming: true, staged, filter })
+        Ok(Self { unmerged_max, waiting, round, floor, trimming: true, staged, filter })
     }
 
     /// Who claimed `key`, among claims that are not merged yet.
@@ -101,14 +101,15 @@ impl Merged {
         claims: Vec<(Key, Seq)>,
     ) -> Result<(), ClaimError> {
         claims.iter().for_each(|(key, _)| self.filter.add(key));
-        let trim = (noted::append(conn, &claims)? * TRIM_PER_RUN).max(TRIM_MIN);
+        noted::append(conn, &claims)?;
+        let trim = (claims.len() * TRIM_PER_CLAIM).max(TRIM_MIN);
         let due = self.due(claims.len());
         self.staged = Staged { claims, ..Staged::default() };
         if due > 0 {
             self.staged.step = Some(self.round.merge(conn, &mut self.waiting, due)?);
         }
         if self.trimming {
-            self.staged.trimmed_all = self.trim_slice(conn, trim)?;
+            self.staged.trimmed_all = noted::trim(conn, self.floor, trim)?;
         }
         Ok(())
     }
@@ -118,20 +119,9 @@ impl Merged {
         let waiting = self.waiting.len() + self.round.left() + fresh;
         // While the filter is being read the pages may not be in the system's cache yet; reading them
         // there is quicker than merging into them here, unless too many wait.
-        let is_put_off = !self.filter.is_complete() && waiting < self.waiting_max / 2 * 3;
-        let due = if is_put_off { 0 } else { waiting.saturating_sub(self.waiting_max) };
-        due.min((fresh * MERGE_PER_CLAIM_MAX).max(MERGE_MIN))
-    }
-
-    /// Forgets a slice of the rows that are merged; `true` when it was the last.
-    fn trim_slice(&self, conn: &Connection, slice: usize) -> rusqlite::Result<bool> {
-        let more = conn
-            .prepare_cached(queries::KEY_LOG_TRIM_TO)?
-            .query_row((self.floor.0, slice), |row| row.get::<_, u64>(0))
-            .optional()?;
-        let end = more.unwrap_or(self.floor.0 + 1);
-        conn.prepare_cached(queries::KEY_LOG_TRIM)?.execute([end])?;
-        Ok(more.is_none())
+        let is_put_off = !self.filter.is_complete() && waiting < self.unmerged_max / 2 * 3;
+        let due = if is_put_off { 0 } else { waiting.saturating_sub(self.unmerged_max) };
+        due.min((fresh * MERGE_PER_CLAIM).max(MERGE_MIN))
     }
 
     /// Forgets a key inside the open transaction, wherever it is by now; `false` when it is gone.

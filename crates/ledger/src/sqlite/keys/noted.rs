@@ -1,9 +1,9 @@
 //! Noted claims: the rows of `key_log`.
 //!
 //! A row holds the keys of a run of places, 32 bytes each: the first is claimed by the row's own place,
-//! the next by the place after it, and so on. A run never goes beyond the commit it was written in, so
-//! whole rows are merged and forgotten together. One row for each key says the same; that is how a ledger
-//! of an earlier version noted them, and what a lone event leaves.
+//! the next by the place after it, and so on. A run never goes beyond the commit it was written in, and
+//! regions are merged up to the end of a commit, so whole rows are forgotten together. One row for each key
+//! says the same; that is how a ledger of an earlier version noted them, and what a lone event leaves.
 
 use admit_core::{Key, Seq};
 use rusqlite::types::{FromSqlError, ValueRef};
@@ -17,20 +17,35 @@ const RUN_MAX: usize = 31;
 
 const KEY_BYTES: usize = 32;
 
-/// Notes claims, which are in the order of their places. Returns how many rows that took.
-pub(super) fn append(conn: &Connection, claims: &[(Key, Seq)]) -> rusqlite::Result<usize> {
+/// Notes claims, which are in the order of their places.
+pub(super) fn append(conn: &Connection, claims: &[(Key, Seq)]) -> rusqlite::Result<()> {
     let mut append = conn.prepare_cached(queries::KEY_LOG_APPEND)?;
     let mut keys = Vec::with_capacity(claims.len().min(RUN_MAX) * KEY_BYTES);
-    let mut rows = 0;
     for run in claims.chunk_by(|(_, one), (_, next)| next.0 == one.0 + 1) {
         for run in run.chunks(RUN_MAX) {
             keys.clear();
             run.iter().for_each(|(key, _)| keys.extend_from_slice(key.as_bytes()));
             append.execute((run[0].1.0, &keys))?;
-            rows += 1;
         }
     }
-    Ok(rows)
+    Ok(())
+}
+
+/// Forgets at least so many claims of the places up to `floor`, whole rows of them; `true` when none is left.
+pub(super) fn trim(conn: &Connection, floor: Seq, wanted: usize) -> rusqlite::Result<bool> {
+    let mut lengths = conn.prepare_cached(queries::KEY_LOG_LENGTHS)?;
+    let mut rows = lengths.query([floor.0])?;
+    let mut claims = 0;
+    let next = loop {
+        let Some(row) = rows.next()? else { break None };
+        if claims >= wanted {
+            break Some(row.get(0)?);
+        }
+        claims += row.get::<_, usize>(1)? / KEY_BYTES;
+    };
+    drop(rows);
+    conn.prepare_cached(queries::KEY_LOG_TRIM)?.execute([next.unwrap_or(floor.0 + 1)])?;
+    Ok(next.is_none())
 }
 
 /// The claims of a row of `seq, key`.
@@ -83,13 +98,7 @@ mod tests {
     use admit_testkit::rng::Rng;
 
     use super::*;
-
-    fn empty() -> Connection {
-        let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../migrations/0001_ledger.sql")).unwrap();
-        conn.execute_batch(include_str!("../migrations/0010_key_pages.sql")).unwrap();
-        conn
-    }
+    use crate::sqlite::keys::pages::tests::empty;
 
     fn noted(conn: &Connection) -> BTreeMap<Seq, Key> {
         let mut read = conn.prepare(queries::KEY_LOG_READ).unwrap();
@@ -139,16 +148,25 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_row_and_one_without_neighbours_has_its_own() {
+    fn neighbours_share_a_row_and_are_forgotten_together() {
         let conn = empty();
         let key = |n: u64| Key::derive("noted", &[&n.to_be_bytes()]);
         let places = (1..=70).chain([80]).chain(90..=91);
-        let rows = append(&conn, &places.map(|n| (key(n), Seq(n))).collect::<Vec<_>>()).unwrap();
+        append(&conn, &places.map(|n| (key(n), Seq(n))).collect::<Vec<_>>()).unwrap();
         let mut lengths = conn.prepare("SELECT seq, length(key) / 32 FROM key_log").unwrap();
         let lengths = lengths.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         let lengths: Vec<(u64, usize)> = lengths.map(Result::unwrap).collect();
         assert_eq!(lengths, [(1, 31), (32, 31), (63, 8), (80, 1), (90, 2)]);
-        assert_eq!(rows, lengths.len());
+        for (floor, wanted, is_all, left) in [
+            (85, 40, false, vec![63, 80, 90]),
+            (85, 1, false, vec![80, 90]),
+            (85, 9, true, vec![90]),
+        ] {
+            assert_eq!(trim(&conn, Seq(floor), wanted).unwrap(), is_all);
+            let mut begin = conn.prepare("SELECT seq FROM key_log").unwrap();
+            let begin = begin.query_map([], |row| row.get(0)).unwrap();
+            assert_eq!(begin.map(Result::unwrap).collect::<Vec<u64>>(), left);
+        }
     }
 
     #[test]

@@ -17,13 +17,13 @@ use rusqlite::{Connection, OptionalExtension};
 use super::{ClaimError, ClaimedTwice};
 use crate::sqlite::queries;
 
-const KEY_BYTES: usize = 32;
+pub(super) const KEY_BYTES: usize = 32;
 
 /// A place in six bytes: enough for a hundred thousand events a second for eighty years.
 const PLACE_BYTES: usize = 6;
 
 /// A key and its place, the highest byte of either first.
-pub(in crate::sqlite) const CLAIM_BYTES: usize = KEY_BYTES + PLACE_BYTES;
+pub(super) const CLAIM_BYTES: usize = KEY_BYTES + PLACE_BYTES;
 
 /// As many as a page of 8 KiB holds in one row.
 const ROW_CLAIMS_MAX: usize = 214;
@@ -40,7 +40,7 @@ const TAKE_OVER_COMMITS: usize = 50;
 pub(super) const BEFORE_ALL: i64 = -1;
 
 /// So many rows are read at a time, which takes a few milliseconds.
-pub(in crate::sqlite) const READ_ROWS: usize = 32;
+pub(super) const READ_ROWS: usize = 32;
 
 /// A claim as it is kept.
 type Kept = [u8; CLAIM_BYTES];
@@ -49,6 +49,11 @@ type Kept = [u8; CLAIM_BYTES];
 pub(super) fn lead(key: &Key) -> i64 {
     let bytes = key.as_bytes().first_chunk().expect("a key has 32 bytes");
     (u64::from_be_bytes(*bytes) >> 1).cast_signed()
+}
+
+/// Whether the ledger has any pages, which is since the first start of a version that makes them.
+pub(super) fn exist(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = 'key_page'")?.exists([])
 }
 
 /// Who claimed `key`, among merged claims.
@@ -61,8 +66,8 @@ pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>
     Ok(at.map(|at| place_of(&claims[at])))
 }
 
-/// Merges claims, which are in the order of their keys: at least so many as are wanted, and with them all
-/// that go into the same row. Returns how many that were, with those that `is_gone` leaves out.
+/// Merges claims, which are in the order of their keys: at least so many as are wanted, and with the last of
+/// them all that go into the same row. Returns how many that were, with those that `is_gone` leaves out.
 pub(super) fn merge(
     conn: &Connection,
     claims: &[(Key, Seq)],
@@ -94,7 +99,7 @@ pub(super) fn forget(conn: &Connection, key: &Key, seq: Seq) -> rusqlite::Result
     Ok(true)
 }
 
-/// Hands the claims of at most so many rows that begin after `first` to `each`. Returns where the last of
+/// Hands the claims of at most so many rows that begin after `after` to `each`. Returns where the last of
 /// them begins, unless they were the last of all.
 pub(super) fn read(
     conn: &Connection,
@@ -125,7 +130,7 @@ pub(super) fn read_all(conn: &Connection, mut each: impl FnMut(Key, Seq)) -> rus
 }
 
 /// Takes over what is in the plain index: a ledger of an earlier version, or one that was kept that way.
-pub(super) fn take_over(conn: &Connection) -> Result<(), ClaimError> {
+pub(in crate::sqlite) fn take_over(conn: &Connection) -> Result<(), ClaimError> {
     let mut taken = 0;
     for commit in 1.. {
         let claims = conn
@@ -212,6 +217,11 @@ fn put(conn: &Connection, first: i64, claims: &[Kept]) -> rusqlite::Result<()> {
 }
 
 fn kept(key: &Key, seq: Seq) -> Kept {
+    assert!(
+        seq.0 >> (8 * PLACE_BYTES) == 0,
+        "place {} has more bytes than there is room for",
+        seq.0
+    );
     let mut kept = [0; CLAIM_BYTES];
     kept[..KEY_BYTES].copy_from_slice(key.as_bytes());
     kept[KEY_BYTES..].copy_from_slice(&seq.0.to_be_bytes()[8 - PLACE_BYTES..]);
@@ -244,4 +254,4 @@ fn whole(value: ValueRef<'_>) -> Result<&[Kept], FromSqlError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -78,6 +78,11 @@ impl Round {
         self.merged_to.iter().min().copied().unwrap_or(Seq(0))
     }
 
+    /// The newest place that any region is merged up to.
+    pub(super) fn newest(&self) -> Seq {
+        self.merged_to.iter().max().copied().unwrap_or(Seq(0))
+    }
+
     /// `true` when this claim is merged for certain.
     pub(super) fn is_merged(&self, key: &Key, seq: Seq) -> bool {
         seq <= self.merged_to[part_of(key) / REGION_PARTS]
@@ -126,10 +131,10 @@ impl Round {
     /// Takes the next part that has anything to merge, or ends a region; `false` when nothing waits.
     fn take(&mut self, waiting: &mut Claims) -> bool {
         while waiting.len() > 0 {
-            let (part, region) = (self.next, self.next / REGION_PARTS);
+            let part = self.next;
             self.next = (part + 1) % PARTS;
             if part.is_multiple_of(REGION_PARTS) {
-                self.begun = waiting.last().max(self.merged_to[region]);
+                self.begun = waiting.last();
             }
             let claims = waiting.take(part);
             let is_last = self.next.is_multiple_of(REGION_PARTS);

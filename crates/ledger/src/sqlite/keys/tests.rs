@@ -163,7 +163,11 @@ fn a_start_reads_back_what_is_not_merged_and_goes_on_where_it_was() {
     for _ in 0..300 {
         kept.commit((0..10).map(|_| random_key(&mut rng)).collect(), &BTreeSet::new(), false);
     }
-    assert_eq!(in_memory(&kept), WAITING, "one is merged for each that comes");
+    let waiting = in_memory(&kept);
+    assert!(
+        (WAITING / 2..=WAITING).contains(&waiting),
+        "{waiting} wait, as many are merged as come"
+    );
     let noted: usize = kept
         .conn
         .query_row("SELECT sum(length(key) / 32) FROM key_log", [], |row| row.get(0))

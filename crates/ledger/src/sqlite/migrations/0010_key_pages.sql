@@ -28,12 +28,16 @@ DELETE FROM meta WHERE name IN ('key_watermark', 'key_sealed_last', 'key_sealed_
 -- merged.
 CREATE VIEW claimed_key AS
 WITH RECURSIVE
-merged (claim, rest) AS (
-  SELECT substr(claims, 1, 38), substr(claims, 39) FROM key_page WHERE length(claims) > 0
+merged (first, n) AS (
+  SELECT first, 0 FROM key_page WHERE length(claims) > 0
   UNION ALL
-  SELECT substr(rest, 1, 38), substr(rest, 39) FROM merged WHERE length(rest) > 0
+  SELECT p.first, n + 1 FROM merged JOIN key_page p ON p.first = merged.first
+  WHERE 38 * (n + 1) < length(p.claims)
 ),
-digits (key, place) AS (SELECT substr(claim, 1, 32), hex(substr(claim, 33)) FROM merged),
+digits (key, place) AS MATERIALIZED (
+  SELECT substr(claims, 38 * n + 1, 32), hex(substr(claims, 38 * n + 33, 6))
+  FROM merged JOIN key_page ON key_page.first = merged.first
+),
 noted (seq, key, rest) AS (
   SELECT seq, substr(key, 1, 32), substr(key, 33) FROM key_log
   UNION ALL

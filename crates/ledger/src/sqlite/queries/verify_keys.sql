@@ -1,2 +1,2 @@
--- Claims of the plain index.
-SELECT key, seq FROM key_index ORDER BY key;
+-- Claims of the plain index after the key ?1.
+SELECT key, seq FROM key_index WHERE key > ?1 ORDER BY key LIMIT ?2;

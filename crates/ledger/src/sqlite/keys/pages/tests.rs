@@ -6,7 +6,8 @@ use admit_testkit::rng::Rng;
 
 use super::*;
 
-fn empty() -> Connection {
+/// A ledger without anything in it, in memory.
+pub(in crate::sqlite::keys) fn empty() -> Connection {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(include_str!("../../migrations/0001_ledger.sql")).unwrap();
     conn.execute_batch(include_str!("../../migrations/0010_key_pages.sql")).unwrap();
