@@ -380,8 +380,14 @@ async fn message(
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
     let Some(dedupe_key) = &record.dedupe_key else { return Ok(false) };
-    let Some(receipt) = ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await? else {
-        return Ok(published.message(ledger, record, dedupe_key, found).await?);
+    let receipt = match ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await {
+        Ok(Some(receipt)) => receipt,
+        Ok(None) => return Ok(published.message(ledger, record, dedupe_key, found).await?),
+        // A key that is damaged is in the way of one message, not of the others.
+        Err(fault) => {
+            stray(found, format!("{place} cannot be looked for: {fault}"));
+            return Ok(true);
+        }
     };
     let seq = receipt.id.seq;
     let Some(effect) = ledger.effect(seq).await? else {

@@ -2,7 +2,7 @@
 //! again.
 
 use admit_core::{Key, Seq};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, ErrorCode, Row};
 
 use super::pages::{self, BEFORE_ALL, CLAIM_BYTES, KEY_BYTES, READ_ROWS};
 use super::round::Round;
@@ -103,9 +103,13 @@ impl<'c> Noted<'c> {
                 .try_for_each(each);
         };
         for (key, seq) in claims {
-            let is_in_place = match find_merged(self.conn, &key)? {
-                Some(place) => place == seq,
-                None => self.round.as_ref().is_none_or(|round| !round.is_merged(&key, seq)),
+            let is_in_place = match find_merged(self.conn, &key) {
+                Ok(Some(place)) => place == seq,
+                Ok(None) => self.round.as_ref().is_none_or(|round| !round.is_merged(&key, seq)),
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                    false
+                }
+                Err(error) => return Err(error),
             };
             each(Found { key: key.as_bytes(), seq, is_in_place })?;
         }

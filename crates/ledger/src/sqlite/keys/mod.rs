@@ -155,6 +155,12 @@ impl KeyIndex {
     }
 }
 
+/// What SQLite would say of a page that it cannot read, of one that we cannot.
+fn damaged(what: &str) -> rusqlite::Error {
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(corrupt, Some(format!("{what} is not whole")))
+}
+
 /// Who claimed `key`, in the file, where it is not only noted.
 pub(super) fn find_merged(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
     // A ledger that no gate of this version has opened yet has no pages.

@@ -6,9 +6,10 @@
 //! says the same; that is how a ledger of an earlier version noted them, and what a lone event leaves.
 
 use admit_core::{Key, Seq};
-use rusqlite::types::{FromSqlError, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::damaged;
 use crate::sqlite::queries;
 
 /// Keys in a row at most: so many that eight rows fill a page, and few enough that what a batch leaves
@@ -80,14 +81,10 @@ pub(super) fn forget(conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn whole_keys(value: ValueRef<'_>) -> Result<&[[u8; KEY_BYTES]], FromSqlError> {
-    let bytes = value.as_blob()?;
-    match bytes.as_chunks() {
-        (keys, []) if !keys.is_empty() => Ok(keys),
-        (keys, _) => Err(FromSqlError::InvalidBlobSize {
-            expected_size: keys.len().max(1) * KEY_BYTES,
-            blob_size: bytes.len(),
-        }),
+fn whole_keys(value: ValueRef<'_>) -> rusqlite::Result<&[[u8; KEY_BYTES]]> {
+    match value.as_blob().map(<[u8]>::as_chunks) {
+        Ok((keys, [])) if !keys.is_empty() => Ok(keys),
+        _ => Err(damaged("a run of noted keys")),
     }
 }
 

@@ -11,10 +11,10 @@
 use std::cmp::Ordering;
 
 use admit_core::{Key, Seq};
-use rusqlite::types::{FromSqlError, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{ClaimError, ClaimedTwice};
+use super::{ClaimError, ClaimedTwice, damaged};
 use crate::sqlite::queries;
 
 pub(super) const KEY_BYTES: usize = 32;
@@ -242,14 +242,10 @@ fn lead_of(kept: &Kept) -> i64 {
     lead(&Key::from_bytes(*key_of(kept)))
 }
 
-fn whole(value: ValueRef<'_>) -> Result<&[Kept], FromSqlError> {
-    let bytes = value.as_blob()?;
-    match bytes.as_chunks() {
-        (claims, []) => Ok(claims),
-        (claims, _) => Err(FromSqlError::InvalidBlobSize {
-            expected_size: claims.len() * CLAIM_BYTES,
-            blob_size: bytes.len(),
-        }),
+fn whole(value: ValueRef<'_>) -> rusqlite::Result<&[Kept]> {
+    match value.as_blob().map(<[u8]>::as_chunks) {
+        Ok((claims, [])) => Ok(claims),
+        _ => Err(damaged("a page of keys")),
     }
 }
 
