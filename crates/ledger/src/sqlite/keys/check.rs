@@ -167,6 +167,7 @@ mod tests {
             ("UPDATE key_page SET claims = CAST(claims || x'00' AS BLOB) WHERE first = 0", 1),
             ("UPDATE key_page SET claims = CAST(claims AS TEXT) WHERE first = 0", 143),
             ("UPDATE key_region SET merged_to = 3001", 1),
+            // It is found; that it names a place without such a key is for others to see.
             ("UPDATE key_log SET seq = 3000", 0),
             ("INSERT INTO key_log SELECT 9, key FROM key_index LIMIT 1", 1),
         ] {

@@ -10,13 +10,12 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::damaged;
+use super::pages::KEY_BYTES;
 use crate::sqlite::queries;
 
 /// Keys in a row at most: so many that eight rows fill a page, and few enough that what a batch leaves
 /// over wastes little of one.
 const RUN_MAX: usize = 31;
-
-const KEY_BYTES: usize = 32;
 
 /// Notes claims, which are in the order of their places.
 pub(super) fn append(conn: &Connection, claims: &[(Key, Seq)]) -> rusqlite::Result<()> {
