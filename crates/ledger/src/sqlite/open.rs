@@ -20,6 +20,15 @@ const APPLICATION_ID: i32 = 0x4144_4d54;
 /// calls, and an event's rows fill a page of the default within a few events (decision 0029).
 const PAGE_BYTES: u32 = 8192;
 
+/// How much of the file a connection keeps in memory. Events go to the end and keys are merged in their
+/// order, so a written page is hardly needed again, and the system's own cache has those that are. A larger
+/// one takes longer until it has grown: each page is touched a first time, for which the host of a virtual
+/// machine has to find memory.
+const CACHE_KIB: i32 = 8 << 10;
+
+/// The same where the whole file may be rewritten.
+const MENDING_CACHE_KIB: i32 = 64 << 10;
+
 /// How long any connection waits for a lock before it gives up.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
@@ -158,15 +167,13 @@ impl OpenError {
 /// The connection that commits events: WAL, a sync before every commit returns, a bounded wait for locks,
 /// and a log that is written in one piece for each commit (decision 0036).
 pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_up(admit_sqlite_log::open(path, flags())?)?;
-    conn.pragma_update(None, "cache_size", -65_536)?;
-    Ok(conn)
+    set_up(admit_sqlite_log::open(path, flags())?)
 }
 
 /// A connection for whatever else changes the file, such as a migration, which may not fit into memory.
 pub(super) fn mending(path: &Path) -> rusqlite::Result<Connection> {
     let conn = set_up(Connection::open_with_flags(path, flags())?)?;
-    conn.pragma_update(None, "cache_size", -65_536)?;
+    conn.pragma_update(None, "cache_size", -MENDING_CACHE_KIB)?;
     Ok(conn)
 }
 
@@ -174,7 +181,6 @@ pub(super) fn mending(path: &Path) -> rusqlite::Result<Connection> {
 pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
     let conn = set_up(Connection::open_with_flags(path, flags())?)?;
     conn.pragma_update(None, "query_only", true)?;
-    conn.pragma_update(None, "cache_size", -8_192)?;
     Ok(conn)
 }
 
@@ -192,6 +198,7 @@ fn set_up(conn: Connection) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "synchronous", "full")?;
     // Checkpoints happen away from the commit path (see checkpoint.rs).
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.set_prepared_statement_cache_capacity(256);
     // Plans hang on the statement alone: otherwise SQLite looks at the values too, and prepares a
     // statement with a condition again whenever they change, which is at every event.
