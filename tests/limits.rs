@@ -141,11 +141,56 @@ fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
     gate.client().say(&match_begin(1, "a")).duplicate();
 }
 
+#[test]
+fn the_time_of_a_request_counts_from_the_first_byte_of_its_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Launch::on(folder.path())
+        .variable("ADMIT_LIMITS__HEADER_READ_MS_MAX", "15000")
+        .variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "3000")
+        .variable("ADMIT_LIMITS__ANSWER_MS_MAX", "20000")
+        .start();
+    let body = match_begin(1, "a").body();
+    let length = body.len();
+    let request =
+        format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    let line = "POST /plugin/events HTTP/1.1\r\nHost: localhost\r\n";
+    let (most, rest) = request.split_at(request.len() - 1);
+    let (pause, moment) = (Duration::from_millis(3_300), Duration::from_millis(50));
+
+    let slow = [(line, pause), (most, moment), (rest, Duration::ZERO)];
+    let reason = Said::read(&told_in_pieces(&gate, &slow)).error(408);
+    assert_eq!((reason.code.as_str(), reason.retryable), ("request_timeout", true));
+
+    // What is there when its head is read has kept nobody waiting, and the next has its own time.
+    let next = format!("{request}{line}Connection: close\r\n{most}");
+    let pieces = [(line, pause), (&next, moment), (rest, Duration::ZERO)];
+    let answer = told_in_pieces(&gate, &pieces);
+    let answers = String::from_utf8(answer.body).unwrap();
+    assert_eq!((answer.status, answers.matches("HTTP/1.1 200").count()), (200, 1), "{answers}");
+    gate.client().say(&match_begin(1, "a")).duplicate();
+}
+
 /// Sends bytes as they are on a connection of their own, and reads all that comes back.
 fn told_about(gate: &Gate, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream.write_all(bytes).unwrap();
+    all_of(stream)
+}
+
+/// The same with a pause after each piece.
+fn told_in_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> Answer {
+    let mut stream = TcpStream::connect(gate.address()).unwrap();
+    for (piece, pause) in pieces {
+        // Whoever has been answered early may find nobody listening.
+        stream.write_all(piece.as_bytes()).unwrap_or_default();
+        std::thread::sleep(*pause);
+    }
+    all_of(stream)
+}
+
+/// All that comes back; what follows the first answer's head is its body.
+fn all_of(mut stream: TcpStream) -> Answer {
+    stream.set_read_timeout(Some(SOON)).unwrap();
     let mut text = Vec::new();
     // A reset after the answer does not unsay it.
     stream.read_to_end(&mut text).unwrap_or_default();

@@ -23,10 +23,11 @@ pub struct Limits {
     /// Longest wait for a whole head, in milliseconds, from its first byte (on a new connection:
     /// from the connection itself). Then `request_timeout` (408) and the connection is closed.
     pub header_read_ms_max: u64,
-    /// Longest wait for a whole body, in milliseconds, from its head. Then `request_timeout` (408).
-    /// Must be less than `answer_ms_max`, or no time would be left for the ledger.
+    /// Longest wait for a whole body, in milliseconds, from the first byte of its head. Then
+    /// `request_timeout` (408). Must be less than `answer_ms_max`, or no time would be left for the
+    /// ledger.
     pub body_read_ms_max: u64,
-    /// Longest a whole exchange may take, in milliseconds, from the head to the answer. Then
+    /// Longest a whole exchange may take, in milliseconds, from the first byte to the answer. Then
     /// `outcome_unknown` (503): the ledger finishes, and the retry finds out. Keep it below the
     /// time your producers wait, or they hang up before they are told.
     pub answer_ms_max: u64,

@@ -76,7 +76,7 @@ pub(super) async fn run(server: Arc<Server>, stream: Accepted, slot: Slot) {
 
 /// Speaks HTTP on a connection until it ends.
 async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
-    let traffic = Arc::new(Traffic::default());
+    let traffic = Arc::new(Traffic::new());
     let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
     let slot = Arc::new(slot);
     let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, slot });
@@ -103,9 +103,9 @@ async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
 
 /// Answers one request, whatever happens while doing so.
 async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer, Infallible> {
-    let _running = visit.traffic.begin();
+    let running = visit.traffic.begin();
     let (trace, is_asked_for) = TraceId::of(request.headers());
-    let mut answer = trace.scope(answered(&visit, request)).await;
+    let mut answer = trace.scope(answered(&visit, request, running.since)).await;
     if is_asked_for || answer.status().is_server_error() {
         // A contract that names a trace in its own answer means that one.
         answer.headers_mut().entry(X_TRACE_ID).or_insert_with(|| trace.header());
@@ -113,8 +113,7 @@ async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer
     Ok(answer)
 }
 
-async fn answered(visit: &Visit, request: Request<Incoming>) -> Answer {
-    let begun = Instant::now();
+async fn answered(visit: &Visit, request: Request<Incoming>, begun: Instant) -> Answer {
     let gate = &visit.server.gate;
     let method = request.method().clone();
     let is_http1 = request.version() < Version::HTTP_2;
@@ -130,8 +129,8 @@ async fn answered(visit: &Visit, request: Request<Incoming>) -> Answer {
                 head::refuse(visit, request).await
             }
             _ if calls::is_grpc(&request) => calls::answer(visit, request).await,
-            Some(door) => door::knock(visit, door, request).await,
-            None => routes::answer(visit, request).await,
+            Some(door) => door::knock(visit, door, request, begun).await,
+            None => routes::answer(visit, request, begun).await,
         }
     });
     let handled = handled.catch_unwind().await;

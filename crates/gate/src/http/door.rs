@@ -61,8 +61,8 @@ pub(super) async fn knock(
     visit: &Visit,
     door: &Arc<DoorMount>,
     mut request: Request<Incoming>,
+    begun: Instant,
 ) -> Answer {
-    let begun = Instant::now();
     let is_socket = request.method() == Method::GET && door.contract.takes_messages();
     let upgrade = is_socket.then(|| hyper::upgrade::on(&mut request));
     let (head, mut body) = request.into_parts();

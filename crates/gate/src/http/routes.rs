@@ -101,11 +101,10 @@ pub(super) fn is_stream_route(path: &str) -> bool {
 
 /// Answers a request that is at no door. Hardly anybody here reads a body; a producer at a wrong path is
 /// sending one all the same, and listens when it has sent it.
-pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(visit: &Visit, request: Request<Incoming>, begun: Instant) -> Answer {
     if request.body().is_end_stream() {
         return answer_apart(visit, request.map(Body::new)).await;
     }
-    let begun = Instant::now();
     let (head, body) = request.into_parts();
     let (headers, is_http1) = (head.headers.clone(), head.version < Version::HTTP_2);
     let body = Lent::new(body);

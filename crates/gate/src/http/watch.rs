@@ -26,23 +26,53 @@ use crate::limits::Limits;
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 pub(super) const LINGER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What the request side of a connection tells the byte side.
-#[derive(Debug, Default)]
+/// What the two sides of a connection, requests and bytes, tell each other.
+#[derive(Debug)]
 pub(super) struct Traffic {
     begun: AtomicU64,
     running: AtomicU32,
     linger: AtomicBool,
+    opened: Instant,
+    /// When the first byte came of a head that nobody has begun to answer, in microseconds after the
+    /// connection was opened; 0 if it is not known.
+    head_micros: AtomicU64,
 }
 
 /// One request that is being answered.
-pub(super) struct Running<'a>(&'a Traffic);
+pub(super) struct Running<'a> {
+    traffic: &'a Traffic,
+    /// From when on its time counts: from its first byte, because that is when the producer began to wait.
+    /// Where requests overlap nobody knows which byte that was, and it counts from its head.
+    pub(super) since: Instant,
+}
 
 impl Traffic {
+    /// Of a connection that is opened now.
+    pub(super) fn new() -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            running: AtomicU32::new(0),
+            linger: AtomicBool::new(false),
+            opened: Instant::now(),
+            head_micros: AtomicU64::new(0),
+        }
+    }
+
+    /// The first byte of a head has come.
+    fn head_comes(&self) {
+        let micros = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.head_micros.store(micros.max(1), Relaxed);
+    }
+
     /// A head has been read; until the guard is dropped its answer is being made.
     pub(super) fn begin(&self) -> Running<'_> {
         self.begun.fetch_add(1, Relaxed);
         self.running.fetch_add(1, Relaxed);
-        Running(self)
+        let since = match self.head_micros.swap(0, Relaxed) {
+            0 => Instant::now(),
+            micros => self.opened + Duration::from_micros(micros),
+        };
+        Running { traffic: self, since }
     }
 
     /// As [`begin`](Self::begin), for exchanges that outlive their request: until the guard is
@@ -61,7 +91,7 @@ impl Traffic {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Relaxed);
+        self.traffic.running.fetch_sub(1, Relaxed);
     }
 }
 
@@ -131,7 +161,10 @@ impl Watched {
                 self.wait = Wait::Head;
                 self.since = Instant::now();
             }
-            Wait::Idle | Wait::Head | Wait::Nothing => {}
+            Wait::Idle | Wait::Head | Wait::Nothing => return,
+        }
+        if !self.is_http2 {
+            self.traffic.head_comes();
         }
     }
 
