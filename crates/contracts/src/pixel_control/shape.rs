@@ -28,19 +28,19 @@ const ENVELOPE: [&str; 10] = [
 /// Longest name of an unknown field that a message repeats, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The known fields of a closed object, and whether it has others.
+/// The known fields of a closed object, and which others it has.
 struct Fields<'v, 'a, const N: usize> {
     /// What it is called in messages.
     path: &'static str,
     names: &'static [&'static str; N],
     values: [Option<&'v Value<'a>>; N],
-    unknown: Option<&'v str>,
+    unknown: Vec<&'v str>,
 }
 
 impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
     /// Of repeated keys the last counts.
     fn read(path: &'static str, names: &'static [&'static str; N], object: &'v Object<'a>) -> Self {
-        let mut fields = Self { path, names, values: [None; N], unknown: None };
+        let mut fields = Self { path, names, values: [None; N], unknown: Vec::new() };
         let mut next = 0;
         for (key, value) in object {
             // Producers send the fields in the contract's order, so the next one is tried first.
@@ -53,7 +53,7 @@ impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
                 fields.values[at] = Some(value);
                 next = at + 1;
             } else {
-                fields.unknown = fields.unknown.or(Some(key));
+                fields.unknown.push(key);
             }
         }
         fields
@@ -64,7 +64,7 @@ impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
         self.names.iter().position(|known| *known == name).and_then(|at| self.values[at])
     }
 
-    /// Notes which known fields are missing, and that there are others.
+    /// Notes which known fields are missing, and which others there are.
     fn check_names(&self, violations: &mut Violations) {
         let path = self.path;
         for (name, value) in self.names.iter().zip(self.values) {
@@ -72,9 +72,10 @@ impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
                 violations.add(|| format!("{path}.{name} is missing"));
             }
         }
-        if let Some(name) = self.unknown {
-            let name = bounded(name, NAME_CHARS_MAX);
-            violations.add(|| format!("{path} has an unknown field {name:?}"));
+        for name in &self.unknown {
+            let words =
+                || format!("{path} has an unknown field {:?}", bounded(name, NAME_CHARS_MAX));
+            violations.add(words);
         }
     }
 

@@ -158,6 +158,17 @@ fn closed_objects_take_no_further_fields() {
 }
 
 #[test]
+fn further_fields_are_told_one_by_one_and_then_counted() {
+    let mut body = sample();
+    for number in 0..5 {
+        body["envelope"][format!("k{number}")] = json!(number);
+    }
+    let named = [0, 1, 2].map(|number| format!("envelope has an unknown field \"k{number}\""));
+    let told = format!("invalid_envelope: {}; and 2 more", named.join("; "));
+    assert_eq!(reason(&body.to_string()), told);
+}
+
+#[test]
 fn all_that_is_wrong_is_counted_in_one_reply() {
     let mut body = sample();
     body["envelope"] = json!({"schema_version": "2026-02-19.1"});
