@@ -28,10 +28,32 @@ fn has_lines(measured: &Value, names: &[&str]) {
     }
 }
 
+/// A second has two turns, and what the host took of them is told in cores.
+fn tells_of_the_host(line: &Value) {
+    assert_eq!(line["turns"], 2, "{line}");
+    // Other systems do not count it.
+    let is_told = line["stolen"].as_f64().is_some_and(|cores| cores >= 0.0);
+    assert_eq!(is_told, cfg!(target_os = "linux"), "{line}");
+    match line["quiet"].as_object() {
+        // A busy host leaves no turn alone.
+        None => assert!(line["quiet"].is_null(), "{line}"),
+        Some(quiet) => {
+            assert!(matches!(quiet["turns"].as_u64(), Some(1 | 2)), "{line}");
+            assert!(quiet["per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{line}");
+            let micros = [&quiet["p50_us"], &quiet["p99_us"], &quiet["max_us"], &line["max_us"]];
+            assert!(micros.map(|micros| micros.as_u64().unwrap()).is_sorted(), "{line}");
+        }
+    }
+}
+
 #[test]
 fn the_bench_measures_the_doors_and_the_ledger_alone() {
     let measured = bench(&["--only", "ceiling,fresh,duplicate,mixed,batch,ledger"]);
-    has_lines(&measured, &["batch", "ceiling", "duplicate", "fresh", "ledger", "mixed"]);
+    let names = ["batch", "ceiling", "duplicate", "fresh", "ledger", "mixed"];
+    has_lines(&measured, &names);
+    for name in names {
+        tells_of_the_host(&measured[name]);
+    }
 }
 
 #[test]

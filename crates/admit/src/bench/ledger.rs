@@ -24,11 +24,6 @@ const BATCH: u64 = 256;
 /// Batches handed in ahead of the one being committed.
 const AHEAD: usize = 4;
 
-/// Measures a new ledger.
-pub(super) fn measure(grounds: &Grounds, seconds: Duration) -> Result<Figure, Failure> {
-    Filled::open(grounds, "ledger")?.measure(seconds)
-}
-
 /// How large the bodies are: filling is about keys, and tiny bodies spare the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Size {

@@ -10,6 +10,7 @@ mod client;
 mod edge;
 mod gate;
 mod grounds;
+mod host;
 mod ledger;
 mod pace;
 #[cfg(feature = "postgres")]
@@ -37,7 +38,7 @@ use grounds::Grounds;
 use report::{Figure, Report};
 use sample::Samples;
 use stream::Transport;
-use turns::{TURN, at_ceiling, beside, by_turns};
+use turns::{TURN, alone, at_ceiling, beside, by_turns};
 
 /// Connections that knock at the same time.
 const CONNECTIONS: usize = 64;
@@ -65,7 +66,7 @@ const KNOWN_FOR_DUPLICATES: u64 = 20_000;
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// How long to measure each line
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Fill a ledger with N keys first, and measure fresh and ledger beside one with 100 thousand
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEW_KEYS..))]
@@ -115,7 +116,7 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
         .tempdir_in(&parent)
         .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
     let mut report = Report::new(json);
-    let seconds = Duration::from_secs(bench.seconds.max(1));
+    let seconds = Duration::from_secs(bench.seconds);
     let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
     let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
     let measured = match (bench.known, &bench.bus) {
@@ -154,17 +155,19 @@ fn measure_all(
                 wanted("half_load").then(|| BenchGate::appending(&grounds.dir(""))).transpose()?;
             measure_fresh(&gate, ceiling.as_ref(), paced.as_ref(), &load, report)?;
         } else if let Some(ceiling) = &ceiling {
-            report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
+            alone("ceiling", ceiling, &at_ceiling(&load(Samples::fresh(0), None)), report)?;
         }
         measure_gate(&gate, &load, wanted, report)?;
     } else if let Some(ceiling) = &ceiling {
-        report.add("ceiling", ceiling.knock(&at_ceiling(&load(Samples::fresh(0), None)))?);
+        alone("ceiling", ceiling, &at_ceiling(&load(Samples::fresh(0), None)), report)?;
     }
     if wanted("publish") {
         Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
     }
     if wanted("ledger") {
-        report.add("ledger", ledger::measure(grounds, seconds)?);
+        let mut filled = ledger::Filled::open(grounds, "ledger")?;
+        let measure = Box::new(|| filled.measure(TURN));
+        by_turns(seconds, vec![("ledger", measure)], report)?;
     }
     if wanted("enqueue") {
         report.add("enqueue", edge::enqueue(&grounds.dir("outbox"), seconds)?);
@@ -260,21 +263,22 @@ fn measure_gate(
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let knock = |samples, rate| gate.knock(&load(samples, rate));
     if wanted("duplicate") || wanted("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
     }
     if wanted("duplicate") {
-        report.add("duplicate", knock(Samples::known(3 << 40, KNOWN_FOR_DUPLICATES), None)?);
+        let samples = Samples::known(3 << 40, KNOWN_FOR_DUPLICATES);
+        alone("duplicate", gate, &load(samples, None), report)?;
     }
     if wanted("mixed") {
         let samples = Samples::mixed(3 << 40, KNOWN_FOR_DUPLICATES, 4 << 40);
-        report.add("mixed", knock(samples, None)?);
+        alone("mixed", gate, &load(samples, None), report)?;
     }
     if wanted("batch") {
         let one = load(Samples::fresh(5 << 40), None);
         let (path, connections) = (gate::BATCH_PATH, BATCH_CONNECTIONS);
-        report.add("batch", gate.knock(&Load { path, connections, per_request: BATCH, ..one })?);
+        let load = Load { path, connections, per_request: BATCH, ..one };
+        alone("batch", gate, &load, report)?;
     }
     for (line, transport, from) in
         [("stream", Transport::WebSocket, 6 << 40), ("grpc", Transport::Grpc, 7 << 40)]

@@ -1,11 +1,14 @@
-//! Lines that are measured by turns, because what is compared is their ratio: what the machine's neighbours
-//! do falls on all of them alike.
+//! Lines that are measured by turns.
+//!
+//! What the machine's neighbours do falls on all lines alike that take turns, so their ratio can be
+//! compared. And the turns in which the host took a core away can be told from the quiet ones.
 
 use std::time::Duration;
 
 use super::ceiling;
 use super::client::Load;
 use super::gate::BenchGate;
+use super::host;
 use super::report::{Figure, Report};
 use super::sample::Samples;
 use crate::output::Failure;
@@ -24,9 +27,13 @@ pub(super) fn by_turns(
 ) -> Result<f64, Failure> {
     let turns = seconds.as_millis().div_ceil(TURN.as_millis());
     let mut figures: Vec<Figure> = Vec::with_capacity(lines.len());
+    let group = lines.first().map_or("", |(line, _)| line);
     for turn in 0..turns {
         for (at, (_, measure)) in lines.iter_mut().enumerate() {
+            let before = host::stolen();
             let figure = measure()?;
+            let stolen = host::stolen().zip(before).map(|(now, before)| now.saturating_sub(before));
+            let figure = figure.into_turn(group, stolen);
             match turn {
                 0 => figures.push(figure),
                 _ => figures[at].add(figure)?,
@@ -59,6 +66,16 @@ pub(super) fn beside(
     }
     lines.push((line, Box::new(|| gate.knock(&turn))));
     by_turns(load.seconds, lines, report)
+}
+
+/// A gate with a load and nothing beside it.
+pub(super) fn alone(
+    line: &'static str,
+    gate: &BenchGate,
+    load: &Load,
+    report: &mut Report,
+) -> Result<f64, Failure> {
+    beside(&[], (line, gate), load, report)
 }
 
 /// The same load at a door without a ledger.
