@@ -14,9 +14,10 @@
 //! ```
 
 mod look;
+mod preparations;
 mod topic;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,7 @@ use crate::port::{
     Sought,
 };
 use look::Looker;
+use preparations::Preparations;
 
 /// Brokers without a disk, in this process and on sockets of loopback: for tests.
 pub type MockCluster = rdkafka::mocking::MockCluster<'static, DefaultProducerContext>;
@@ -206,8 +208,7 @@ pub struct KafkaBus {
     producer: Mutex<Arc<FutureProducer>>,
     looker: Arc<Looker>,
     room: Semaphore,
-    /// Topics that are known to be good.
-    prepared: Mutex<HashSet<String>>,
+    preparations: Preparations,
 }
 
 impl fmt::Debug for KafkaBus {
@@ -228,7 +229,7 @@ impl KafkaBus {
             room: Semaphore::new(options.in_flight_max.max(1)),
             producer: Mutex::new(Arc::new(producer)),
             looker: Arc::new(looker),
-            prepared: Mutex::default(),
+            preparations: Preparations::default(),
             options,
         };
         for topic in topics {
@@ -239,17 +240,13 @@ impl KafkaBus {
         Ok(bus)
     }
 
-    fn is_prepared(&self, topic: &str) -> bool {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
-    }
-
     async fn prepare(&self, topic: &str) -> Result<(), String> {
-        if !self.is_prepared(topic) {
-            topic::prepare(&self.looker, &self.options, topic).await?;
-            let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-            prepared.insert(topic.to_owned());
-        }
-        Ok(())
+        let look = || -> BoxFuture<'static, _> {
+            let (looker, options) = (Arc::clone(&self.looker), self.options.clone());
+            let topic = topic.to_owned();
+            Box::pin(async move { topic::prepare(&looker, &options, &topic).await })
+        };
+        self.preparations.of(topic, look).await
     }
 
     /// The producer; a new one where the last cannot go on.
@@ -279,7 +276,7 @@ impl KafkaBus {
             return Some(format!("it has more than {} bytes", self.options.message_bytes_max));
         }
         let topic: &str = &message.topic;
-        if !self.is_prepared(topic)
+        if !self.preparations.has(topic)
             && !refused.contains_key(topic)
             && let Err(reason) = self.prepare(topic).await
         {
