@@ -38,7 +38,7 @@ use grounds::Grounds;
 use report::{Figure, Report};
 use sample::Samples;
 use stream::Transport;
-use turns::{TURN, alone, at_ceiling, beside, by_turns};
+use turns::{TURN, at_ceiling, by_turns, knocking};
 
 /// Connections that knock at the same time.
 const CONNECTIONS: usize = 64;
@@ -150,16 +150,15 @@ fn measure_all(
     let ceiling = wanted("ceiling").then(BenchGate::ceiling).transpose()?;
     if GATE_LINES.into_iter().any(wanted) {
         let gate = BenchGate::pixel(grounds.open("gate")?)?;
-        if wanted("fresh") || wanted("half_load") {
-            let paced =
-                wanted("half_load").then(|| BenchGate::appending(&grounds.dir(""))).transpose()?;
-            measure_fresh(&gate, ceiling.as_ref(), paced.as_ref(), &load, report)?;
-        } else if let Some(ceiling) = &ceiling {
-            alone("ceiling", ceiling, &at_ceiling(&load(Samples::fresh(0), None)), report)?;
+        measure_full(&gate, ceiling.as_ref(), &load, wanted, report)?;
+        if wanted("half_load") {
+            let appending = BenchGate::appending(&grounds.dir(""))?;
+            measure_half(&gate, ceiling.as_ref(), &appending, &load, report)?;
         }
-        measure_gate(&gate, &load, wanted, report)?;
+        measure_streams(&gate, &load, wanted, report)?;
     } else if let Some(ceiling) = &ceiling {
-        alone("ceiling", ceiling, &at_ceiling(&load(Samples::fresh(0), None)), report)?;
+        let all = at_ceiling(&load(Samples::fresh(0), None));
+        by_turns(seconds, vec![knocking("ceiling", ceiling, &all)], report)?;
     }
     if wanted("publish") {
         Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
@@ -237,49 +236,69 @@ impl Publishing {
     }
 }
 
-/// What a gate does with fresh events, as fast as it can beside the ceiling, and then at half of that rate
-/// beside a door that only appends and syncs, where there is one.
-fn measure_fresh(
+/// What is sent as fast as it is answered, beside the ceiling.
+fn measure_full(
     gate: &BenchGate,
     ceiling: Option<&BenchGate>,
-    appending: Option<&BenchGate>,
-    load: &dyn Fn(Samples, Option<f64>) -> Load,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let all = load(Samples::fresh(1 << 40), None);
-    let fresh = beside(&[("ceiling", ceiling)], ("fresh", gate), &all, report)?;
-    if appending.is_some() {
-        let paced = load(Samples::fresh(2 << 40), Some(fresh / 2.0));
-        let others = [("half_ceiling", ceiling), ("half_append", appending)];
-        beside(&others, ("half_load", gate), &paced, report)?;
-    }
-    Ok(())
-}
-
-/// The other lines that need the whole gate.
-fn measure_gate(
-    gate: &BenchGate,
     load: &dyn Fn(Samples, Option<f64>) -> Load,
     wanted: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
+    let fresh = load(Samples::fresh(1 << 40), None);
+    let mut lines = Vec::new();
+    if let Some(ceiling) = ceiling {
+        lines.push(knocking("ceiling", ceiling, &at_ceiling(&fresh)));
+    }
+    // Half of a rate wants to know the rate.
+    if wanted("fresh") || wanted("half_load") {
+        lines.push(knocking("fresh", gate, &fresh));
+    }
     if wanted("duplicate") || wanted("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
     }
     if wanted("duplicate") {
         let samples = Samples::known(3 << 40, KNOWN_FOR_DUPLICATES);
-        alone("duplicate", gate, &load(samples, None), report)?;
+        lines.push(knocking("duplicate", gate, &load(samples, None)));
     }
     if wanted("mixed") {
         let samples = Samples::mixed(3 << 40, KNOWN_FOR_DUPLICATES, 4 << 40);
-        alone("mixed", gate, &load(samples, None), report)?;
+        lines.push(knocking("mixed", gate, &load(samples, None)));
     }
     if wanted("batch") {
         let one = load(Samples::fresh(5 << 40), None);
         let (path, connections) = (gate::BATCH_PATH, BATCH_CONNECTIONS);
-        let load = Load { path, connections, per_request: BATCH, ..one };
-        alone("batch", gate, &load, report)?;
+        lines.push(knocking("batch", gate, &Load { path, connections, per_request: BATCH, ..one }));
     }
+    by_turns(fresh.seconds, lines, report)
+}
+
+/// Fresh events at half of the rate that they were just answered at, beside a door that only appends and
+/// syncs.
+fn measure_half(
+    gate: &BenchGate,
+    ceiling: Option<&BenchGate>,
+    appending: &BenchGate,
+    load: &dyn Fn(Samples, Option<f64>) -> Load,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let half = report.per_second("fresh").map(|fresh| fresh / 2.0);
+    let paced = load(Samples::fresh(2 << 40), half);
+    let mut lines = Vec::new();
+    if let Some(ceiling) = ceiling {
+        lines.push(knocking("half_ceiling", ceiling, &at_ceiling(&paced)));
+    }
+    lines.push(knocking("half_append", appending, &at_ceiling(&paced)));
+    lines.push(knocking("half_load", gate, &paced));
+    by_turns(paced.seconds, lines, report)
+}
+
+/// Envelopes over streams.
+fn measure_streams(
+    gate: &BenchGate,
+    load: &dyn Fn(Samples, Option<f64>) -> Load,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<(), Failure> {
     for (line, transport, from) in
         [("stream", Transport::WebSocket, 6 << 40), ("grpc", Transport::Grpc, 7 << 40)]
     {
@@ -320,11 +339,10 @@ fn measure_known(
     if wanted("fresh") {
         let few = with_few("few_fresh")?;
         let gates = (BenchGate::pixel(few.ledger())?, BenchGate::pixel(many.ledger())?);
-        let turn = |from| Load::new(gate::PIXEL_PATH, TURN, Samples::fresh(from));
-        let (turn_few, turn_many) = (turn(1 << 40), turn(2 << 40));
-        let few = Box::new(|| gates.0.knock(&turn_few));
-        let many = Box::new(|| gates.1.knock(&turn_many));
-        by_turns(seconds, vec![("fresh_100k_known", few), ("fresh", many)], report)?;
+        let load = |from| Load::new(gate::PIXEL_PATH, seconds, Samples::fresh(from));
+        let few = knocking("fresh_100k_known", &gates.0, &load(1 << 40));
+        let many = knocking("fresh", &gates.1, &load(2 << 40));
+        by_turns(seconds, vec![few, many], report)?;
     }
     if wanted("ledger") {
         let mut few = with_few("few_ledger")?;

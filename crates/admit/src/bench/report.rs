@@ -188,6 +188,18 @@ impl Report {
         self.lines.push((name, figure));
     }
 
+    /// Tells a person what is measured next, and for how long.
+    pub(super) fn begin(&self, names: &[&str], all: Duration) {
+        if !self.json {
+            output::aside(&format!("{}: {} s ...", names.join(", "), all.as_secs()));
+        }
+    }
+
+    /// The rate of a line, if it was measured.
+    pub(super) fn per_second(&self, name: &str) -> Option<f64> {
+        self.of(name).map(Figure::per_second)
+    }
+
     fn of(&self, name: &str) -> Option<&Figure> {
         self.lines.iter().find(|(line, _)| *line == name).map(|(_, figure)| figure)
     }
