@@ -4,50 +4,79 @@
 //! answering any of them in time. So whoever comes while a topic is looked at waits for that look.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::Shared;
+use futures_util::future::{Shared, WeakShared};
 
 use crate::port::BoxFuture;
 
 /// Says whether a topic is good, or why not.
 type Look = BoxFuture<'static, Result<(), String>>;
 
+/// How a topic stands.
+enum Standing {
+    /// Somebody looks at it. Those who wait hold the look: when all have gone away it is gone too, and
+    /// nobody is told later what it had found by then.
+    LookedAt(WeakShared<Look>),
+    Good,
+}
+
 /// Topics that are known to be good, or are being looked at.
 #[derive(Default)]
-pub(super) struct Preparations(Mutex<HashMap<String, Shared<Look>>>);
+pub(super) struct Preparations(Mutex<HashMap<String, Standing>>);
 
 impl Preparations {
-    fn looks(&self) -> MutexGuard<'_, HashMap<String, Shared<Look>>> {
+    fn standings(&self) -> MutexGuard<'_, HashMap<String, Standing>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the topic is known to be good.
     pub(super) fn has(&self, topic: &str) -> bool {
-        self.looks().get(topic).and_then(Shared::peek).is_some_and(Result::is_ok)
+        matches!(self.standings().get(topic), Some(Standing::Good))
     }
 
     /// Waits for the look at a topic, which is begun if there is none. What failed is looked at again by
     /// whoever comes next.
     pub(super) async fn of(&self, topic: &str, look: impl FnOnce() -> Look) -> Result<(), String> {
-        let ours = self.looks().entry(topic.to_owned()).or_insert_with(|| look().shared()).clone();
-        let told = ours.clone().await;
-        if told.is_err() {
-            let mut looks = self.looks();
-            if looks.get(topic).is_some_and(|latest| latest.ptr_eq(&ours)) {
-                looks.remove(topic);
-            }
+        let Some(ours) = self.joined(topic, look) else { return Ok(()) };
+        let told = ours.await;
+        if told.is_ok() {
+            self.standings().insert(topic.to_owned(), Standing::Good);
         }
         told
     }
+
+    /// The look at a topic; `None` if it is known to be good.
+    fn joined(&self, topic: &str, look: impl FnOnce() -> Look) -> Option<Shared<Look>> {
+        let mut standings = self.standings();
+        let running = match standings.get(topic) {
+            Some(Standing::Good) => return None,
+            Some(Standing::LookedAt(look)) => look.upgrade(),
+            None => None,
+        };
+        Some(running.unwrap_or_else(|| {
+            let new = caught(look()).shared();
+            if let Some(weak) = new.downgrade() {
+                standings.insert(topic.to_owned(), Standing::LookedAt(weak));
+            }
+            new
+        }))
+    }
+}
+
+/// A look that panics has failed; a shared one would panic for everybody and for ever.
+fn caught(look: Look) -> Look {
+    let caught = AssertUnwindSafe(look).catch_unwind();
+    Box::pin(caught.map(|told| told.unwrap_or_else(|_| Err("the look at it panicked".to_owned()))))
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
-    use futures_util::future::join_all;
+    use futures_util::future::{join_all, pending};
     use tokio::sync::watch;
 
     use super::*;
@@ -79,19 +108,38 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_failed_is_told_to_all_who_waited_and_done_again_for_the_next() {
-        let (preparations, looks) = (Preparations::default(), Cell::new(0));
-        let look = || -> Look {
-            looks.set(looks.get() + 1);
-            let told = if looks.get() == 1 { Err("nobody answers".to_owned()) } else { Ok(()) };
-            Box::pin(async move {
-                tokio::task::yield_now().await;
-                told
-            })
-        };
-        let told = join_all((0..3).map(|_| preparations.of("t", look))).await;
-        assert_eq!(told, vec![Err("nobody answers".to_owned()); 3]);
-        assert!(!preparations.has("t"));
-        assert_eq!(preparations.of("t", look).await, Ok(()));
-        assert_eq!(looks.get(), 2);
+        let panics = || -> Look { Box::pin(async { panic!("a look panics") }) };
+        let fails = || -> Look { Box::pin(async { Err("nobody answers".to_owned()) }) };
+        for (why, first) in
+            [("nobody answers", &fails as &dyn Fn() -> Look), ("the look at it panicked", &panics)]
+        {
+            let (preparations, looks) = (Preparations::default(), Cell::new(0));
+            let look = || -> Look {
+                looks.set(looks.get() + 1);
+                let first = (looks.get() == 1).then(first);
+                Box::pin(async move {
+                    tokio::task::yield_now().await;
+                    match first {
+                        Some(first) => first.await,
+                        None => Ok(()),
+                    }
+                })
+            };
+            let told = join_all((0..3).map(|_| preparations.of("t", look))).await;
+            assert_eq!(told, vec![Err(why.to_owned()); 3]);
+            assert!(!preparations.has("t"));
+            assert_eq!(preparations.of("t", look).await, Ok(()));
+            assert_eq!(looks.get(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_look_that_nobody_waits_for_any_more_is_not_believed_later() {
+        let preparations = Preparations::default();
+        let mut gone = Box::pin(preparations.of("t", || Box::pin(pending())));
+        assert!(gone.as_mut().now_or_never().is_none(), "it waits");
+        drop(gone);
+        assert_eq!(preparations.of("t", || Box::pin(async { Ok(()) })).await, Ok(()));
+        assert!(preparations.has("t"));
     }
 }

@@ -3,6 +3,8 @@
 //! Written by hand because every event passes here; `schemas/pixel-control/request.json` says the
 //! same, and the tests hold this file to it.
 
+use std::collections::HashSet;
+
 use admit_core::json::{Object, Value};
 
 use super::php;
@@ -72,7 +74,8 @@ impl<'v, 'a, const N: usize> Fields<'v, 'a, N> {
                 violations.add(|| format!("{path}.{name} is missing"));
             }
         }
-        for name in &self.unknown {
+        let mut told = HashSet::new();
+        for name in self.unknown.iter().filter(|name| told.insert(**name)) {
             let words =
                 || format!("{path} has an unknown field {:?}", bounded(name, NAME_CHARS_MAX));
             violations.add(words);

@@ -166,6 +166,9 @@ fn further_fields_are_told_one_by_one_and_then_counted() {
     let named = [0, 1, 2].map(|number| format!("envelope has an unknown field \"k{number}\""));
     let told = format!("invalid_envelope: {}; and 2 more", named.join("; "));
     assert_eq!(reason(&body.to_string()), told);
+    // One that is there twice is still one.
+    let again = body.to_string().replace("\"k1\":1", "\"k1\":1,\"k1\":2");
+    assert_eq!(reason(&again), told);
 }
 
 #[test]
