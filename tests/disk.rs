@@ -276,8 +276,9 @@ fn filled(data: &Path) {
 #[test]
 fn a_damaged_ledger_is_not_opened_and_not_touched() {
     type Damage = fn(&mut Vec<u8>);
-    let damages: [(&str, Damage); 4] = [
+    let damages: [(&str, Damage); 5] = [
         ("a garbled header", |bytes| bytes[..100].fill(b'x')),
+        ("the second half of the header", |bytes| bytes[40..100].fill(0x7e)),
         ("garbled pages", |bytes| bytes[4096..].fill(0xa5)),
         ("half a file", |bytes| bytes.truncate(bytes.len() / 2 / 4096 * 4096)),
         ("something else", |bytes| *bytes = b"this was a shopping list once\n".repeat(500)),

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
@@ -14,7 +13,7 @@ use admit_testkit::servers::{Moto, Seaweed, Who};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::support::gate::{BINARY, Gate, Launch};
+use crate::support::gate::{Gate, Launch, admit};
 use crate::support::http::Answer;
 use crate::support::ingest::{RUN, decided, envelope, push};
 use crate::support::machine::text;
@@ -86,11 +85,10 @@ impl World {
 
     /// What a command prints; it must succeed.
     fn admit(&self, words: &[&str]) -> Value {
-        let mut command = Command::new(BINARY);
-        command.args(words).args(["--json", "--data", text(self.data.path())]).stdin(Stdio::null());
+        let words = [words, &["--json", "--data", text(self.data.path())]].concat();
+        let mut command = admit(&words);
         for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("ADMIT_") || name.starts_with("AWS_") || name.starts_with("WSP_") {
+            if name.to_string_lossy().starts_with("AWS_") {
                 command.env_remove(name);
             }
         }

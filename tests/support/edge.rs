@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use admit_testkit::proxy::{Faults, Proxy};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-use super::gate::BINARY;
+use super::gate::admit;
+use super::machine::text;
 use super::{SOON, until};
 
 /// A place for gates that come and go: what agents are told to connect to.
@@ -28,12 +28,7 @@ pub(crate) fn outbox(data: &Path, door: &str, producer: &str) -> PathBuf {
 
 /// What `admit edge status --json` says of it; `None` when there is none.
 pub(crate) fn status(data: &Path, door: &str, producer: &str) -> Option<Value> {
-    let output = Command::new(BINARY)
-        .args(["edge", "status", "--json", "--data"])
-        .arg(data)
-        .env_remove("ADMIT_CONFIG")
-        .output()
-        .unwrap();
+    let output = admit(["edge", "status", "--json", "--data", text(data)]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     let outboxes = said["outboxes"].as_array().expect("a list").clone();

@@ -14,7 +14,7 @@ use super::http::Client;
 use super::{SOON, machine, sql, until};
 
 /// The binary that cargo built for these tests.
-pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_admit");
+const BINARY: &str = env!("CARGO_BIN_EXE_admit");
 
 /// A gate about to be started.
 pub(crate) struct Launch {

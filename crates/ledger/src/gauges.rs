@@ -92,7 +92,7 @@ impl Gauges {
         self.handed_in.load(Relaxed).saturating_sub(taken)
     }
 
-    /// Bytes in the log that are not yet copied into the ledger's file, as of the last commit.
+    /// Bytes of pages in the log as of the last commit, copied into the ledger's file or not.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Relaxed)
     }

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
 use admit_ledger::port::Wanted;
 use admit_ledger::sqlite::{
-    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, verify::verifier,
+    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, verify::verifier,
 };
 use admit_ledger::{Reader, Retention, Streams, WholeLedger};
-use admit_testkit::event::{entry, refused, revisable, streamed};
-use admit_testkit::ledger_suite::{self, Home, many};
+use admit_testkit::event::{counted, entry, refused, revisable, streamed};
+use admit_testkit::ledger_suite::{self, Home, many, one};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
     claim_model, claim_suite, closures_suite, effects_suite, inbox_suite, issuance_suite,
@@ -216,6 +217,81 @@ async fn a_refusal_whose_body_is_gone_makes_room_for_another() {
     ledger.sweep(Millis(1_000_000)).await.unwrap();
     assert!(keeps("ABCDEFGH").await);
     assert!(!keeps("abcdefgh").await);
+}
+
+/// Somebody else's database, which is not in SQLite's write-ahead mode.
+#[test]
+fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
+    let folder = Folder::new(KeyIndexKind::default());
+    std::fs::create_dir_all(&folder.dir).unwrap();
+    let file = folder.dir.join("ledger.db");
+    rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE theirs (a)").unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let refusals = [
+        SqliteLedger::open(Options::new(&folder.dir, Millis(1))).err(),
+        SqliteReader::open(&folder.dir).err(),
+        verifier(&folder.dir, false).err(),
+        migrate(&folder.dir).err(),
+    ];
+    for (n, refusal) in refusals.into_iter().enumerate() {
+        let refusal = refusal.map(|error| error.to_string()).unwrap_or_default();
+        assert!(refusal.contains("not a ledger of Admit"), "{n}: {refusal}");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "{n}: it was changed");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_document_fails_only_the_events_that_are_about_it() {
+    let folder = Folder::new(KeyIndexKind::default());
+    let ledger = folder.open();
+    for (name, about) in [("a1", "a"), ("b1", "b")] {
+        assert_eq!(one(&*ledger, counted(name, "x", about)).await.word(), "fresh");
+    }
+    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    let damage = "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT) WHERE entity = 'a'";
+    assert_eq!(beside.execute(damage, []).unwrap(), 1);
+    let batch = ["a", "b", "a", "b"].iter().enumerate();
+    let batch = batch.map(|(n, about)| counted(&format!("{about}{n}-2"), "x", about)).collect();
+    let words = ledger.record(batch).await.into_iter().map(|one| match one {
+        Ok(recorded) => recorded.verdict.word(),
+        Err(fault) => fault.code().as_str(),
+    });
+    let words: Vec<_> = words.collect();
+    assert_eq!(words, ["internal_error", "fresh", "internal_error", "fresh"]);
+    assert!(ledger.is_healthy());
+}
+
+/// Commits small events until the log has started over, or for so long that it will not any more.
+async fn starts_over(ledger: &dyn WholeLedger, prefix: &str) -> bool {
+    for n in 0..200 {
+        assert_eq!(one(ledger, entry(&format!("{prefix}{n}"), "a")).await.word(), "fresh");
+        if ledger.gauges().expect("it has some").log_bytes() < 1 << 20 {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn the_log_starts_over_unless_somebody_holds_on_to_an_old_state_and_then_once_they_let_go() {
+    let folder = Folder::new(KeyIndexKind::default());
+    let ledger = folder.open();
+    let body = "x".repeat(1 << 20);
+    let fill = async |name: &str| {
+        for n in 0..40 {
+            many(&*ledger, vec![entry(&format!("{name}{n}"), &body)]).await;
+        }
+    };
+    fill("first").await;
+    assert!(starts_over(&*ledger, "after-first").await, "40 MiB are more than it keeps");
+    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    beside.execute_batch("BEGIN; SELECT count(*) FROM admission").unwrap();
+    fill("second").await;
+    assert!(!starts_over(&*ledger, "held").await, "that state would be gone");
+    assert!(ledger.is_healthy(), "and nobody is held up");
+    beside.execute_batch("COMMIT").unwrap();
+    assert!(starts_over(&*ledger, "let-go").await);
 }
 
 /// A ledger as the first version wrote it, with one event in a stream and its key not merged yet.

@@ -82,6 +82,12 @@ async fn a_new_key_is_fresh_and_a_copy_is_a_duplicate_of_it(home: &dyn Home) {
     assert_eq!(receipt.last_seen_at.0, 6_000, "a copy moves last_seen_at before its answer");
     assert_eq!(receipt.last_attempt, Some(3));
     assert_eq!(receipt.key, Some(key("k")));
+    let mut earlier = event("late", "a");
+    let late = one(&*ledger, entry("late", "a")).await;
+    earlier.received_at.0 -= 500;
+    one(&*ledger, Entry::Event(earlier)).await;
+    let late = ledger.receipt(seq_of(&late)).await.expect("readable").expect("kept");
+    assert_eq!(late.last_seen_at, late.received_at, "not seen last before it was seen first");
     let sighting = ledger.receipt(seq_of(&again)).await.expect("readable").expect("kept");
     assert_eq!(sighting.verdict, "duplicate", "a copy has a receipt of its own");
     assert_eq!(sighting.first.map(|id| id.seq), Some(seq_of(&fresh)));

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct Health {
     healthy: AtomicBool,
+    /// Once it is set, no commit that still goes through heals anything.
+    stops: AtomicBool,
     /// Whether the log can be shortened; only what is said of it hangs on this.
     copies: AtomicBool,
     stop: watch::Sender<Option<Fault>>,
@@ -19,13 +21,14 @@ impl Health {
     pub(crate) fn new() -> Self {
         Self {
             healthy: AtomicBool::new(true),
+            stops: AtomicBool::new(false),
             copies: AtomicBool::new(true),
             stop: watch::Sender::new(None),
         }
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
-        self.healthy.load(Ordering::Relaxed)
+        self.healthy.load(Ordering::Relaxed) && !self.stops.load(Ordering::Relaxed)
     }
 
     /// A commit went through.
@@ -58,7 +61,7 @@ impl Health {
 
     /// Nothing the process believes about the disk can be trusted any more.
     pub(crate) fn must_stop(&self, fault: &Fault) {
-        self.healthy.store(false, Ordering::Relaxed);
+        self.stops.store(true, Ordering::Relaxed);
         self.stop.send_replace(Some(fault.clone()));
     }
 
@@ -71,7 +74,7 @@ impl Health {
 
     /// The writer has ended; nothing can be recorded any more.
     pub(crate) fn stopped(&self) {
-        self.healthy.store(false, Ordering::Relaxed);
+        self.stops.store(true, Ordering::Relaxed);
     }
 
     /// Resolves with the reason once the process must stop.
@@ -86,5 +89,23 @@ impl Health {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_goes_through_heals_what_may_pass_and_nothing_else() {
+        let fault = Fault::new(FaultKind::LedgerUnavailable, "full");
+        let health = Health::new();
+        health.failed(&fault);
+        assert!(!health.is_healthy());
+        health.wrote();
+        assert!(health.is_healthy());
+        health.must_stop(&fault);
+        health.wrote();
+        assert!(!health.is_healthy(), "the process must stop");
     }
 }

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_publications.sql"),
     include_str!("migrations/0010_stream.sql"),
     include_str!("migrations/0011_vacuum.sql"),
+    include_str!("migrations/0012_receipt.sql"),
 ];
 
 /// The oldest server that keeps every promise.

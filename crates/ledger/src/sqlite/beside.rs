@@ -1,6 +1,5 @@
 //! Reading beside a gate: questions only, without the folder's lock, also while a gate writes.
 
-use std::io;
 use std::path::Path;
 
 use rusqlite::OptionalExtension;
@@ -16,18 +15,12 @@ pub struct SqliteReader {
 impl SqliteReader {
     /// Opens the ledger in the data folder `dir`, which must exist.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let path = dir.join(open::FILE);
-        let folder = |source: io::Error| OpenError::Folder { path: path.clone(), source };
-        // SQLite would create a missing file.
-        std::fs::metadata(&path).map_err(folder)?;
-        let fail = |source| OpenError::from_sqlite(&path, source);
-        let conn = open::reading(&path).map_err(fail)?;
-        open::check_owner(&conn, &path)?;
+        let (path, conn) = open::beside(dir)?;
         let tag = conn
             .query_row(queries::META_GET, ["tag"], |row| row.get(0))
             .optional()
-            .map_err(fail)?
+            .map_err(|source| OpenError::from_sqlite(&path, source))?
             .ok_or_else(|| OpenError::NotALedger { path: path.clone() })?;
-        Ok(Self { readers: Readers::new(&path, tag) })
+        Ok(Self { readers: Readers::beside(&path, tag) })
     }
 }

@@ -117,6 +117,11 @@ impl Log {
             * self.limits.page_bytes
     }
 
+    /// After the last commit: copies what is left.
+    pub(super) fn finish(&self, conn: &Connection, health: &Health) {
+        copy(conn, health);
+    }
+
     /// After a commit: wakes the thread, or finishes what it left.
     pub(super) fn after_commit(&mut self, conn: &Connection, health: &Health) {
         let pages = self.shared.pages.load(Ordering::Relaxed);
@@ -188,10 +193,16 @@ fn copy(conn: &Connection, health: &Health) -> Option<i32> {
         }
         Err(error) => {
             health.not_copied(&error);
-            if severity(&error) != Severity::Passing {
-                let message = "the disk did not confirm a sync, the gate stops";
-                health.must_stop(&Fault::caused_by(FaultKind::OutcomeUnknown, message, error));
-            }
+            let (kind, message) = match severity(&error) {
+                Severity::Passing => return None,
+                Severity::SyncFailed => {
+                    (FaultKind::OutcomeUnknown, "the disk did not confirm a sync, the gate stops")
+                }
+                Severity::Broken => {
+                    (FaultKind::Internal, "the ledger's file is damaged, the gate stops")
+                }
+            };
+            health.must_stop(&Fault::caused_by(kind, message, error));
             None
         }
     }

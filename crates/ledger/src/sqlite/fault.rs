@@ -28,6 +28,25 @@ pub(super) fn severity(error: &rusqlite::Error) -> Severity {
     }
 }
 
+/// Whether `error` is about what a single row holds, such as text that is none. Then whatever has nothing
+/// to do with that row can go on.
+pub(super) fn is_of_a_row(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error as E;
+    matches!(
+        error,
+        E::FromSqlConversionFailure(..)
+            | E::InvalidColumnType(..)
+            | E::IntegralValueOutOfRange(..)
+            | E::Utf8Error(..)
+    )
+}
+
+/// What an event is told whose key or whose document is in such a row.
+pub(super) fn damaged_row(error: rusqlite::Error) -> Fault {
+    let message = "what is kept of this event's past is damaged, nothing was stored";
+    Fault::caused_by(FaultKind::Internal, message, error)
+}
+
 /// A failure before the commit was asked for: nothing of the batch was kept.
 pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
     let message = match error.sqlite_error_code() {

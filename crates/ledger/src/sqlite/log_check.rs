@@ -5,12 +5,19 @@
 //! only tear the last one. A whole commit *and* something after it, both behind a frame that does not
 //! check out, were once durable. Then the log is damaged, and what producers were told is stored is lost.
 //!
+//! The last commits are told by the index beside the log, where a killed process has left it: it says how
+//! many frames there are, and is changed only after they are synced. After a power cut it may be older than
+//! the log, never newer.
+//!
 //! The format is SQLite's: a header of 32 bytes, then frames of 24 bytes and a page. Frames of an
 //! earlier round of the log have other salts.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
+use std::mem::ManuallyDrop;
 use std::path::Path;
+
+use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 /// What is wrong with a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +34,12 @@ const FRAME_HEADER_BYTES: usize = 24;
 /// The two ways the sums are made up; the last bit says which.
 const MAGIC: u32 = 0x377f_0682;
 
-/// Looks through the log of a ledger. `None` when it is in order, or torn as a crash leaves it.
-pub(super) fn damage(log: &Path) -> io::Result<Option<Damage>> {
+/// The part of the index that counts: it is there twice, so that one who reads while it is written can tell.
+const INDEX_BYTES: usize = 48;
+
+/// Looks through the log of a ledger and what its index says. `None` when it is in order, or torn as a crash
+/// leaves it.
+pub(super) fn damage(log: &Path, index: &Path) -> io::Result<Option<Damage>> {
     let file = match File::open(log) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -36,50 +47,129 @@ pub(super) fn damage(log: &Path) -> io::Result<Option<Damage>> {
     };
     let mut from = BufReader::with_capacity(1 << 20, file);
     let mut header = [0; HEADER_BYTES];
-    if !fill(&mut from, &mut header)? || header == [0; HEADER_BYTES] {
-        // Never synced: nothing was stored by it.
-        return Ok(None);
+    if !fill(&mut from, &mut header)? {
+        // A log that was begun has a whole header before anything else.
+        let is_empty = from.get_ref().metadata()?.len() == 0;
+        return Ok((!is_empty).then_some(Damage::Header));
+    }
+    if header == [0; HEADER_BYTES] {
+        // Never synced, and nothing was stored by it; unless the index knows what is behind it.
+        let mut frame = [0; FRAME_HEADER_BYTES];
+        let is_known = fill(&mut from, &mut frame)?
+            && indexed(index)?.is_some_and(|indexed| frame[8..16] == indexed.salts);
+        return Ok(is_known.then_some(Damage::Header));
     }
     match Frames::after(&header) {
-        Some(frames) => frames.damage(from),
+        Some(frames) => frames.damage(from, indexed(index)?),
         None => Ok(Some(Damage::Header)),
     }
 }
 
-struct Frames {
+/// Whether another process has the ledger open with SQLite. Whoever has holds a lock on this byte of the index.
+pub(super) fn is_in_use(index: &Path) -> io::Result<bool> {
+    const LOCKED: u64 = 128;
+    let Some(file) = open_for_good(index)? else { return Ok(false) };
+    let wanted = Flock {
+        start: LOCKED,
+        length: 1,
+        pid: None,
+        typ: FlockType::WriteLock,
+        offset_type: FlockOffsetType::Set,
+    };
+    Ok(fcntl_getlk(&*file, &wanted)?.is_some())
+}
+
+/// Opens the index and never closes it: with any descriptor of a file that is closed, all locks that the process
+/// has on it are gone, also those of SQLite's connections. Few are opened, by a start or a command.
+fn open_for_good(index: &Path) -> io::Result<Option<ManuallyDrop<File>>> {
+    match File::open(index) {
+        Ok(file) => Ok(Some(ManuallyDrop::new(file))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the index says of the log.
+struct Indexed {
+    salts: [u8; 8],
+    frames: u64,
+}
+
+/// Reads the index, if there is one and it is whole. It is a file in memory: its numbers are in the order of
+/// this machine.
+fn indexed(index: &Path) -> io::Result<Option<Indexed>> {
+    let mut both = [0; 2 * INDEX_BYTES];
+    let Some(file) = open_for_good(index)? else { return Ok(None) };
+    if !fill(&mut &*file, &mut both)? {
+        return Ok(None);
+    }
+    let (header, copy) = both.split_at(INDEX_BYTES);
+    let native = |at: usize| {
+        header[at..].first_chunk().map_or(0, |word: &[u8; 4]| u32::from_ne_bytes(*word))
+    };
+    let mut sums = Sums { is_big_endian: cfg!(target_endian = "big"), sums: (0, 0) };
+    sums.add(&header[..40]);
+    let is_whole = header == copy && header[12] == 1 && sums.sums == (native(40), native(44));
+    let salts = header[32..].first_chunk().copied().unwrap_or_default();
+    Ok(is_whole.then(|| Indexed { salts, frames: u64::from(native(16)) }))
+}
+
+/// The running sums of SQLite's log.
+struct Sums {
     is_big_endian: bool,
+    sums: (u32, u32),
+}
+
+impl Sums {
+    /// Adds bytes, eight at a time.
+    fn add(&mut self, bytes: &[u8]) {
+        let read = if self.is_big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
+        let (mut first, mut second) = self.sums;
+        for pair in bytes.as_chunks::<8>().0 {
+            let [a, b, c, d, e, f, g, h] = *pair;
+            first = first.wrapping_add(read([a, b, c, d])).wrapping_add(second);
+            second = second.wrapping_add(read([e, f, g, h])).wrapping_add(first);
+        }
+        self.sums = (first, second);
+    }
+}
+
+struct Frames {
     page_bytes: usize,
     salts: [u8; 8],
-    sums: (u32, u32),
+    sums: Sums,
 }
 
 impl Frames {
     fn after(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let magic = word(header, 0);
         let mut frames = Self {
-            is_big_endian: magic & 1 == 1,
             page_bytes: usize::try_from(word(header, 8)).ok()?,
             salts: header[16..24].try_into().ok()?,
-            sums: (0, 0),
+            sums: Sums { is_big_endian: magic & 1 == 1, sums: (0, 0) },
         };
-        frames.add(&header[..24]);
+        frames.sums.add(&header[..24]);
         let is_whole = magic & !1 == MAGIC
             && frames.page_bytes.is_power_of_two()
             && (512..=65_536).contains(&frames.page_bytes)
-            && frames.sums == (word(header, 24), word(header, 28));
+            && frames.sums.sums == (word(header, 24), word(header, 28));
         is_whole.then_some(frames)
     }
 
-    fn damage(mut self, mut from: impl Read) -> io::Result<Option<Damage>> {
+    fn damage(
+        mut self,
+        mut from: impl Read,
+        indexed: Option<Indexed>,
+    ) -> io::Result<Option<Damage>> {
         let mut frame = vec![0; FRAME_HEADER_BYTES + self.page_bytes];
         let (mut number, mut broken, mut has_commit) = (0, None, false);
         while fill(&mut from, &mut frame)? {
             number += 1;
             let is_ours = frame[8..16] == self.salts;
             if broken.is_none() {
-                self.add(&frame[..8]);
-                self.add(&frame[FRAME_HEADER_BYTES..]);
-                if !is_ours || self.sums != (word(&frame, 16), word(&frame, 20)) {
+                self.sums.add(&frame[..8]);
+                self.sums.add(&frame[FRAME_HEADER_BYTES..]);
+                if !is_ours || self.sums.sums != (word(&frame, 16), word(&frame, 20)) {
                     broken = Some(number);
                 }
             }
@@ -90,19 +180,10 @@ impl Frames {
                 has_commit = word(&frame, 4) != 0;
             }
         }
-        Ok(None)
-    }
-
-    /// Adds bytes to the running sums.
-    fn add(&mut self, bytes: &[u8]) {
-        let read = if self.is_big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
-        let (mut first, mut second) = self.sums;
-        for pair in bytes.as_chunks::<8>().0 {
-            let [a, b, c, d, e, f, g, h] = *pair;
-            first = first.wrapping_add(read([a, b, c, d])).wrapping_add(second);
-            second = second.wrapping_add(read([e, f, g, h])).wrapping_add(first);
-        }
-        self.sums = (first, second);
+        // The first that cannot be read, or that is not there.
+        let first = broken.unwrap_or(number + 1);
+        let is_missing = |indexed: &Indexed| indexed.salts == self.salts && indexed.frames >= first;
+        Ok(indexed.filter(is_missing).map(|_| Damage::Frame(first)))
     }
 }
 
@@ -127,10 +208,13 @@ mod tests {
 
     use rusqlite::Connection;
 
+    /// No index, as after a power cut.
+    const NONE: &str = "there is none";
+
     const PAGE: usize = 1024;
     const FRAME: usize = FRAME_HEADER_BYTES + PAGE;
 
-    /// A log with `commits` synced commits in it, as a killed process leaves it.
+    /// A log with `commits` synced commits in it, as a killed process leaves it, and its index.
     fn log(commits: usize) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
@@ -144,6 +228,7 @@ mod tests {
         }
         let copy = folder.path().join("copy-wal");
         fs::copy(folder.path().join("a.db-wal"), &copy).unwrap();
+        fs::copy(folder.path().join("a.db-shm"), folder.path().join("copy-shm")).unwrap();
         (folder, copy)
     }
 
@@ -151,7 +236,7 @@ mod tests {
         let mut bytes = fs::read(path).unwrap();
         bytes[at] ^= 0x55;
         fs::write(path, &bytes).unwrap();
-        let found = damage(path).unwrap();
+        let found = damage(path, NONE.as_ref()).unwrap();
         bytes[at] ^= 0x55;
         fs::write(path, bytes).unwrap();
         found
@@ -160,11 +245,11 @@ mod tests {
     #[test]
     fn a_log_that_was_never_written_or_is_whole_is_in_order() {
         let (folder, path) = log(5);
-        assert_eq!(damage(&path).unwrap(), None);
-        assert_eq!(damage(&folder.path().join("none")).unwrap(), None);
-        for bytes in [&b""[..], b"a few", &[0; 4096]] {
+        assert_eq!(damage(&path, NONE.as_ref()).unwrap(), None);
+        assert_eq!(damage(&folder.path().join("none"), NONE.as_ref()).unwrap(), None);
+        for bytes in [&b""[..], &[0; 4096]] {
             fs::write(&path, bytes).unwrap();
-            assert_eq!(damage(&path).unwrap(), None, "{} bytes", bytes.len());
+            assert_eq!(damage(&path, NONE.as_ref()).unwrap(), None, "{} bytes", bytes.len());
         }
     }
 
@@ -172,10 +257,100 @@ mod tests {
     fn wherever_a_log_is_torn_it_is_what_a_crash_leaves() {
         let (_folder, path) = log(4);
         let whole = fs::read(&path).unwrap();
-        for length in (0..whole.len()).step_by(97) {
+        for length in (HEADER_BYTES..whole.len()).step_by(97) {
             fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(damage(&path).unwrap(), None, "torn at {length}");
+            assert_eq!(damage(&path, NONE.as_ref()).unwrap(), None, "torn at {length}");
         }
+    }
+
+    /// How many locks this process has on a file, as its own descriptors tell. The list of all locks of the machine
+    /// is told in pieces, and what others lock and let go meanwhile shifts them.
+    #[cfg(target_os = "linux")]
+    fn locks(file: &Path) -> usize {
+        let file = fs::canonicalize(file).unwrap();
+        let of_file = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()).filter(
+            // One of the others may be closed by now.
+            |entry| fs::read_link(entry.path()).is_ok_and(|to| to == file),
+        );
+        of_file
+            .map(|entry| fs::read_to_string(Path::new("/proc/self/fdinfo").join(entry.file_name())))
+            .map(|told| told.unwrap().lines().filter(|line| line.starts_with("lock:")).count())
+            .sum()
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn whoever_looks_at_the_index_keeps_the_locks_of_its_own_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update(None, "journal_mode", "wal").unwrap();
+        conn.execute_batch("CREATE TABLE t (a); BEGIN; SELECT * FROM t").unwrap();
+        let (log, index) = (folder.path().join("a.db-wal"), folder.path().join("a.db-shm"));
+        let before = locks(&index);
+        assert!(before > 0, "a connection holds some");
+        assert_eq!(damage(&log, &index).unwrap(), None);
+        assert!(!is_in_use(&index).unwrap(), "by no other process");
+        assert_eq!(locks(&index), before);
+    }
+
+    #[test]
+    fn a_log_that_ends_within_its_header_is_damaged() {
+        let (_folder, path) = log(1);
+        let whole = fs::read(&path).unwrap();
+        for length in 1..HEADER_BYTES {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(damage(&path, NONE.as_ref()).unwrap(), Some(Damage::Header), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_log_with_less_in_it_than_its_index_says_is_damaged_wherever_it_ends() {
+        let (folder, path) = log(6);
+        let index = folder.path().join("copy-shm");
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(damage(&path, &index).unwrap(), None);
+        for length in (HEADER_BYTES..whole.len()).step_by(97) {
+            fs::write(&path, &whole[..length]).unwrap();
+            let first = u64::try_from((length - HEADER_BYTES) / FRAME + 1).unwrap();
+            assert_eq!(damage(&path, &index).unwrap(), Some(Damage::Frame(first)), "{length}");
+        }
+        let mut bytes = whole.clone();
+        bytes[..HEADER_BYTES].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(damage(&path, &index).unwrap(), Some(Damage::Header), "no header");
+        let mut bytes = whole.clone();
+        *bytes.last_mut().unwrap() ^= 0x55;
+        fs::write(&path, &bytes).unwrap();
+        let last = u64::try_from((whole.len() - HEADER_BYTES) / FRAME).unwrap();
+        assert_eq!(damage(&path, &index).unwrap(), Some(Damage::Frame(last)), "the last commit");
+    }
+
+    #[test]
+    fn an_index_that_is_older_or_of_another_log_or_garbled_says_nothing() {
+        let (folder, path) = log(6);
+        let index = folder.path().join("copy-shm");
+        let (of_now, whole) = (fs::read(&index).unwrap(), fs::read(&path).unwrap());
+        let (other, _) = log(6);
+        let (older, _) = log(2);
+        let torn = &whole[..whole.len() - FRAME];
+        fs::write(&path, torn).unwrap();
+        for from in [&other, &older] {
+            fs::copy(from.path().join("copy-shm"), &index).unwrap();
+            assert_eq!(damage(&path, &index).unwrap(), None);
+        }
+        for at in 0..2 * INDEX_BYTES {
+            let mut bytes = of_now.clone();
+            bytes[at] ^= 0x55;
+            fs::write(&index, bytes).unwrap();
+            assert_eq!(damage(&path, &index).unwrap(), None, "byte {at}");
+        }
+        fs::write(&path, vec![0; whole.len()]).unwrap();
+        fs::write(&index, &of_now).unwrap();
+        assert_eq!(damage(&path, &index).unwrap(), None, "what is all zeros may be as it was made");
+        fs::write(&path, torn).unwrap();
+        fs::write(&index, &of_now[..50]).unwrap();
+        assert_eq!(damage(&path, &index).unwrap(), None);
     }
 
     #[test]
@@ -184,7 +359,7 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         bytes.resize(1 << 20, 0);
         fs::write(&path, &bytes).unwrap();
-        assert_eq!(damage(&path).unwrap(), None);
+        assert_eq!(damage(&path, NONE.as_ref()).unwrap(), None);
         assert_eq!(change(&path, HEADER_BYTES + FRAME_HEADER_BYTES), Some(Damage::Frame(1)));
     }
 
@@ -227,6 +402,6 @@ mod tests {
         conn.execute("INSERT INTO t VALUES (7)", []).unwrap();
         let log = folder.path().join("a.db-wal");
         assert!(fs::metadata(&log).unwrap().len() > 10 * 1024, "the old frames are still there");
-        assert_eq!(damage(&log).unwrap(), None);
+        assert_eq!(damage(&log, NONE.as_ref()).unwrap(), None);
     }
 }

@@ -367,6 +367,7 @@ pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     create_private(dir).map_err(folder)?;
     let _lock = FolderLock::take(dir)?;
     let path = dir.join(open::FILE);
+    identity::check(dir, &path)?;
     let from = open::version(&path)?;
     let conn = open::recover(&path)?;
     tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;

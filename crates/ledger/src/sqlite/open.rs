@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::keys::ClaimError;
 use super::log_check::{self, Damage};
-use super::queries;
+use super::{identity, queries};
 
 /// The ledger's file in the data folder.
 pub(super) const FILE: &str = "ledger.db";
@@ -44,6 +44,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_closure.sql"),
     include_str!("migrations/0009_publications.sql"),
     include_str!("migrations/0010_key_pages.sql"),
+    include_str!("migrations/0011_receipt.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.
@@ -159,6 +160,10 @@ impl OpenError {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 Self::Damaged { path, source }
             }
+            // A header that makes no sense has no code of its own.
+            Some(_) if source.to_string().contains("unsupported file format") => {
+                Self::Damaged { path, source }
+            }
             _ => Self::Sqlite { path, source },
         }
     }
@@ -177,11 +182,23 @@ pub(super) fn mending(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// A connection for questions.
+/// A connection for questions of the process that writes.
 pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
     let conn = set_up(Connection::open_with_flags(path, flags())?)?;
     conn.pragma_update(None, "query_only", true)?;
     Ok(conn)
+}
+
+/// A connection that leaves the file and its log as they are: whoever else closes a file as the last one
+/// brings into it what can be read of the log, and removes the log with the rest.
+pub(super) fn looking(path: &Path) -> rusqlite::Result<Connection> {
+    let has_log = std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0);
+    let conn = Connection::open_with_flags(path, flags() - OpenFlags::SQLITE_OPEN_CREATE)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    // Where there is no log, nothing is lost with it, and the folder is left without the files beside it.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
+    conn.pragma_update(None, "query_only", true)?;
+    for_questions(conn)
 }
 
 fn flags() -> OpenFlags {
@@ -198,6 +215,11 @@ fn set_up(conn: Connection) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "synchronous", "full")?;
     // Checkpoints happen away from the commit path (see checkpoint.rs).
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    for_questions(conn)
+}
+
+/// What every connection has, whether it writes or not.
+fn for_questions(conn: Connection) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.set_prepared_statement_cache_capacity(256);
     // Plans hang on the statement alone: otherwise SQLite looks at the values too, and prepares a
@@ -211,21 +233,50 @@ pub(super) fn page_bytes(conn: &Connection) -> rusqlite::Result<u64> {
     conn.pragma_query_value(None, "page_size", |row| row.get(0))
 }
 
-/// How many migrations are in a file.
+/// How many migrations are in a file; none in one that is yet to be made. Refuses a file that is not ours, that
+/// is newer, or whose log is damaged, before anything is written to it.
 pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
+    // Before SQLite reads the log, and believes from then on what it has found.
+    check_log(path)?;
+    if !path.try_exists().map_err(|source| OpenError::Folder { path: path.to_owned(), source })? {
+        return Ok(0);
+    }
     let fail = |source| OpenError::from_sqlite(path, source);
-    let conn = mending(path).map_err(fail)?;
+    let conn = looking(path).map_err(fail)?;
     check_owner(&conn, path)?;
     let found = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     Ok(usize::try_from(found.map_err(fail)?).unwrap_or(0))
 }
 
+/// Opens the file in the data folder `dir` for questions, beside a gate or where none runs. Nothing in the
+/// folder is changed.
+pub(super) fn beside(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
+    let path = dir.join(FILE);
+    identity::check(dir, &path)?;
+    std::fs::metadata(&path).map_err(|source| OpenError::Folder { path: path.clone(), source })?;
+    // The log of a running gate changes while it is looked through, and the gate has done that before it
+    // opened the file. One may have been started in the meantime.
+    let index = index_of(&path);
+    let is_in_use = || {
+        log_check::is_in_use(&index)
+            .map_err(|source| OpenError::Folder { path: index.clone(), source })
+    };
+    if !is_in_use()?
+        && let Err(damaged) = check_log(&path)
+        && !is_in_use()?
+    {
+        return Err(damaged);
+    }
+    let conn = looking(&path).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    check_owner(&conn, &path)?;
+    Ok((path, conn))
+}
+
 /// Opens the file for this process: recovers, syncs, migrates. No door may open before it returns.
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
-    check_log(path)?;
+    version(path)?;
     let mut conn = mending(path).map_err(fail)?;
-    check_owner(&conn, path)?;
     checkpoint_all(&conn, path)?;
     migrate(&mut conn).map_err(fail)?;
     checkpoint_all(&conn, path)?;
@@ -234,12 +285,26 @@ pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     writing(path).map_err(fail)
 }
 
+/// The log beside the file.
+fn log_of(path: &Path) -> PathBuf {
+    with_suffix(path, "-wal")
+}
+
+/// SQLite's index of the log.
+fn index_of(path: &Path) -> PathBuf {
+    with_suffix(path, "-shm")
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Looks whether SQLite would silently leave out what was once durable.
 fn check_log(path: &Path) -> Result<(), OpenError> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let log = PathBuf::from(log);
-    let damage = log_check::damage(&log)
+    let log = log_of(path);
+    let damage = log_check::damage(&log, &index_of(path))
         .map_err(|source| OpenError::Folder { path: log.clone(), source })?;
     let what = match damage {
         None => return Ok(()),
@@ -277,7 +342,7 @@ fn check_pages(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Refuses files that are not ours before anything is written to them.
-pub(super) fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let application = pragma("application_id").map_err(fail)?;

@@ -1,7 +1,7 @@
 //! Questions: a few read connections, each used for one short read at a time.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use admit_core::{
@@ -37,15 +37,27 @@ type Read = Box<dyn FnOnce(&Connection, u32) -> rusqlite::Result<Answer> + Send>
 pub(super) struct Readers {
     path: PathBuf,
     tag: u32,
+    open: fn(&Path) -> rusqlite::Result<Connection>,
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
+    /// Readers of the process that writes.
     pub(super) fn new(path: &Path, tag: u32) -> Self {
+        Self::opening(open::reading, path, tag)
+    }
+
+    /// Readers beside it, which change nothing when they are the last to go.
+    pub(super) fn beside(path: &Path, tag: u32) -> Self {
+        Self::opening(open::looking, path, tag)
+    }
+
+    fn opening(open: fn(&Path) -> rusqlite::Result<Connection>, path: &Path, tag: u32) -> Self {
         Self {
             path: path.to_owned(),
             tag,
+            open,
             idle: Arc::default(),
             permits: Arc::new(Semaphore::new(READERS_MAX)),
         }
@@ -69,22 +81,30 @@ impl Readers {
     }
 
     async fn ask(&self, read: Read) -> Result<Answer, Fault> {
-        let _permit = self.permits.acquire().await.map_err(|_| gone())?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| gone())?;
         let readers = self.clone();
-        tokio::task::spawn_blocking(move || readers.ask_now(read))
-            .await
-            .map_err(|_| gone())?
-            .map_err(unreadable)
+        // Dropped with this future: whoever has hung up wants no answer.
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = readers.ask_now(read, is_wanted);
+            // Not before: a read goes on after whoever asked has gone, and counts until it has ended.
+            drop(permit);
+            answer
+        });
+        asked.await.map_err(|_| gone())?.map_err(unreadable)
     }
 
-    fn ask_now(&self, read: Read) -> rusqlite::Result<Answer> {
+    /// Runs `read` for as long as it may take, and as it is wanted.
+    fn ask_now(&self, read: Read, is_wanted: Weak<()>) -> rusqlite::Result<Answer> {
         let pooled = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut conn = match pooled {
             Some(conn) => conn,
-            None => open::reading(&self.path)?,
+            None => (self.open)(&self.path)?,
         };
         let started = Instant::now();
-        conn.progress_handler(STEPS_PER_LOOK, Some(move || started.elapsed() > READ_MAX))?;
+        let is_over = move || started.elapsed() > READ_MAX || is_wanted.strong_count() == 0;
+        conn.progress_handler(STEPS_PER_LOOK, Some(is_over))?;
         let answer = read(&conn, self.tag);
         // A connection that failed is not used again.
         if answer.is_ok() {
@@ -231,4 +251,74 @@ fn receipt_row(row: &Row<'_>, ledger: u32) -> rusqlite::Result<Receipt> {
         reason: code.map(|code| (code, message.unwrap_or_default())),
         facts: Bytes::from(row.get::<_, String>("facts")?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::sync_channel;
+    use tokio::sync::RwLock;
+    use tokio::time::timeout;
+
+    fn readers() -> (tempfile::TempDir, Readers) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(open::FILE);
+        drop(open::recover(&path).unwrap());
+        let readers = Readers::new(&path, 0);
+        (folder, readers)
+    }
+
+    /// A question without an end.
+    const ENDLESS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) \
+                           SELECT count(*) FROM n";
+
+    /// Also of those that nobody waits for any more, and that do not notice.
+    #[tokio::test]
+    async fn no_more_reads_run_at_a_time_than_may() {
+        let (_folder, readers) = readers();
+        let (begun, free) = (Arc::new(AtomicUsize::new(0)), Arc::new(RwLock::new(())));
+        let held = free.write().await;
+        for _ in 0..2 * READERS_MAX {
+            let (begun, free) = (begun.clone(), free.clone());
+            let read = readers.read(move |_, _| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                drop(free.blocking_read());
+                Ok(())
+            });
+            timeout(Duration::from_millis(50), read).await.expect_err("it is held up");
+        }
+        while begun.load(Ordering::SeqCst) < READERS_MAX {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), READERS_MAX);
+        drop(held);
+        readers.read(|_, _| Ok(())).await.unwrap();
+        assert_eq!(begun.load(Ordering::SeqCst), READERS_MAX, "nobody wants the others any more");
+    }
+
+    #[tokio::test]
+    async fn whoever_hangs_up_leaves_no_read_behind() {
+        let (_folder, readers) = readers();
+        let (tell, told) = sync_channel(4 * READERS_MAX);
+        for _ in 0..4 * READERS_MAX {
+            let (tell, begun) = (tell.clone(), Instant::now());
+            let read = readers.read(move |conn, _| {
+                let ended = conn.query_row(ENDLESS, [], |row| row.get::<_, u64>(0));
+                tell.send((ended.is_err(), begun.elapsed())).unwrap();
+                ended
+            });
+            timeout(Duration::from_millis(20), read).await.expect_err("it has no end");
+        }
+        let seven =
+            |conn: &Connection, _| conn.query_row("SELECT 7", [], |row| row.get::<_, u64>(0));
+        assert_eq!(readers.read(seven).await.unwrap(), 7);
+        while readers.permits.available_permits() < READERS_MAX {
+            tokio::task::yield_now().await;
+        }
+        drop(tell);
+        for (failed, took) in told {
+            assert!(failed && took < READ_MAX, "it ran on for {took:?}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! A ledger that is copied elsewhere: its folder is locked, nothing of it is changed, and its rows
-//! are read one after the other.
+//! A ledger that is copied elsewhere: its folder is locked, its file is brought up to date as at a start,
+//! and its rows are read one after the other.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::lock::FolderLock;
-use super::{OpenError, open, queries};
+use super::{OpenError, identity, open, queries};
 use crate::copy::cell::Cell;
 
 /// The ledger in a data folder that no gate serves.
@@ -21,6 +21,7 @@ impl Source {
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(open::FILE);
         let folder = |source| OpenError::Folder { path: path.clone(), source };
+        identity::check(dir, &path)?;
         // SQLite would create a missing file.
         std::fs::metadata(&path).map_err(folder)?;
         let lock = FolderLock::take(dir)?;

@@ -23,12 +23,8 @@ impl From<rusqlite::Error> for VerifyError {
 /// Opens the ledger in the data folder `dir` for a check. `forgets` says that retention has removed
 /// something from it.
 pub fn verifier(dir: &Path, forgets: bool) -> Result<Verifier, OpenError> {
-    let path = dir.join(open::FILE);
-    let folder = |source| OpenError::Folder { path: path.clone(), source };
-    std::fs::metadata(&path).map_err(folder)?;
+    let (path, conn) = open::beside(dir)?;
     let fail = |source| OpenError::from_sqlite(&path, source);
-    let conn = open::reading(&path).map_err(fail)?;
-    open::check_owner(&conn, &path)?;
     // One transaction, so that the counters are those of the place.
     let counters = {
         let tx = conn.unchecked_transaction().map_err(fail)?;

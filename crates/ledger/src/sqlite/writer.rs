@@ -6,7 +6,8 @@
 //! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
 //! COMMIT fails         -> look again on a new connection   -> verdicts, or outcome_unknown; go on
 //! a sync fails         -> nobody knows                     -> outcome_unknown, stop the process
-//! a key claimed twice  -> a promise is broken              -> outcome_unknown, stop the process
+//! a damaged file       -> rolled back, nothing kept        -> ledger_unavailable, stop the process
+//! a key claimed twice  -> a promise is broken              -> internal_error, stop the process
 //! the file is gone     -> nobody will ever find it         -> outcome_unknown, stop the process
 //! ```
 
@@ -88,6 +89,10 @@ impl Writer {
             }
             self.log.after_commit(&self.conn, &self.health);
             self.gauges.log_is(self.log.bytes());
+        }
+        // Not left to whoever closes the file last, who may be somebody who only looks.
+        if self.health.is_healthy() {
+            self.log.finish(&self.conn, &self.health);
         }
         self.health.stopped();
         for job in jobs.try_iter() {
@@ -199,6 +204,10 @@ impl Writer {
                     Err(BatchError::Poisoned(fault)) => {
                         return Err(Unwritten::Poisoned { index, fault });
                     }
+                    Err(BatchError::Sqlite(error)) if fault::is_of_a_row(&error) => {
+                        let fault = fault::damaged_row(error);
+                        return Err(Unwritten::Poisoned { index, fault });
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -254,8 +263,15 @@ impl Writer {
                 self.health.failed(fault);
                 After::GoOn
             }
-            Severity::SyncFailed | Severity::Broken => {
+            Severity::SyncFailed => {
                 self.health.must_stop(fault);
+                After::Stop
+            }
+            Severity::Broken => {
+                // Producers may come again; for whoever runs the gate it is nothing that passes.
+                let passes = fault.kind == FaultKind::LedgerUnavailable;
+                let kind = if passes { FaultKind::Internal } else { fault.kind };
+                self.health.must_stop(&Fault { kind, ..fault.clone() });
                 After::Stop
             }
         }

@@ -60,7 +60,11 @@ impl Filter {
 
     /// `true` when `key` is certainly not claimed.
     pub(super) fn excludes(&self, key: &Key) -> bool {
-        self.is_complete() && !self.layers.iter().any(|layer| layer.has(key))
+        self.is_complete() && !self.has(key)
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.layers.iter().any(|layer| layer.has(key))
     }
 
     /// Brings the places of keys that will be asked for into the cache. One after the other each would be
@@ -69,8 +73,12 @@ impl Filter {
         black_box(keys.filter(|key| self.excludes(key)).count());
     }
 
-    /// Puts a key in, before its claim is committed.
+    /// Puts a key in, before its claim is committed. One that is in already takes no room a second time:
+    /// while commits fail the same keys come again and again.
     pub(super) fn add(&mut self, key: &Key) {
+        if self.has(key) {
+            return;
+        }
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.has_room()) {
             return layer.add(key);
         }
@@ -212,6 +220,18 @@ mod tests {
         assert_eq!(filter.layers.len(), 2, "one for a million, one for all that follow");
         let perhaps = (0..100_000).filter(|_| !filter.excludes(&random(&mut rng))).count();
         assert!(perhaps < 1_000, "{perhaps} of 100000 would be looked up for nothing");
+    }
+
+    #[test]
+    fn keys_that_come_again_after_a_commit_that_failed_take_no_more_room() {
+        let mut rng = Rng::seeded(4);
+        let mut filter = with_bytes_max(BYTES_MAX);
+        let keys: Vec<Key> = (0..1_000).map(|_| random(&mut rng)).collect();
+        for key in keys.iter().cycle().take(100_000) {
+            filter.add(key);
+        }
+        let counted: usize = filter.layers.iter().map(|layer| layer.keys).sum();
+        assert!(counted <= keys.len(), "{counted} for {} keys", keys.len());
     }
 
     #[test]
