@@ -60,6 +60,19 @@ fn the_golden_envelope_is_admitted_with_the_golden_names() {
     let id = golden["receipt_id"]["ADMIT"].as_str().unwrap();
     assert_eq!(lookup(&gate, &format!("receipt_id={id}")), by_event);
     assert_eq!(lookup(&gate, "event_id=nobody"), json!({}));
+    let mut client = gate.client();
+    let of_run = format!("?door=ingestion-gate&run={RUN}");
+    let kept = client.get(&format!("/v1/receipts/{id}{of_run}"));
+    assert_eq!((&kept["verdict"], &kept["facts"]["dedupe_key"]), (&json!("fresh"), &json!(key)));
+    assert_eq!(client.get(&format!("/v1/receipts/{key}{of_run}")), kept);
+    for id in [id, key] {
+        let other = format!("/v1/receipts/{id}?door=ingestion-gate&run=another");
+        assert_eq!(client.send("GET", &other, &[], b"").unwrap().status, 404, "{id}");
+    }
+    let words = ["receipts", "get", id, "--door", "ingestion-gate", "--run", RUN, "--json"];
+    let (found, said) = admit(&[&words[..], &["--data", text(gate.data())]].concat());
+    assert!(found, "{said}");
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), kept);
     let query = format!("SELECT state FROM ig_admissions WHERE dedupe_key = '{key}'");
     let state: String = sql::one(gate.data(), &query);
     assert_eq!(state, "ADMITTED");

@@ -168,6 +168,17 @@ fn all_eleven_fields_of_a_receipt_can_be_read_with_sql_and_over_http() {
     let receipt = &listed["admissions"][0];
     let one = client.get(&format!("/v1/receipts/{}", receipt["id"].as_str().unwrap()));
     assert_eq!(one, *receipt, "one receipt, one form");
+    let named = format!("/v1/receipts/{}?door=pixel-control", ack.dedupe_key);
+    assert_eq!(client.get(&named), one, "by what the reply says");
+    for (wrong, status) in [
+        (format!("/v1/receipts/{}", ack.dedupe_key), 400),
+        (format!("/v1/receipts/{}?door=skyra", ack.dedupe_key), 404),
+        (format!("/v1/receipts/{}?door=skyra", one["id"].as_str().unwrap()), 404),
+        (format!("{named}&run=none"), 400),
+        (format!("{named}&other=1"), 400),
+    ] {
+        assert_eq!(client.send("GET", &wrong, &[], b"").unwrap().status, status, "{wrong}");
+    }
     assert_eq!(one["principal"], row.dedupe_scope.as_str());
     let facts = &one["facts"];
     assert_eq!(facts["dedupe_key"], json!(row.dedupe_key));

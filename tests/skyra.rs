@@ -23,6 +23,9 @@ fn a_valid_envelope_is_one_row_and_every_copy_is_acked_alike() {
         assert_eq!(row.received_at, row.last_updated_at);
         assert_acked(&wire.say(body.as_bytes()), &id(n));
         assert_eq!(inbox(folder.path()), rows, "{}: a copy touches nothing", wire.name());
+        let receipt = gate.client().get(&format!("/v1/receipts/{}?door=skyra", id(n)));
+        let copies = (&receipt["verdict"], &receipt["duplicate_count"]);
+        assert_eq!(copies, (&json!("fresh"), &json!(1)), "{}", wire.name());
     }
     gate.stop();
 }

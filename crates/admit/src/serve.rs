@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admit_bus::Bus;
 use admit_contracts::Contract;
-use admit_contracts::pixel_control::{PixelControl, Settings};
+use admit_contracts::pixel_control::{self, PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
 use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
@@ -148,7 +148,7 @@ fn assemble(
     if pixel.enabled {
         let settings = Settings { schema: pixel.schema, json_depth_max: depth_max };
         let contract = PixelControl::new(settings).within(ledger.horizon());
-        doors.push(mount("pixel-control", &pixel.path, &pixel.api_key_header, contract)?);
+        doors.push(mount(pixel_control::DOOR, &pixel.path, &pixel.api_key_header, contract)?);
     }
     let skyra = &config.doors.skyra;
     if skyra.enabled {

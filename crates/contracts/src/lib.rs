@@ -8,6 +8,7 @@ pub mod describe;
 pub mod events;
 pub mod ingestion_gate;
 pub mod intents;
+pub mod named;
 pub mod pixel_control;
 pub mod rounds;
 mod schema;

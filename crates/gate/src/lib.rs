@@ -14,6 +14,7 @@ mod auth;
 mod bus_call;
 mod clock;
 mod exposition;
+pub mod find;
 mod finish;
 mod gate;
 pub mod gateway;

@@ -4,6 +4,7 @@ use std::error::Error as _;
 
 use admit_core::json::{self, Object, Value};
 use admit_core::{Fault, Receipt, ReceiptId, Seq};
+use admit_gate::find::{Unfindable, Wanted, find};
 use admit_gate::receipt::object;
 use admit_ledger::Filter;
 use clap::{Args, Subcommand, ValueEnum};
@@ -23,10 +24,19 @@ pub(super) enum Command {
 Examples:
   admit receipts get rcp-5e1f09ab-42
   admit receipts get rcp-5e1f09ab-42 --json
-  admit receipts get rcp-5e1f09ab-42 --body > event.json")]
+  admit receipts get rcp-5e1f09ab-42 --body > event.json
+  admit receipts get DEDUPE_KEY --door pixel-control
+  admit receipts get RECEIPT_ID --door ingestion-gate --run platform_20260212T085637Z")]
     Get {
-        /// The receipt id, such as rcp-5e1f09ab-42
-        id: ReceiptId,
+        /// The receipt id, such as rcp-5e1f09ab-42, or with --door an id that its own answers give
+        id: String,
+        /// The door that has given the id: the dedupe_key of pixel-control, the event_id of skyra, the
+        /// receipt_id or dedupe_key of ingestion-gate
+        #[arg(long)]
+        door: Option<String>,
+        /// The run of an id of ingestion-gate
+        #[arg(long, requires = "door")]
+        run: Option<String>,
         /// Print the raw body instead, byte for byte as it was received
         #[arg(long)]
         body: bool,
@@ -97,7 +107,10 @@ impl VerdictWord {
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::Get { id, body, place } => get(place, id, body, json),
+        Command::Get { id, door, run, body, place } => {
+            let wanted = Wanted { id: &id, door: door.as_deref(), run: run.as_deref() };
+            get(place, wanted, body, json)
+        }
         Command::List { verdict, page, place } => {
             let verdicts = verdict.iter().map(|verdict| verdict.word().to_owned()).collect();
             list("receipts", place, page, verdicts, json)
@@ -105,17 +118,29 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn get(place: Place, id: ReceiptId, body: bool, json: bool) -> Result<(), Failure> {
+fn get(place: Place, wanted: Wanted<'_>, body: bool, json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
-    check_tag(&*ledger, id)?;
+    let found = match runtime.block_on(find(&*ledger, Some(&*ledger), wanted)) {
+        Ok(found) => found,
+        Err(Unfindable::Fault(fault)) => return Err(unreadable(&fault)),
+        Err(Unfindable::OtherLedger(id)) => return Err(of_another(&*ledger, id)),
+        Err(Unfindable::RunWithoutItsDoor) => {
+            return Err(Failure::usage("--run goes with --door ingestion-gate"));
+        }
+        Err(Unfindable::NotAnId) => {
+            return Err(Failure::usage(
+                "a receipt id looks like rcp-5e1f09ab-42\n  for an id that a contract has given, such \
+                 as a dedupe_key, name its door with --door",
+            ));
+        }
+    };
+    let missing = || Failure::runtime(format!("there is no receipt {} in this ledger", wanted.id));
+    let receipt = found.ok_or_else(missing)?;
     if body {
-        let body = runtime.block_on(ledger.body(id.seq)).map_err(|fault| unreadable(&fault))?;
-        let missing = || Failure::runtime(format!("no body is kept under {id}"));
-        return print_bytes(&body.ok_or_else(missing)?);
+        let body = runtime.block_on(ledger.body(receipt.id.seq));
+        let missing = || Failure::runtime(format!("no body is kept under {}", receipt.id));
+        return print_bytes(&body.map_err(|fault| unreadable(&fault))?.ok_or_else(missing)?);
     }
-    let receipt = runtime.block_on(ledger.receipt(id.seq)).map_err(|fault| unreadable(&fault))?;
-    let missing = || Failure::runtime(format!("there is no receipt {id} in this ledger"));
-    let receipt = receipt.ok_or_else(missing)?;
     if json { print_object(&object(&receipt)) } else { print(&for_people(&receipt)) }
 }
 
@@ -225,13 +250,14 @@ pub(super) fn open(place: Place) -> Result<(Box<dyn LedgerReader>, Runtime), Fai
 
 /// An id of another ledger would name the wrong receipt.
 pub(super) fn check_tag(ledger: &dyn LedgerReader, id: ReceiptId) -> Result<(), Failure> {
+    if id.ledger == ledger.tag() { Ok(()) } else { Err(of_another(ledger, id)) }
+}
+
+fn of_another(ledger: &dyn LedgerReader, id: ReceiptId) -> Failure {
     let own = ledger.tag();
-    if id.ledger == own {
-        return Ok(());
-    }
-    Err(Failure::runtime(format!(
+    Failure::runtime(format!(
         "{id} is a receipt of another ledger; ids of this one start with rcp-{own:08x}-"
-    )))
+    ))
 }
 
 /// Why a question to the ledger has no answer.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use admit_contracts::events::{Events, recompute};
 use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
-use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
+use admit_contracts::pixel_control::{self, PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
@@ -167,7 +167,7 @@ impl Contracts {
             return;
         }
         match kept.door {
-            "pixel-control" => self.pixel(kept, body, found),
+            pixel_control::DOOR => self.pixel(kept, body, found),
             skyra::DOOR => self.named(kept, skyra::recompute(kept.door, body), found),
             intents::DOOR => self.named(kept, intents::recompute(kept.door, body), found),
             ingestion_gate::DOOR => self.envelope(kept, body, found),

@@ -102,9 +102,12 @@ fn receipts_explain_themselves_with_examples() {
     Usage: admit receipts get [OPTIONS] <ID>
 
     Arguments:
-      <ID>  The receipt id, such as rcp-5e1f09ab-42
+      <ID>  The receipt id, such as rcp-5e1f09ab-42, or with --door an id that its own answers give
 
     Options:
+          --door <DOOR>    The door that has given the id: the dedupe_key of pixel-control, the event_id
+                           of skyra, the receipt_id or dedupe_key of ingestion-gate
+          --run <RUN>      The run of an id of ingestion-gate
           --body           Print the raw body instead, byte for byte as it was received
           --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
                            prints]
@@ -116,6 +119,8 @@ fn receipts_explain_themselves_with_examples() {
       admit receipts get rcp-5e1f09ab-42
       admit receipts get rcp-5e1f09ab-42 --json
       admit receipts get rcp-5e1f09ab-42 --body > event.json
+      admit receipts get DEDUPE_KEY --door pixel-control
+      admit receipts get RECEIPT_ID --door ingestion-gate --run platform_20260212T085637Z
     ");
     insta::assert_snapshot!(help(&["receipts", "list"]), @r"
     List receipts in ledger order, oldest first

@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Contract, Description, Reply};
 
+/// The name of the door this contract is made for.
+pub const DOOR: &str = "pixel-control";
+
 /// How much of the published schema an event must keep to be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,10 +4,16 @@ use admit_contracts::ingestion_gate::Decision;
 use admit_contracts::ingestion_gate::lookup::Question;
 use admit_contracts::ingestion_gate::names::{self, ArtifactName};
 use admit_core::{Fault, Filed, IssuedKind};
+use admit_ledger::IssuedReader;
 
 use super::Ingest;
 
 impl Ingest {
+    /// The documents it has issued.
+    pub(crate) fn documents(&self) -> &dyn IssuedReader {
+        &*self.ledger
+    }
+
     /// The receipt that answers a question.
     pub(crate) async fn look_up(&self, question: &Question) -> Result<Option<Filed>, Fault> {
         let is_receipt = |filed: &Filed| filed.issued.kind == IssuedKind::Receipt;

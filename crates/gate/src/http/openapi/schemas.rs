@@ -294,7 +294,14 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
             "how long to wait for something when there is nothing, in milliseconds",
             json!({ "type": "integer", "minimum": 0, "maximum": wait_ms_max, "default": 0 }),
         ),
-        "receipt_id": path("id", "a receipt id", receipt_id()),
+        "receipt_id": path(
+            "id",
+            "a receipt id; with `door` also an id that its own answers give: the dedupe_key of \
+             pixel-control, the event_id of skyra, the receipt_id or dedupe_key of ingestion-gate",
+            json!({ "type": "string", "minLength": 1 }),
+        ),
+        "id_door": query("door", "the door that has given the id", text()),
+        "id_run": query("run", "the run of an id of ingestion-gate", text()),
         "intent_receipt_id": path("receipt_id", "the receipt id of an intent", receipt_id()),
         "claimed_id": path("receipt_id", "the receipt id of a claimed event", receipt_id()),
         "stream": path(

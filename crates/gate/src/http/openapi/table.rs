@@ -96,7 +96,7 @@ pub(super) const ROUTES: &[Route] = &[
         "/v1/receipts/{id}",
         "receipt",
         "One receipt",
-        &["receipt_id"],
+        &["receipt_id", "id_door", "id_run"],
         "Receipt",
         Access::ReadersOfOne,
     ),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit_contracts::pixel_control::{read, server as model};
+use admit_contracts::pixel_control::{DOOR, read, server as model};
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Door, Fault, FaultKind};
 use axum::extract::State;
@@ -11,9 +11,6 @@ use super::query::{Asked, DocumentsQuery, Named, invalid, rows};
 use super::{Reader, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
-
-/// The door whose events these models are made of.
-const DOOR: &str = "pixel-control";
 
 /// `GET /v1/pixel/servers`: all servers.
 pub(in crate::http) async fn servers(

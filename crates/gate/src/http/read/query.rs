@@ -26,6 +26,16 @@ pub(in crate::http) fn rows(limit: Option<usize>) -> Result<usize, String> {
     }
 }
 
+/// The query of one receipt.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::http) struct ReceiptQuery {
+    /// The door whose own id is asked for.
+    pub(super) door: Option<String>,
+    /// The run it is of.
+    pub(super) run: Option<String>,
+}
+
 /// The query of a list of receipts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]

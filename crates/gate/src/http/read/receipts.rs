@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use admit_core::Code;
 use admit_core::json::{Object, Value};
-use admit_core::{Code, ReceiptId};
 use admit_ledger::Filter;
 use axum::extract::State;
 
-use super::query::{Asked, Named, ReceiptsQuery, after, invalid, rows, verdicts};
+use super::query::{Asked, Named, ReceiptQuery, ReceiptsQuery, after, invalid, rows, verdicts};
 use super::{Reader, Routed};
+use crate::find::{Unfindable, Wanted, find};
 use crate::gate::Gate;
 use crate::http::answer;
 use crate::receipt;
@@ -18,20 +19,25 @@ const KEPT: [&str; 4] = ["fresh", "revision", "conflict", "refused"];
 /// Verdicts that keep content without applying it.
 const QUARANTINED: [&str; 2] = ["conflict", "refused"];
 
-/// `GET /v1/receipts/{id}`.
+/// `GET /v1/receipts/{id}`; with `?door=` and `&run=` by the id that the door's own answers give.
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
     Named(id): Named<String>,
+    Asked(query): Asked<ReceiptQuery>,
 ) -> Routed {
-    let Ok(id) = id.parse::<ReceiptId>() else {
-        return invalid(&gate, "a receipt id looks like rcp-5e1f09ab-42");
-    };
-    if id.ledger != gate.ledger.tag() {
-        return Routed::not_found(&gate, "this id is of another ledger");
-    }
-    match gate.ledger.receipt(id.seq).await {
-        Err(fault) => Routed::fault(&gate, &fault),
+    let ingest = gate.doors.iter().find_map(|mount| mount.outward.ingest.as_ref());
+    let documents = ingest.map(|ingest| ingest.documents());
+    let wanted = Wanted { id: &id, door: query.door.as_deref(), run: query.run.as_deref() };
+    match find(&*gate.ledger, documents, wanted).await {
+        Err(Unfindable::Fault(fault)) => Routed::fault(&gate, &fault),
+        Err(Unfindable::RunWithoutItsDoor) => invalid(&gate, "run= goes with door=ingestion-gate"),
+        Err(Unfindable::OtherLedger(_)) => Routed::not_found(&gate, "this id is of another ledger"),
+        Err(Unfindable::NotAnId) => {
+            let message = "a receipt id looks like rcp-5e1f09ab-42; for an id that a contract has \
+                           given, such as a dedupe_key, name its door with door=";
+            invalid(&gate, message)
+        }
         Ok(Some(receipt)) if reader.may_see(&receipt.door) => {
             Routed::object(200, &receipt::object(&receipt))
         }
