@@ -1,5 +1,6 @@
 //! What this machine can do, what it cannot, and small programs of it.
 
+use std::fs::OpenOptions;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::path::Path;
@@ -45,9 +46,14 @@ pub(crate) fn skip(need: Need, why: &str) {
 /// Says why a test was left out, where the test runner does not swallow it.
 pub(crate) fn left_out(why: &str) {
     let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
     // Not eprintln: its output would be kept back, as the test passes.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    // A runner that keeps all of it back has somebody who reads this file in the end.
+    if let Some(file) = std::env::var_os("ADMIT_TEST_SKIPPED") {
+        let file = OpenOptions::new().append(true).create(true).open(file);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
+    }
 }
 
 /// Whether `program` is on this machine, also where only root's PATH looks.

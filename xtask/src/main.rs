@@ -8,6 +8,8 @@ mod steps;
 #[cfg(test)]
 mod tidy;
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use steps::{Failed, Step};
@@ -83,16 +85,40 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
                 .run()?;
         }
         let profile = if in_ci { "ci" } else { "default" };
-        return Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])
+        let skipped = Skipped::new();
+        let tests = Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])
             .and(&["--profile", profile])
             .and(filter.as_slice())
+            .with("ADMIT_TEST_SKIPPED", &skipped.path.to_string_lossy())
             .run();
+        skipped.tell();
+        return tests;
     }
     let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
     Step::cargo("tests and doc tests", &["test", "--workspace", "--features", FULL])
         .and(all_failures)
         .and(filter.as_slice())
         .run()
+}
+
+/// What tests could not do on this machine. cargo-nextest shows nothing that a test prints when it passes.
+struct Skipped {
+    path: PathBuf,
+}
+
+impl Skipped {
+    fn new() -> Self {
+        let name = format!("admit-skipped-{}", std::process::id());
+        Self { path: std::env::temp_dir().join(name) }
+    }
+
+    fn tell(self) {
+        // There is no file when nothing was skipped.
+        if let Ok(lines) = fs::read_to_string(&self.path) {
+            print!("{lines}");
+            fs::remove_file(&self.path).unwrap_or_default();
+        }
+    }
 }
 
 /// What a contract promises at its door, and what holds after a crash, whatever the ledger is. Left
