@@ -301,7 +301,10 @@ fn refused_for_what_only_a_defect_does(data: &Path) {
     ] {
         operate(data, &spoil);
         let gate = closer(data).start();
-        assert_eq!(reasons(&gate, ""), [reason]);
+        // A text that was changed in the ledger is not what its file says either.
+        let grounds = reasons(&gate, "");
+        let others: Vec<&String> = grounds.iter().filter(|one| *one != "receipt_differs").collect();
+        assert_eq!(others, [reason]);
         gate.stop();
         operate(data, &mend);
     }
@@ -387,8 +390,9 @@ fn whoever_is_still_sending_is_in_before_the_closure_or_is_told_so() {
                             assert!(!has_ended, "nothing comes in after the closure: {said}");
                             admitted.fetch_add(1, Ordering::SeqCst);
                         }
-                        (409, _) => {
-                            assert_eq!(said["error"], "RUN_CLOSED");
+                        (409 | 503, _) => {
+                            let is_closed = said["error"] == "RUN_CLOSED";
+                            assert!(is_closed || said["error"] == "RUN_CLOSING", "{said}");
                             refused.fetch_add(1, Ordering::SeqCst);
                         }
                         other => panic!("{other:?} {said}"),

@@ -1,15 +1,20 @@
 //! The process dies or is told to end in the middle of work: what was said stays true.
 
+use std::fs::{self, File};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::gate::{Gate, Launch};
+use rusqlite::Connection;
+
+use crate::support::gate::{Gate, Launch, admit};
 use crate::support::ledger::{Stored, assert_intact};
 use crate::support::load::{Load, Told, assert_effects_once, event};
-use crate::support::{SOON, machine, until};
+use crate::support::machine::text;
+use crate::support::{SOON, machine, sql, until};
 
 const PRODUCERS: usize = 8;
 
@@ -88,6 +93,60 @@ fn a_gate_that_is_asked_to_end_under_load_exits_with_zero_and_loses_nothing() {
     told.settle(&mut gate.client(), &stored);
     assert_effects_once(&mut gate.client(), folder.path());
     gate.stop();
+}
+
+#[test]
+fn a_hangup_ends_neither_a_gate_nor_an_agent_and_is_logged() {
+    let (folder, edge) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let agent = Launch::edge(edge.path(), gate.address()).start();
+    for mut running in [gate, agent] {
+        running.signal("HUP");
+        until("it is logged", SOON, || {
+            let log = running.stderr();
+            (log.contains("SIGHUP ignored") && log.contains("not reloaded")).then_some(())
+        });
+        assert!(running.is_running() && running.is_ready());
+        running.stop();
+    }
+}
+
+/// A start that takes long is when an operator closes the terminal.
+#[test]
+fn a_hangup_does_not_end_a_gate_that_is_still_starting() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    let gate = Gate::on(&data);
+    gate.client().say(&event(1)).processed();
+    gate.stop();
+    machine::run("cp", ["-r", text(&data), text(&copy)]).unwrap();
+    // The start waits for the lock of another program.
+    let other = Connection::open(copy.join("ledger.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE; UPDATE meta SET value = value").unwrap();
+    let log = folder.path().join("log");
+    let words = ["serve", "--data", text(&copy), "--listen", "127.0.0.1:0"];
+    let mut starting =
+        admit(words).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let logs = |words: &str| fs::read_to_string(&log).unwrap().contains(words).then_some(());
+    until("the start is under way", SOON, || logs("is a copy"));
+    machine::signal(starting.id(), "HUP");
+    let mut ended = None;
+    until("it is logged", SOON, || {
+        ended = starting.try_wait().unwrap();
+        logs("SIGHUP ignored").or(ended.map(drop))
+    });
+    drop(other);
+    assert_eq!(ended, None, "the start goes on");
+    until("the gate is ready", SOON, || {
+        ended = starting.try_wait().unwrap();
+        logs("the copy agrees with itself").or(ended.map(drop))
+    });
+    assert_eq!(ended, None, "{}", fs::read_to_string(&log).unwrap());
+    starting.kill().unwrap();
+    starting.wait().unwrap();
 }
 
 #[test]

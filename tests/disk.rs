@@ -310,6 +310,9 @@ fn whichever_page_is_damaged_the_start_is_refused_or_nothing_known_is_lost() {
     filled(folder.path());
     let file = folder.path().join("ledger.db");
     let whole = fs::read(&file).unwrap();
+    // The file of each turn is older than what the turn before left; its mark must be too.
+    let mark_file = folder.path().join("ledger.mark");
+    let mark = fs::read(&mark_file).unwrap();
     let pages = whole.len() / 4096;
     let mut refused = 0;
     // The first page is the header, which another test damages. Pages that hold nothing may pass.
@@ -317,6 +320,7 @@ fn whichever_page_is_damaged_the_start_is_refused_or_nothing_known_is_lost() {
         let mut bytes = whole.clone();
         bytes[page * 4096..(page + 1) * 4096].fill(0xff);
         fs::write(&file, &bytes).unwrap();
+        fs::write(&mark_file, &mark).unwrap();
         match Launch::on(folder.path()).try_start() {
             Err(ended) => {
                 assert_eq!(ended.status.code(), Some(1), "page {page}: {}", ended.stderr);

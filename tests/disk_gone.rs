@@ -124,7 +124,7 @@ fn a_log_that_is_damaged_is_not_opened_and_not_touched() {
         damage(&mut bytes);
         fs::write(&log, &bytes).unwrap();
         println!("{name}");
-        let said = [text(&log), "damaged", "wal_checkpoint(TRUNCATE)"];
+        let said = [text(&log), "damaged", "wal_checkpoint(TRUNCATE)", "ledger.mark"];
         everybody_refuses(folder.path(), &said);
     }
     fs::write(&log, &whole).unwrap();
@@ -193,6 +193,9 @@ fn whoever_accepts_the_loss_of_a_damaged_log_goes_on_with_what_is_readable() {
     let conn = Connection::open(folder.path().join("ledger.db")).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(conn);
+    let ended = Launch::on(folder.path()).start_in_vain();
+    assert!(ended.stderr.contains("are missing"), "{}", ended.stderr);
+    fs::remove_file(folder.path().join("ledger.mark")).unwrap();
     let gate = Gate::on(folder.path());
     gate.client().say(&match_begin(1, "a").attempt(2)).duplicate();
     gate.client().say(&match_begin(EVENTS, "a").attempt(2)).processed();

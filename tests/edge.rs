@@ -3,13 +3,15 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Output;
 use std::thread;
 
 use admit_testkit::proxy::Faults;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::edge::{drained, ids, nowhere, outbox, status, street};
-use crate::support::gate::{Gate, Launch};
+use crate::support::gate::{Gate, Launch, admit};
 use crate::support::skyra::{self, DOOR, Wire, assert_acked, assert_nacked, inbox};
 use crate::support::strace::{self, Trace};
 use crate::support::{SOON, until};
@@ -178,10 +180,10 @@ fn an_agent_that_is_told_to_stop_keeps_what_it_could_not_send() {
     let edge = tempfile::tempdir().unwrap();
     let agent = Launch::edge(edge.path(), nowhere()).start();
     send(&agent, 0..5);
-    let waiting = until("the outage is noted", SOON, || {
-        status(edge.path(), "skyra", "local").filter(|said| said["last_error"].is_string())
+    let waiting = until("every row has been attempted", SOON, || {
+        status(edge.path(), "skyra", "local").filter(|said| said["retrying"] == 5)
     });
-    assert_eq!((&waiting["depth"], &waiting["retrying"]), (&json!(5), &json!(0)));
+    assert_eq!(waiting["depth"], 5, "{waiting}");
     assert!(waiting["last_error"].as_str().unwrap().contains("cannot connect"), "{waiting}");
     assert!(waiting["oldest_age_seconds"].is_u64(), "{waiting}");
     let stderr = agent.stderr();
@@ -190,18 +192,133 @@ fn an_agent_that_is_told_to_stop_keeps_what_it_could_not_send() {
     assert_eq!(ids(&outbox(edge.path(), "skyra", "local")).len(), 5);
 }
 
+/// `admit edge invalid …` on an agent's folder.
+fn invalid(edge: &Path, words: &[&str]) -> Output {
+    let data = ["--data", edge.to_str().unwrap()];
+    let words = [&["edge", "invalid"], words, &data].concat();
+    admit(&words).output().unwrap()
+}
+
+/// What `admit edge invalid list` shows.
+fn listed(edge: &Path) -> Vec<Value> {
+    let output = invalid(edge, &["list", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    said["invalid"].as_array().unwrap().clone()
+}
+
 #[test]
-fn what_is_no_envelope_is_refused_by_the_agent_and_not_kept() {
+fn what_is_no_envelope_is_nacked_by_the_agent_and_kept_until_a_person_decides() {
     let edge = tempfile::tempdir().unwrap();
     let agent = Launch::edge(edge.path(), nowhere()).start();
     let mut envelope = skyra::envelope(1);
     envelope["ts"] = json!("yesterday");
     let body = envelope.to_string();
-    let answer = agent.client().send("POST", DOOR, &[], body.as_bytes()).unwrap().json();
-    let message = assert_nacked(&answer, Some(&skyra::id(1)), "invalid_envelope");
-    assert!(message.starts_with("invalid envelope"), "{message}");
-    assert!(status(edge.path(), "skyra", "local").is_none_or(|said| said["depth"] == 0));
+    for mut wire in Wire::all(&agent) {
+        let answer = wire.say(body.as_bytes());
+        let message = assert_nacked(&answer, Some(&skyra::id(1)), "invalid_envelope");
+        assert!(message.starts_with("invalid envelope"), "{message}");
+    }
+    let answer = agent.client().send("POST", DOOR, &[], b"no json \xff").unwrap().json();
+    assert_nacked(&answer, None, "invalid_envelope");
+    agent.kill();
+    let agent = Launch::edge(edge.path(), nowhere()).start();
+    let said = status(edge.path(), "skyra", "local").unwrap();
+    assert_eq!((&said["depth"], &said["invalid"]), (&json!(0), &json!(2)), "{said}");
+    let kept = listed(edge.path());
+    let seen: Vec<_> = kept.iter().map(|one| (&one["event_id"], &one["seen_count"])).collect();
+    assert_eq!(seen, [(&json!(skyra::id(1)), &json!(3)), (&json!(null), &json!(1))]);
+    assert_eq!(kept[0]["payload"], body, "byte for byte");
+    assert!(kept[0]["last_error"].as_str().unwrap().contains("ts must be"), "{kept:?}");
+
+    let names: Vec<&str> = kept.iter().map(|one| one["envelope"].as_str().unwrap()).collect();
+    let retried = invalid(edge.path(), &["retry", names[0]]);
+    assert_eq!(retried.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&retried.stderr).into_owned();
+    assert!(error.contains("still invalid: ts must be"), "{error}");
+    assert!(invalid(edge.path(), &["delete", names[1]]).status.success());
+    assert_eq!(invalid(edge.path(), &["delete", names[1]]).status.code(), Some(1), "it is gone");
+    assert_eq!(listed(edge.path()).len(), 1, "the other is still there");
     agent.stop();
+}
+
+#[test]
+fn an_invalid_envelope_that_a_person_retries_is_sent_once_it_is_valid() {
+    let (edge, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(data.path());
+    let agent = Launch::edge(edge.path(), gate.address())
+        .variable("ADMIT_LIMITS__JSON_DEPTH_MAX", "3")
+        .start();
+    let mut deep = skyra::envelope(1);
+    deep["payload"]["a"] = json!({ "b": { "c": 1 } });
+    let body = deep.to_string();
+    let answer = agent.client().send("POST", DOOR, &[], body.as_bytes()).unwrap().json();
+    assert_nacked(&answer, None, "invalid_envelope");
+    let kept = listed(edge.path());
+    let name = kept[0]["envelope"].as_str().unwrap();
+    // The rules of the person's config are others than the agent's.
+    let retried = invalid(edge.path(), &["retry", name]);
+    assert!(retried.status.success(), "{}", String::from_utf8_lossy(&retried.stderr));
+    until("the running agent sends it", SOON, || {
+        inbox(data.path()).iter().any(|row| row.payload == body).then_some(())
+    });
+    assert!(listed(edge.path()).is_empty());
+    drained(&outbox(edge.path(), "skyra", "local"));
+    agent.stop();
+    gate.stop();
+}
+
+#[test]
+fn a_damaged_outbox_keeps_its_own_door_closed_and_no_other() {
+    let edge = tempfile::tempdir().unwrap();
+    let agent = Launch::edge(edge.path(), nowhere()).start();
+    send(&agent, 0..1);
+    agent.stop();
+    let file = outbox(edge.path(), "skyra", "local");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, [b"no database".as_slice(), &whole[11..]].concat()).unwrap();
+
+    let agent = Launch::edge(edge.path(), nowhere()).start();
+    let refused = agent.client().send("POST", DOOR, &[], skyra::text(1).as_bytes()).unwrap();
+    let message = assert_nacked(&refused.json(), Some(&skyra::id(1)), "storage_unavailable");
+    assert!(message.contains("cannot be opened"), "{message}");
+    let key = [("Idempotency-Key", "one")];
+    let taken = agent.client().send("POST", "/v1/events", &key, b"{}").unwrap();
+    assert_eq!(taken.status, 201, "another door of the agent: {}", taken.json());
+    assert_eq!(agent.client().send("GET", "/readyz", &[], b"").unwrap().status, 200);
+    let metrics = agent.client().send("GET", "/metrics", &[], b"").unwrap();
+    let closed = r#"admit_edge_outbox_closed{door="skyra",producer="local"} 1"#;
+    assert!(String::from_utf8(metrics.body).unwrap().contains(closed));
+    let output = admit(["edge", "status", "--json", "--data", edge.path().to_str().unwrap()]);
+    let output = { output }.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "what cannot be read is an error");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let doors: Vec<&Value> =
+        said["outboxes"].as_array().unwrap().iter().map(|one| &one["door"]).collect();
+    assert_eq!(doors, ["events/default", "skyra"], "and the others are shown: {said}");
+
+    // Mended while the agent runs.
+    std::fs::write(&file, whole).unwrap();
+    send(&agent, 1..2);
+    assert_eq!(ids(&file).len(), 2, "what waited in it still waits");
+    agent.stop();
+}
+
+#[test]
+fn the_status_of_a_folder_that_is_not_there_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no-such-agent");
+    for words in [&["edge", "status"][..], &["edge", "invalid", "list"]] {
+        let data = ["--data", missing.to_str().unwrap()];
+        let output = admit([words, &data].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains("there is no folder") && error.contains("--data"), "{error}");
+        assert!(!missing.exists(), "nothing is made");
+    }
+    let data = ["edge", "status", "--data", folder.path().to_str().unwrap()];
+    let output = admit(data).output().unwrap();
+    assert!(output.status.success(), "an agent's folder may be empty");
 }
 
 #[test]

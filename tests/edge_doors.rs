@@ -235,3 +235,52 @@ fn over_every_transport_an_agent_speaks_only_for_those_it_may() {
         gate.stop();
     }
 }
+
+#[test]
+fn an_id_that_belongs_to_another_principal_stays_in_the_outbox_for_a_person_and_holds_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("gate.toml");
+    let text = format!(
+        "[[principals]]\nname = \"edge-1\"\nkeys = [\"{AGENT_KEY}\"]\nrole = \"forward\"\n\
+         may_speak_for = [\"arena-1\", \"arena-2\"]\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let data = folder.path().join("data");
+    let gate = Launch::on(&data).argument("--config").argument(config).start();
+    let edge = folder.path().join("edge");
+    for (round, transport) in (0..).zip(["websocket", "grpc", "http"]) {
+        let agent = agent_by(folder.path(), gate.address(), transport);
+        let send = |name: &str, body: &Value| {
+            let mut client = agent.client().with("X-API-Key", &format!("{name}-producer-key"));
+            let body = body.to_string();
+            let answer = client.send("POST", skyra::DOOR, &[], body.as_bytes()).unwrap();
+            skyra::assert_acked(&answer.json(), body_id(&body).as_str());
+        };
+        let (taken, free) = (round * 10, round * 10 + 1);
+        send("arena-1", &skyra::envelope(taken));
+        drained(&outbox(&edge, "skyra", "arena-1"));
+        let mut other = skyra::envelope(taken);
+        other["payload"]["user_text"] = "of arena-2".into();
+        send("arena-2", &other);
+        send("arena-2", &skyra::envelope(free));
+        let file = outbox(&edge, "skyra", "arena-2");
+        until("the other event has arrived", SOON, || {
+            skyra::inbox(&data).iter().any(|row| row.event_id == skyra::id(free)).then_some(())
+        });
+        let said = until("the refusal is noted", SOON, || {
+            status(&edge, "skyra", "arena-2").filter(|said| said["refused"] == round + 1)
+        });
+        assert_eq!(said["depth"], round + 1, "{transport}: {said}");
+        assert!(said["last_error"].as_str().unwrap().starts_with("event_id_taken"), "{said}");
+        assert!(ids(&file).contains(&skyra::id(taken)), "{transport}: kept for a person");
+        agent.stop();
+    }
+    let payloads: Vec<String> = skyra::inbox(&data).into_iter().map(|row| row.payload).collect();
+    assert!(!payloads.iter().any(|payload| payload.contains("of arena-2")), "{payloads:?}");
+    gate.stop();
+}
+
+fn body_id(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap();
+    body["event_id"].as_str().unwrap().to_owned()
+}

@@ -538,7 +538,12 @@ fn verify_makes_facts_and_documents_again_from_the_raw_bodies() {
     let log = data.join("bus").join(STREAM).join("partition=0.jsonl");
     let lines = fs::read_to_string(&log).unwrap();
     let key = admitted["receipt"]["partition_key"].as_str().unwrap();
-    fs::write(&log, lines.replace(key, &"0".repeat(64))).unwrap();
+    let changed = lines.replace(key, &"0".repeat(64));
+    fs::write(&log, &changed).unwrap();
+    names("checksum");
+    // As an earlier version wrote it, without a checksum.
+    let plain = changed.lines().map(|line| line.split_once(",\"crc32\":\"").unwrap().0);
+    fs::write(&log, plain.map(|line| format!("{line}}}\n")).collect::<String>()).unwrap();
     names("another partition key");
     fs::write(&log, lines).unwrap();
     let (agrees, said) = admit(&["verify", "--data", text(data)]);

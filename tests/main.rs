@@ -4,6 +4,7 @@
 //! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT`,
 //! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PYTHON` and `ADMIT_TEST_REQUIRE_WRK` turn such
 //! a skip into a failure; `ADMIT_TEST_SEED` repeats what was random in an earlier run;
+//! `ADMIT_TEST_PIXEL_CONTROL_SCHEMAS` names a folder with the published schemas of `pixel-control`;
 //! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has
 //! the gates of all tests use the database that `ADMIT_TEST_POSTGRES` names.
 
@@ -11,7 +12,9 @@
 #![cfg(test)]
 
 mod abuse;
+mod backup;
 mod bench;
+mod bus_damage;
 #[cfg(feature = "nats")]
 mod buses;
 mod closure;
@@ -19,20 +22,25 @@ mod crash;
 mod deploy;
 mod disk;
 mod disk_gone;
+mod disk_hang;
 mod edge;
 mod edge_crash;
 mod edge_doors;
 mod events;
 mod events_clients;
 mod events_out;
+mod hostile_peer;
 mod ingest;
 mod ingest_crash;
+mod ingest_rules;
 mod intents;
 mod intents_crash;
+mod intents_rules;
 #[cfg(feature = "kinesis")]
 mod kinesis;
 mod ledger_copy;
 mod limits;
+mod log_lost;
 mod logs;
 mod many_gates;
 mod many_gates_crash;
@@ -43,13 +51,19 @@ mod many_gates_seen;
 mod many_gates_vacuum;
 mod mixed_load;
 mod operations;
+mod operators;
 mod pixel_control;
+mod pixel_control_strict;
 mod power_cut;
+mod receipts;
 mod replay;
+mod retention;
 mod rounds;
+mod rounds_accept;
 mod rounds_files;
 mod rounds_import;
 mod rounds_published;
+mod rounds_tables;
 mod runs;
 #[cfg(feature = "s3")]
 mod s3;
@@ -58,7 +72,10 @@ mod skyra;
 mod skyra_clients;
 mod skyra_crash;
 mod skyra_inbox;
+mod stores;
 mod stream;
 mod support;
 mod sync_error;
 mod syncs;
+mod upgrade;
+mod verify;

@@ -22,6 +22,8 @@ fn gate(folder: &std::path::Path, name: &str, servers: [&Server; 2]) -> Gate {
         .variable("ADMIT_LEDGER__GATE_ID", name)
         .variable("ADMIT_LEDGER__CONNECT_MS_MAX", "1000")
         .variable("ADMIT_LEDGER__LOCK_MS_MAX", "2000")
+        // They share no bus, so neither publishes.
+        .variable("ADMIT_DOORS__INGESTION_GATE__ENABLED", "false")
         .start()
 }
 

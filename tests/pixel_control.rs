@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use admit_core::Clock as _;
+use admit_gate::SystemClock;
 use serde_json::{Value, json};
 
 use crate::support::events::{self, SEQUENCE, heartbeat, lifecycle, match_begin, sample};
@@ -268,7 +270,9 @@ fn read_models_follow_the_sequence_and_not_the_arrival() {
         let place = "/envelope/metadata/context/server/current_map/uid";
         heartbeat(n, "a").set(place, uid).set(&place.replace("metadata", "payload"), uid)
     };
-    for late in [end(20), map(30, "new"), begin(10), map(25, "old"), events::registration(1, "a")] {
+    let now = SystemClock.now().0 / 1000;
+    let newest = map(30, "new").set("/envelope/source_time", now);
+    for late in [end(20), newest, begin(10), map(25, "old"), events::registration(1, "a")] {
         client.say(&late).processed();
     }
     let server = client.get("/v1/pixel/servers/local/a");
@@ -282,6 +286,10 @@ fn read_models_follow_the_sequence_and_not_the_arrival() {
     assert_eq!(server["players"], json!({ "active": 3, "total": 4, "spectators": 1 }));
     assert_eq!(server["event_counts"]["connectivity"], 3);
     assert_eq!(server["event_counts"]["lifecycle"], 2);
+    let stale = heartbeat(40, "late").set("/envelope/source_time", now - 86_400);
+    client.say(&stale).processed();
+    let server = client.get("/v1/pixel/servers/local/late");
+    assert_eq!(server["online"], false, "a heartbeat of yesterday is not one of now");
 }
 
 const TWO_ARENAS: &str = r#"

@@ -197,6 +197,71 @@ fn a_file_and_a_message_about_it_converge_whoever_brings_them() {
 }
 
 #[test]
+fn an_import_names_the_files_that_are_known_with_other_content() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gate = Gate::on(folder.path());
+    let round = Round::reference();
+    told(&mut gate.client(), "filename_trigger", &file(round.stats_with(1, &[("A", "a", 1)])));
+    told(&mut gate.client(), "filename_trigger", &file(Round::nth(0).stats()));
+    let other = leave(artifacts_in.path(), round.stats());
+    leave(artifacts_in.path(), Round::nth(0).stats());
+    for more in [&["--dry-run"][..], &[], &[]] {
+        let (went_well, said) = import(&gate, artifacts_in.path(), more);
+        assert!(went_well);
+        assert_eq!(said["content_differs"], json!([other]), "{said}");
+    }
+    gate.stop();
+}
+
+#[test]
+fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
+    let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let link = |to: &Path, name: &str| {
+        std::os::unix::fs::symlink(to, artifacts_in.path().join(name)).unwrap();
+    };
+    let inside = leave(artifacts_in.path(), Round::nth(0).stats());
+    let renamed = Round::nth(0).stats().0.replace("map_0", "alias");
+    link(&inside, &renamed);
+    let (secret, target) =
+        (leave(elsewhere.path(), Round::nth(1).stats()), Round::nth(1).stats().0);
+    link(&secret, &target);
+    link(elsewhere.path(), "a_folder");
+    link(&artifacts_in.path().join("circle-round-1.txt"), "circle-round-1.txt");
+    let outside = json!([artifacts_in.path().join(&target), artifacts_in.path().join("a_folder")]);
+    let sorted = |value: &Value| {
+        let mut paths: Vec<String> = serde_json::from_value(value.clone()).unwrap();
+        paths.sort();
+        paths
+    };
+    for (more, events) in [(&["--dry-run"][..], 0), (&[], 2)] {
+        let (went_well, said) = import(&gate, artifacts_in.path(), more);
+        assert!(went_well, "{said}");
+        assert_eq!(said["taken"], 2, "the file and the link within the folder: {said}");
+        assert_eq!(sorted(&said["outside"]), sorted(&outside), "{said}");
+        assert_eq!(number(folder.path(), EVENTS), events);
+    }
+    let mut importing =
+        Importing::start(&gate, artifacts_in.path(), &["--watch", "--settle-ms", "0"]);
+    let late = leave(elsewhere.path(), Round::nth(2).stats());
+    link(&late, &Round::nth(2).stats().0);
+    leave(artifacts_in.path(), Round::nth(3).stats());
+    until("the file is in", SOON, || (number(folder.path(), EVENTS) >= 3).then_some(()));
+    machine::signal(importing.0.id(), "INT");
+    assert!(until("it ends", SOON, || importing.0.try_wait().unwrap()).success());
+    let mut text = String::new();
+    std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+    let said: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(said["outside"].as_array().unwrap().len(), 3, "{said}");
+    assert_eq!(number(folder.path(), EVENTS), 3, "nothing from elsewhere");
+    // A link that is named itself is followed.
+    let (went_well, said) = import(&gate, &artifacts_in.path().join(&target), &[]);
+    assert!(went_well && said["taken"] == 1, "{said}");
+    gate.stop();
+}
+
+#[test]
 fn an_import_says_what_is_in_its_way() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());

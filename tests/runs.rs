@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::gate::{Gate, Launch};
-use crate::support::ingest::{RUN, document, topic};
+use crate::support::ingest::{RUN, artifact, document, topic};
 use crate::support::intents::admit;
 use crate::support::machine::{run, text};
 use crate::support::pack::{SAID, golden, request};
@@ -90,6 +90,43 @@ fn a_run_is_asked_for_streamed_and_said_again() {
 
     let (ok, table) = world.runs(&["submit", "--request", &file]);
     assert!(ok && table.contains("READY") && table.contains(RUN_ID), "{table}");
+    world.gate.stop();
+}
+
+#[test]
+fn the_streamer_finds_the_gate_by_its_data_folder_and_the_run_is_listed() {
+    let world = World::new();
+    let file = world.write(&request(text(&golden())));
+    let (ok, said) = world.runs(&["submit", "--request", &file]);
+    assert!(ok, "{said}");
+    // The gate listens at a port that no config names.
+    let data = text(world.data.path());
+    let stream = ["stream", "--once", "--speedup", "0", "--max-events-per-output", "2", "--json"];
+    let streamed = parsed(admit(&[&stream[..], &["--data", data]].concat()));
+    assert_eq!(streamed["messages"][0]["status"], "STREAMED", "{streamed}");
+    let wrong = world.data.path().join("nowhere");
+    let (ok, said) = admit(&[&stream[..], &["--data", text(&wrong)]].concat());
+    assert!(!ok && said.contains("nowhere"), "{said}");
+    assert!(!wrong.exists(), "nothing is made in a folder that was a mistake");
+
+    let runs = world.gate.client().get("/v1/runs?limit=1");
+    assert_eq!(runs["next"], RUN, "{runs}");
+    let run = &runs["runs"][0];
+    assert_eq!((&run["platform_run_id"], &run["state"]), (&json!(RUN), &json!("open")), "{run}");
+    assert_eq!(run["admit"], streamed["messages"][0]["admitted"]);
+    let after = world.gate.client().get(&format!("/v1/runs?after={RUN}"));
+    assert_eq!(after, json!({ "runs": [], "next": null }));
+    let listed = parsed(admit(&["runs", "list", "--json", "--data", data]));
+    assert_eq!(listed["runs"], runs["runs"]);
+    let (ok, table) = admit(&["runs", "list", "--data", data]);
+    assert!(ok && table.contains(RUN), "{table}");
+
+    let report = world.gate.client().get(&format!("/v1/runs/{RUN}/report"));
+    let knobs = &report["ready"]["sample"][0]["knobs"];
+    assert_eq!(knobs["max_events_per_output"], 2, "{report}");
+    let log = format!("artifacts/fraud-platform/{RUN}/obs/governance/events.jsonl");
+    let log = fs::read_to_string(world.data.path().join(log)).unwrap();
+    assert_eq!(log.matches("RUN_READY_SEEN").count(), 1, "{log}");
     world.gate.stop();
 }
 
@@ -229,4 +266,55 @@ fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
     let record = fs::read_to_string(data.path().join("data/artifacts").join(record)).unwrap();
     assert!(record.contains("runner.packs"), "{record}");
     gate.stop();
+}
+
+#[test]
+fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_again() {
+    let world = World::new();
+    let file = world.write(&request(text(&golden())));
+    let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
+    let path = world.data.path().to_owned();
+    let facts = said["facts_view_ref"].as_str().unwrap().to_owned();
+    let run = |words: &[&str]| admit(&[words, &["--data", text(&path)]].concat());
+    // Its files follow its commits.
+    let agreed = || run(&["verify"]).0.then_some(());
+    until("verify agrees with a run that is READY", SOON, agreed);
+    let file = artifact(&path, &facts);
+    let kept = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let (agrees, said) = run(&["verify"]);
+    assert!(!agrees && said.contains("scenario: ") && said.contains("is missing"), "{said}");
+    let (is_done, said) = run(&["repair"]);
+    assert!(is_done && said.contains("1 file and "), "{said}");
+    assert_eq!(fs::read(&file).unwrap(), kept);
+    let World { data, gate } = world;
+    gate.stop();
+
+    let other = "replace(text, 'bundle_hash\":\"', 'bundle_hash\":\"0')";
+    let back = "replace(text, 'bundle_hash\":\"0', 'bundle_hash\":\"')";
+    let of = "WHERE kind = 'run_facts_view'";
+    for (spoil, mend, expected) in [
+        (
+            format!("UPDATE sr_run_document SET text = {other} {of}"),
+            format!("UPDATE sr_run_document SET text = {back} {of}"),
+            "is not that of its facts",
+        ),
+        (
+            "UPDATE sr_run SET state = 'LOST'".to_owned(),
+            "UPDATE sr_run SET state = 'READY'".to_owned(),
+            "or is no state",
+        ),
+        (
+            "UPDATE sr_run_event SET run_id = 'x' || run_id".to_owned(),
+            "UPDATE sr_run_event SET run_id = substr(run_id, 2)".to_owned(),
+            "which is no run",
+        ),
+    ] {
+        sql::operate(data.path(), &spoil);
+        let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
+        assert!(!agrees && said.contains(expected), "{spoil}: {said}");
+        sql::operate(data.path(), &mend);
+        let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
+        assert!(agrees, "{mend}: {said}");
+    }
 }

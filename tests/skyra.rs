@@ -1,6 +1,7 @@
 //! Edge devices: acknowledged over WebSocket, gRPC and HTTP alike, and only when it is stored.
 
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -101,7 +102,8 @@ fn a_missing_empty_or_mistyped_member_is_nacked_and_stores_nothing() {
         for member in members {
             let mut wrong = vec![json!(null), json!(""), json!(7), json!([])];
             if member == "ts" {
-                wrong.push(json!("yesterday"));
+                let none = ["yesterday", "2026-02-16T23:10Z", "2026-02-16 23:10:21Z", "2026-02-16"];
+                wrong.extend(none.map(|text| json!(text)));
             }
             let mut bodies: Vec<Value> = wrong
                 .into_iter()
@@ -277,8 +279,43 @@ fn an_event_over_the_rate_is_nacked_with_its_id_and_welcome_later() {
         assert_nacked(nack, nack["event_id"].as_str(), "rate_limited");
         assert!(nack["event_id"].is_string(), "whoever sent it knows which: {nack}");
     }
-    assert_eq!(inbox(folder.path()).len(), acked.len());
+    let mut stored = acked.len();
+    let mut client = gate.client();
+    let mut told = 0;
+    for n in 100..150 {
+        let answer = client.send("POST", DOOR, &[], text(n).as_bytes()).unwrap().json();
+        if answer["status"] == "stored" {
+            stored += 1;
+            continue;
+        }
+        assert_nacked(&answer, Some(&id(n)), "rate_limited");
+        told += 1;
+    }
+    assert!(told > 0, "over HTTP it is named too");
+    assert_eq!(inbox(folder.path()).len(), stored);
     drop(socket);
+    gate.stop();
+}
+
+#[test]
+fn an_event_that_waits_for_a_lock_for_more_than_four_seconds_is_acked_when_it_clears() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::on(folder.path());
+    let wires = Wire::all(&gate);
+    let held = ledger::Held::take(folder.path());
+    thread::scope(|scope| {
+        for (mut wire, n) in wires.into_iter().zip(1..) {
+            scope.spawn(move || {
+                let answer = wire.say(text(n).as_bytes());
+                assert_acked(&answer, &id(n));
+            });
+        }
+        // Longer than other doors may take for an answer, shorter than the wait for a lock.
+        thread::sleep(Duration::from_millis(4_250));
+        assert!(inbox(folder.path()).is_empty(), "the lock was held");
+        drop(held);
+    });
+    assert_eq!(inbox(folder.path()).len(), 3);
     gate.stop();
 }
 

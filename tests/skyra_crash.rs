@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::disks::SmallDisk;
 use crate::support::gate::{Gate, Launch};
 use crate::support::ledger::{Held, assert_intact};
-use crate::support::skyra::{Wire, assert_acked, assert_nacked, id, inbox, text};
+use crate::support::skyra::{DOOR, Wire, assert_acked, assert_nacked, id, inbox, text};
 use crate::support::strace::{self, Trace};
 use crate::support::ws::{Socket, TEXT};
 use crate::support::{SOON, machine, until};
@@ -179,10 +179,13 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "300")
         .variable("ADMIT_LIMITS__ANSWER_MS_MAX", "600")
+        .variable("ADMIT_DOORS__SKYRA__ANSWER_MS_MAX", "600")
         .variable("ADMIT_LIMITS__EVENTS_IN_FLIGHT_MAX", "4")
         .start();
     let mut socket = Socket::open(gate.address());
     let held = Held::take(folder.path());
+    let post = gate.client().send("POST", DOOR, &[], text(0).as_bytes()).unwrap();
+    assert_nacked(&post.json(), Some(&id(0)), "storage_unavailable");
     let bodies: Vec<String> = (0..EVENTS).map(text).collect();
     socket.send_all(&bodies).unwrap();
     let mut told = BTreeSet::new();
@@ -196,6 +199,9 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
         told.insert(event_id);
     }
     assert_eq!(told, (0..EVENTS).map(id).collect(), "everybody is told once");
+    // There is no room for another, and it is named all the same.
+    let post = gate.client().send("POST", DOOR, &[], text(0).as_bytes()).unwrap();
+    assert_nacked(&post.json(), Some(&id(0)), "rate_limited");
     drop(held);
     for (body, n) in bodies.iter().zip(0..) {
         assert_acked(&socket.say(body.as_bytes()), &id(n));

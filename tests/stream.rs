@@ -196,6 +196,20 @@ fn two_streamers_at_once_admit_every_row_once() {
 }
 
 #[test]
+fn a_hangup_does_not_end_it() {
+    let (_folder, pack) = made_up();
+    let data = announced(&pack);
+    let gate = Gate::on(data.path());
+    let child = started(data.path(), &gate);
+    until("some rows are on the bus", SOON, || (on_the_bus(data.path()).len() > 50).then_some(()));
+    crate::support::machine::signal(child.id(), "HUP");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(told(&output)["status"], "STREAMED");
+    assert!(output.status.success(), "{output:?}");
+    gate.stop();
+}
+
+#[test]
 fn asked_to_stop_it_ends_and_the_next_one_goes_on() {
     let (_folder, pack) = made_up();
     let data = announced(&pack);

@@ -20,6 +20,7 @@ def main(address):
     with grpc.insecure_channel(address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         assert "admit.v1.Ingress" in database.get_services(), database.get_services()
+        assert "grpc.health.v1.Health" in database.get_services(), database.get_services()
         service = DescriptorPool(database).FindServiceByName("admit.v1.Ingress")
         method = service.FindMethodByName("Submit")
         request = GetMessageClass(method.input_type)(json=envelope(0).encode())

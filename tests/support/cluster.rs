@@ -101,7 +101,14 @@ impl Cluster {
 
     /// Starts a gate, and again when the database or the network is away just then.
     pub(crate) fn open(&self, index: usize) {
-        let gate = until("the gate starts", SOON, || self.launch(index).try_start().ok());
+        // Every gate has a file bus of its own, which no operator would want and the ledger does not
+        // allow: each becomes the one of the ledger before its gate starts.
+        let attach = ["ledger", "attach", "--bus", "--force"];
+        let gate = until("the gate starts", SOON, || {
+            self.admit(index, &["ledger", "migrate"]).0.then_some(())?;
+            self.admit(index, &attach).0.then_some(())?;
+            self.launch(index).try_start().ok()
+        });
         *self.slot(index) = Some(gate);
     }
 

@@ -13,8 +13,11 @@ use tempfile::TempDir;
 use super::http::Client;
 use super::{SOON, machine, sql, until};
 
-/// The binary that cargo built for these tests.
-const BINARY: &str = env!("CARGO_BIN_EXE_admit");
+/// The binary that cargo built for these tests; `ADMIT_TEST_BINARY` names another one, such as that of
+/// an earlier version.
+fn binary() -> OsString {
+    std::env::var_os("ADMIT_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_admit").into())
+}
 
 /// A gate about to be started.
 pub(crate) struct Launch {
@@ -137,7 +140,7 @@ impl Launch {
 
     fn spawn(self) -> Process {
         let logs = tempfile::tempdir().unwrap();
-        let mut words = self.wrapper.into_iter().chain([BINARY.into()]).chain(self.arguments);
+        let mut words = self.wrapper.into_iter().chain([binary()]).chain(self.arguments);
         let mut command = Command::new(words.next().expect("there is at least the binary"));
         command.args(words);
         unconfigured(&mut command);
@@ -167,7 +170,7 @@ fn unconfigured(command: &mut Command) {
 /// `admit` with these words, without anybody's configuration, on the ledger of the folder that comes
 /// after `--data`.
 pub(crate) fn admit<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
-    let mut command = machine::command(BINARY);
+    let mut command = machine::command(binary().to_str().expect("a plain path"));
     unconfigured(&mut command);
     let mut is_data = false;
     for word in words {

@@ -17,6 +17,9 @@ use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Status, Streaming};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 use tower::util::{BoxCloneService, ServiceExt as _};
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -31,6 +34,7 @@ type Channel =
 pub(crate) struct Caller {
     runtime: Runtime,
     client: IngressClient<Channel>,
+    health: HealthClient<Channel>,
     key: Option<String>,
 }
 
@@ -52,9 +56,51 @@ impl Caller {
             let mut sender = sender.clone();
             async move { sender.send_request(request).await }
         });
-        let origin = format!("http://{address}").parse().unwrap();
-        let client = IngressClient::with_origin(send.boxed_clone(), origin);
-        Self { runtime, client, key: None }
+        let origin: http::Uri = format!("http://{address}").parse().unwrap();
+        let channel = send.boxed_clone();
+        let client = IngressClient::with_origin(channel.clone(), origin.clone());
+        let health = HealthClient::with_origin(channel, origin);
+        Self { runtime, client, health, key: None }
+    }
+
+    /// What `grpc.health.v1.Health/Check` answers for a service.
+    pub(crate) fn health(&mut self, service: &str) -> Result<ServingStatus, Status> {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answered = self.health.check(request);
+        Ok(self.runtime.block_on(soon(answered))?.into_inner().status())
+    }
+
+    /// Hands on what `grpc.health.v1.Health/Watch` sends, so many statuses.
+    pub(crate) fn watch_health(&mut self, count: usize, mut seen: impl FnMut(ServingStatus)) {
+        let request = HealthCheckRequest::default();
+        let watching = self.health.watch(request);
+        let mut statuses = self.runtime.block_on(soon(watching)).unwrap().into_inner();
+        for _ in 0..count {
+            let next = self.runtime.block_on(soon(statuses.message()));
+            seen(next.unwrap().unwrap().status());
+        }
+    }
+
+    /// Opens so many `Health/Watch` at once; how many were refused, and how the last of the others
+    /// ended.
+    pub(crate) fn watch_health_to_the_end(&mut self, count: usize) -> (usize, Result<(), Status>) {
+        let (mut streams, mut refused) = (Vec::new(), 0);
+        for _ in 0..count {
+            let watching = self.health.watch(HealthCheckRequest::default());
+            match self.runtime.block_on(soon(watching)) {
+                Ok(stream) => streams.push(stream.into_inner()),
+                Err(_) => refused += 1,
+            }
+        }
+        let mut last = streams.pop().expect("one is served");
+        let ended = loop {
+            match self.runtime.block_on(soon(last.message())) {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status),
+            }
+        };
+        (refused, ended)
     }
 
     pub(crate) fn with_key(mut self, key: &str) -> Self {

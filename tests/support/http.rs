@@ -49,6 +49,11 @@ impl Client {
         Self { address, headers: Vec::new(), stream: None }
     }
 
+    /// Over a connection that is open already.
+    pub(crate) fn over(address: SocketAddr, stream: TcpStream) -> Self {
+        Self { stream: Some(BufReader::new(stream)), ..Self::to(address) }
+    }
+
     /// Adds a header to every request of this client.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -140,6 +145,17 @@ impl Client {
         );
         let mut stream = connect(self.address).expect("the gate accepts");
         stream.get_mut().write_all(&[head.as_bytes(), body].concat()).unwrap();
+    }
+
+    /// Waits, without asking for anything, until the gate has closed the connection.
+    pub(crate) fn wait_for_end(self) {
+        let Some(mut stream) = self.stream else { return };
+        let read = stream.read(&mut [0]);
+        let ended = read.as_ref().map_or_else(
+            |error| error.kind() == io::ErrorKind::ConnectionReset,
+            |count| *count == 0,
+        );
+        assert!(ended, "the connection ends: {read:?}");
     }
 
     fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {

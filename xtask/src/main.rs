@@ -28,6 +28,8 @@ Commands:
   lint                  rustfmt --check, clippy and rustdoc, warnings denied
   tidy                  only the house rules (they are tests and also run with `test`)
   setup                 only install what tests need beyond the Rust toolchain
+  fixtures VERSION      make the data folders of tests/fixtures/VERSION anew with this build; only for
+                        a version that is not released yet (see tests/fixtures/README.md)
   help                  this text
 
 cargo-nextest is used when it is installed, with its `ci` profile when CI is set; else cargo test.
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["lint"] => lint(),
         ["tidy"] => tidy(),
         ["setup"] => setup::install_what_is_missing(),
+        ["fixtures", version] => fixtures(version),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())
@@ -174,6 +177,17 @@ fn lint() -> Result<(), Failed> {
     Step::cargo("rustdoc", &["doc", "--workspace", "--features", FULL, "--no-deps"])
         .and(&["--document-private-items"])
         .with("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
+        .run()
+}
+
+/// Has the maker of fixtures, which is a test as well, write its archives into the repository.
+fn fixtures(version: &str) -> Result<(), Failed> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(version);
+    fs::create_dir_all(&root).map_err(|error| Failed(format!("{}: {error}", root.display())))?;
+    let tests = ["test", "--workspace", "--features", FULL, "--test", "blackbox", "--"];
+    Step::cargo("the maker of fixtures", &tests)
+        .and(&["upgrade::the_maker_of_fixtures"])
+        .with("ADMIT_MAKE_FIXTURES", &root.to_string_lossy())
         .run()
 }
 

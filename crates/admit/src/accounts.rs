@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_bus::Bus;
 use admit_core::Fault;
 use admit_core::closure::Manifest;
 use admit_core::effect::By;
@@ -32,6 +33,7 @@ pub(crate) fn open(
     config: &Config,
     base: &Path,
     ledger: Arc<dyn GateLedger>,
+    bus: Arc<dyn Bus>,
     commit: &str,
 ) -> Result<Arc<RunBooks>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
@@ -48,6 +50,7 @@ pub(crate) fn open(
         ledger,
         artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),
+        bus,
         clock: Arc::new(SystemClock),
         settings: Settings {
             closing_wait,
@@ -55,6 +58,8 @@ pub(crate) fn open(
             provenance,
             locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
+            topics: contract.topics(),
+            outputs: Some(contract.policy().event_types().into_iter().map(str::to_owned).collect()),
         },
     });
     Ok(Arc::new(RunBooks { books: Arc::new(books), patience: ACCOUNT_MAX + closing_wait }))

@@ -1,5 +1,6 @@
 //! The one place that opens a bus: `bus.url` says which, its sub-table how.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +24,13 @@ pub(crate) enum Reading {
 }
 
 /// The bus that the config names, for publishing. These topics are made or checked before anything
-/// is published; opening a folder repairs what a crash left there.
+/// is published; opening a folder repairs what a crash left there, and compares its logs with how
+/// many messages of each topic the ledger knows to be `acknowledged`.
 pub(crate) async fn open(
     config: &Config,
     base: &Path,
     topics: &[String],
+    acknowledged: BTreeMap<String, u64>,
 ) -> Result<Arc<dyn Bus>, Failure> {
     let delivery_timeout = Duration::from_millis(config.bus.delivery_timeout_ms);
     match config.bus.scheme().map_err(Failure::usage)? {
@@ -35,6 +38,7 @@ pub(crate) async fn open(
             let options = file::Options {
                 message_bytes_max: config.limits.body_bytes_max.min(file::MESSAGE_BYTES_CEILING),
                 delivery_timeout,
+                acknowledged,
                 ..file::Options::new(config.bus_root().map_err(Failure::usage)?)
             };
             Ok(Arc::new(FileBus::open(options).map_err(|error| with_cause(&error))?))
@@ -95,7 +99,7 @@ pub(crate) async fn open_reading(config: &Config, base: &Path) -> Result<Reading
         let root = config.bus_root().map_err(Failure::usage)?;
         return Ok(Reading::Beside(FileReader::new(&root)));
     }
-    open(config, base, &[]).await.map(Reading::Bus)
+    open(config, base, &[], BTreeMap::new()).await.map(Reading::Bus)
 }
 
 /// Every topic that the gate and the runner of this config publish to.

@@ -5,13 +5,13 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-#[cfg(feature = "postgres")]
 use std::time::Duration;
 
 use admit_core::Clock as _;
 use admit_gate::publisher::PublishedRecords;
 use admit_gate::{SystemClock, WayOut};
 use admit_ledger::closures::Closures;
+use admit_ledger::port::{Attachments, Store, StoreId};
 #[cfg(feature = "postgres")]
 use admit_ledger::postgres::{self, PostgresLedger, PostgresReader};
 use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
@@ -32,12 +32,12 @@ use crate::output::with_cause;
 
 /// A ledger with every port that a gate writes through.
 pub(crate) trait GateLedger:
-    WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords
+    WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords + Attachments
 {
 }
 
 impl<L> GateLedger for L where
-    L: WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords
+    L: WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords + Attachments
 {
 }
 
@@ -71,14 +71,26 @@ impl<L> LedgerReader for L where
 pub(crate) fn open_ledger(config: &Config, base: &Path) -> Result<Arc<dyn GateLedger>, Failure> {
     config.ledger.check(base).map_err(Failure::usage)?;
     let retain = config.ledger.retain().map_err(Failure::usage)?;
+    let refusal_quota = config.ledger.refusal_quota();
     #[cfg(feature = "postgres")]
     if config.ledger.url.is_postgres() {
-        let options = postgres::Options { retain, ..postgres_options(config, base)? };
+        let commit_max = commit_max(config);
+        let options = postgres_options(config, base)?;
+        let options = postgres::Options { retain, refusal_quota, commit_max, ..options };
         return Ok(Arc::new(PostgresLedger::open(options).map_err(|error| with_cause(&error))?));
     }
-    let options =
-        sqlite::Options { retain, ..sqlite::Options::new(&config.data, SystemClock.now()) };
+    let options = sqlite::Options {
+        retain,
+        commit_max: commit_max(config),
+        refusal_quota,
+        ..sqlite::Options::new(&config.data, SystemClock.now())
+    };
     Ok(Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?))
+}
+
+/// A commit that takes longer has been answered `outcome_unknown` already.
+fn commit_max(config: &Config) -> Duration {
+    Duration::from_millis(config.limits.answer_ms_max)
 }
 
 /// Opens the ledger for questions, and a runtime to ask them on.
@@ -131,6 +143,24 @@ pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, F
     #[cfg(not(feature = "postgres"))]
     let _ = base;
     sqlite::migrate(&config.data).map_err(Failure::runtime)
+}
+
+/// Records a store in the place of the one that belonged to the ledger, which is returned.
+pub(crate) fn reattach(
+    config: &Config,
+    base: &Path,
+    store: Store,
+    id: StoreId,
+) -> Result<Option<StoreId>, Failure> {
+    #[cfg(feature = "postgres")]
+    if config.ledger.url.is_postgres() {
+        let options = postgres_options(config, base)?;
+        let attached = postgres::reattach(&options, store, id);
+        return attached.map_err(|error| with_cause(&error));
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = base;
+    sqlite::reattach(&config.data, store, id).map_err(|error| cannot_open(config, &error))
 }
 
 /// How the config wants a ledger on PostgreSQL to be opened.

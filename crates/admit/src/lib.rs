@@ -15,6 +15,7 @@ mod packs;
 mod runner;
 mod serve;
 mod socket;
+mod stores;
 mod welcome;
 mod workers;
 

@@ -142,6 +142,11 @@ pub(crate) fn printable(text: &str) -> String {
     })
 }
 
+/// A number with its noun: one row, two rows.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,22 +10,26 @@ use std::time::Duration;
 use admit_bus::Bus;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{self, PixelControl, Settings};
-use admit_contracts::skyra::{self, Skyra};
+use admit_contracts::skyra;
 use admit_core::{Door, Fault, FaultKind};
 use admit_gate::gateway::Outward;
 use admit_gate::publisher::{Publisher, PublisherParts};
+use admit_gate::reserve::DiskReserve;
+use admit_gate::retention::RetentionSweep;
 use admit_gate::{DoorMount, Drained, Gate, Listeners, Parts, Principals, ServeError, SystemClock};
-use admit_ledger::port::keep_swept;
-use admit_ledger::{Ledger, Retention};
+use admit_ledger::{Ledger, Retention, RetentionGuard, sqlite};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, check, load_tls};
+use crate::cli::{Examined, examine};
+use crate::config::{Config, check, load_tls, warnings};
 use crate::ledger::{GateLedger, open_ledger};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, counted};
 use crate::runner::{self, Runs};
 use crate::socket::SocketFile;
+use crate::stores::NamedStore;
 use crate::{accounts, bus, ingestion, logs, socket, welcome, workers};
 
 /// Connections the system keeps for us while we are busy accepting others.
@@ -33,6 +37,9 @@ pub(crate) const BACKLOG: u32 = 1024;
 
 /// The commit this binary was built from.
 pub(crate) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
+
+/// Disagreements of a copied folder that are printed; `admit verify` names all.
+const DISAGREEMENTS_SHOWN_MAX: usize = 20;
 
 /// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
 /// of their events is unknown.
@@ -44,29 +51,26 @@ const LAST_READS: Duration = Duration::from_secs(2);
 
 /// Runs a gate until it is told to stop.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
+    // Before anything that takes long: a start that recovers a ledger may take minutes.
+    let runtime = workers::runtime()?;
+    ignore_hangups(&runtime)?;
     let principals = check(config, base).map_err(Failure::usage)?;
     logs::start(&config.log)?;
     // The port is taken first and opened last: a wrong address is reported at once, and nobody can
     // connect before the ledger has recovered.
     let port = bind(config.listen)?;
+    check_copy(config, base)?;
     let ledger = open_ledger(config, base)?;
-    let runtime = workers::runtime()?;
+    // Dropped before the ledger, with every task that holds on to it.
+    let runtime = runtime;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
-    let bus = match ingests || publishes {
-        true => Some(runtime.block_on(bus::open(config, base, &bus::topics(config, base)?))?),
-        false => None,
-    };
+    let bus = runtime.block_on(open_stores(config, base, &*ledger))?;
     let ingest_bus = bus.clone().filter(|_| ingests);
     let gate = assemble(config, base, principals, ledger.clone(), ingest_bus.clone())?;
     let mut gate = gate.built_from(COMMIT);
     if let Some(bus) = bus.clone().filter(|_| publishes) {
-        gate = gate.with_publisher(Publisher::new(PublisherParts {
-            ledger: ledger.clone(),
-            bus,
-            clock: Arc::new(SystemClock),
-            settings: config.doors.rounds.publishing(),
-        }));
+        gate = gate.with_publisher(publisher(config, &ledger, bus));
     }
     let runs = match &ingest_bus {
         Some(bus) if config.runner.enabled => {
@@ -77,12 +81,13 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     if let Some(runs) = &runs {
         gate = gate.with_runner(runs.clone());
     }
-    if ingests {
-        gate = gate.with_accounts(accounts::open(config, base, ledger.clone(), COMMIT)?);
+    if let Some(bus) = ingest_bus.clone() {
+        gate = gate.with_accounts(accounts::open(config, base, ledger.clone(), bus, COMMIT)?);
     }
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
         gate = gate.with_tls(tls);
     }
+    let (gate, retention, reserve) = guarded(gate, config, &ledger)?;
     let gate = Arc::new(gate);
     let (ended, file) = runtime.block_on(async {
         // Whoever reads the first words may send a signal at once.
@@ -95,7 +100,8 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         welcome::say(config, address, json)?;
         let ended = tokio::select! {
             ended = until_stopped(listeners, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
-            never = sweep(&*ledger) => match never {},
+            never = sweep(&retention) => match never {},
+            never = watch(reserve.as_deref()) => match never {},
             never = look_after(runs.as_deref(), config) => match never {},
         };
         ended.map(|ended| (ended, file))
@@ -122,6 +128,75 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     }
 }
 
+/// Verifies a copy of a data folder before a door opens. One that was made while a gate wrote may be
+/// torn, and what is missing would be admitted a second time.
+fn check_copy(config: &Config, base: &Path) -> Result<(), Failure> {
+    if config.ledger.url.is_postgres()
+        || !sqlite::is_copy(&config.data).map_err(Failure::runtime)?
+    {
+        return Ok(());
+    }
+    let data = config.data.display();
+    tracing::warn!(%data, "the data folder is a copy, all of it is verified before a door opens");
+    // Recovers the file and brings it to this version, and closes it again.
+    drop(open_ledger(config, base)?);
+    let Examined { found, are_repairable } = examine(config, base)?;
+    if found.is_empty() {
+        tracing::info!(%data, "the copy agrees with itself");
+        return sqlite::accept_copy(&config.data).map_err(Failure::runtime);
+    }
+    found.iter().take(DISAGREEMENTS_SHOWN_MAX).for_each(|one| output::aside(one));
+    let how_many = counted(found.len() as u64, "disagreement");
+    let were = if found.len() == 1 { "was" } else { "were" };
+    let repair = if are_repairable {
+        "all of it is about files: admit repair writes those again that the ledger can make, then \
+         start again. "
+    } else {
+        ""
+    };
+    Err(Failure::runtime(format!(
+        "{data} is a copy of a data folder and {how_many} {were} found in it\n  no door was opened; \
+         {repair}a copy of a folder that a gate is serving may be torn: make it with admit backup, \
+         or with the gate stopped. admit verify names every disagreement; to serve the folder as it \
+         is, remove {data}/ledger.place"
+    )))
+}
+
+/// Opens the bus, where this gate publishes. Refuses a bus or an artifact store that belongs to another
+/// ledger, where this gate uses it.
+async fn open_stores(
+    config: &Config,
+    base: &Path,
+    ledger: &dyn GateLedger,
+) -> Result<Option<Arc<dyn Bus>>, Failure> {
+    let ingests = config.doors.ingestion_gate.enabled;
+    if !ingests && !config.doors.rounds.publishes() {
+        return Ok(None);
+    }
+    let mut stores = vec![NamedStore::bus(config)?];
+    if ingests {
+        stores.push(NamedStore::artifacts(config)?);
+    }
+    let lease = Duration::from_secs(config.ledger.lease_seconds);
+    let mut first = Vec::new();
+    for store in stores {
+        match store.check(ledger).await? {
+            // Before the bus is opened: what another gate has published since is not in this one.
+            true => store.hold(ledger, lease).await?,
+            false => first.push(store),
+        }
+    }
+    // After the stores: the logs of another bus say nothing about this ledger's messages.
+    let topics = bus::topics(config, base)?;
+    let ends = ledger.bus_ends().await.map_err(|fault| not_recovered(&fault))?;
+    let bus = bus::open(config, base, &topics, ends).await?;
+    for store in first {
+        store.attach(ledger).await?;
+        store.hold(ledger, lease).await?;
+    }
+    Ok(Some(bus))
+}
+
 /// The socket for commands on this machine. A gate without one serves all the same: then commands ask
 /// at its port.
 fn for_the_owner(path: &Path) -> Option<(UnixListener, SocketFile)> {
@@ -134,6 +209,9 @@ fn for_the_owner(path: &Path) -> Option<(UnixListener, SocketFile)> {
         .ok()
 }
 
+/// How long the ledger waits for a lock that another program holds, in milliseconds.
+const LOCK_MS_MAX: u64 = 5_000;
+
 /// Puts the parts together.
 fn assemble(
     config: &Config,
@@ -142,6 +220,7 @@ fn assemble(
     ledger: Arc<dyn GateLedger>,
     bus: Option<Arc<dyn Bus>>,
 ) -> Result<Gate, Failure> {
+    warnings(config, &principals).iter().for_each(|warning| tracing::warn!("{warning}"));
     let depth_max = config.limits.json_depth_max;
     let mut doors = Vec::new();
     let pixel = &config.doors.pixel_control;
@@ -152,7 +231,14 @@ fn assemble(
     }
     let skyra = &config.doors.skyra;
     if skyra.enabled {
-        let contract = Skyra::new(skyra::Settings { json_depth_max: depth_max });
+        let contract = skyra.contract(depth_max, !config.principals.is_empty());
+        if skyra.answer_ms_max.max(config.limits.answer_ms_max) <= LOCK_MS_MAX {
+            tracing::warn!(
+                answer_ms_max = skyra.answer_ms_max,
+                "doors.skyra.answer_ms_max is not above the {LOCK_MS_MAX} ms for which the ledger \
+                 waits for a lock; events that wait for one are refused although they may be stored"
+            );
+        }
         doors.push(mount(skyra::DOOR, &skyra.path, &skyra.api_key_header, contract)?);
     }
     let intents = &config.doors.intents;
@@ -201,9 +287,60 @@ fn mount(
     })
 }
 
+/// Publishes the records of rounds.
+fn publisher(config: &Config, ledger: &Arc<dyn GateLedger>, bus: Arc<dyn Bus>) -> Arc<Publisher> {
+    Publisher::new(PublisherParts {
+        ledger: Arc::<dyn GateLedger>::clone(ledger),
+        bus,
+        clock: Arc::new(SystemClock),
+        settings: config.doors.rounds.publishing(),
+    })
+}
+
+/// The same gate with what limits what it keeps: retention, and the reserve of its disk.
+fn guarded(
+    mut gate: Gate,
+    config: &Config,
+    ledger: &Arc<dyn GateLedger>,
+) -> Result<(Gate, RetentionSweep, Option<Arc<DiskReserve>>), Failure> {
+    let retention = retention(config, ledger)?;
+    gate = gate.with_retention(retention.clone());
+    let reserve = reserve(config);
+    if let Some(reserve) = &reserve {
+        gate = gate.with_reserve(Arc::clone(reserve));
+    }
+    Ok((gate, retention, reserve))
+}
+
+/// Retention of the gate's ledger, by trusted time.
+fn retention(config: &Config, ledger: &Arc<dyn GateLedger>) -> Result<RetentionSweep, Failure> {
+    let gap_max = config.ledger.clock_gap_max().map_err(Failure::usage)?;
+    let swept: Arc<dyn Retention> = Arc::<dyn GateLedger>::clone(ledger);
+    Ok(RetentionSweep::new(RetentionGuard::new(gap_max), swept, Arc::new(SystemClock)))
+}
+
+/// The reserve of the data folder's disk, where one is wanted.
+fn reserve(config: &Config) -> Option<Arc<DiskReserve>> {
+    let min = Some(config.ledger.free_bytes_min).filter(|min| *min > 0)?;
+    let folder = config.data.clone();
+    let free = move || {
+        let disk = rustix::fs::statvfs(&folder).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    };
+    Some(Arc::new(DiskReserve::new(min, Arc::new(free))))
+}
+
+/// Looks at the reserve, as long as the gate runs.
+async fn watch(reserve: Option<&DiskReserve>) -> Infallible {
+    if let Some(reserve) = reserve {
+        reserve.watch().await;
+    }
+    std::future::pending().await
+}
+
 /// Removes what is too old, as long as the gate runs.
-async fn sweep(ledger: &dyn Retention) -> Infallible {
-    keep_swept(ledger, &SystemClock).await;
+async fn sweep(retention: &RetentionSweep) -> Infallible {
+    retention.run().await;
     std::future::pending().await
 }
 
@@ -272,6 +409,18 @@ pub(crate) async fn until_stopped(
 
 fn drained(ended: Result<Drained, ServeError>) -> Result<Ended, Failure> {
     ended.map(Ended::Drained).map_err(Failure::runtime)
+}
+
+/// Logs every SIGHUP as long as the runtime lives; the signal no longer ends the process.
+pub(crate) fn ignore_hangups(runtime: &Runtime) -> Result<(), Failure> {
+    let _entered = runtime.enter();
+    let mut hangups = signal(SignalKind::hangup()).map_err(Failure::runtime)?;
+    runtime.spawn(async move {
+        while hangups.recv().await.is_some() {
+            tracing::info!("SIGHUP ignored: the config is not reloaded, restart to apply changes");
+        }
+    });
+    Ok(())
 }
 
 /// The signals that end a gate in good order.

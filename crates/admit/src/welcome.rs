@@ -4,11 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde_json::json;
 
-use crate::config::{Config, LogFormat};
+use crate::config::{Config, EventsConfig, IdentityWord, LogFormat};
 use crate::output::{Failure, print};
 
-/// An event that the `pixel-control` door admits, for people who want to see something happen.
-const SAMPLE: &str = r#"{"envelope":{"event_name":"pixel_control.lifecycle.maniaplanet_beginmatch","schema_version":"2026-02-19.1","event_id":"pc-evt-lifecycle-maniaplanet_beginmatch-1739980000001","event_category":"lifecycle","source_callback":"ManiaPlanet.BeginMatch","source_sequence":1739980000001,"source_time":1739980000,"idempotency_key":"pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65","payload":{},"metadata":{}},"transport":{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}"#;
+/// Example event of a stream without rules of its own.
+const EVENT: &str = r#"{"total":5}"#;
+
+/// Example event of the `pixel-control` door.
+const PIXEL_CONTROL_EVENT: &str = r#"{"envelope":{"event_name":"pixel_control.lifecycle.maniaplanet_beginmatch","schema_version":"2026-02-19.1","event_id":"pc-evt-lifecycle-maniaplanet_beginmatch-1739980000001","event_category":"lifecycle","source_callback":"ManiaPlanet.BeginMatch","source_sequence":1739980000001,"source_time":1739980000,"idempotency_key":"pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65","payload":{},"metadata":{}},"transport":{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}"#;
 
 /// Says that the gate is open: to people, to the program that started it, or to the log only.
 pub(crate) fn say(config: &Config, address: SocketAddr, json: bool) -> Result<(), Failure> {
@@ -47,16 +50,34 @@ fn for_people(config: &Config, address: SocketAddr) -> String {
     if doors(config).next().is_none() {
         text.push_str("  no door is enabled, so nothing can come in\n");
     }
-    if config.doors.pixel_control.enabled {
-        let url = quoted(&format!("{base}{}", config.doors.pixel_control.path));
-        let key =
-            if config.principals.is_empty() { "" } else { " -H \"Authorization: Bearer $KEY\"" };
-        text.push_str(&format!(
-            "\ntry it, twice:\n\n  curl -sS {url} -H 'Content-Type: application/json'{key} -d '{SAMPLE}'\n"
-        ));
+    if let Some(line) = curl(config, &base) {
+        text.push_str(&format!("\ntry it, twice:\n\n  {line}\n"));
     }
     text.push_str("\nCtrl-C stops the gate; what it has accepted is finished first\n\n");
     text
+}
+
+/// A command that sends one event to a door that takes the example as it is.
+fn curl(config: &Config, base: &str) -> Option<String> {
+    let key = if config.principals.is_empty() { "" } else { " -H \"Authorization: Bearer $KEY\"" };
+    let is_simple = |stream: &&EventsConfig| {
+        stream.enabled
+            && stream.identity == IdentityWord::IdempotencyKey
+            && stream.webhook_secrets.is_empty()
+            && stream.schemas.is_empty()
+            && stream.time_field.is_empty()
+    };
+    let post = |path: &str| {
+        let url = quoted(&format!("{base}{path}"));
+        format!("curl -sSi {url} -H 'Content-Type: application/json'{key}")
+    };
+    if let Some(stream) = config.doors.events.iter().find(is_simple) {
+        let post = post(&stream.path());
+        return Some(format!("{post} -H 'Idempotency-Key: order-1' -d '{EVENT}'"));
+    }
+    let pixel_control = &config.doors.pixel_control;
+    let post = pixel_control.enabled.then(|| post(&pixel_control.path))?;
+    Some(format!("{post} -d '{PIXEL_CONTROL_EVENT}'"))
 }
 
 fn doors(config: &Config) -> impl Iterator<Item = (String, String)> {
@@ -122,10 +143,31 @@ mod tests {
 
         try it, twice:
 
-          curl -sS http://127.0.0.1:8080/plugin/events -H 'Content-Type: application/json' -d '{"envelope":{"event_name":"pixel_control.lifecycle.maniaplanet_beginmatch","schema_version":"2026-02-19.1","event_id":"pc-evt-lifecycle-maniaplanet_beginmatch-1739980000001","event_category":"lifecycle","source_callback":"ManiaPlanet.BeginMatch","source_sequence":1739980000001,"source_time":1739980000,"idempotency_key":"pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65","payload":{},"metadata":{}},"transport":{"attempt":1,"max_attempts":3,"retry_backoff_ms":250,"auth_mode":"none"}}'
+          curl -sSi http://127.0.0.1:8080/v1/events -H 'Content-Type: application/json' -H 'Idempotency-Key: order-1' -d '{"total":5}'
 
         Ctrl-C stops the gate; what it has accepted is finished first
         "#);
+    }
+
+    #[test]
+    fn the_banner_and_the_readme_show_the_same_command() {
+        let line = curl(&Config::default(), "http://127.0.0.1:8080").expect("a stream is open");
+        assert!(include_str!("../../../README.md").contains(&line), "{line}");
+    }
+
+    #[test]
+    fn a_door_that_takes_the_example_as_it_is_is_chosen() {
+        let made = |text: &str| {
+            let config: Config = toml::from_str(text).unwrap();
+            curl(&config, "http://127.0.0.1:8080")
+        };
+        let by_body = made("[[doors.events]]\nname = \"a\"\nidentity = \"body\"\n");
+        assert!(by_body.is_some_and(|line| line.contains("/plugin/events")));
+        let second = "[[doors.events]]\nname = \"a\"\naccept = \"any\"\ntime_field = \"at\"\n\
+                      [[doors.events]]\nname = \"b\"\n";
+        assert!(made(second).is_some_and(|line| line.contains("/v1/events/b ")));
+        let none = "[doors.pixel-control]\nenabled = false\n[[doors.events]]\nenabled = false\n";
+        assert_eq!(made(none), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admit_bus::file::{FileBus, FileReader, OpenError, Options};
-use admit_bus::{Bus, BusError, Found, Message, OffsetKind, Published, Record};
+use admit_bus::{Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record};
 use admit_core::Millis;
 use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -87,9 +87,11 @@ async fn the_layout_is_the_one_that_others_read() {
     let text = String::from_utf8(home.log_bytes()).expect("text");
     assert_eq!(text.lines().count(), 2);
     assert!(text.ends_with('\n'));
-    for part in
-        ["\"partition_key\":\"k\"", "\"published_at_utc\":\"2026-02-19T18:14:02.000000+00:00\""]
-    {
+    for part in [
+        "\"partition_key\":\"k\"",
+        "\"published_at_utc\":\"2026-02-19T18:14:02.000000+00:00\"",
+        ",\"crc32\":\"",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let head = fs::read_to_string(home.file("head.json")).expect("a head");
@@ -100,15 +102,14 @@ async fn the_layout_is_the_one_that_others_read() {
 async fn offsets_come_from_the_log_and_not_from_what_stands_beside_it() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a"), named("b")]).await;
-    for (head, index) in [("{\"next_offset\": 999}", "garbage"), ("not json", "{}\n"), ("", "")] {
+    for (head, index) in [("{\"next_offset\": 1}", "garbage"), ("not json", "{}\n"), ("", "")] {
         fs::write(home.file("head.json"), head).expect("written");
         fs::write(home.file("partition=0.index"), index).expect("written");
         let before = all(&home.bus()).await.len();
         let references = commit(&home.bus(), vec![named("c")]).await;
         assert_eq!(references[0].offset, before.to_string(), "{head:?}");
     }
-    fs::remove_file(home.file("head.json")).expect("removed");
-    fs::remove_file(home.log()).expect("removed");
+    fs::remove_dir_all(home.root.join(TOPIC)).expect("removed");
     let references = commit(&home.bus(), vec![named("d")]).await;
     assert_eq!(references[0].offset, "0", "no log, no lines");
 }
@@ -118,9 +119,11 @@ async fn a_log_cut_at_any_byte_of_its_last_line_loses_that_line_and_no_other() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a"), named("b"), named("torn")]).await;
     let whole = home.log_bytes();
+    let acknowledged = "{\"next_offset\": 2}";
     let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
     for cut in last..whole.len() {
         fs::write(home.log(), &whole[..cut]).expect("written");
+        fs::write(home.file("head.json"), acknowledged).expect("written");
         let bus = home.bus();
         assert_eq!(all(&bus).await.len(), 2, "cut at {cut}");
         let searches = vec![sought(TOPIC, "k", "torn", AT), sought(TOPIC, "k", "b", AT)];
@@ -159,8 +162,31 @@ async fn blocks_that_never_reached_the_disk_are_cut_off_with_what_follows() {
     assert_eq!(commit(&bus, vec![named("b")]).await[0].offset, "1");
 }
 
+/// Why the bus is down, if it is.
+async fn down(bus: &FileBus) -> Option<String> {
+    match bus.health(&[TOPIC.to_owned()]).await {
+        BusHealth::Down { reason } => Some(reason),
+        BusHealth::Up => None,
+        BusHealth::Unknown { reason } => panic!("{reason}"),
+    }
+}
+
+/// The bus publishes nothing to its damaged topic, says what to do, and changes nothing.
+async fn is_closed_for(bus: &FileBus, home: &Folder, what: &str) {
+    let before = fs::read(home.log()).ok();
+    let reason = down(bus).await.unwrap_or_else(|| panic!("{what}: it is up"));
+    assert!(reason.contains("docs/bus/file.md"), "{what}: {reason}");
+    let answers = bus.publish(vec![named("next")]).await;
+    assert!(matches!(answers[..], [Published::NotWritten { .. }]), "{what}: {answers:?}");
+    let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
+    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{what}: {found:?}");
+    let other = bus.publish(vec![message("other", "k", what, AT)]).await;
+    assert!(matches!(other[..], [Published::Committed(_)]), "{what}: {other:?}");
+    assert_eq!(fs::read(home.log()).ok(), before, "{what}: something was changed");
+}
+
 #[tokio::test]
-async fn damage_that_no_crash_explains_is_refused_and_left_alone() {
+async fn damage_that_no_crash_explains_closes_the_topic_and_is_left_alone() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a")]).await;
     let line = home.log_bytes();
@@ -169,13 +195,117 @@ async fn damage_that_no_crash_explains_is_refused_and_left_alone() {
         log.extend(line.repeat(1_000));
     }
     fs::write(home.log(), &log).expect("written");
-    match FileBus::open(Options::new(&home.root)) {
-        Err(OpenError::Topic { source: BusError::Damaged { place, .. }, .. }) => {
-            assert!(place.starts_with("line 0 "), "{place}");
+    fs::remove_file(home.file("head.json")).expect("removed");
+    let bus = home.bus();
+    is_closed_for(&bus, &home, "ten megabytes").await;
+    let reason = down(&bus).await.expect("closed");
+    assert!(reason.contains("line 0 of "), "{reason}");
+}
+
+#[tokio::test]
+async fn no_acknowledged_line_is_ever_cut_off_or_its_offset_given_again() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a"), named("b"), named("c")]).await;
+    let (whole, head) = (home.log_bytes(), fs::read(home.file("head.json")).expect("a head"));
+    let ends: Vec<usize> =
+        (0..whole.len()).filter(|at| whole[*at] == b'\n').map(|at| at + 1).collect();
+    let cut = |at: usize| Some(whole[..at].to_vec());
+    let flipped = |at: usize| {
+        let mut log = whole.clone();
+        log[at] ^= 1;
+        Some(log)
+    };
+    let damages = [
+        ("the last line is gone", cut(ends[1])),
+        ("the last line is torn", cut(ends[2] - 5)),
+        ("the end of the last line is gone", cut(ends[2] - 1)),
+        ("everything is gone", cut(0)),
+        ("one bit of the first payload", flipped(ends[0] - 30)),
+        ("one bit of a key in the middle", flipped(ends[0] + 20)),
+        ("a line end in the middle", flipped(ends[1] - 1)),
+        ("the log is deleted", None),
+    ];
+    for known in ["to its own file", "to the ledger"] {
+        for (what, damaged) in &damages {
+            let what = format!("{what}, known {known}");
+            match damaged {
+                Some(log) => fs::write(home.log(), log).expect("written"),
+                None => fs::remove_file(home.log()).expect("removed"),
+            }
+            let mut options = Options::new(&home.root);
+            if known == "to the ledger" {
+                fs::remove_file(home.file("head.json")).expect("removed");
+                fs::remove_file(home.file("partition=0.index")).expect("removed");
+                options.acknowledged.insert(TOPIC.to_owned(), 3);
+            }
+            let bus = FileBus::open(options).expect("the rest of a gate goes on");
+            is_closed_for(&bus, &home, &what).await;
+            // Put right, it goes on where it was.
+            fs::create_dir_all(home.root.join(TOPIC)).expect("made");
+            fs::write(home.log(), &whole).expect("written");
+            assert_eq!(down(&bus).await, None, "{what}");
+            let ends: Vec<String> =
+                all(&bus).await.into_iter().map(|one| one.reference.offset).collect();
+            assert_eq!(ends, ["0", "1", "2"], "{what}");
+            drop(bus);
+            fs::write(home.file("head.json"), &head).expect("written");
         }
-        other => panic!("{other:?}"),
     }
+    fs::remove_dir_all(home.root.join(TOPIC)).expect("removed");
+    let acknowledged = [(TOPIC.to_owned(), 3)].into();
+    let bus = FileBus::open(Options { acknowledged, ..Options::new(&home.root) }).expect("opens");
+    is_closed_for(&bus, &home, "the folder is gone").await;
+}
+
+#[tokio::test]
+async fn lost_lines_that_a_person_has_filled_keep_the_offsets_of_all_others() {
+    let home = Folder::new();
+    commit(&home.bus(), vec![named("a"), named("b"), named("c")]).await;
+    let log = String::from_utf8(home.log_bytes()).expect("text");
+    let lines: Vec<&str> = log.lines().collect();
+    let filler = r#"{"partition_key":"lost","payload":null}"#;
+    fs::write(home.log(), format!("{}\n{filler}\n{}\n", lines[0], lines[2])).expect("written");
+    let bus = home.bus();
+    assert_eq!(down(&bus).await, None);
+    assert_eq!(commit(&bus, vec![named("d")]).await[0].offset, "3");
+    let kept: Vec<Option<String>> = all(&bus).await.into_iter().map(|one| one.dedupe_key).collect();
+    let key = |name| Some(bus_suite::dedupe_key(name));
+    assert_eq!(kept, [key("a"), None, key("c"), key("d")]);
+}
+
+#[tokio::test]
+async fn damage_that_a_start_does_not_read_is_found_behind_it() {
+    let home = Folder::new();
+    let filler = format!("{{\"x\":\"{}\"}}", "y".repeat(20_000));
+    let batch = (0..100).map(|n| {
+        let payload = filler.clone().into();
+        Message { payload, ..message(TOPIC, "k", &format!("n{n}"), AT) }
+    });
+    commit(&home.bus(), batch.collect()).await;
+    let mut log = home.log_bytes();
+    log[30_000] ^= 1;
+    fs::write(home.log(), &log).expect("written");
+    let bus = home.bus();
+    let begun = Instant::now();
+    let reason = loop {
+        if let Some(reason) = down(&bus).await {
+            break reason;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it was not found");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(reason.contains("line 1 is damaged"), "{reason}");
     assert_eq!(home.log_bytes(), log, "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_log_that_is_cut_while_it_is_open_is_noticed() {
+    let home = Folder::new();
+    let bus = home.bus();
+    commit(&bus, vec![named("a"), named("b")]).await;
+    assert_eq!(down(&bus).await, None);
+    fs::write(home.log(), &home.log_bytes()[..10]).expect("written");
+    assert!(down(&bus).await.is_some_and(|reason| reason.contains("was cut")));
 }
 
 #[tokio::test]

@@ -10,14 +10,18 @@ pub mod ingestion_gate;
 pub mod intents;
 pub mod named;
 pub mod pixel_control;
+pub mod reply_code;
 pub mod rounds;
 mod schema;
 pub mod skyra;
 mod text;
 
+pub use schema::meter::{Budget, unless_late};
+
 pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admit_core::record::Policy;
 use admit_core::{Code, Door, Entry, Millis, Recorded, Submission};
@@ -104,10 +108,28 @@ pub fn is_json(media_type: &str) -> bool {
             .is_some_and(|(name, end)| !name.is_empty() && end.eq_ignore_ascii_case(suffix))
 }
 
+/// Whether a `Content-Type` is JSON, whatever its parameters.
+pub(crate) fn is_json_type(content_type: &str) -> bool {
+    is_json(content_type.split(';').next().unwrap_or_default().trim())
+}
+
 /// A contract: how events are vetted and named, and how their verdicts are said.
 pub trait Contract: Send + Sync {
     /// Turns a submission into an event with a key, or into a refusal with a reason. Pure.
     fn vet(&self, door: &Door, submission: Submission) -> Entry;
+
+    /// The same within `budget`, for a thread that others wait for.
+    ///
+    /// # Errors
+    /// With the submission, when the budget is not enough. Nothing of it was decided then.
+    fn vet_within(
+        &self,
+        door: &Door,
+        submission: Submission,
+        _budget: &mut Budget,
+    ) -> Result<Entry, Submission> {
+        Ok(self.vet(door, submission))
+    }
 
     /// The answer to what the ledger made of an entry. Called only after the durable commit.
     fn reply(&self, recorded: &Recorded) -> Reply;
@@ -136,6 +158,12 @@ pub trait Contract: Send + Sync {
     /// a WebSocket or of a gRPC stream, each answered on its own and in any order.
     fn takes_messages(&self) -> bool {
         false
+    }
+
+    /// Longest wait for an answer at a door of this contract, where that is more than
+    /// `limits.answer_ms_max`.
+    fn answer_max(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// The headers `split` and `vet` read, in lower case; the door hands over no others. A name
@@ -173,7 +201,12 @@ pub trait Contract: Send + Sync {
 
     /// Whether a body of this content type is taken at all.
     fn accepts(&self, content_type: Option<&str>) -> bool {
-        content_type.is_some_and(|kind| is_json(kind.split(';').next().unwrap_or_default().trim()))
+        content_type.is_some_and(is_json_type)
+    }
+
+    /// The same at a gate without principals.
+    fn accepts_unkeyed(&self, content_type: Option<&str>) -> bool {
+        self.accepts(content_type)
     }
 
     /// Takes a request apart. Whatever must be known before the body is looked at, such as a

@@ -61,10 +61,20 @@ pub struct Account {
     pub records_missing: Listed,
     /// Receipts that are said to lie outside the folder of the run.
     pub misplaced: Listed,
+    /// Files of receipts and quarantine records that are not what the ledger holds.
+    pub differing: Listed,
     /// Files in the folder of the run that no decision stands behind.
     pub unknown: Listed,
     /// Admissions and copies whose receipt does not say where on the bus the event is.
     pub without_reference: Listed,
+    /// Admitted events that the bus does not have where their receipts say.
+    pub messages_missing: Listed,
+    /// Why the bus could not be asked, or is not to be relied on.
+    pub bus_trouble: Option<String>,
+    /// READY messages of the run whose last attempt at streaming has failed.
+    pub ready_failed: Listed,
+    /// Outputs that the manifest names and the policy does not know.
+    pub outputs_unknown: Listed,
     /// Counters of the run that are not what its receipts add up to.
     pub miscounted: Vec<Miscount>,
     /// Admitted events of each output.
@@ -101,19 +111,29 @@ pub enum Ground {
     RecordMissing,
     /// A receipt lies outside its run.
     ReceiptMisplaced,
+    /// A file is not what the ledger holds.
+    ReceiptDiffers,
     /// A file has no decision.
     ReceiptUnknown,
     /// A receipt does not say where the event is.
     ReferenceMissing,
+    /// The bus does not have an admitted event.
+    MessageMissing,
+    /// The bus cannot be asked.
+    BusUnhealthy,
+    /// A READY message was not streamed to its end.
+    ReadyFailed,
     /// Counters and receipts disagree.
     Miscounted,
+    /// The manifest names what no event can be.
+    OutputUnknown,
     /// There is more or less than there should be.
     ManifestMismatch,
 }
 
 impl Ground {
     /// All of them, in the order they are judged.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::NothingAdmitted,
         Self::InFlight,
         Self::Ambiguous,
@@ -121,9 +141,14 @@ impl Ground {
         Self::ReceiptMissing,
         Self::RecordMissing,
         Self::ReceiptMisplaced,
+        Self::ReceiptDiffers,
         Self::ReceiptUnknown,
         Self::ReferenceMissing,
+        Self::MessageMissing,
+        Self::BusUnhealthy,
+        Self::ReadyFailed,
         Self::Miscounted,
+        Self::OutputUnknown,
         Self::ManifestMismatch,
     ];
 
@@ -137,9 +162,14 @@ impl Ground {
             Self::ReceiptMissing => "receipt_missing",
             Self::RecordMissing => "record_missing",
             Self::ReceiptMisplaced => "receipt_misplaced",
+            Self::ReceiptDiffers => "receipt_differs",
             Self::ReceiptUnknown => "receipt_unknown",
             Self::ReferenceMissing => "reference_missing",
+            Self::MessageMissing => "message_missing",
+            Self::BusUnhealthy => "bus_unhealthy",
+            Self::ReadyFailed => "ready_failed",
             Self::Miscounted => "miscounted",
+            Self::OutputUnknown => "output_unknown",
             Self::ManifestMismatch => "manifest_mismatch",
         }
     }
@@ -179,58 +209,96 @@ pub fn judge(account: &Account) -> Vec<Objection> {
 
 /// What one ground has to say.
 fn object(ground: Ground, account: &Account) -> Option<Objection> {
+    if ground == Ground::NothingAdmitted {
+        let nothing = Listed::default();
+        return (account.admitted == 0).then(|| Objection::new(ground, nothing, message(ground)));
+    }
+    let of = listed(ground, account);
+    (of.count > 0).then(|| Objection::new(ground, of, message(ground)))
+}
+
+/// What of an account is a ground.
+fn listed(ground: Ground, account: &Account) -> Listed {
     let many = |count| Listed { count, sample: Vec::new() };
-    let (of, message) = match ground {
-        Ground::NothingAdmitted => {
-            let message = "no event of this run was admitted, copies do not count";
-            return (account.admitted == 0).then(|| Objection::new(ground, many(0), message));
+    match ground {
+        Ground::NothingAdmitted => Listed::default(),
+        Ground::InFlight => many(account.in_flight),
+        Ground::Ambiguous => many(account.ambiguous),
+        Ground::QuarantineOpen => account.quarantined.clone(),
+        Ground::ReceiptMissing => account.receipts_missing.clone(),
+        Ground::RecordMissing => account.records_missing.clone(),
+        Ground::ReceiptMisplaced => account.misplaced.clone(),
+        Ground::ReceiptDiffers => account.differing.clone(),
+        Ground::ReceiptUnknown => account.unknown.clone(),
+        Ground::ReferenceMissing => account.without_reference.clone(),
+        Ground::MessageMissing => account.messages_missing.clone(),
+        Ground::BusUnhealthy => account.bus_trouble.as_deref().into_iter().collect(),
+        Ground::ReadyFailed => account.ready_failed.clone(),
+        Ground::Miscounted => miscounts(&account.miscounted),
+        Ground::OutputUnknown => account.outputs_unknown.clone(),
+        Ground::ManifestMismatch => match &account.manifest {
+            Some(manifest) => mismatches(manifest, &account.outputs),
+            None => Listed::default(),
+        },
+    }
+}
+
+/// What is wrong and what to do about it; `{n}` stands for how often.
+const fn message(ground: Ground) -> &'static str {
+    match ground {
+        Ground::NothingAdmitted => "no event of this run was admitted, copies do not count",
+        Ground::InFlight => "{n} publishes are in flight, close the run again when they have ended",
+        Ground::Ambiguous => {
+            "nobody knows the outcome of {n} publishes, resolve them with admit reconcile"
         }
-        Ground::InFlight => (
-            many(account.in_flight),
-            "{n} publishes are in flight, close the run again when they have ended",
-        ),
-        Ground::Ambiguous => (
-            many(account.ambiguous),
-            "nobody knows the outcome of {n} publishes, resolve them with admit reconcile",
-        ),
-        Ground::QuarantineOpen => (
-            account.quarantined.clone(),
+        Ground::QuarantineOpen => {
             "{n} quarantines are neither released nor superseded, see admit quarantine list --run \
-             RUN --open",
-        ),
-        Ground::ReceiptMissing => (
-            account.receipts_missing.clone(),
+             RUN --open"
+        }
+        Ground::ReceiptMissing => {
             "{n} receipts have no file in the folder of the run, the gate writes them again from \
-             the ledger: see to the artifact store, close the run again in a moment",
-        ),
-        Ground::RecordMissing => (
-            account.records_missing.clone(),
+             the ledger: see to the artifact store, close the run again in a moment"
+        }
+        Ground::RecordMissing => {
             "{n} quarantine records have no file in the folder of the run, the gate writes them \
-             again from the ledger: close the run again in a moment",
-        ),
-        Ground::ReceiptMisplaced => (
-            account.misplaced.clone(),
-            "{n} receipts say that they lie outside the folder of the run they belong to",
-        ),
-        Ground::ReceiptUnknown => (
-            account.unknown.clone(),
+             again from the ledger: close the run again in a moment"
+        }
+        Ground::ReceiptMisplaced => {
+            "{n} receipts say that they lie outside the folder of the run they belong to"
+        }
+        Ground::ReceiptDiffers => {
+            "{n} files of receipts or quarantine records are not what the ledger holds; move them \
+             away and close the run again, the gate writes them again from the ledger"
+        }
+        Ground::ReceiptUnknown => {
             "{n} files in the folder of the run stand for no decision in the ledger, find out who \
-             put them there",
-        ),
-        Ground::ReferenceMissing => (
-            account.without_reference.clone(),
-            "{n} receipts of admissions or copies do not say where on the bus the event is",
-        ),
-        Ground::Miscounted => (
-            miscounts(&account.miscounted),
-            "{n} counters of the run are not what its receipts add up to, run admit verify",
-        ),
-        Ground::ManifestMismatch => (
-            account.manifest.as_ref().map(|manifest| mismatches(manifest, &account.outputs))?,
-            "{n} outputs have not as many admitted events as the manifest expects",
-        ),
-    };
-    (of.count > 0).then(|| Objection::new(ground, of, message))
+             put them there"
+        }
+        Ground::ReferenceMissing => {
+            "{n} receipts of admissions or copies do not say where on the bus the event is"
+        }
+        Ground::MessageMissing => {
+            "{n} admitted events are not on the bus where their receipts say; compare with admit \
+             verify, and restore the bus from a copy"
+        }
+        Ground::BusUnhealthy => {
+            "the bus cannot confirm the events of the run; see GET /v1/ops/health, and close the \
+             run again when the bus is healthy"
+        }
+        Ground::ReadyFailed => {
+            "{n} READY messages were not streamed to their end; run admit stream again, or close \
+             the run when their last record is STREAMED"
+        }
+        Ground::Miscounted => {
+            "{n} counters of the run are not what its receipts add up to, run admit verify"
+        }
+        Ground::OutputUnknown => {
+            "{n} outputs of the manifest are no event types of the policy; correct their names"
+        }
+        Ground::ManifestMismatch => {
+            "{n} outputs have not as many admitted events as the manifest expects"
+        }
+    }
 }
 
 fn miscounts(miscounted: &[Miscount]) -> Listed {
@@ -272,7 +340,7 @@ mod tests {
     type Spoil = fn(&mut Account);
 
     /// One way to spoil a sound run for every ground.
-    const SPOILT: [(Ground, Spoil); 11] = [
+    const SPOILT: [(Ground, Spoil); 16] = [
         (Ground::NothingAdmitted, |account| account.admitted = 0),
         (Ground::InFlight, |account| account.in_flight = 1),
         (Ground::Ambiguous, |account| account.ambiguous = 1),
@@ -280,11 +348,16 @@ mod tests {
         (Ground::ReceiptMissing, |account| account.receipts_missing = one("r")),
         (Ground::RecordMissing, |account| account.records_missing = one("q")),
         (Ground::ReceiptMisplaced, |account| account.misplaced = one("r")),
+        (Ground::ReceiptDiffers, |account| account.differing = one("r")),
         (Ground::ReceiptUnknown, |account| account.unknown = one("r")),
         (Ground::ReferenceMissing, |account| account.without_reference = one("r")),
+        (Ground::MessageMissing, |account| account.messages_missing = one("t/0/7")),
+        (Ground::BusUnhealthy, |account| account.bus_trouble = Some("it is down".to_owned())),
+        (Ground::ReadyFailed, |account| account.ready_failed = one("m")),
         (Ground::Miscounted, |account| {
             account.miscounted.push(Miscount { name: "admit", counted: 5, found: 4 });
         }),
+        (Ground::OutputUnknown, |account| account.outputs_unknown = one("o")),
         (Ground::ManifestMismatch, |account| {
             account.outputs.insert("a".to_owned(), 4);
         }),

@@ -56,6 +56,8 @@ codes! {
     IdempotencyKeyMissing "idempotency_key_missing" 400 Never;
     /// The key is known, with other content.
     IdempotencyKeyReused "idempotency_key_reused" 422 Never;
+    /// The id belongs to another principal, which sent other content under it.
+    EventIdTaken "event_id_taken" 409 Never;
     /// The first event under this key is still in work.
     IdempotencyKeyInUse "idempotency_key_in_use" 409 SameRequest;
     /// The lease has expired, or the event was given back or claimed by somebody else.
@@ -131,6 +133,7 @@ mod tests {
         outside_horizon 422 Never
         idempotency_key_missing 400 Never
         idempotency_key_reused 422 Never
+        event_id_taken 409 Never
         idempotency_key_in_use 409 SameRequest
         lease_lost 409 Never
         unsupported_media_type 415 Never

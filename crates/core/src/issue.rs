@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::Code;
-use crate::effect::{By, Standing};
+use crate::effect::{By, Evidence, Standing};
 use crate::json::Object;
 use crate::receipt::Seq;
 use crate::time::Millis;
@@ -178,6 +178,12 @@ pub trait Taken {
 pub trait Issue: Send + Sync + fmt::Debug {
     /// The run that a delivery with these facts belongs to.
     fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str>;
+
+    /// The bus topic and the number of messages that this evidence of an outcome proves to be
+    /// acknowledged there, on a bus that counts its messages from 0.
+    fn acknowledged(&self, _evidence: &Evidence) -> Option<(String, u64)> {
+        None
+    }
 
     /// The documents for what happened; none where there is nothing to say yet. Called inside the
     /// commit and pure. A document that is there already is not kept twice.

@@ -19,10 +19,11 @@ pub mod receipt;
 pub mod record;
 pub mod scenario;
 pub mod time;
+pub mod trusted;
 pub mod unwound;
 
 pub use code::{Code, Retry};
-pub use decide::{Decision, First, OnOtherContent, decide};
+pub use decide::{Decision, First, OnOtherContent, decide, evidence_of, refusal_of_conflict};
 pub use effect::{Effect, Evidence, Intent, Starts};
 pub use event::{Door, Entry, Event, Principal, Refused, Submission};
 pub use fault::{Fault, FaultKind, with_causes};
@@ -32,6 +33,7 @@ pub use issue::{
     Filed, Issue, Issued, IssuedKind, Occasion, Original, Released, RunState, Said, Taken,
 };
 pub use projection::{EntityId, Projection, ProjectionError};
-pub use receipt::{Receipt, ReceiptId, Recorded, Seq, Verdict};
+pub use receipt::{NotAReceiptId, NotASeq, Receipt, ReceiptId, Recorded, Seq, Verdict};
 pub use scenario::{IllegalTurn, ScenarioState};
 pub use time::{Clock, Millis};
+pub use trusted::{CLOCK_STEP_MAX, ClockState, Monotonic, TrustedTime};

@@ -15,6 +15,25 @@ use crate::{Code, hash, json};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
+impl Seq {
+    /// The last place a ledger can have: both databases keep places as signed 64-bit integers.
+    pub const MAX: Self = Self(i64::MAX.unsigned_abs());
+}
+
+/// A text that is not a place in a ledger.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("a place in the ledger is a number from 0 to {}", Seq::MAX.0)]
+pub struct NotASeq;
+
+impl FromStr for Seq {
+    type Err = NotASeq;
+
+    fn from_str(text: &str) -> Result<Self, NotASeq> {
+        let place = text.parse().map(Self).map_err(|_| NotASeq)?;
+        if place <= Self::MAX { Ok(place) } else { Err(NotASeq) }
+    }
+}
+
 /// The ledger-wide name of a receipt: which ledger, which place. `rcp-5e1f09ab-42`.
 ///
 /// The tag is drawn when a ledger is created, so receipts of two ledgers cannot be mixed up.
@@ -45,7 +64,7 @@ impl FromStr for ReceiptId {
             text.strip_prefix("rcp-").and_then(|rest| rest.split_once('-')).ok_or(NotAReceiptId)?;
         let ledger = u32::from_str_radix(tag, 16).map_err(|_| NotAReceiptId)?;
         let seq = seq.parse().map_err(|_| NotAReceiptId)?;
-        let id = Self { ledger, seq: Seq(seq) };
+        let id = Self { ledger, seq };
         if id.to_string() == text { Ok(id) } else { Err(NotAReceiptId) }
     }
 }
@@ -191,6 +210,19 @@ mod tests {
         for text in ["", "42", "rcp-5e1f09ab-042", "rcp-5E1F09AB-42", "rcp-1-2", "rcp-5e1f09ab-+4"]
         {
             assert_eq!(text.parse::<ReceiptId>(), Err(NotAReceiptId), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_no_ledger_can_have_is_no_place() {
+        let last = Seq::MAX.0.to_string();
+        assert_eq!(last.parse(), Ok(Seq::MAX));
+        assert_eq!(format!("rcp-5e1f09ab-{last}").parse::<ReceiptId>().unwrap().seq, Seq::MAX);
+        for beyond in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "-1"]
+        {
+            assert_eq!(beyond.parse::<Seq>(), Err(NotASeq), "{beyond}");
+            let id = format!("rcp-5e1f09ab-{beyond}");
+            assert_eq!(id.parse::<ReceiptId>(), Err(NotAReceiptId), "{id}");
         }
     }
 }

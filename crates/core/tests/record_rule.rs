@@ -27,8 +27,8 @@ const fn domain(
     fields: &'static [&'static str],
     authority: &'static [&'static str],
 ) -> Domain {
-    let (is_exclusive, is_total, row_key) = (false, false, None);
-    Domain { name, fields, authority, is_exclusive, is_total, row_key }
+    let (is_exclusive, is_total, is_whole, row_key) = (false, false, false, None);
+    Domain { name, fields, authority, is_exclusive, is_total, is_whole, row_key }
 }
 
 const SOURCES: &[Source] = &[

@@ -35,6 +35,13 @@ impl Backoff {
         let millis = u64::try_from(self.ceiling(failures).as_millis()).unwrap_or(u64::MAX).max(1);
         Duration::from_millis(1 + drawn % millis)
     }
+
+    /// The wait after a refusal that the same row would meet again: drawn from the upper half of the
+    /// cap, so that it is tried again for ever and costs next to nothing.
+    pub fn final_wait(&self, drawn: u64) -> Duration {
+        let half = u64::try_from(self.max.as_millis() / 2).unwrap_or(u64::MAX).max(1);
+        Duration::from_millis(half.saturating_add(drawn % half)).min(self.max)
+    }
 }
 
 /// Where jitter comes from: a splitmix64 generator, begun at a number from the system.
@@ -69,6 +76,15 @@ mod tests {
             let wait = backoff.wait(failures, jitter.draw());
             assert!(wait > Duration::ZERO && wait <= backoff.ceiling(failures), "{failures}");
         }
+    }
+
+    #[test]
+    fn after_a_final_refusal_the_wait_is_at_least_half_the_cap() {
+        let backoff = Backoff::default();
+        let mut jitter = Jitter::begun_at(1);
+        let waits: Vec<Duration> = (0..200).map(|_| backoff.final_wait(jitter.draw())).collect();
+        assert!(waits.iter().all(|wait| *wait >= backoff.max / 2 && *wait <= backoff.max));
+        assert!(waits.iter().any(|wait| *wait > backoff.max / 10 * 9), "they are spread");
     }
 
     #[test]

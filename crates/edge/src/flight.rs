@@ -74,8 +74,8 @@ impl Flight {
         };
         let outcome = match heard.said {
             Said::Ack => Outcome::Acked,
-            Said::Nack { error, retry_after, .. } => {
-                Outcome::Failed { error, not_before: retry_after }
+            Said::Nack { error, retryable, retry_after } => {
+                Outcome::Failed { error, not_before: retry_after, is_final: !retryable }
             }
         };
         Some(Settled { row, outcome })
@@ -104,7 +104,7 @@ impl Flight {
                 error.push_str(unnamed);
             }
             self.late.insert(name, row.clone());
-            let outcome = Outcome::Failed { error, not_before: Duration::ZERO };
+            let outcome = unanswered(error);
             overdue.push(Settled { row, outcome });
         }
         overdue
@@ -114,10 +114,14 @@ impl Flight {
     pub(crate) fn lost(&mut self, reason: &str) -> Vec<Settled> {
         let failed = |(row, _)| {
             let error = format!("no ack: {reason}");
-            Settled { row, outcome: Outcome::Failed { error, not_before: Duration::ZERO } }
+            Settled { row, outcome: unanswered(error) }
         };
         self.rows.drain().map(|(_, row)| row).map(failed).collect()
     }
+}
+
+fn unanswered(error: String) -> Outcome {
+    Outcome::Failed { error, not_before: Duration::ZERO, is_final: false }
 }
 
 #[cfg(test)]

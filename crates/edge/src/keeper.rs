@@ -14,6 +14,8 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::backoff::{Backoff, Jitter};
+use crate::budget::{self, Room};
+use crate::invalid::InvalidSubmission;
 use crate::outbox::Counters;
 use crate::store::{Row, Store, later};
 
@@ -82,8 +84,8 @@ pub(crate) enum Outcome {
     /// It was acknowledged.
     Acked,
     /// It was sent, and not acknowledged. It is not sent again before `not_before`, if that is
-    /// within the cap.
-    Failed { error: String, not_before: Duration },
+    /// within the cap. A final refusal would be repeated at once, so it waits for most of the cap.
+    Failed { error: String, not_before: Duration, is_final: bool },
     /// It was not sent at all, and keeps its turn.
     Unsent,
 }
@@ -98,12 +100,15 @@ pub(crate) struct Taken {
 
 type Told<T> = oneshot::Sender<T>;
 type Stored = Result<Enqueued, EnqueueError>;
+type KeptInvalid = Result<bool, EnqueueError>;
 
 /// What the thread is asked to do.
 pub(crate) enum Work {
     Store { event_id: String, payload_json: String, told: Told<Stored> },
     Settle { settled: Vec<Settled>, told: Told<()> },
-    Note { error: String },
+    KeepInvalid { rejected: InvalidSubmission, told: Told<KeptInvalid> },
+    ConnectFailed { error: String, wait: Duration },
+    Connected { told: Told<()> },
     Take { rows_max: usize, told: Told<Taken> },
 }
 
@@ -117,12 +122,19 @@ pub(crate) struct Keeper {
     counters: Arc<Counters>,
     /// Rows in the file, by our own count.
     depth: u64,
+    /// Invalid envelopes in the file, by our own count.
+    invalid: u64,
+    /// Changes when another program has written to the file.
+    version: i64,
+    /// The time until which rows wait for a connection.
+    connect_wait_until: Option<Millis>,
 }
 
 /// Answers that wait for the commit.
 #[derive(Default)]
 struct Waiting {
     stored: Vec<(Told<Stored>, Stored)>,
+    kept: Vec<(Told<KeptInvalid>, KeptInvalid)>,
     settled: Vec<Told<()>>,
     released: Vec<i64>,
     removed: u64,
@@ -137,7 +149,9 @@ impl Waiting {
                 self.released.extend(settled.iter().map(|settled| settled.row.place));
                 self.settled.push(told);
             }
-            Work::Note { .. } | Work::Take { .. } => {}
+            Work::KeepInvalid { told, .. } => self.kept.push((told, Err(EnqueueError::Closed))),
+            Work::Connected { told } => self.settled.push(told),
+            Work::ConnectFailed { .. } | Work::Take { .. } => {}
         }
     }
 }
@@ -155,7 +169,20 @@ impl Keeper {
         if mended > 0 {
             tracing::info!(rows = mended, "rows that waited for a time far ahead are due now");
         }
-        let mut keeper = Self { store, taken, backoff, clock, jitter, counters, depth: 0 };
+        let (version, invalid) = (store.version()?, store.invalid()?);
+        let (depth, connect_wait_until) = (0, None);
+        let mut keeper = Self {
+            store,
+            taken,
+            backoff,
+            clock,
+            jitter,
+            counters,
+            depth,
+            invalid,
+            version,
+            connect_wait_until,
+        };
         keeper.measure()?;
         Ok(keeper)
     }
@@ -199,6 +226,9 @@ impl Keeper {
     /// One commit. An error means that the disk cannot be trusted any more.
     fn write(&mut self, writes: Vec<Work>, news: &Notify) -> Result<(), String> {
         let mut waiting = Waiting::default();
+        if let Err(error) = self.store.cut_log() {
+            tracing::warn!(%error, "the log of the outbox could not be brought into its file");
+        }
         let mut room = match self.store.begin().and_then(|()| self.store.room()) {
             Ok(room) => room,
             Err(error) => {
@@ -243,7 +273,7 @@ impl Keeper {
     }
 
     /// One piece of work inside the open transaction.
-    fn one(&mut self, work: Work, now: Millis, room: &mut u64, waiting: &mut Waiting) {
+    fn one(&mut self, work: Work, now: Millis, room: &mut Room, waiting: &mut Waiting) {
         match work {
             Work::Store { event_id, payload_json, told } => {
                 let stored = self.store_one(&event_id, &payload_json, now, room);
@@ -258,10 +288,24 @@ impl Keeper {
                 }
                 waiting.settled.push(told);
             }
-            Work::Note { error } => {
-                if let Err(failed) = self.store.note(&error) {
-                    tracing::debug!(%failed, "an outbox note was not written");
+            Work::KeepInvalid { rejected, told } => {
+                let kept = self.keep_invalid_one(&rejected, now, room);
+                waiting.kept.push((told, kept));
+            }
+            Work::ConnectFailed { error, wait } => {
+                let until = later(now, wait);
+                match self.store.connect_failed(now, &error, until) {
+                    Ok(()) => self.connect_wait_until = Some(until),
+                    Err(failed) => tracing::warn!(%failed, "an attempt was not counted"),
                 }
+            }
+            Work::Connected { told } => {
+                if let Some(until) = self.connect_wait_until.take()
+                    && let Err(error) = self.store.connected(until)
+                {
+                    tracing::warn!(%error, "rows wait although there is a connection");
+                }
+                waiting.settled.push(told);
             }
             Work::Take { .. } => {}
         }
@@ -272,7 +316,7 @@ impl Keeper {
         event_id: &str,
         payload_json: &str,
         now: Millis,
-        room: &mut u64,
+        room: &mut Room,
     ) -> Result<Enqueued, EnqueueError> {
         let storage = |error: rusqlite::Error| EnqueueError::Storage(error.to_string());
         if let Some(found) = self.store.find(event_id).map_err(storage)? {
@@ -283,16 +327,33 @@ impl Keeper {
                 Enqueued::Differs { place, created_at, payload_json: found.payload_json }
             });
         }
-        let weight = Store::weight(event_id, payload_json);
-        let Some(left) = room.checked_sub(weight) else {
+        if !room.take(budget::weight(event_id.len(), payload_json.len())) {
             Counters::add(&self.counters.refused_full, 1);
             return Err(EnqueueError::Full { bytes_max: self.store.bytes_max() });
-        };
+        }
         let is_new = self.store.store(event_id, payload_json, now).map_err(storage)?;
         debug_assert!(is_new, "it has just been looked for");
-        *room = left;
         let place = self.store.last_place();
         Ok(Enqueued::Stored { place })
+    }
+
+    /// Keeps an invalid envelope; `false` when the quota is used up.
+    fn keep_invalid_one(
+        &self,
+        rejected: &InvalidSubmission,
+        now: Millis,
+        room: &mut Room,
+    ) -> KeptInvalid {
+        let storage = |error: rusqlite::Error| EnqueueError::Storage(error.to_string());
+        let id_bytes = rejected.event_id.as_ref().map_or(0, String::len);
+        let fits = self.store.has_room_for_invalid(&rejected.payload).map_err(storage)?
+            && room.take(budget::weight(id_bytes, rejected.payload.len()));
+        if !fits {
+            Counters::add(&self.counters.invalid_unkept, 1);
+            return Ok(false);
+        }
+        self.store.keep_invalid(rejected, now).map_err(storage)?;
+        Ok(true)
     }
 
     fn settle_one(&mut self, settled: &Settled, now: Millis, waiting: &mut Waiting) {
@@ -300,9 +361,12 @@ impl Keeper {
         waiting.released.push(row.place);
         let written = match &settled.outcome {
             Outcome::Acked => self.store.remove(row).map(|removed| waiting.removed += removed),
-            Outcome::Failed { error, not_before } => {
+            Outcome::Failed { error, not_before, is_final } => {
                 let failures = row.attempt_count.saturating_add(1);
-                let wait = self.backoff.wait(failures, self.jitter.draw());
+                let wait = match is_final {
+                    true => self.backoff.final_wait(self.jitter.draw()),
+                    false => self.backoff.wait(failures, self.jitter.draw()),
+                };
                 let wait = wait.max((*not_before).min(self.backoff.max));
                 self.store.reschedule(row, error, later(now, wait))
             }
@@ -316,6 +380,9 @@ impl Keeper {
 
     fn give(&mut self, rows_max: usize, told: Told<Taken>) {
         let now = self.clock.now();
+        if let Err(error) = self.look_for_changes() {
+            tracing::debug!(%error, "the outbox could not be measured");
+        }
         let taken = self.due(now, rows_max).unwrap_or_else(|error| {
             tracing::warn!(%error, "the outbox cannot be read now; it is tried again");
             // Looked at again soon, not at once.
@@ -330,6 +397,18 @@ impl Keeper {
                 self.taken.remove(place);
             });
         }
+    }
+
+    /// Counts anew after another program has written to the file: a person has retried or deleted
+    /// something.
+    fn look_for_changes(&mut self) -> rusqlite::Result<()> {
+        let version = self.store.version()?;
+        if version != self.version {
+            self.version = version;
+            (self.depth, self.invalid) = (0, self.store.invalid()?);
+            self.measure()?;
+        }
+        Ok(())
     }
 
     fn due(&mut self, now: Millis, rows_max: usize) -> rusqlite::Result<Taken> {
@@ -353,12 +432,18 @@ impl Keeper {
         for place in &waiting.released {
             self.taken.remove(place);
         }
+        if !waiting.kept.is_empty() {
+            self.invalid = self.store.invalid().unwrap_or(self.invalid);
+        }
         if let Err(error) = self.measure() {
             tracing::debug!(%error, "the outbox could not be measured");
         }
         for (told, stored) in waiting.stored {
             // Whoever does not wait any more has lost nothing: it is stored or it is not.
             told.send(stored).unwrap_or_default();
+        }
+        for (told, kept) in waiting.kept {
+            told.send(kept).unwrap_or_default();
         }
         for told in waiting.settled {
             told.send(()).unwrap_or_default();
@@ -382,6 +467,9 @@ impl Keeper {
         for (told, _) in waiting.stored {
             told.send(Err(error(reason.clone()))).unwrap_or_default();
         }
+        for (told, _) in waiting.kept {
+            told.send(Err(error(reason.clone()))).unwrap_or_default();
+        }
         for told in waiting.settled {
             told.send(()).unwrap_or_default();
         }
@@ -389,7 +477,8 @@ impl Keeper {
 
     /// Counts anew when nothing is known to be there, and otherwise goes by what was counted.
     fn measure(&mut self) -> rusqlite::Result<()> {
-        self.counters.bytes.store(self.store.bytes()?, Ordering::Relaxed);
+        self.counters.bytes.store(self.store.bytes(), Ordering::Relaxed);
+        self.counters.invalid.store(self.invalid, Ordering::Relaxed);
         if self.depth == 0 {
             self.depth = self.store.depth()?;
         }

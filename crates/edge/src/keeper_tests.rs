@@ -49,7 +49,11 @@ impl World {
     }
 
     fn fail(&self, row: Row) {
-        let failed = Outcome::Failed { error: "no ack".to_owned(), not_before: Duration::ZERO };
+        let failed = Outcome::Failed {
+            error: "no ack".to_owned(),
+            not_before: Duration::ZERO,
+            is_final: false,
+        };
         self.settle(row, failed);
     }
 }
@@ -118,10 +122,12 @@ fn a_row_that_was_refused_is_kept_with_its_error_and_waits() {
     world.enqueue("evt_1");
     let row = world.take(1).rows.remove(0);
     let error = "invalid_envelope: invalid envelope: ts".to_owned();
-    world.settle(row, Outcome::Failed { error: error.clone(), not_before: Duration::ZERO });
+    let refused =
+        Outcome::Failed { error: error.clone(), not_before: Duration::ZERO, is_final: true };
+    world.settle(row, refused);
     let (attempts, last_error, ahead) = row_of(&world.file(), "evt_1", Millis(NOW)).unwrap();
     assert_eq!((attempts, last_error), (1, Some(error)));
-    assert!(ahead > 0, "the next attempt is in the future");
+    assert!(ahead >= 2_500, "it would be refused again, so it waits for most of the cap: {ahead}");
 }
 
 #[test]
@@ -156,7 +162,8 @@ fn a_hint_to_come_back_later_is_followed_up_to_the_cap() {
         world.enqueue(id);
         let row = world.take(1).rows.remove(0);
         let not_before = Duration::from_secs(hint);
-        world.settle(row, Outcome::Failed { error: "busy".to_owned(), not_before });
+        world
+            .settle(row, Outcome::Failed { error: "busy".to_owned(), not_before, is_final: false });
         let (_, _, ahead) = row_of(&world.file(), id, Millis(NOW)).unwrap();
         assert!((least..=most).contains(&ahead), "{id}: {ahead}");
     }
@@ -254,6 +261,104 @@ fn a_full_outbox_refuses_by_name_and_takes_again_when_there_is_room() {
         world.settle(row, Outcome::Acked);
     }
     world.outbox.enqueue("evt_more", &payload).expect("there is room again");
+}
+
+#[test]
+fn the_disk_budget_holds_for_the_files_on_disk_while_a_reader_keeps_the_log_from_being_cut() {
+    let world = World::new(1);
+    world.enqueue("evt_first");
+    let on_disk = || {
+        let sizes = ["", "-wal", "-shm"].map(|suffix| {
+            let file = format!("{}{suffix}", world.file().display());
+            std::fs::metadata(file).map_or(0, |metadata| metadata.len())
+        });
+        sizes.iter().sum::<u64>()
+    };
+    let reader = Connection::open(world.file()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM event_outbox").unwrap();
+    let payload = "x".repeat(20_000);
+    let mut stored = 0;
+    let full = loop {
+        match world.outbox.enqueue(&format!("evt_{stored}"), &payload) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(on_disk() <= 1 << 20, "{} bytes after {stored} rows", on_disk());
+        assert!(stored < 1_000, "there is a budget");
+    };
+    assert_eq!(full, EnqueueError::Full { bytes_max: 1 << 20 });
+    assert_eq!(world.outbox.counters().bytes.load(Ordering::Relaxed), on_disk());
+    reader.execute_batch("COMMIT").unwrap();
+    world.outbox.enqueue("evt_more", &payload).expect("the log was cut, so there is room");
+    assert!(on_disk() <= 1 << 20);
+}
+
+#[test]
+fn an_outbox_that_was_filled_to_its_budget_and_emptied_takes_as_much_again() {
+    let world = World::new(1);
+    let fill = |round: u32| {
+        let mut stored = 0;
+        while world.outbox.enqueue(&format!("{round}_{stored}"), &"x".repeat(5_000)).is_ok() {
+            stored += 1;
+            assert!(stored < 5_000, "there is a budget");
+        }
+        stored
+    };
+    let first = fill(1);
+    loop {
+        let rows = world.take(500).rows;
+        if rows.is_empty() {
+            break;
+        }
+        rows.into_iter().for_each(|row| world.settle(row, Outcome::Acked));
+    }
+    let second = fill(2);
+    assert!(second * 10 >= first * 9, "{first} rows at first, {second} then");
+}
+
+#[test]
+fn invalid_envelopes_are_kept_once_up_to_their_quota_and_survive_a_restart() {
+    let world = World::new(1);
+    let keep = |payload: &[u8]| {
+        let kept = world.outbox.keep_invalid(None, payload.to_vec(), "no envelope".to_owned());
+        block_on(kept).unwrap()
+    };
+    assert!(keep(b"\xff") && keep(b"\xff") && keep(b"{}"));
+    let file = crate::InvalidEnvelopes::open(&world.file()).unwrap();
+    let seen: Vec<u64> = file.list(0, 9).unwrap().iter().map(|kept| kept.seen_count).collect();
+    assert_eq!(seen, [2, 1]);
+    let mut more = 0;
+    while keep(format!("{more:>5}{}", "x".repeat(9_995)).as_bytes()) {
+        more += 1;
+        assert!(more < 100, "there is a quota");
+    }
+    assert!(more >= 10, "an eighth of the budget: {more}");
+    assert!(keep(b"{}"), "a known one is counted all the same");
+    let counters = world.outbox.counters();
+    assert_eq!(counters.invalid_unkept.load(Ordering::Relaxed), 1);
+    assert_eq!(counters.invalid.load(Ordering::Relaxed), more + 2);
+    assert!(world.take(9).rows.is_empty(), "they are not sent");
+    assert!(matches!(world.enqueue("evt_1"), Enqueued::Stored { .. }), "and leave room for rows");
+}
+
+#[test]
+fn what_a_person_retries_or_deletes_beside_the_outbox_is_seen() {
+    let world = World::new(1);
+    let kept = world.outbox.keep_invalid(Some("a".to_owned()), b"{ }".to_vec(), "deep".to_owned());
+    assert!(block_on(kept).unwrap());
+    let mut file = crate::InvalidEnvelopes::open(&world.file()).unwrap();
+    let number = file.list(0, 9).unwrap()[0].number;
+    world.outbox.enqueue("a", "other").unwrap();
+    let waits = file.retry(number, "a", "{ }", Millis(NOW));
+    assert!(matches!(waits, Err(crate::RetryError::IdWaits(_))), "{waits:?}");
+    assert!(file.get(number).unwrap().is_some(), "it stays where it is");
+    assert!(file.retry(number, "b", "{ }", Millis(NOW)).unwrap());
+    assert!(!file.retry(number, "b", "{ }", Millis(NOW)).unwrap(), "it is gone");
+    let ids: Vec<String> = world.take(9).rows.into_iter().map(|row| row.event_id).collect();
+    assert_eq!(ids, ["a", "b"]);
+    let counters = world.outbox.counters();
+    assert_eq!(counters.depth.load(Ordering::Relaxed), 2);
+    assert_eq!(counters.invalid.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -26,7 +26,9 @@
 //! * One row that is refused for ever delays no other.
 
 mod backoff;
+mod budget;
 mod flight;
+mod invalid;
 mod keeper;
 mod outbox;
 mod progress;
@@ -36,6 +38,7 @@ mod store;
 pub mod wire;
 
 pub use backoff::Backoff;
+pub use invalid::{InvalidEnvelope, InvalidEnvelopes, RetryError};
 pub use keeper::{EnqueueError, Enqueued};
 pub use outbox::{Counters, OpenError, Options, Outbox};
 pub use sender::{Sender, SenderOptions};

@@ -12,6 +12,7 @@ use admit_core::{Clock, Millis, unwound};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::backoff::{Backoff, Jitter};
+use crate::invalid::InvalidSubmission;
 use crate::keeper::{EnqueueError, Enqueued, Keeper, Settled, Taken, Work};
 use crate::store::Store;
 
@@ -21,7 +22,7 @@ const QUEUE: usize = 1024;
 /// How an outbox is kept.
 #[derive(Clone)]
 pub struct Options {
-    /// The disk budget: most bytes of the file that rows may use. What does not fit is refused.
+    /// The disk budget: most bytes of the file and its log on disk. What does not fit is refused.
     pub bytes_max: u64,
     /// The waits between attempts.
     pub backoff: Backoff,
@@ -99,8 +100,12 @@ pub struct Counters {
     pub depth: AtomicU64,
     /// When the oldest of them was stored, in milliseconds since 1970; 0 when there is none.
     pub oldest_at: AtomicU64,
-    /// Bytes of the file in use.
+    /// Bytes on disk, of the file and its log.
     pub bytes: AtomicU64,
+    /// Invalid envelopes that are kept.
+    pub invalid: AtomicU64,
+    /// Invalid envelopes that were not kept, because their quota was used up.
+    pub invalid_unkept: AtomicU64,
     /// Rows stored.
     pub enqueued: AtomicU64,
     /// Rows that found no room.
@@ -225,6 +230,25 @@ impl Outbox {
         answer.await.unwrap_or_else(|_| Err(self.closed()))
     }
 
+    /// Keeps an envelope that failed the vet, for a person to decide on; `false` when the quota of
+    /// such envelopes is used up. It is never sent.
+    ///
+    /// # Errors
+    /// As [`Outbox::enqueue`].
+    pub async fn keep_invalid(
+        &self,
+        event_id: Option<String>,
+        payload: Vec<u8>,
+        error: String,
+    ) -> Result<bool, EnqueueError> {
+        let (told, answer) = oneshot::channel();
+        let rejected = InvalidSubmission { event_id, payload, error };
+        if self.hand_over(Work::KeepInvalid { rejected, told }).await.is_none() {
+            return Err(self.closed());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
     /// What it counts.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -275,10 +299,19 @@ impl Outbox {
         }
     }
 
-    /// Writes down why nothing is sent.
-    pub(crate) fn note(&self, error: String) {
-        let told = self.queue().is_some_and(|queue| queue.try_send(Work::Note { error }).is_ok());
-        tracing::trace!(told, "why nothing is sent");
+    /// Counts a connection that could not be made as an attempt of the rows that are due, which wait
+    /// for the next one.
+    pub(crate) async fn connect_failed(&self, error: String, wait: Duration) {
+        let handed = self.hand_over(Work::ConnectFailed { error, wait }).await;
+        tracing::trace!(handed = handed.is_some(), "an attempt to be counted");
+    }
+
+    /// Makes due again what waited for a connection.
+    pub(crate) async fn connected(&self) {
+        let (told, answer) = oneshot::channel();
+        if self.hand_over(Work::Connected { told }).await.is_some() && answer.await.is_err() {
+            tracing::debug!("the outbox closed while a connection was made");
+        }
     }
 
     /// Resolves after rows have been stored. One that was stored before the call counts, once.

@@ -1,9 +1,9 @@
 //! Empties an outbox in the background: connect when there is something to say, keep a window of
 //! rows in flight, settle each by the answer that names it.
 //!
-//! While no connection can be made, rows are not touched: they keep their turn and their count, so
-//! that an outage of a day is followed by sending at full speed, in order. What was in flight when
-//! a link broke has failed once.
+//! A connection that cannot be made is an attempt of the rows that were due. They wait for the next
+//! one together and keep their order, so that an outage of a day is followed by sending at full
+//! speed, in order. What was in flight when a link broke has failed once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,8 +30,9 @@ const REFUSALS_THAT_PAUSE: u32 = 2;
 /// Answers that are settled in one commit, at most.
 const SETTLED_AT_ONCE: usize = 1024;
 
-/// The longest sleep while nothing is due; the clock may have been set meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// The longest sleep while nothing is due; the clock may have been set meanwhile, or a person may
+/// have put something into the file.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How rows are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,18 @@ impl Sender {
         let tasks = TaskTracker::new();
         let in_flight_max = wire.window(options.in_flight_max);
         let options = SenderOptions { in_flight_max, ..options };
-        let mut run = Run { outbox, wire, options, stop: stop.clone(), tasks, failures: 0, jitter };
+        let (failures, has_waiting_rows) = (0, false);
+        let stopping = stop.clone();
+        let mut run = Run {
+            outbox,
+            wire,
+            options,
+            stop: stopping,
+            tasks,
+            failures,
+            has_waiting_rows,
+            jitter,
+        };
         let thread = thread::Builder::new().name("outbox-sender".to_owned()).spawn(move || {
             runtime.block_on(run.until_stopped());
         })?;
@@ -118,6 +130,8 @@ struct Run {
     tasks: TaskTracker,
     /// Links in a row that brought no acknowledgement.
     failures: u32,
+    /// Whether rows wait for a connection.
+    has_waiting_rows: bool,
     jitter: Jitter,
 }
 
@@ -129,6 +143,8 @@ enum Ended {
     Idle,
     /// It broke.
     Lost(String),
+    /// It could not be made.
+    NotConnected(String),
 }
 
 impl Run {
@@ -147,6 +163,8 @@ impl Run {
             };
             let ended = match connected {
                 Ok(link) => {
+                    let Some(first) = self.in_turn(first).await else { return };
+                    let counters = self.outbox.counters();
                     Counters::add(&counters.connects, 1);
                     counters.is_connected.store(true, Ordering::Relaxed);
                     tracing::info!(gate = %self.wire, "connected");
@@ -157,15 +175,35 @@ impl Run {
                 Err(reason) => {
                     Counters::add(&counters.connect_failures, 1);
                     self.outbox.settle(unsent(first.rows)).await;
-                    Ended::Lost(reason)
+                    Ended::NotConnected(reason)
                 }
             };
             match ended {
                 Ended::Stopped => return,
                 Ended::Idle => {}
-                Ended::Lost(reason) => self.pause_after(reason).await,
+                Ended::Lost(reason) => {
+                    let wait = self.wait_after(&reason);
+                    self.pause(wait).await;
+                }
+                Ended::NotConnected(reason) => {
+                    let wait = self.wait_after(&reason);
+                    self.has_waiting_rows = true;
+                    self.outbox.connect_failed(reason, wait).await;
+                    self.pause(wait).await;
+                }
             }
         }
+    }
+
+    /// The rows to begin with, once there is a connection: those that waited for one come before
+    /// those that were stored meanwhile.
+    async fn in_turn(&mut self, first: Taken) -> Option<Taken> {
+        if !std::mem::take(&mut self.has_waiting_rows) {
+            return Some(first);
+        }
+        self.outbox.settle(unsent(first.rows)).await;
+        self.outbox.connected().await;
+        self.outbox.take(self.options.in_flight_max).await
     }
 
     /// Waits until rows are due, and takes them; `None` when there is nothing more to do.
@@ -187,7 +225,8 @@ impl Run {
         }
     }
 
-    async fn pause_after(&mut self, reason: String) {
+    /// The wait after a link that was lost or could not be made.
+    fn wait_after(&mut self, reason: &str) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let wait = self.outbox.backoff().wait(self.failures, self.jitter.draw());
         let depth = self.outbox.counters().depth.load(Ordering::Relaxed);
@@ -197,7 +236,10 @@ impl Run {
         } else {
             tracing::warn!(gate = %self.wire, reason, depth, wait_ms, "the gate is not reached; kept for later");
         }
-        self.outbox.note(reason);
+        wait
+    }
+
+    async fn pause(&self, wait: Duration) {
         tokio::select! {
             () = sleep(wait) => {}
             () = self.stop.cancelled() => {}
@@ -293,7 +335,7 @@ impl<'a> Carry<'a> {
         let reason = match &ended {
             Ended::Stopped => "stopped before the answer came",
             Ended::Idle => "",
-            Ended::Lost(reason) => reason,
+            Ended::Lost(reason) | Ended::NotConnected(reason) => reason,
         };
         let mut rest = self.flight.lost(reason);
         Counters::add(&self.run.outbox.counters().unanswered, rest.len() as u64);

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use admit_core::Millis;
+use admit_core::{Code, Millis};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use serde::Serialize;
+
+use crate::budget::DiskUse;
+use crate::invalid;
 
 /// How an outbox is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,6 +20,10 @@ pub struct Status {
     pub oldest_age_seconds: Option<u64>,
     /// Rows that have failed before.
     pub retrying: u64,
+    /// Rows that the gate refused for good when they were last sent: a person has to look at them.
+    pub refused: u64,
+    /// Invalid envelopes that are kept: a person retries or deletes them.
+    pub invalid: u64,
     /// How often the worst of them has.
     pub attempts_max: u64,
     /// When the next is due, RFC 3339.
@@ -56,17 +63,35 @@ impl Status {
             })
             .optional()?;
         (status.last_error_event_id, status.last_error) = worst.unzip();
-        status.bytes = bytes(path);
+        status.refused = refused(&connection)?;
+        if invalid::has_table(&connection)? {
+            status.invalid = invalid::totals(&connection)?.0;
+        }
+        status.bytes = DiskUse::of(path).total();
         Ok(status)
     }
 }
 
-fn bytes(path: &Path) -> u64 {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    [path.as_os_str(), &log]
-        .iter()
-        .filter_map(|file| std::fs::metadata(file).ok())
-        .map(|m| m.len())
-        .sum()
+/// Rows whose last answer was a refusal that a retry does not help.
+fn refused(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare(include_str!("queries/error_codes.sql"))?;
+    let mut rows = statement.query([])?;
+    let mut refused = 0;
+    while let Some(row) = rows.next()? {
+        let (code, count): (String, u64) = (row.get(0)?, row.get(1)?);
+        if is_final(&code) {
+            refused += count;
+        }
+    }
+    Ok(refused)
+}
+
+/// Whether a code, or a door's word for one, says that a retry does not help.
+fn is_final(code: &str) -> bool {
+    match Code::parse(code) {
+        // The sender's own key is wrong: no row's fault, and it may be mended.
+        Some(Code::Unauthorized | Code::Forbidden | Code::NotFound) => false,
+        Some(code) => !code.is_retryable(),
+        None => matches!(code, "too_large"),
+    }
 }

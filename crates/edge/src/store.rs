@@ -14,19 +14,18 @@ use std::time::Duration;
 use admit_core::Millis;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
+use crate::budget::{self, DiskUse, Pages, Room};
+use crate::invalid::{self, InvalidSubmission};
 use crate::outbox::OpenError;
 
 /// How long a connection waits for a lock before it gives up.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
-/// The log is cut back to this size when it has been brought into the file.
-const LOG_BYTES_KEPT: u64 = 8 << 20;
-
 /// The longest error that is kept with a row, in bytes.
 const ERROR_BYTES_MAX: usize = 500;
 
-/// A row beside its payload: the other columns, the index entries, what a page leaves unused.
-const ROW_OVERHEAD: u64 = 256;
+/// Rows that one connection which could not be made counts as attempted, at most.
+const ATTEMPTED_ROWS_MAX: i64 = 1_000;
 
 /// A row that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +52,7 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
+    path: PathBuf,
     bytes_max: u64,
     _lock: File,
 }
@@ -70,9 +70,9 @@ impl Store {
         // Made here, so that nobody else can read what waits in it, nor in its log.
         private(path).map_err(unusable)?;
         let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
-        let connection = connect(path).map_err(sqlite)?;
+        let connection = connect(path, bytes_max).map_err(sqlite)?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(unusable)?;
-        Ok(Self { connection, bytes_max, _lock: lock })
+        Ok(Self { connection, path: path.to_owned(), bytes_max, _lock: lock })
     }
 
     pub(crate) fn begin(&self) -> rusqlite::Result<()> {
@@ -97,22 +97,56 @@ impl Store {
         !self.connection.is_autocommit()
     }
 
-    /// How many more bytes may be stored now.
-    pub(crate) fn room(&self) -> rusqlite::Result<u64> {
-        Ok(self.bytes_max.saturating_sub(self.bytes()?))
+    /// Room for rows in a commit now.
+    pub(crate) fn room(&self) -> rusqlite::Result<Room> {
+        Ok(Room::of(self.bytes_max, pages(&self.connection)?, DiskUse::of(&self.path)))
     }
 
-    /// Bytes of the file that are in use.
-    pub(crate) fn bytes(&self) -> rusqlite::Result<u64> {
-        let number = |name| self.connection.pragma_query_value(None, name, |row| row.get(0));
-        let (pages, free, size): (u64, u64, u64) =
-            (number("page_count")?, number("freelist_count")?, number("page_size")?);
-        Ok(pages.saturating_sub(free) * size)
+    /// Bytes on disk, of the file and its log.
+    pub(crate) fn bytes(&self) -> u64 {
+        DiskUse::of(&self.path).total()
     }
 
-    /// What a row of these texts takes of the room.
-    pub(crate) fn weight(event_id: &str, payload_json: &str) -> u64 {
-        (event_id.len() * 2 + payload_json.len()) as u64 + ROW_OVERHEAD
+    /// Brings a log that has used up its part of the budget into the file and cuts it off. Another
+    /// program that reads the outbox can prevent it; it is not waited for, and the log counts.
+    pub(crate) fn cut_log(&self) -> rusqlite::Result<()> {
+        if !budget::is_log_due(self.bytes_max, DiskUse::of(&self.path)) {
+            return Ok(());
+        }
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let cut =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        if cut.is_ok_and(|busy: i64| busy != 0) {
+            tracing::debug!("another program reads the outbox, so its log stays as long as it is");
+        }
+        Ok(())
+    }
+
+    /// A number that changes when another program has written to the file.
+    pub(crate) fn version(&self) -> rusqlite::Result<i64> {
+        self.connection.pragma_query_value(None, "data_version", |row| row.get(0))
+    }
+
+    /// Whether an invalid envelope may be kept: it is known, or within the quota.
+    pub(crate) fn has_room_for_invalid(&self, payload: &[u8]) -> rusqlite::Result<bool> {
+        let (rows, bytes) = invalid::totals(&self.connection)?;
+        let bytes_max = self.bytes_max / invalid::BUDGET_PART;
+        let fits = rows < invalid::ROWS_MAX && bytes + payload.len() as u64 <= bytes_max;
+        Ok(fits || invalid::is_known(&self.connection, payload)?)
+    }
+
+    pub(crate) fn keep_invalid(
+        &self,
+        rejected: &InvalidSubmission,
+        now: Millis,
+    ) -> rusqlite::Result<()> {
+        invalid::keep(&self.connection, rejected, shortened(&rejected.error), now)
+    }
+
+    /// How many invalid envelopes are kept.
+    pub(crate) fn invalid(&self) -> rusqlite::Result<u64> {
+        Ok(invalid::totals(&self.connection)?.0)
     }
 
     /// Stores a row; `false` when its id is there already.
@@ -195,10 +229,24 @@ impl Store {
         statement.execute(params![row.place, row.event_id, shortened(error), at]).map(drop)
     }
 
-    /// Writes down why nothing is sent.
-    pub(crate) fn note(&self, error: &str) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare_cached(include_str!("queries/note.sql"))?;
-        statement.execute([shortened(error)]).map(drop)
+    /// Counts a connection that could not be made as an attempt of the rows that are due.
+    pub(crate) fn connect_failed(
+        &self,
+        now: Millis,
+        error: &str,
+        next_attempt_at: Millis,
+    ) -> rusqlite::Result<()> {
+        let mut statement =
+            self.connection.prepare_cached(include_str!("queries/connect_failed.sql"))?;
+        let (now, at) = (now.to_rfc3339_millis(), next_attempt_at.to_rfc3339_millis());
+        statement.execute(params![now, shortened(error), at, ATTEMPTED_ROWS_MAX]).map(drop)
+    }
+
+    /// Makes due again what waited for a connection until `at`.
+    pub(crate) fn connected(&self, at: Millis) -> rusqlite::Result<()> {
+        let mut statement =
+            self.connection.prepare_cached(include_str!("queries/connected.sql"))?;
+        statement.execute([at.to_rfc3339_millis()]).map(drop)
     }
 
     /// How many rows wait.
@@ -232,7 +280,7 @@ fn shortened(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, bytes_max: u64) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -240,7 +288,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
+    connection.pragma_update(None, "journal_size_limit", budget::log_max(bytes_max))?;
     // What an earlier process could only hope for is on disk before anything is said.
     let busy: i64 =
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
@@ -248,7 +296,25 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         tracing::warn!("another program reads the outbox, so its log stays as long as it is");
     }
     connection.execute_batch(include_str!("queries/schema.sql"))?;
+    shrink(&connection, bytes_max)?;
     Ok(connection)
+}
+
+/// Gives back a file that is larger than its rows may be and mostly free: it was filled under a
+/// larger budget, and no row would ever find room.
+fn shrink(connection: &Connection, bytes_max: u64) -> rusqlite::Result<()> {
+    let Pages { count, free, bytes } = pages(connection)?;
+    if count * bytes > bytes_max - budget::reserve(bytes_max) && free > count / 2 {
+        connection.execute_batch("VACUUM")?;
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn pages(connection: &Connection) -> rusqlite::Result<Pages> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get(0));
+    let (count, free) = (number("page_count")?, number("freelist_count")?);
+    Ok(Pages { count, free, bytes: number("page_size")? })
 }
 
 fn private(path: &Path) -> io::Result<()> {

@@ -81,6 +81,24 @@ pub(crate) fn permit(known: &Known, role: Role, door: &Door) -> Result<(), Denie
     Ok(())
 }
 
+/// The answer to one more connection of a principal whose share of them is full.
+pub(crate) const TOO_MANY_CONNECTIONS: Denied = Denied {
+    code: Code::Overloaded,
+    message: "too many connections of this principal (limits.principal_share_percent of \
+              limits.connections_max); close some, or send on those that are open",
+};
+
+/// Whether a principal may operate every door.
+pub(crate) fn permit_operating_everything(known: &Known) -> Result<(), Denied> {
+    if !known.has(Role::Operate) {
+        return Err(forbidden("this key does not have the role for it"));
+    }
+    if !known.doors().is_empty() {
+        return Err(forbidden("this key may not use every door"));
+    }
+    Ok(())
+}
+
 /// In which a forwarding agent names the principal it speaks for.
 const SPEAKS_FOR: HeaderName = HeaderName::from_static("admit-principal");
 
@@ -127,11 +145,27 @@ pub(crate) fn speaker(
 
 /// Whether a principal may read at all; which doors is for the reader to ask.
 pub(crate) fn permit_reading(known: &Known) -> Result<(), Denied> {
-    if known.has(Role::Read) {
-        Ok(())
-    } else {
-        Err(forbidden("this key does not have the role read"))
-    }
+    permit_one_of(known, &[Role::Read], "this key does not have the role read")
+}
+
+/// Whether it may read streams and the inbox, which whoever claims from them must.
+pub(crate) fn permit_reading_entries(known: &Known) -> Result<(), Denied> {
+    let message = "this key does not have the role read or consume";
+    permit_one_of(known, &[Role::Read, Role::Consume], message)
+}
+
+/// Whether it may claim and settle the entries of streams and of the inbox.
+pub(crate) fn permit_consuming(known: &Known) -> Result<(), Denied> {
+    permit_one_of(known, &[Role::Consume], "this key does not have the role consume")
+}
+
+/// Whether it may read the metrics.
+pub(crate) fn permit_metrics(known: &Known) -> Result<(), Denied> {
+    permit_one_of(known, &[Role::Metrics], "this key does not have the role metrics")
+}
+
+fn permit_one_of(known: &Known, roles: &[Role], message: &'static str) -> Result<(), Denied> {
+    if roles.iter().any(|role| known.has(*role)) { Ok(()) } else { Err(forbidden(message)) }
 }
 
 /// The key that a request carries, in either header.
@@ -161,13 +195,18 @@ fn bearer_token(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
+/// What a request by another name than this machine's is told to have configured.
+const OPEN_TO_LOOPBACK: &str = "this gate has no [[principals]], so it serves loopback names only: \
+    address it as localhost or 127.0.0.1, or add [[principals]] with keys to its config \
+    (admit keys new) to serve it under this Host";
+
 fn check_local(peer: SocketAddr, head: &Parts) -> Result<(), Denied> {
     if !peer.ip().to_canonical().is_loopback() {
         return Err(forbidden("without principals only this machine is served"));
     }
     let host = host(head).ok_or(forbidden("without principals a request must name its host"))?;
     if !is_loopback_host(host) {
-        return Err(forbidden("without principals the host must be a loopback name or address"));
+        return Err(forbidden(OPEN_TO_LOOPBACK));
     }
     let mut origins = head.headers.get_all(header::ORIGIN).iter();
     if !origins.all(|origin| is_same_host(origin.as_bytes(), host.as_bytes())) {

@@ -1,8 +1,12 @@
 //! The system's clock, the only place that asks the machine for the time of day.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use admit_core::{Clock, Millis};
+use admit_core::{Clock, Millis, Monotonic};
+
+/// When this process first asked for monotonic time.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The time of day as the machine has it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,5 +21,11 @@ impl Clock for SystemClock {
             Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
         };
         Millis(millis)
+    }
+}
+
+impl Monotonic for SystemClock {
+    fn elapsed(&self) -> Duration {
+        STARTED.elapsed()
     }
 }

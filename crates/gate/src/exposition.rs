@@ -28,6 +28,8 @@ pub(crate) fn write(
     gate_part(&mut page, gate);
     artifacts_part(&mut page, gate);
     ledger_part(&mut page, gate, status);
+    retention_part(&mut page, gate);
+    reserve_part(&mut page, gate);
     page.text.push_str(&gate.ledger.exposition());
     page.text
 }
@@ -52,6 +54,15 @@ fn doors_part(page: &mut Page, gate: &Gate, doors: &[&DoorCounters]) {
         page.by_code(counters.door.as_str(), &counters.refusals);
     }
     page.by_code("", &gate.metrics().refusals);
+    page.family(
+        "admit_refusals_not_kept_total",
+        "counter",
+        "Refused submissions that were answered but not kept: the quota of their producer is used up.",
+    );
+    for counters in doors {
+        let door = counters.door.as_str();
+        page.sample("", &[("door", door)], counters.refusals_not_kept.get());
+    }
     page.family(
         "admit_faults_total",
         "counter",
@@ -79,7 +90,7 @@ fn gate_part(page: &mut Page, gate: &Gate) {
         "Requests that ended in a defect of the gate.",
         metrics.panics.get(),
     );
-    connections(page, metrics);
+    connections(page, gate, metrics);
     page.family(
         "admit_effects_total",
         "counter",
@@ -104,8 +115,14 @@ fn gate_part(page: &mut Page, gate: &Gate) {
     );
 }
 
-fn connections(page: &mut Page, metrics: &Metrics) {
+fn connections(page: &mut Page, gate: &Gate, metrics: &Metrics) {
     page.one("admit_connections", "gauge", "Connections open now.", metrics.connections_open());
+    page.one(
+        "admit_connections_unauthenticated",
+        "gauge",
+        "Connections open now on which no request was authenticated yet.",
+        gate.unauthenticated.count(),
+    );
     page.one(
         "admit_websockets",
         "gauge",
@@ -131,6 +148,12 @@ fn connections(page: &mut Page, metrics: &Metrics) {
         metrics.connections_turned_away.get(),
     );
     page.one(
+        "admit_connections_closed_at_once_total",
+        "counter",
+        "Unauthenticated connections closed unanswered, over the limit of an address or of all of them.",
+        metrics.connections_closed_at_once.get(),
+    );
+    page.one(
         "admit_tls_handshake_failures_total",
         "counter",
         "Connections that ended before TLS was agreed on.",
@@ -151,7 +174,7 @@ fn ledger_part(page: &mut Page, gate: &Gate, status: Option<&Status>) {
     page.one(
         "admit_ledger_healthy",
         "gauge",
-        "1 while the last write to the ledger succeeded.",
+        "1 while the last write to the ledger succeeded and no commit hangs.",
         u8::from(gate.ledger.is_healthy()),
     );
     if let Some(gauges) = gate.ledger.gauges() {
@@ -166,6 +189,54 @@ fn ledger_part(page: &mut Page, gate: &Gate, status: Option<&Status>) {
     );
     page.one("admit_ledger_admissions", "gauge", "Admissions kept.", status.admissions);
     page.one("admit_ledger_sightings", "gauge", "Sightings of copies kept.", status.sightings);
+    page.one("admit_ledger_refusals", "gauge", "Refused submissions kept.", status.refusals);
+    page.one(
+        "admit_ledger_refusal_bytes",
+        "gauge",
+        "What the kept refusals cost by the measure of their quota: bodies, messages, facts and rows.",
+        status.refusal_bytes,
+    );
+}
+
+fn retention_part(page: &mut Page, gate: &Gate) {
+    let Some(retention) = &gate.retention else { return };
+    let jump = retention.jump();
+    page.one(
+        "admit_retention_stopped",
+        "gauge",
+        "1 while the clock is ahead of trusted time and retention removes nothing.",
+        u8::from(jump.is_some()),
+    );
+    page.one(
+        "admit_retention_clock_ahead_seconds",
+        "gauge",
+        "How far the clock was ahead of trusted time when retention last looked; 0 while it goes on.",
+        jump.map_or(0, |jump| jump.wall.0.saturating_sub(jump.trusted.0) / 1_000),
+    );
+    page.family(
+        "admit_retention_removed_total",
+        "counter",
+        "What retention has removed since the start, by kind.",
+    );
+    for (what, count) in retention.removed() {
+        page.sample("", &[("what", what)], count);
+    }
+}
+
+fn reserve_part(page: &mut Page, gate: &Gate) {
+    let Some(reserve) = &gate.reserve else { return };
+    page.one(
+        "admit_disk_below_reserve",
+        "gauge",
+        "1 while the disk has less room than its reserve and only copies are answered.",
+        u8::from(reserve.is_low()),
+    );
+    page.one(
+        "admit_disk_free_bytes",
+        "gauge",
+        "Free bytes on the disk of the data folder when it was last looked at.",
+        reserve.free_bytes(),
+    );
 }
 
 fn commits(page: &mut Page, gauges: &Gauges) {
@@ -180,6 +251,12 @@ fn commits(page: &mut Page, gauges: &Gauges) {
         "gauge",
         "Bytes in the write-ahead log as of the last commit.",
         gauges.log_bytes(),
+    );
+    page.one(
+        "admit_ledger_log_held_back",
+        "gauge",
+        "1 while a reader keeps a long write-ahead log from starting over.",
+        u8::from(gauges.is_log_held_back()),
     );
     page.one(
         "admit_ledger_commit_failures_total",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use admit_contracts::{About, Reply};
@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accounts::Accounts;
+use crate::connections::PrincipalConnections;
+use crate::http::FixedDocument;
 use crate::in_work::InWork;
 use crate::ingest::Ingest;
 use crate::limits::Limits;
@@ -22,9 +24,13 @@ use crate::perform;
 use crate::principals::Principals;
 use crate::publisher::Publisher;
 use crate::rate::Rates;
+use crate::reserve::DiskReserve;
+use crate::retention::RetentionSweep;
 use crate::room::Room;
 use crate::runs::ScenarioRunner;
+use crate::standing::UnauthenticatedConnections;
 use crate::tls::Tls;
+use crate::vetting::VettingPool;
 use crate::way_out::WayOut;
 
 /// Between two log lines about the same kind of trouble, so that an outage is not also a flood.
@@ -43,6 +49,11 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Arc<Room>,
     pub(crate) rates: Rates,
+    /// Requests at webhook streams whose signature was not valid: a bucket for each door.
+    unsigned_rates: Rates,
+    pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
+    pub(crate) authenticated: Arc<PrincipalConnections>,
+    pub(crate) vetting: VettingPool,
     /// Work that outlives the request that began it. Waited for at shutdown.
     pub(crate) tasks: TaskTracker,
     pub(crate) in_work: InWork,
@@ -55,8 +66,13 @@ pub struct Gate {
     pub(crate) publisher: Option<Arc<Publisher>>,
     pub(crate) runner: Option<Arc<dyn ScenarioRunner>>,
     pub(crate) accounts: Option<Arc<dyn Accounts>>,
+    pub(crate) retention: Option<RetentionSweep>,
+    pub(crate) reserve: Option<Arc<DiskReserve>>,
     /// Cancelled when draining begins: whatever only watches ends.
     pub(crate) drain: CancellationToken,
+    /// What `/openapi.json` and `/` answer; rendered once, because they need no key.
+    pub(crate) openapi: OnceLock<FixedDocument>,
+    pub(crate) index: OnceLock<FixedDocument>,
     commit: &'static str,
     metrics: Metrics,
     draining: AtomicBool,
@@ -77,10 +93,25 @@ impl Gate {
         limits.check()?;
         let places: Vec<Place> = doors.iter().map(Place::from).collect();
         check_doors(&places)?;
+        let vouched: Vec<&str> =
+            doors.iter().filter_map(|mount| mount.contract.vouched()).collect();
+        let is_shared = principals.are_several(&vouched);
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
-            room: Room::new(limits.events_in_flight_max, limits.body_bytes_in_flight_max),
+            room: Room::new(&limits, principals.places(), is_shared),
             rates: Rates::new(limits.requests_per_second_max, principals.places(), clock.now()),
+            unsigned_rates: Rates::new(limits.requests_per_second_max, doors.len(), clock.now()),
+            authenticated: PrincipalConnections::new(
+                &limits,
+                principals.places(),
+                // A key of any role can hold connections.
+                principals.are_many(),
+            ),
+            unauthenticated: UnauthenticatedConnections::new(
+                limits.unauthenticated_connections_max(),
+                limits.unauthenticated_connections_per_address_max,
+            ),
+            vetting: VettingPool::new(is_shared),
             doors: doors.into_iter().map(Arc::new).collect(),
             ledger,
             principals,
@@ -96,7 +127,11 @@ impl Gate {
             publisher: None,
             runner: None,
             accounts: None,
+            retention: None,
+            reserve: None,
             drain: CancellationToken::new(),
+            openapi: OnceLock::new(),
+            index: OnceLock::new(),
             commit: "unknown",
             draining: AtomicBool::new(false),
             tickets: AtomicU32::new(0),
@@ -191,6 +226,16 @@ impl Gate {
         Self { accounts: Some(accounts), ..self }
     }
 
+    /// The same gate, which shows how retention stands and takes a person's word for the clock.
+    pub fn with_retention(self, retention: RetentionSweep) -> Self {
+        Self { retention: Some(retention), ..self }
+    }
+
+    /// The same gate, which takes nothing new while its disk is below its reserve.
+    pub fn with_reserve(self, reserve: Arc<DiskReserve>) -> Self {
+        Self { reserve: Some(reserve), ..self }
+    }
+
     /// The same gate, built from `commit`, which it says to whoever may read its metrics.
     pub fn built_from(self, commit: &'static str) -> Self {
         Self { commit, ..self }
@@ -224,6 +269,12 @@ impl Gate {
     pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
         let path = if path == DEFAULT_STREAM_ALIAS { DEFAULT_STREAM_PATH } else { path };
         self.doors.iter().find(|mount| mount.is_at(path))
+    }
+
+    /// Whether another request without a valid signature at `door` is within its rate.
+    pub(crate) fn allows_unsigned(&self, door: &DoorMount) -> bool {
+        let place = self.doors.iter().position(|mount| mount.door == door.door);
+        place.is_some_and(|place| self.unsigned_rates.allow(place, self.clock.now()))
     }
 
     /// A seed for the retry hint of something that has no key and no body: each gets the next, so

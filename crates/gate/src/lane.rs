@@ -27,6 +27,7 @@ use crate::finish::Finishing;
 use crate::gate::Gate;
 use crate::parts::DoorMount;
 use crate::pipeline;
+use crate::request_permit::{FULL, TOO_FAST};
 use crate::room::Inside;
 
 /// Most batches of one lane under way at once.
@@ -89,10 +90,9 @@ impl Lane {
             return Some(self.refuse(&body, Code::BodyTooLarge, message));
         }
         if !gate.rates.allow(self.sender.place, gate.clock.now()) {
-            let message = "this key is used more often than it may";
-            return Some(self.refuse(&body, Code::RateLimited, message));
+            return Some(self.refuse(&body, TOO_FAST.code, TOO_FAST.message));
         }
-        match gate.room.enter(body.len()) {
+        match gate.room.enter(self.sender.place, body.len()) {
             Some(inside) if self.outside.is_empty() => self.waiting.push((body, inside)),
             _ => self.outside.push_back((body, Instant::now())),
         }
@@ -114,7 +114,8 @@ impl Lane {
         let batch = std::mem::take(&mut self.waiting);
         self.in_flight += batch.len();
         let (gate, door) = (Arc::clone(&self.gate), Arc::clone(&self.door));
-        self.batches.push(answered(gate, door, self.sender.principal.clone(), batch).boxed());
+        let sender = (self.sender.principal.clone(), self.sender.place);
+        self.batches.push(answered(gate, door, sender, batch).boxed());
     }
 
     /// The next answers. Waits for ever when nothing is under way. Nothing is lost when it is
@@ -149,15 +150,14 @@ impl Lane {
     /// Lets in whoever fits, in order; the first who has waited too long is turned away.
     fn let_in(&mut self) -> Option<Reply> {
         while let Some((body, since)) = self.outside.pop_front() {
-            match self.gate.room.enter(body.len()) {
+            match self.gate.room.enter(self.sender.place, body.len()) {
                 Some(inside) => self.waiting.push((body, inside)),
-                None if since.elapsed() < self.gate.limits.answer_max() => {
+                None if since.elapsed() < self.door.answer_max(&self.gate.limits) => {
                     self.outside.push_front((body, since));
                     return None;
                 }
                 None => {
-                    let message = "more events are in work than this gate takes at once";
-                    return Some(self.refuse(&body, Code::Overloaded, message));
+                    return Some(self.refuse(&body, FULL.code, FULL.message));
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Lane {
 async fn answered(
     gate: Arc<Gate>,
     door: Arc<DoorMount>,
-    principal: Principal,
+    (principal, place): (Principal, usize),
     batch: Vec<(Bytes, Inside)>,
 ) -> Vec<Reply> {
     let bodies: Vec<Bytes> = batch.iter().map(|(body, _)| body.clone()).collect();
@@ -186,13 +186,13 @@ async fn answered(
                 nonce: [0; 16],
             };
             let submissions = bodies.into_iter().map(submission).collect();
-            let replies = pipeline::admit(&gate, &door, submissions).await;
+            let replies = pipeline::admit(&gate, &door, place, submissions).await;
             drop(inside);
             replies
         }
     };
     let work = AssertUnwindSafe(Finishing::new(gate.tasks.clone(), work)).catch_unwind();
-    let (code, message) = match timeout(gate.limits.answer_max(), work).await {
+    let (code, message) = match timeout(door.answer_max(&gate.limits), work).await {
         Ok(Ok(replies)) if replies.len() == bodies.len() => return replies,
         Ok(Ok(_)) => (Code::InternalError, "some events got no reply; a retry finds out"),
         Ok(Err(_)) => {

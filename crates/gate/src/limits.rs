@@ -46,23 +46,46 @@ pub struct Limits {
     /// How long a connection may stay open without a request, in milliseconds. Longer than the
     /// longest pause of your producers saves them a new connection for each event.
     pub idle_ms_max: u64,
+    /// The same for a connection on which no request was authenticated yet, in milliseconds; never
+    /// longer than `idle_ms_max`. Keep-alive of probes without a key needs a longer time than the
+    /// pause between two probes. Does not apply to a gate without principals.
+    pub unauthenticated_idle_ms_max: u64,
     /// How much of a body that is refused is still read and thrown away, in bytes, so that the
     /// producer sees the answer rather than a reset.
     pub excess_bytes_max: usize,
     /// Most connections at once. Some more are accepted and told `overloaded` (503); beyond those,
-    /// new ones wait in the system's queue.
+    /// new ones wait in the system's queue. Connections on which no request was authenticated yet may
+    /// have half of them: beyond that, or when all are taken, the oldest idle one is closed for a new
+    /// one, which may have a key.
     pub connections_max: usize,
+    /// Most connections of one address on which no request was authenticated yet; an IPv6 network
+    /// of 64 bits counts as one address. More are answered `overloaded` (503) or closed. A proxy is
+    /// one address. Does not apply to a gate without principals.
+    pub unauthenticated_connections_per_address_max: usize,
     /// Most events at once between the door and their answer. More are refused with `overloaded`
     /// (503).
     pub events_in_flight_max: usize,
     /// Most body bytes at once between the door and the answer, over all requests; with
     /// `events_in_flight_max` it bounds the memory of the gate. More: `overloaded` (503).
     pub body_bytes_in_flight_max: usize,
+    /// How much of `events_in_flight_max`, `body_bytes_in_flight_max` and `connections_max` one
+    /// principal may hold, in percent, where there are several principals; one event always fits.
+    /// More: its oldest idle connection is closed, or `overloaded` (503) for this principal, while
+    /// there is room for the others.
+    pub principal_share_percent: usize,
+    /// Most bytes at once of bodies that are not authenticated yet: requests without a key at a
+    /// stream with `webhook_principal`, whose signature comes with the body. They are counted as
+    /// they arrive, beside `body_bytes_in_flight_max`; one body always fits. More: `overloaded`
+    /// (503).
+    pub unauthenticated_body_bytes_in_flight_max: usize,
     /// Most events of one WebSocket or gRPC stream between reading and their answers. More are not
     /// read until some are answered. Raising it lets a single peer fill larger commits.
     pub stream_in_flight_max: usize,
     /// Most requests per second and principal, with bursts of one second's worth; 0 turns it off.
-    /// More are refused with `rate_limited` (429).
+    /// Each event of a stream or a batch counts as one. A batch may be larger than a burst: what is
+    /// missing is owed, and nothing else passes until that is paid. More are refused with
+    /// `rate_limited` (429). Requests without a valid signature at a stream with
+    /// `webhook_principal` have as much to themselves, for each stream.
     pub requests_per_second_max: u32,
     /// How long a shutdown waits for what was accepted, in milliseconds, but never less than a call
     /// to a gateway may take. Meanwhile the gate keeps listening and answers `draining` (503).
@@ -88,10 +111,14 @@ impl Default for Limits {
             wait_ms_max: 30_000,
             watch_ms_max: 120_000,
             idle_ms_max: 180_000,
+            unauthenticated_idle_ms_max: 30_000,
             excess_bytes_max: 4 * 1024 * 1024,
             connections_max: 4_096,
+            unauthenticated_connections_per_address_max: 1_024,
             events_in_flight_max: 4_096,
             body_bytes_in_flight_max: 256 * 1024 * 1024,
+            principal_share_percent: 50,
+            unauthenticated_body_bytes_in_flight_max: 16 * 1024 * 1024,
             stream_in_flight_max: 1_024,
             requests_per_second_max: 0,
             drain_ms_max: 10_000,
@@ -119,6 +146,9 @@ pub enum LimitsError {
     /// The largest body would never be let in.
     #[error("limits.body_bytes_in_flight_max must be at least limits.body_bytes_max")]
     NoRoomForOneBody,
+    /// A share of nothing, or of more than there is.
+    #[error("limits.principal_share_percent must be 1 to 100")]
+    Share,
 }
 
 impl Limits {
@@ -131,7 +161,16 @@ impl Limits {
             ("body_read_ms_max", self.body_read_ms_max == 0),
             ("write_ms_max", self.write_ms_max == 0),
             ("idle_ms_max", self.idle_ms_max == 0),
+            ("unauthenticated_idle_ms_max", self.unauthenticated_idle_ms_max == 0),
             ("connections_max", self.connections_max == 0),
+            (
+                "unauthenticated_connections_per_address_max",
+                self.unauthenticated_connections_per_address_max == 0,
+            ),
+            (
+                "unauthenticated_body_bytes_in_flight_max",
+                self.unauthenticated_body_bytes_in_flight_max == 0,
+            ),
             ("events_in_flight_max", self.events_in_flight_max == 0),
             ("stream_in_flight_max", self.stream_in_flight_max == 0),
             ("retry_after_seconds_min", self.retry_after_seconds_min == 0),
@@ -150,6 +189,9 @@ impl Limits {
         }
         if self.body_bytes_in_flight_max < self.body_bytes_max {
             return Err(LimitsError::NoRoomForOneBody);
+        }
+        if !(1..=100).contains(&self.principal_share_percent) {
+            return Err(LimitsError::Share);
         }
         Ok(())
     }
@@ -189,6 +231,23 @@ impl Limits {
         Duration::from_millis(self.idle_ms_max)
     }
 
+    /// Before the first authenticated request of a connection.
+    pub(crate) fn unauthenticated_idle_max(&self) -> Duration {
+        Duration::from_millis(self.unauthenticated_idle_ms_max.min(self.idle_ms_max))
+    }
+
+    /// Most connections at once that have not authenticated.
+    pub(crate) fn unauthenticated_connections_max(&self) -> usize {
+        (self.connections_max / 2).max(1)
+    }
+
+    /// Most connections of one principal where there are several.
+    pub(crate) fn principal_connections_max(&self) -> usize {
+        let (whole, rest) = (self.connections_max / 100, self.connections_max % 100);
+        let percent = self.principal_share_percent;
+        (whole * percent + (rest * percent).div_ceil(100)).max(1)
+    }
+
     pub(crate) fn drain_max(&self) -> Duration {
         Duration::from_millis(self.drain_ms_max)
     }
@@ -221,6 +280,10 @@ mod tests {
         assert_eq!(check(|l| l.headers_bytes_max = 100), Err(LimitsError::HeadersTooSmall));
         assert_eq!(check(|l| l.answer_ms_max = 10), Err(LimitsError::BodySlowerThanAnswer));
         assert_eq!(check(|l| l.body_bytes_in_flight_max = 10), Err(LimitsError::NoRoomForOneBody));
+        for percent in [0, 101] {
+            let limits = Limits { principal_share_percent: percent, ..Limits::default() };
+            assert_eq!(limits.check(), Err(LimitsError::Share));
+        }
     }
 
     #[test]

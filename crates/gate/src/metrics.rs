@@ -48,6 +48,8 @@ pub struct DoorCounters {
     pub refusals: ByCode,
     /// Events that got no verdict because of our side, by code.
     pub faults: ByCode,
+    /// Refused submissions that were not kept, because the quota of their producer was used up.
+    pub refusals_not_kept: Counter,
 }
 
 impl DoorCounters {
@@ -57,6 +59,7 @@ impl DoorCounters {
             verdicts: Default::default(),
             refusals: ByCode::default(),
             faults: ByCode::default(),
+            refusals_not_kept: Counter::default(),
         }
     }
 
@@ -68,6 +71,9 @@ impl DoorCounters {
             Verdict::Conflict { .. } => 3,
             Verdict::Refused { .. } => 4,
         };
+        if let Verdict::Refused { seq: None } = verdict {
+            self.refusals_not_kept.add_one();
+        }
         self.verdicts[place].add_one();
     }
 
@@ -145,6 +151,8 @@ pub struct Metrics {
     pub connections_ended: Counter,
     /// Connections accepted over the limit, only to be told so.
     pub connections_turned_away: Counter,
+    /// Unauthenticated connections closed without an answer: too many of their address, or of all.
+    pub connections_closed_at_once: Counter,
     /// WebSockets that carry events.
     pub websockets: Open,
     /// gRPC streams that carry events.
@@ -166,6 +174,7 @@ impl Metrics {
             connections: Counter::default(),
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
+            connections_closed_at_once: Counter::default(),
             websockets: Open::default(),
             grpc_streams: Open::default(),
             tls_handshake_failures: Counter::default(),

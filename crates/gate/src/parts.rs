@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admit_contracts::Contract;
 use admit_core::{Clock, Door};
@@ -55,6 +56,11 @@ impl DoorMount {
             return self.contract.below().is_empty();
         }
         self.below(path).is_some_and(|name| self.contract.below().contains(&name))
+    }
+
+    /// Longest wait for an answer, apart from what its effects may take.
+    pub(crate) fn answer_max(&self, limits: &Limits) -> Duration {
+        self.contract.answer_max().max(limits.answer_max())
     }
 
     /// Every path it answers at.

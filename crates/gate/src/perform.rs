@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use admit_contracts::{Admission, CallOutcome, Calling, Conclusion, Reply};
-use admit_core::effect::{By, Effect, Illegal, Outcome, Step, StoredReply};
+use admit_core::effect::{Effect, Illegal, Outcome, Step, StoredReply};
 use admit_core::json::{self, Object, Value};
 use admit_core::{Entry, Fault, FaultKind, Receipt, Recorded, Seq, Starts, Verdict};
 use admit_ledger::{AdvanceError, BoxFuture, Recovered};
@@ -256,7 +256,7 @@ pub(crate) async fn replay(
     gate: &Gate,
     door: &DoorMount,
     receipt: &Receipt,
-    by: By,
+    asked: Step,
     trace: &str,
 ) -> Result<Reply, NoReplay> {
     let calling = door.contract.calling();
@@ -264,9 +264,14 @@ pub(crate) async fn replay(
         return Err(NoReplay::Nothing("no gateway is configured for this door"));
     };
     let seq = receipt.id.seq;
-    let effect = match gate.ledger.advance(seq, Step::Replay(by), gate.clock.now()).await {
+    let effect = match gate.ledger.advance(seq, asked, gate.clock.now()).await {
         Ok(effect) => effect,
         Err(AdvanceError::Illegal(Illegal::InWork)) => return Err(NoReplay::InWork),
+        Err(AdvanceError::Illegal(Illegal::AlreadyDone)) => {
+            return Err(NoReplay::Nothing(
+                "the last attempt was executed; to execute it again, say so: {\"again\": true}, or --again",
+            ));
+        }
         Err(AdvanceError::Illegal(_)) => {
             return Err(NoReplay::Nothing("this event has no effect that could be done again"));
         }

@@ -20,10 +20,21 @@ use crate::ingest::{self, Ingest};
 use crate::parts::DoorMount;
 use crate::perform;
 use crate::publisher::Publisher;
+use crate::request_permit::{NotAdmitted, RequestPermit, TOO_FAST_UNSIGNED};
+use crate::reserve;
+use crate::vetting::{self, Unvetted};
 
 /// Answers a request, which may carry many submissions: split (pure, the contract) → one batch →
 /// join (pure, the contract). A request that may not be looked at any further is counted only.
-pub async fn answer(gate: &Gate, door: &DoorMount, request: Submission) -> Reply {
+///
+/// What a request without a key says of its sender is verified by `split`: only after that it counts
+/// for its principal.
+pub(crate) async fn answer(
+    gate: &Gate,
+    door: &DoorMount,
+    request: Submission,
+    permit: RequestPermit,
+) -> Reply {
     // A door that cannot keep its promise takes nothing and writes nothing.
     if let Some(ingest) = &door.outward.ingest {
         if !ingest.allows_push() {
@@ -35,22 +46,71 @@ pub async fn answer(gate: &Gate, door: &DoorMount, request: Submission) -> Reply
             return gate.refuse(door, Code::Unhealthy, message, gate.ticket());
         }
     }
+    let place = permit.place();
     match door.contract.split(request) {
-        Ok(Split { submissions, shape }) => {
-            let replies = admit(gate, door, submissions).await;
-            door.contract.join(&shape, replies)
+        Ok(Split { submissions, shape }) => match permit.admit(gate, submissions.len()) {
+            Ok(inside) => {
+                let replies = admit(gate, door, place, submissions).await;
+                drop(inside);
+                door.contract.join(&shape, replies)
+            }
+            Err(not) => gate.refuse(door, not.code, not.message, gate.ticket()),
+        },
+        Err(turned) => {
+            let is_unsigned = turned.code == Code::Unauthorized && permit.is_without_key();
+            if is_unsigned && !gate.allows_unsigned(door) {
+                let NotAdmitted { code, message } = TOO_FAST_UNSIGNED;
+                return gate.refuse(door, code, message, gate.ticket());
+            }
+            gate.refuse(door, turned.code, &turned.message, gate.ticket())
         }
-        Err(turned) => gate.refuse(door, turned.code, &turned.message, gate.ticket()),
     }
 }
 
-/// Admits a batch: one reply for each submission, in order.
-pub async fn admit(gate: &Gate, door: &DoorMount, submissions: Vec<Submission>) -> Vec<Reply> {
-    let vet = |submission| door.contract.vet(&door.door, submission);
-    let entries: Vec<Entry> = submissions.into_iter().map(vet).collect();
-    if entries.is_empty() {
+/// Admits a batch of the principal at `place`: one reply for each submission, in order.
+pub async fn admit(
+    gate: &Gate,
+    door: &DoorMount,
+    place: usize,
+    submissions: Vec<Submission>,
+) -> Vec<Reply> {
+    if submissions.is_empty() {
         return Vec::new();
     }
+    let entries = match vetting::vet(gate, door, place, submissions).await {
+        Ok(entries) => entries,
+        Err(unvetted) => return say_unvetted(gate, door, unvetted),
+    };
+    if gate.reserve.as_ref().is_some_and(|reserve| reserve.is_low()) {
+        return copies(gate, door, entries).await;
+    }
+    admit_entries(gate, door, entries).await
+}
+
+/// The same while the disk is below its reserve: copies go on, anything else is answered before
+/// anything is written.
+async fn copies(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Vec<Reply> {
+    let faults = reserve::faults_of_new(&*gate.ledger, &entries).await;
+    let mut known = Vec::new();
+    let mut replies: Vec<Option<Reply>> = Vec::with_capacity(entries.len());
+    for (entry, fault) in entries.into_iter().zip(faults) {
+        match fault {
+            Some(fault) => replies.push(Some(say(gate, door, &Seed::of(&entry), Err(fault)))),
+            None => {
+                known.push(entry);
+                replies.push(None);
+            }
+        }
+    }
+    let mut answered = match known.is_empty() {
+        true => Vec::new(),
+        false => admit_entries(gate, door, known).await,
+    }
+    .into_iter();
+    replies.into_iter().filter_map(|reply| reply.or_else(|| answered.next())).collect()
+}
+
+async fn admit_entries(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Vec<Reply> {
     let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
     if let Some(ingest) = &door.outward.ingest {
         return publish(gate, door, ingest, entries, seeds).await;
@@ -119,11 +179,31 @@ fn count(
 }
 
 /// The reply, or the fault in the words of the door's contract.
+fn count_fault(gate: &Gate, door: &DoorMount, fault: &Fault) {
+    if let Some(counters) = gate.metrics().door(&door.door) {
+        counters.faults.of(fault.code()).add_one();
+    }
+}
+
+/// The replies to a request that was not vetted.
+fn say_unvetted(gate: &Gate, door: &DoorMount, unvetted: Unvetted) -> Vec<Reply> {
+    let Unvetted { fault, bodies } = unvetted;
+    // Clients cause an overload of the pool; it is counted like any fault, and no error of the gate.
+    if fault.kind != FaultKind::Overloaded {
+        log(gate, door, &fault);
+    }
+    let seeds = bodies.into_iter().map(|body| Seed { key: None, body });
+    seeds
+        .map(|seed| {
+            count_fault(gate, door, &fault);
+            gate.say_about(door, &seed.body, fault.code(), fault.message, seed.number())
+        })
+        .collect()
+}
+
 fn say(gate: &Gate, door: &DoorMount, seed: &Seed, reply: Result<Reply, Fault>) -> Reply {
     reply.unwrap_or_else(|fault| {
-        if let Some(counters) = gate.metrics().door(&door.door) {
-            counters.faults.of(fault.code()).add_one();
-        }
+        count_fault(gate, door, &fault);
         log(gate, door, &fault);
         gate.say_about(door, &seed.body, fault.code(), fault.message, seed.number())
     })

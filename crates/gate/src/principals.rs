@@ -53,22 +53,28 @@ impl fmt::Debug for PrincipalConfig {
     }
 }
 
-/// What a principal may do at its doors. `operate` contains `read`, since nobody should act on what
-/// they cannot see; no other role contains another, so list several where several are meant.
+/// What a principal may do at its doors. `operate` contains `read`, `consume` and `metrics`, since
+/// nobody should act on what they cannot see; `read` contains `metrics`, which shows less. No other
+/// role contains another, so list several where several are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Send events.
     Produce,
-    /// Read receipts, lists and read models, of every producer at its doors.
+    /// Read receipts, lists, streams and read models, of every producer at its doors. Changes nothing.
     Read,
     /// Read, and act on what is kept: reconcile, replay, close.
     Operate,
     /// Send events in the names of others, as edge agents do: only those it may speak for.
     Forward,
+    /// Read, claim and settle the entries of streams and of the inbox.
+    Consume,
+    /// Read `/metrics`, and nothing else.
+    Metrics,
 }
 
 impl Role {
-    const ALL: [Self; 4] = [Self::Produce, Self::Read, Self::Operate, Self::Forward];
+    const ALL: [Self; 6] =
+        [Self::Produce, Self::Read, Self::Operate, Self::Forward, Self::Consume, Self::Metrics];
 
     /// The word for it in the configuration.
     pub const fn as_str(self) -> &'static str {
@@ -77,6 +83,18 @@ impl Role {
             Self::Read => "read",
             Self::Operate => "operate",
             Self::Forward => "forward",
+            Self::Consume => "consume",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// The roles that contain this one.
+    const fn contained_in(self) -> &'static [Self] {
+        match self {
+            Self::Produce | Self::Forward => &[],
+            Self::Read | Self::Consume => &[Self::Operate],
+            Self::Metrics => &[Self::Operate, Self::Read],
+            Self::Operate => &[],
         }
     }
 }
@@ -93,9 +111,20 @@ impl Roles {
         Self(if bits & bit(Role::Operate) == 0 { bits } else { bits | bit(Role::Read) })
     }
 
-    /// Whether `role` is in it.
+    /// Whether a principal with this set has `role`, by its own name or in another one.
     pub fn contain(self, role: Role) -> bool {
+        self.list(role) || role.contained_in().iter().any(|other| self.list(*other))
+    }
+
+    /// Whether `role` is in it by its own name.
+    pub fn list(self, role: Role) -> bool {
         self.0 & (1 << role as u8) != 0
+    }
+
+    /// The same set with `role` in it.
+    #[must_use]
+    fn with(self, role: Role) -> Self {
+        Self(self.0 | 1 << role as u8)
     }
 }
 
@@ -107,13 +136,13 @@ impl Default for Roles {
 
 impl fmt::Debug for Roles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(Role::ALL.iter().filter(|role| self.contain(**role))).finish()
+        f.debug_set().entries(Role::ALL.iter().filter(|role| self.list(**role))).finish()
     }
 }
 
 impl Serialize for Roles {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let held = Role::ALL.into_iter().filter(|role| self.contain(*role));
+        let held = Role::ALL.into_iter().filter(|role| self.list(*role));
         serializer.collect_seq(held.map(Role::as_str))
     }
 }
@@ -122,17 +151,18 @@ impl<'de> Deserialize<'de> for Roles {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrMany;
 
+        const WORDS: [&str; 6] = ["produce", "read", "consume", "metrics", "operate", "forward"];
+
         fn role<E: de::Error>(word: &str) -> Result<Role, E> {
             let known = Role::ALL.into_iter().find(|role| role.as_str() == word);
-            known
-                .ok_or_else(|| E::unknown_variant(word, &["produce", "read", "operate", "forward"]))
+            known.ok_or_else(|| E::unknown_variant(word, &WORDS))
         }
 
         impl<'de> Visitor<'de> for OneOrMany {
             type Value = Roles;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a role or a list of roles: produce, read, operate, forward")
+                write!(f, "a role or a list of roles: {}", WORDS.join(", "))
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Roles, E> {
@@ -159,7 +189,9 @@ impl<'de> Deserialize<'de> for Roles {
 #[derive(Debug, thiserror::Error)]
 pub enum PrincipalsError {
     /// The name has other characters, or too many.
-    #[error("principal {0:?}: a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +")]
+    #[error(
+        "principal {0:?}: a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +, and is not . or .."
+    )]
     Name(String),
     /// One name, two tables.
     #[error("principal {0} is configured twice")]
@@ -202,6 +234,8 @@ pub(crate) struct Known {
     /// Its place among the principals, for whatever is kept per principal.
     pub(crate) place: usize,
     roles: Roles,
+    /// Whether it may claim only because no principal has the role `consume`.
+    is_consumer_by_read: bool,
     doors: Vec<String>,
     speaks_for: Vec<String>,
 }
@@ -252,6 +286,7 @@ impl Principals {
             principal: Principal::new(name),
             place: 0,
             roles: Roles::of(&[Role::Produce, Role::Read, Role::Operate]),
+            is_consumer_by_read: false,
             doors: Vec::new(),
             speaks_for: Vec::new(),
         };
@@ -261,6 +296,16 @@ impl Principals {
     /// The configured principals; none at all means [`Principals::open`]. Relative paths of key
     /// files start at `base`, the folder of the configuration.
     pub fn load(configs: &[PrincipalConfig], base: &Path) -> Result<Self, PrincipalsError> {
+        Self::load_with_tokens(configs, base, None)
+    }
+
+    /// The same where the door called `token_door` believes tokens: a principal that may use it can
+    /// do without a key.
+    pub fn load_with_tokens(
+        configs: &[PrincipalConfig],
+        base: &Path,
+        token_door: Option<&str>,
+    ) -> Result<Self, PrincipalsError> {
         if configs.is_empty() {
             return Ok(Self::open());
         }
@@ -269,17 +314,47 @@ impl Principals {
             principal: Principal::new(LOCAL),
             place: configs.len(),
             roles: Roles::of(&[Role::Operate]),
+            is_consumer_by_read: false,
             doors: Vec::new(),
             speaks_for: Vec::new(),
         };
         let mut loaded = Self { known: Vec::new(), owner, keys: Vec::new(), open: false };
         for config in configs {
-            loaded.add(config, base)?;
+            let uses = |door: &str| {
+                config.doors.is_empty() || config.doors.iter().any(|name| name == door)
+            };
+            loaded.add(config, base, token_door.is_some_and(uses))?;
+        }
+        // Configs of gates that knew no `consume` go on as they were.
+        if !loaded.known.iter().any(|known| known.roles.list(Role::Consume)) {
+            for known in loaded.known.iter_mut().filter(|known| known.roles.list(Role::Read)) {
+                known.is_consumer_by_read = !known.roles.contain(Role::Consume);
+                known.roles = known.roles.with(Role::Consume);
+            }
         }
         Ok(loaded)
     }
 
-    fn add(&mut self, config: &PrincipalConfig, base: &Path) -> Result<(), PrincipalsError> {
+    /// The principals that may claim only because no principal has the role `consume`, where they have
+    /// a door with anything to claim.
+    pub fn consumers_by_read(&self) -> impl Iterator<Item = &str> {
+        let has_entries = |name: &String| {
+            let door = Door::new(name);
+            door.is_stream() || door.has_inbox()
+        };
+        let claims = move |known: &&Known| {
+            known.is_consumer_by_read
+                && (known.doors.is_empty() || known.doors.iter().any(has_entries))
+        };
+        self.known.iter().filter(claims).map(|known| known.principal.as_str())
+    }
+
+    fn add(
+        &mut self,
+        config: &PrincipalConfig,
+        base: &Path,
+        has_token: bool,
+    ) -> Result<(), PrincipalsError> {
         let name = config.name.clone();
         if let Some(wrong) =
             std::iter::once(&name).chain(&config.may_speak_for).find(|name| !is_name(name))
@@ -289,7 +364,7 @@ impl Principals {
         if self.known.iter().any(|known| known.principal.as_str() == name) {
             return Err(PrincipalsError::NameTwice(name));
         }
-        if config.keys.is_empty() {
+        if config.keys.is_empty() && !has_token {
             return Err(PrincipalsError::NoKeys(name));
         }
         if config.role.contain(Role::Forward) == config.may_speak_for.is_empty() {
@@ -311,6 +386,7 @@ impl Principals {
             principal: Principal::new(&name),
             place,
             roles: config.role,
+            is_consumer_by_read: false,
             doors: config.doors.clone(),
             speaks_for: config.may_speak_for.clone(),
         });
@@ -332,6 +408,22 @@ impl Principals {
     /// How many places there are for whatever is kept per principal.
     pub(crate) fn places(&self) -> usize {
         self.known.len().max(self.owner.place + 1)
+    }
+
+    /// Whether there are several principals, whatever they may do.
+    pub(crate) fn are_many(&self) -> bool {
+        self.known.len() > 1
+    }
+
+    /// Whether several principals can send, who must not use up each other's room. Signatures stand for
+    /// those `vouched` for, whatever their roles.
+    pub(crate) fn are_several(&self, vouched: &[&str]) -> bool {
+        let can_send = |known: &&Known| {
+            known.roles.contain(Role::Produce)
+                || known.roles.contain(Role::Forward)
+                || vouched.contains(&known.principal.as_str())
+        };
+        self.known.iter().filter(can_send).count() > 1
     }
 
     /// Whoever is at the socket in the data folder: may read and operate everywhere, and at an open
@@ -372,7 +464,9 @@ impl Principals {
 /// Whether `name` can be a principal's.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
-    (1..=128).contains(&name.len()) && name.bytes().all(plain)
+    // Names become segments of URLs and of paths, where these two lead elsewhere.
+    let leads_elsewhere = matches!(name, "." | "..");
+    (1..=128).contains(&name.len()) && name.bytes().all(plain) && !leads_elsewhere
 }
 
 /// The hash of the key that `spec` gives: literal, `sha256:<hex>`, or `file:<path>` with either.

@@ -72,7 +72,7 @@ fn a_principal_limited_to_doors_uses_no_other() {
 
 #[test]
 fn names_that_could_be_mistaken_are_refused() {
-    for name in ["", "a:b", "a b", "a/b", "ä", &"x".repeat(129)] {
+    for name in ["", ".", "..", "a:b", "a b", "a/b", "ä", &"x".repeat(129)] {
         let wrong = PrincipalConfig {
             name: name.to_owned(),
             keys: vec!["k".to_owned()],
@@ -108,6 +108,25 @@ fn unusable_keys_are_refused() {
 }
 
 #[test]
+fn only_principals_that_can_send_share_the_room() {
+    let one = [
+        r#"{"name": "shop", "keys": ["a"]}"#,
+        r#"{"name": "scraper", "keys": ["b"], "role": "metrics"}"#,
+        r#"{"name": "ops", "keys": ["c"], "role": "operate"}"#,
+    ];
+    let agent = r#"{"name": "agent", "keys": ["d"], "role": "forward", "may_speak_for": ["shop"]}"#;
+    let are_several = |tables: &[&str]| {
+        let configs: Vec<_> = tables.iter().map(|table| config(table)).collect();
+        load(&configs).unwrap().are_several(&[])
+    };
+    assert!(!are_several(&one));
+    assert!(are_several(&[one[0], one[1], agent]));
+    let configs: Vec<_> = one.iter().map(|table| config(table)).collect();
+    assert!(load(&configs).unwrap().are_several(&["scraper"]), "it signs");
+    assert!(!Principals::open().are_several(&[]));
+}
+
+#[test]
 fn keys_are_not_shown() {
     let secret = config(r#"{"name":"a","keys":["hunter2"]}"#);
     let shown = format!("{secret:?} {:?}", load(std::slice::from_ref(&secret)).unwrap());
@@ -123,8 +142,44 @@ fn nobody_configured_is_the_open_gate() {
     let local = principals.local().unwrap();
     assert_eq!(local.principal.as_str(), LOCAL);
     assert!(local.has(Role::Produce) && local.has(Role::Read) && local.has(Role::Operate));
+    assert!(local.has(Role::Consume) && local.has(Role::Metrics));
     assert!(!local.has(Role::Forward));
     assert!(principals.by_key(b"").is_none());
+}
+
+#[test]
+fn a_role_contains_what_it_says_and_no_more() {
+    let contains = |role: Role| {
+        Role::ALL.into_iter().filter(|other| Roles::of(&[role]).contain(*other)).collect::<Vec<_>>()
+    };
+    assert_eq!(contains(Role::Produce), [Role::Produce]);
+    assert_eq!(contains(Role::Read), [Role::Read, Role::Metrics]);
+    assert_eq!(contains(Role::Consume), [Role::Consume]);
+    assert_eq!(contains(Role::Metrics), [Role::Metrics]);
+    assert_eq!(contains(Role::Forward), [Role::Forward]);
+    let operate = [Role::Read, Role::Operate, Role::Consume, Role::Metrics];
+    assert_eq!(contains(Role::Operate), operate);
+}
+
+#[test]
+fn read_claims_while_no_principal_has_the_role_for_it() {
+    let reader = || config(r#"{"name":"r","keys":["r"],"role":"read"}"#);
+    let other = |name: &str, doors: &str| {
+        config(&format!(r#"{{"name":"{name}","keys":["{name}"],"role":"read","doors":[{doors}]}}"#))
+    };
+    let doors = [other("s", r#""events/orders""#), other("p", r#""pixel-control""#), reader()];
+    let before = load(&doors).unwrap();
+    assert!(before.by_key(b"r").unwrap().has(Role::Consume));
+    assert_eq!(
+        before.consumers_by_read().collect::<Vec<_>>(),
+        ["s", "r"],
+        "p has nothing to claim"
+    );
+    let consumer = config(r#"{"name":"c","keys":["c"],"role":"consume"}"#);
+    let after = load(&[reader(), consumer]).unwrap();
+    assert!(!after.by_key(b"r").unwrap().has(Role::Consume));
+    assert!(!after.by_key(b"c").unwrap().has(Role::Read));
+    assert_eq!(after.consumers_by_read().count(), 0);
 }
 
 #[test]

@@ -1,16 +1,58 @@
-//! A receipt as everybody sees it: the same members on every route and in every listing.
+//! A receipt as every route, command and listing shows it: the same members everywhere.
 
-use admit_core::Receipt;
+use admit_contracts::reply_code;
 use admit_core::json::{self, Object, Value};
+use admit_core::{Code, Receipt};
+
+use crate::receipt_detail::IngestDetail;
+
+/// Why something is in quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownReason {
+    /// Code of the ledger, the same for all doors.
+    pub code: Code,
+    /// Code in the reply to the producer; `None` where the reply acknowledged it like a copy.
+    pub reply_code: Option<String>,
+    /// What was wrong.
+    pub message: String,
+}
+
+impl ShownReason {
+    /// The reason of a refusal, which the ledger keeps, or of a conflict, which follows from its verdict.
+    pub fn of(receipt: &Receipt) -> Option<Self> {
+        let door = receipt.door.as_str();
+        if let Some((code, message)) = &receipt.reason {
+            let (code, message) = (*code, message.clone());
+            let reply_code = reply_code::of_refusal(door, code, &facts(receipt));
+            return Some(Self { code, reply_code: Some(reply_code), message });
+        }
+        if receipt.verdict != "conflict" {
+            return None;
+        }
+        let first = receipt.first.map_or_else(String::new, |first| format!(", see {first}"));
+        let message = format!("this key was used before for other content{first}");
+        let reply_code = reply_code::of_conflict(door);
+        Some(Self { code: Code::IdempotencyKeyReused, reply_code, message })
+    }
+}
+
+fn facts(receipt: &Receipt) -> Object<'_> {
+    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
+    match json::parse(&receipt.facts, &limits) {
+        Ok(Value::Object(facts)) => facts,
+        _ => Object::new(),
+    }
+}
 
 /// The receipt as a JSON object, `facts` in the contract's own words.
 pub fn object(receipt: &Receipt) -> Object<'_> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let facts = json::parse(&receipt.facts, &limits).unwrap_or(Value::Null);
-    let reason = receipt.reason.as_ref().map(|(code, message)| {
+    let reason = ShownReason::of(receipt).map(|reason| {
         Object::from_iter([
-            ("code", Value::from(code.as_str())),
-            ("message", message.as_str().into()),
+            ("code", Value::from(reason.code.as_str())),
+            ("reply_code", reason.reply_code.into()),
+            ("message", reason.message.into()),
         ])
     });
     Object::from_iter([
@@ -28,4 +70,13 @@ pub fn object(receipt: &Receipt) -> Object<'_> {
         ("reason", reason.into()),
         ("facts", facts),
     ])
+}
+
+/// The same with what its door knows besides.
+pub fn detailed<'r>(receipt: &'r Receipt, detail: Option<&IngestDetail>) -> Object<'r> {
+    let mut object = object(receipt);
+    if let Some(detail) = detail {
+        detail.add_to(&mut object);
+    }
+    object
 }

@@ -1,58 +1,104 @@
-//! How much may be between the door and its answer at once: events, and the bytes they hold.
+//! Limits on what is in flight between the door and its answer: events, and the body bytes they hold.
 //!
-//! Two atomics rather than a semaphore, because nobody waits here: whoever finds no room is told
-//! so at once. The only one who waits is the shutdown, for the room to empty.
+//! Atomics rather than a semaphore, because a request that finds no room is refused at once. Only
+//! the shutdown waits, for the room to empty.
+//!
+//! Each principal has a share of the whole, so that one of them cannot use up the room of the
+//! others. A body of a request that is not authenticated yet belongs to no share: until its
+//! signature is verified it counts in a pool of its own, outside of the whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use tokio::sync::Notify;
 
-/// Counts what is inside.
+use crate::limits::Limits;
+
+/// A body of unknown length is reserved in steps of this size, as it arrives.
+const STEP_BYTES: usize = 16 * 1024;
+
+/// Counts what is in flight.
 #[derive(Debug)]
 pub(crate) struct Room {
-    events: AtomicUsize,
-    bytes: AtomicUsize,
-    events_max: usize,
-    bytes_max: usize,
+    whole: Pool,
+    shares: Vec<Pool>,
+    /// Bodies of requests that are not authenticated yet; only its bytes are counted.
+    unauthenticated: Pool,
     watched: AtomicBool,
     emptied: Notify,
 }
 
-/// One event inside. It leaves when this is dropped.
+/// Events and bytes under one limit each.
 #[derive(Debug)]
-pub(crate) struct Inside {
-    room: Arc<Room>,
-    bytes: usize,
+struct Pool {
+    events: AtomicUsize,
+    bytes: AtomicUsize,
+    events_max: usize,
+    bytes_max: usize,
+}
+
+impl Pool {
+    fn new(events_max: usize, bytes_max: usize) -> Self {
+        let (events, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { events, bytes, events_max, bytes_max }
+    }
+
+    /// Adds both, or neither when a limit would be exceeded.
+    fn try_add(&self, events: usize, bytes: usize) -> bool {
+        let new_events = self.events.fetch_add(events, SeqCst) + events;
+        let new_bytes = self.bytes.fetch_add(bytes, SeqCst).saturating_add(bytes);
+        let fits = new_events <= self.events_max && new_bytes <= self.bytes_max;
+        if !fits {
+            self.remove(events, bytes);
+        }
+        fits
+    }
+
+    /// Removes both; the number of events before.
+    fn remove(&self, events: usize, bytes: usize) -> usize {
+        self.bytes.fetch_sub(bytes, SeqCst);
+        self.events.fetch_sub(events, SeqCst)
+    }
 }
 
 impl Room {
-    pub(crate) fn new(events_max: usize, bytes_max: usize) -> Arc<Self> {
+    /// Room for events of principals with so many `places`.
+    pub(crate) fn new(limits: &Limits, places: usize, is_shared: bool) -> Arc<Self> {
+        let (events_max, bytes_max) =
+            (limits.events_in_flight_max, limits.body_bytes_in_flight_max);
+        let percent = if is_shared { limits.principal_share_percent } else { 100 };
+        let part = |whole: usize| (whole / 100 * percent) + (whole % 100 * percent).div_ceil(100);
+        // The largest event must fit a share that is otherwise empty.
+        let share_bytes = part(bytes_max).max(limits.body_bytes_max);
+        let share = || Pool::new(part(events_max).max(1), share_bytes);
+        let unauthenticated_bytes =
+            limits.unauthenticated_body_bytes_in_flight_max.max(limits.body_bytes_max);
         Arc::new(Self {
-            events: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            events_max,
-            bytes_max,
+            whole: Pool::new(events_max, bytes_max),
+            shares: (0..places).map(|_| share()).collect(),
+            unauthenticated: Pool::new(usize::MAX, unauthenticated_bytes),
             watched: AtomicBool::new(false),
             emptied: Notify::new(),
         })
     }
 
-    /// Lets one event with at most `bytes` in, or nobody.
-    pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Option<Inside> {
-        // Made first, so that dropping it undoes both additions whichever limit was passed.
-        let inside = Inside { room: Arc::clone(self), bytes };
-        let events = self.events.fetch_add(1, SeqCst) + 1;
-        let bytes = self.bytes.fetch_add(bytes, SeqCst) + bytes;
-        (events <= self.events_max && bytes <= self.bytes_max).then_some(inside)
+    /// Takes in one event of the principal at `place` that has `bytes` so far, if it fits.
+    pub(crate) fn enter(self: &Arc<Self>, place: usize, bytes: usize) -> Option<Inside> {
+        let is_in = self.try_reserve(Some(place), 1, bytes);
+        is_in.then(|| Inside { room: Arc::clone(self), place: Some(place), bytes })
     }
 
-    /// How many events are inside.
+    /// A request that is not authenticated yet. It is no event before [`Inside::authenticated`].
+    pub(crate) fn enter_unauthenticated(self: &Arc<Self>) -> Inside {
+        Inside { room: Arc::clone(self), place: None, bytes: 0 }
+    }
+
+    /// How many events are in flight.
     pub(crate) fn events(&self) -> usize {
-        self.events.load(SeqCst)
+        self.whole.events.load(SeqCst)
     }
 
-    /// Waits until nobody is inside.
+    /// Waits until no event is in flight.
     pub(crate) async fn empty(&self) {
         self.watched.store(true, SeqCst);
         loop {
@@ -63,43 +109,94 @@ impl Room {
             emptied.await;
         }
     }
-}
 
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.room.bytes.fetch_sub(self.bytes, SeqCst);
-        if self.room.events.fetch_sub(1, SeqCst) == 1 && self.room.watched.load(SeqCst) {
-            self.room.emptied.notify_waiters();
+    fn try_reserve(&self, place: Option<usize>, events: usize, bytes: usize) -> bool {
+        let Some(place) = place else { return self.unauthenticated.try_add(0, bytes) };
+        // The share first: a principal beyond its share does not touch the whole.
+        let Some(share) = self.shares.get(place) else { return false };
+        if !share.try_add(events, bytes) {
+            return false;
+        }
+        let fits = self.whole.try_add(events, bytes);
+        if !fits {
+            share.remove(events, bytes);
+            self.notify_if_empty(events);
+        }
+        fits
+    }
+
+    fn release(&self, place: Option<usize>, events: usize, bytes: usize) {
+        let Some(share) = place.and_then(|place| self.shares.get(place)) else {
+            self.unauthenticated.remove(0, bytes);
+            return;
+        };
+        share.remove(events, bytes);
+        if self.whole.remove(events, bytes) == events {
+            self.notify_if_empty(events);
+        }
+    }
+
+    /// The count may have been above zero for a moment, so the waiting shutdown looks again.
+    fn notify_if_empty(&self, events: usize) {
+        if events > 0 && self.watched.load(SeqCst) {
+            self.emptied.notify_waiters();
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
+/// What one event, or the body of an unauthenticated request, holds. Released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    room: Arc<Room>,
+    /// The principal's; none in the pool of unauthenticated bodies.
+    place: Option<usize>,
+    bytes: usize,
+}
 
-    use super::*;
-
-    #[test]
-    fn nobody_is_let_in_over_either_limit() {
-        let room = Room::new(2, 10);
-        let first = room.enter(4).unwrap();
-        assert!(room.enter(7).is_none(), "too many bytes");
-        let second = room.enter(6).unwrap();
-        assert!(room.enter(0).is_none(), "too many events");
-        drop(first);
-        assert!(room.enter(4).is_some());
-        drop(second);
-        assert_eq!((room.events(), room.bytes.load(SeqCst)), (0, 0));
+impl Inside {
+    /// How many bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    #[test]
-    fn an_empty_room_is_noticed_when_the_last_one_leaves() {
-        let room = Room::new(2, 10);
-        let inside = room.enter(1).unwrap();
-        let mut empty = Box::pin(room.empty());
-        assert!(empty.as_mut().now_or_never().is_none());
-        drop(inside);
-        assert!(empty.as_mut().now_or_never().is_some());
+    /// Whether it holds `bytes`, or could be made to: what has arrived is reserved in steps.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+            return true;
+        };
+        let steps = more.next_multiple_of(STEP_BYTES);
+        // Close to the limit there may be room for the bytes, but not for a whole step.
+        for more in [steps, more] {
+            if self.room.try_reserve(self.place, 0, more) {
+                self.bytes += more;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives back what `bytes` do not need.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        if let Some(less) = self.bytes.checked_sub(bytes).filter(|less| *less > 0) {
+            self.room.release(self.place, 0, less);
+            self.bytes = bytes;
+        }
+    }
+
+    /// Moves it into the share of the principal at `place`, as an event, if it fits.
+    pub(crate) fn authenticated(self, place: usize) -> Option<Self> {
+        // Both are held for a moment; dropping `self` gives back the bytes of the pool.
+        self.room.enter(place, self.bytes)
     }
 }
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let events = usize::from(self.place.is_some());
+        self.room.release(self.place, events, self.bytes);
+    }
+}
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

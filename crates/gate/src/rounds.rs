@@ -126,6 +126,8 @@ pub fn source(event: &EventLine, ledger: u32) -> Object<'static> {
     let (head, link) = (read(&event.head), read(&event.link));
     let told = |value: &Value<'static>, name: &str| value.get(name).cloned().unwrap_or_default();
     let fingerprints = told(&link, "fingerprints");
+    let first = head.get("revision_of").and_then(Value::as_u64);
+    let revision_of = first.map_or(Value::Null, |first| receipt(ledger, Seq(first)));
     let used = fingerprints.as_array().and_then(<[_]>::first).cloned().unwrap_or_default();
     Object::from_iter([
         ("event", receipt(ledger, event.seq)),
@@ -140,6 +142,8 @@ pub fn source(event: &EventLine, ledger: u32) -> Object<'static> {
         ("round_date", told(&head, "date")),
         ("round_time", told(&head, "time")),
         ("hard_key", told(&head, "hard_key")),
+        ("revision_of", revision_of),
+        ("accepted", accepted(&head)),
         ("parse_status", told(&head, "parse_status")),
         ("notes", told(&head, "parse_notes")),
         ("state", event.state.clone().into()),
@@ -154,6 +158,17 @@ pub fn source(event: &EventLine, ledger: u32) -> Object<'static> {
         ("drift", event.drift.clone().into()),
         ("diagnostics", told(&link, "diagnostics")),
     ])
+}
+
+/// Who has said that the event counts, why and when.
+fn accepted(head: &Value<'_>) -> Value<'static> {
+    let Some(word) = head.get("accepted").filter(|word| !word.is_null()) else {
+        return Value::Null;
+    };
+    let said = |name: &str| word.get(name).cloned().unwrap_or_default().into_owned();
+    let at = word.get("at").and_then(Value::as_i64).map(|at| Millis(at).to_rfc3339_millis());
+    let accepted = [("by", said("by")), ("reason", said("reason")), ("at", at.into())];
+    Value::from(Object::from_iter(accepted))
 }
 
 fn step(told: &StepLine, ledger: u32) -> Object<'static> {
@@ -207,6 +222,14 @@ pub fn diagnostics(
     let rounds: u64 = counts.states.iter().map(|(_, count)| count).sum();
     let states: Object<'static> =
         counts.states.iter().map(|(state, count)| (state.clone(), Value::from(*count))).collect();
+    let rows: Object<'static> = counts
+        .rows
+        .iter()
+        .map(|(table, rows, unlinked)| {
+            let counts = [("total", Value::from(*rows)), ("unlinked", (*unlinked).into())];
+            (table.clone(), Value::from(Object::from_iter(counts)))
+        })
+        .collect();
     let list = |events: &[EventLine]| -> Value<'static> {
         events.iter().map(|event| source(event, ledger)).collect()
     };
@@ -223,6 +246,7 @@ pub fn diagnostics(
                 ("schema_drift", drifted.into()),
                 ("rounds", rounds.into()),
                 ("rounds_by_state", states.into()),
+                ("rows", rows.into()),
             ])
             .into(),
         ),
@@ -261,19 +285,15 @@ fn source_counts(told: &SourceCounts) -> Object<'static> {
 }
 
 fn trends(counts: &RecordCounts) -> Object<'static> {
-    let mut by_day: BTreeMap<&str, (u64, u64, u64, u64)> = BTreeMap::new();
-    for (day, source, events, unlinked) in &counts.days {
+    let mut by_day: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (day, _, events, unlinked) in &counts.days {
         let sums = by_day.entry(day).or_default();
         sums.0 += events;
         sums.1 += unlinked;
-        if LUA.contains(&source.as_str()) {
-            sums.2 += events;
-            sums.3 += unlinked;
-        }
     }
     let events: Value<'static> = by_day
         .iter()
-        .map(|(day, (events, unlinked, _, _))| {
+        .map(|(day, (events, unlinked))| {
             Object::from_iter([
                 ("day", Value::from((*day).to_owned())),
                 ("events", (*events).into()),
@@ -281,12 +301,12 @@ fn trends(counts: &RecordCounts) -> Object<'static> {
             ])
         })
         .collect();
-    let lua: Value<'static> = by_day
+    let lua: Value<'static> = counts
+        .row_days
         .iter()
-        .filter(|(_, (_, _, rows, _))| *rows > 0)
-        .map(|(day, (_, _, rows, unlinked))| {
+        .map(|(day, rows, unlinked)| {
             Object::from_iter([
-                ("day", Value::from((*day).to_owned())),
+                ("day", Value::from(day.clone())),
                 ("lua_rows", (*rows).into()),
                 ("unlinked_rows", (*unlinked).into()),
             ])

@@ -47,6 +47,41 @@ pub struct RunLine {
     pub is_unwritten: bool,
     /// How it stands, where it is one of a quarantine.
     pub standing: QuarantineStanding,
+    /// The policy that decided, where the receipt names one.
+    pub policy: Option<DecidingPolicy>,
+}
+
+/// A policy, as receipts name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DecidingPolicy {
+    /// Its revision.
+    pub revision: String,
+    /// The digest of its content.
+    pub digest: String,
+}
+
+/// A document of a run with its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDocument {
+    /// Its number.
+    pub n: u64,
+    /// The decision, in the contract's words.
+    pub decision: String,
+    /// Where its file is said to be.
+    pub path: String,
+    /// The document, JSON without a line end.
+    pub text: String,
+}
+
+/// Publishes of a run whose outcome was unknown at some time, by what a person found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ambiguities {
+    /// They were on the bus.
+    pub found: u64,
+    /// They were not on the bus.
+    pub absent: u64,
+    /// Of those, the ones that no later copy has published.
+    pub never_arrived: u64,
 }
 
 /// Effects of a run that are not settled.
@@ -131,6 +166,22 @@ pub trait RunAccounts: IssuedReader {
         below: String,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
+
+    /// The receipts or the quarantine records of a run in the order they were kept, after a number.
+    /// Documents of other kinds are not listed.
+    fn run_documents(
+        &self,
+        run: String,
+        kind: IssuedKind,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunDocument>, Fault>>;
+
+    /// How the ambiguous publishes of a run were resolved, counted from their histories.
+    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<Ambiguities, Fault>>;
+
+    /// Events that a run has refused while it was being closed, whatever became of the closing.
+    fn refused_while_closing(&self, run: String) -> BoxFuture<'_, Result<u64, Fault>>;
 
     /// What is not settled of a run, counted from the effects themselves.
     fn unsettled(&self, of: OfRun<'_>) -> BoxFuture<'_, Result<Unsettled, Fault>>;

@@ -3,7 +3,7 @@
 //! Everything here is touched once per commit or once per call, never once per event, so watching
 //! costs the hot path nothing that could be measured.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Upper bounds of the buckets of commit times, in microseconds.
@@ -64,6 +64,7 @@ pub struct Gauges {
     handed_in: AtomicU64,
     taken: AtomicU64,
     log_bytes: AtomicU64,
+    log_held_back: AtomicBool,
 }
 
 impl Default for Gauges {
@@ -75,6 +76,7 @@ impl Default for Gauges {
             handed_in: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
+            log_held_back: AtomicBool::new(false),
         }
     }
 }
@@ -97,6 +99,11 @@ impl Gauges {
         self.log_bytes.load(Relaxed)
     }
 
+    /// Whether a reader keeps a long log from starting over.
+    pub fn is_log_held_back(&self) -> bool {
+        self.log_held_back.load(Relaxed)
+    }
+
     pub(crate) fn call_handed_in(&self) {
         self.handed_in.fetch_add(1, Relaxed);
     }
@@ -112,6 +119,10 @@ impl Gauges {
 
     pub(crate) fn commit_failed(&self) {
         self.commit_failures.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn log_is_held_back(&self, is_held_back: bool) {
+        self.log_held_back.store(is_held_back, Relaxed);
     }
 
     pub(crate) fn log_is(&self, bytes: u64) {

@@ -5,6 +5,7 @@
 //! documents, the counters of the run, and the check that the run takes events at all. Its effects
 //! are settled in batches by [`Issuance::settle`], which keeps the documents of the outcome.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,8 +64,10 @@ pub enum Outlook {
         /// The admission.
         seq: Seq,
     },
-    /// Its run takes nothing new; it was kept outside.
+    /// Its run is closed and takes nothing new; it was kept outside.
     RunClosed,
+    /// Its run is being closed; it was kept outside, and may come in if the run opens again.
+    RunClosing,
 }
 
 /// One effect to be moved on.
@@ -189,6 +192,12 @@ pub trait IssuedReader: Send + Sync {
     /// number.
     fn left_unsynced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
         self.synced()
+    }
+
+    /// How many messages of each bus topic are acknowledged, as far as settled effects prove it on a
+    /// bus that counts its messages from 0.
+    fn bus_ends(&self) -> BoxFuture<'_, Result<BTreeMap<String, u64>, Fault>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
     }
 
     /// One run.

@@ -15,11 +15,14 @@ pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod publications;
+pub mod retention_guard;
 pub mod scenario_runs;
 pub mod sqlite;
 pub mod verify;
+mod verify_inbox;
+mod verify_laws;
 
-pub use common::Migrated;
+pub use common::{Migrated, RefusalQuota};
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
 pub use gauges::Gauges;
 pub use issuance::{
@@ -27,7 +30,8 @@ pub use issuance::{
     RunCounts, Settled, Settlement,
 };
 pub use port::{
-    Admissions, BoxFuture, Claims, Filter, GateStatus, Inbox, Ledger, News, Reader, RecordReader,
-    Records, Retention, Status, Streams, WholeLedger,
+    Admissions, BoxFuture, Claims, Filter, GateStatus, Inbox, Ledger, News, Reader, ReceiptPage,
+    RecordReader, Records, Retention, Status, Streams, WholeLedger,
 };
 pub use publications::{PublicationReader, Publications};
+pub use retention_guard::RetentionGuard;

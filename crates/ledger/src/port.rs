@@ -3,6 +3,7 @@
 //! Invariant: when a future returned by [`Admissions::record`] resolves with a verdict, the commit
 //! that holds it is durable. A fault never claims more than is known.
 
+mod attachments;
 mod claims;
 mod inbox;
 mod records;
@@ -19,16 +20,17 @@ use bytes::Bytes;
 use crate::effects::Effects;
 use crate::gauges::Gauges;
 
+pub use attachments::{Attachments, BusHolder, Store, StoreId};
 pub use claims::{
-    Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, NotALease, Standing,
-    Wanted,
+    Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer, LeaseChange,
+    NotALease, Standing, Wanted,
 };
 pub use inbox::{Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 pub use records::{
-    CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
-    RecordReader, Records, Relinked, SourceCounts, StepLine,
+    Accepted, CountsAsked, EventLine, FieldLine, NotAccepted, RecordCounts, RecordDetail,
+    RecordFilter, RecordLine, RecordReader, Records, Relinked, SourceCounts, StepLine,
 };
-pub use retention::{Retention, SWEEP_EVERY, Swept, keep_swept};
+pub use retention::{ClockConfirmation, KnownTime, Retention, Swept};
 pub use streams::{News, Page, StreamEntry, Streams, read_or_wait};
 
 /// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
@@ -61,6 +63,19 @@ pub trait Reader: Send + Sync {
     /// Receipts in ledger order.
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>>;
 
+    /// The same, where a filter that lets little through examines at most so many
+    /// admissions; the page says where to go on.
+    fn page_of(
+        &self,
+        filter: Filter,
+        _examined_max: usize,
+    ) -> BoxFuture<'_, Result<ReceiptPage, Fault>> {
+        // A ledger that keeps few admissions need not count what it examines.
+        let rows_max = filter.rows_max;
+        let listed = self.list(filter);
+        Box::pin(async move { Ok(ReceiptPage::of(listed.await?, rows_max, None)) })
+    }
+
     /// One projected document.
     fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>>;
 
@@ -79,8 +94,13 @@ pub trait Reader: Send + Sync {
 
 /// A whole ledger.
 pub trait Ledger: Admissions + Reader + Effects {
-    /// Whether the last attempt to write succeeded; readiness hangs on it.
+    /// Whether the last attempt to write succeeded, and none takes too long; readiness hangs on it.
     fn is_healthy(&self) -> bool;
+
+    /// Why the ledger is not healthy, for people.
+    fn trouble(&self) -> Option<&'static str> {
+        (!self.is_healthy()).then_some("the last write to the ledger failed")
+    }
 
     /// Resolves with the reason when the process must stop: what it believes about the disk can no
     /// longer be trusted, and only a start through recovery can tell what is there.
@@ -123,6 +143,34 @@ pub struct Filter {
     pub rows_max: usize,
 }
 
+impl Filter {
+    /// Whether it may leave out admissions.
+    pub fn is_selective(&self) -> bool {
+        let all = ["fresh", "revision", "conflict", "refused"];
+        let has_all = all.iter().all(|word| self.verdicts.iter().any(|verdict| verdict == word));
+        self.door.is_some() || self.principal.is_some() || !(self.verdicts.is_empty() || has_all)
+    }
+}
+
+/// Some receipts, in ledger order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiptPage {
+    /// Those that the filter lets through.
+    pub receipts: Vec<Receipt>,
+    /// The place after which there may be more; `None` at the end of the ledger. Set also where
+    /// `receipts` is short or empty, because as much was examined as one page may.
+    pub next: Option<Seq>,
+}
+
+impl ReceiptPage {
+    /// The page of these receipts, for which the ledger was examined to `examined_to`, or to its end.
+    pub fn of(receipts: Vec<Receipt>, rows_max: usize, examined_to: Option<Seq>) -> Self {
+        let last = receipts.last().filter(|_| receipts.len() >= rows_max);
+        let next = last.map(|receipt| receipt.id.seq).or(examined_to);
+        Self { receipts, next }
+    }
+}
+
 /// How the ledger is doing, for people and for `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -146,6 +194,12 @@ pub struct Status {
     pub retain: Option<Age>,
     /// Keys of events up to this wall time of their producer may be forgotten.
     pub forgotten_to: Option<Millis>,
+    /// The newest time that retention trusts; `None` without retention.
+    pub trusted_at: Option<Millis>,
+    /// Refused submissions that are kept, and what they cost by the measure of their quota.
+    pub refusals: u64,
+    /// See above, in bytes.
+    pub refusal_bytes: u64,
     /// Bodies that retention has removed so far.
     pub removed_bodies: u64,
     /// Keys that retention has removed so far.

@@ -5,12 +5,20 @@
 //! long. Whether a body really says what its row says is for the contracts; whoever calls hands that
 //! part in.
 
+use std::collections::HashSet;
 use std::error::Error;
 
 use admit_core::{Code, Digest, Key, Millis, Seq};
 
+pub use crate::verify_inbox::InboxChecked;
+use crate::verify_inbox::{self, EachInboxRow};
+use crate::verify_laws::{EachBreach, Law};
+
 /// Rows of one slice.
 pub(crate) const SLICE_ROWS: i64 = 1_000;
+
+/// Places of one slice of a law.
+const LAW_PLACES: u64 = 20_000;
 
 /// Something that does not agree with something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +84,30 @@ pub struct KeptDocument {
     pub text: String,
 }
 
+/// A document whose text cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableDocument {
+    /// Its kind.
+    pub projection: String,
+    /// Which one; what is no text in it is replaced.
+    pub entity: String,
+    /// The admission that changed it last.
+    pub seq: Seq,
+    /// Why.
+    pub why: String,
+}
+
+/// A document whose file is a copy of what the ledger keeps: a closure, or of a scenario run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// `closure` or `scenario`.
+    pub kind: String,
+    /// Where its file is.
+    pub path: String,
+    /// All of it, without the line end.
+    pub text: String,
+}
+
 /// An admission with everything that must agree with it.
 pub(crate) struct AdmissionRow<'r> {
     pub(crate) kept: Kept<'r>,
@@ -131,8 +163,14 @@ pub(crate) type Slice = (Seq, Seq);
 /// Take one row after the other.
 pub(crate) type EachAdmission<'f> = dyn FnMut(Result<AdmissionRow<'_>, (Seq, String)>) + 'f;
 pub(crate) type EachKey<'f> = dyn FnMut(KeyRow<'_>) + 'f;
-pub(crate) type EachSighting<'f> = dyn FnMut(SightingRow<'_>) + 'f;
-pub(crate) type EachInInbox<'f> = dyn FnMut(InInbox) + 'f;
+pub(crate) type EachSighting<'f> = dyn FnMut(Result<SightingRow<'_>, (Seq, String)>) + 'f;
+pub(crate) type EachInInbox<'f> = dyn FnMut(Result<InInbox, (Seq, String)>) + 'f;
+
+/// Names a row that cannot be read; the check goes on with the next one.
+fn unreadable(seq: Seq, why: &str, found: &mut Found<'_>) {
+    let message = format!("the row cannot be read: {why}");
+    found(Disagreement::at(seq, "row", message));
+}
 
 /// What a database has to say of its own structure, besides what is wrong with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,8 +211,36 @@ pub(crate) trait Rows {
     /// Events of the inbox's door.
     fn inbox(&self, slice: Slice, each: &mut EachInInbox<'_>) -> Result<Option<Seq>, VerifyError>;
 
+    /// A slice of the rows of the inbox after a place. Returns the last one's place
+    /// when there may be more.
+    fn inbox_rows(
+        &self,
+        after: i64,
+        each: &mut EachInboxRow<'_>,
+    ) -> Result<Option<i64>, VerifyError>;
+
+    /// Documents of closures and scenario runs whose files are copies.
+    fn files(&self) -> Result<Vec<KeptFile>, VerifyError>;
+
+    /// The ids of the scenario runs.
+    fn scenario_runs(&self) -> Result<Vec<String>, VerifyError>;
+
+    /// Effects that a person has settled.
+    fn reconciled(&self) -> Result<Vec<Seq>, VerifyError>;
+
+    /// What breaks a law, in a slice of places where it has some.
+    fn breaches(
+        &self,
+        law: Law,
+        slice: Slice,
+        each: &mut EachBreach<'_>,
+    ) -> Result<(), VerifyError>;
+
     /// Documents after one of them, by name.
-    fn documents(&self, after: &(String, String)) -> Result<Vec<KeptDocument>, VerifyError>;
+    fn documents(
+        &self,
+        after: &(String, String),
+    ) -> Result<Vec<Result<KeptDocument, UnreadableDocument>>, VerifyError>;
 }
 
 /// A ledger being checked.
@@ -213,10 +279,7 @@ impl Verifier {
                 count += 1;
                 match row {
                     Ok(row) => self.admission(&row, found, each),
-                    Err((seq, error)) => {
-                        let message = format!("the row cannot be read: {error}");
-                        found(Disagreement::at(seq, "row", message));
-                    }
+                    Err((seq, why)) => unreadable(seq, &why, found),
                 }
             })
         })?;
@@ -311,7 +374,10 @@ impl Verifier {
         self.slices(|slice| {
             self.rows.sightings(slice, &mut |row| {
                 count += 1;
-                self.sighting(&row, found);
+                match row {
+                    Ok(row) => self.sighting(&row, found),
+                    Err((seq, why)) => unreadable(seq, &why, found),
+                }
             })
         })?;
         Ok(count)
@@ -360,6 +426,10 @@ impl Verifier {
         self.slices(|slice| {
             self.rows.inbox(slice, &mut |row| {
                 count += 1;
+                let row = match row {
+                    Ok(row) => row,
+                    Err((seq, why)) => return unreadable(seq, &why, found),
+                };
                 if !row.has_row && !self.forgets {
                     found(Disagreement::at(row.seq, "inbox", "the event is not in the inbox"));
                 }
@@ -372,13 +442,69 @@ impl Verifier {
         Ok(count)
     }
 
+    /// Checks every row of the inbox against its admission and its claims.
+    pub fn inbox_rows(&self, found: &mut Found<'_>) -> Result<InboxChecked, VerifyError> {
+        let mut checked = InboxChecked::default();
+        let mut after = Some(i64::MIN);
+        while let Some(place) = after {
+            after = self.rows.inbox_rows(place, &mut |row| match row {
+                Ok(row) => verify_inbox::check(&row, &mut checked, found),
+                Err((seq, why)) => unreadable(seq, &why, found),
+            })?;
+        }
+        Ok(checked)
+    }
+
+    /// Checks what must hold between the rows of effects, documents, runs, closures, scenario runs and
+    /// records.
+    pub fn laws(&self, found: &mut Found<'_>) -> Result<(), VerifyError> {
+        for law in Law::ALL {
+            let mut breach = |at, message| {
+                found(Disagreement { at, check: law.check(), message });
+            };
+            let last = self.last();
+            if !law.is_sliced() {
+                self.rows.breaches(law, (Seq(0), last), &mut breach)?;
+                continue;
+            }
+            let mut after = Seq(0);
+            while after < last {
+                let to = Seq(after.0.saturating_add(LAW_PLACES)).min(last);
+                self.rows.breaches(law, (after, to), &mut breach)?;
+                after = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// The documents of closures and scenario runs whose files are copies.
+    pub fn files(&self) -> Result<Vec<KeptFile>, VerifyError> {
+        self.rows.files()
+    }
+
+    /// The effects that a person has settled.
+    pub fn reconciled(&self) -> Result<HashSet<Seq>, VerifyError> {
+        Ok(self.rows.reconciled()?.into_iter().collect())
+    }
+
+    /// The ids of the scenario runs.
+    pub fn scenario_runs(&self) -> Result<Vec<String>, VerifyError> {
+        self.rows.scenario_runs()
+    }
+
     /// Hands out every projected document.
-    pub fn documents(&self, each: &mut dyn FnMut(KeptDocument)) -> Result<(), VerifyError> {
+    pub fn documents(
+        &self,
+        each: &mut dyn FnMut(Result<KeptDocument, UnreadableDocument>),
+    ) -> Result<(), VerifyError> {
         let mut after = (String::new(), String::new());
         loop {
             let page = self.rows.documents(&after)?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = (last.projection.clone(), last.entity.clone());
+            after = match page.last() {
+                None => return Ok(()),
+                Some(Ok(last)) => (last.projection.clone(), last.entity.clone()),
+                Some(Err(last)) => (last.projection.clone(), last.entity.clone()),
+            };
             page.into_iter().for_each(&mut *each);
         }
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use admit_core::Age;
 use admit_ledger::WholeLedger;
-use admit_ledger::postgres::{Options, PostgresLedger};
+use admit_ledger::port::{Attachments, Store, StoreId};
+use admit_ledger::postgres::{Options, PostgresLedger, reattach};
 use admit_testkit::ledger_suite::{self, Home};
 use admit_testkit::postgres::{TestDatabase, database};
-use admit_testkit::{retention_suite, stream_suite};
+use admit_testkit::{attachments_suite, retention_guard_suite, retention_suite, stream_suite};
 
 /// A database with a ledger in it.
 struct Tables {
@@ -67,6 +68,12 @@ async fn streams_keep_their_contract() {
 }
 
 #[tokio::test]
+async fn retention_stops_where_the_clock_jumps() {
+    server_or_return!();
+    retention_guard_suite::all(|| Box::new(Tables::new(SMALL))).await;
+}
+
+#[tokio::test]
 async fn retention_keeps_its_contract() {
     server_or_return!();
     retention_suite::all(|| Box::new(Tables::new(LARGE))).await;
@@ -85,4 +92,20 @@ async fn nothing_is_admitted_twice_while_keys_are_forgotten() {
     let seed = seed.unwrap_or(20_261_115);
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
     retention_suite::random(&Tables::new(SMALL), seed, 200).await;
+}
+
+impl attachments_suite::AttachmentsHome for Tables {
+    fn open(&self) -> Arc<dyn Attachments> {
+        Arc::new(PostgresLedger::open(self.options()).expect("the ledger opens"))
+    }
+
+    fn reattach(&self, store: Store, id: StoreId) -> Option<StoreId> {
+        reattach(&self.options(), store, id).expect("the database is there")
+    }
+}
+
+#[tokio::test]
+async fn attachments_keep_their_contract() {
+    server_or_return!();
+    attachments_suite::all(|| Box::new(Tables::new(LARGE))).await;
 }

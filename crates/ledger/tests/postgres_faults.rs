@@ -13,6 +13,7 @@ use admit_ledger::postgres::{OpenError, Options, PostgresLedger, PostgresReader}
 use admit_ledger::{Admissions, Ledger, Reader};
 use admit_testkit::event::{entry, key, streamed};
 use admit_testkit::postgres::{CommitProxy, Mishap, Server, TestDatabase, database};
+use admit_testkit::proxy::{Faults, Proxy};
 
 /// Longest wait for something that must happen.
 const SOON: Duration = Duration::from_secs(60);
@@ -135,6 +136,29 @@ async fn what_nobody_can_find_out_is_said_to_be_unknown_and_found_out_later() {
     assert_eq!(word(&ledger, "unknown").await, "duplicate", "it had landed");
     assert_eq!(word(&ledger, "meanwhile").await, "fresh", "it had not");
     assert_eq!(places(&database), "4|3|1|3");
+}
+
+/// Nothing fails while a database is silent: without traffic it is the renewal of the lease that hangs.
+#[tokio::test]
+async fn a_database_that_hangs_makes_unhealthy_without_traffic_and_before_anything_fails() {
+    let Some(database) = database() else { return };
+    let upstream = database.address();
+    let proxy = std::thread::spawn(move || Proxy::to(upstream, Faults::default(), 1));
+    let proxy = proxy.join().expect("a thread").expect("a proxy");
+    let url = database.url.replace(&upstream.to_string(), &proxy.address().to_string());
+    assert_ne!(url, database.url);
+    let (lease, commit_max) = (Duration::from_secs(3), Duration::from_millis(200));
+    let ledger = PostgresLedger::open(Options { lease, commit_max, ..options(&url) });
+    let ledger = ledger.expect("the ledger opens");
+    assert_eq!(word(&ledger, "before").await, "fresh");
+    let stall = Duration::from_millis(1_500);
+    proxy.set_faults(Faults { stall_one_in: 1, stall, ..Faults::default() });
+    until("it is unhealthy", async || !ledger.is_healthy()).await;
+    let trouble = ledger.trouble().expect("it is unhealthy");
+    assert!(trouble.contains("longer than limits.answer_ms_max"), "{trouble}");
+    proxy.set_faults(Faults::default());
+    until("it is healthy again", async || ledger.is_healthy()).await;
+    assert_eq!(word(&ledger, "after").await, "fresh");
 }
 
 /// A name that PostgreSQL cannot hold stands for whatever nobody has thought of.

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use admit_core::Age;
-use admit_ledger::WholeLedger;
+use admit_ledger::port::{Attachments as _, Store, StoreId};
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_ledger::scenario_runs::ScenarioRuns;
+use admit_ledger::{Ledger as _, WholeLedger};
 use admit_testkit::closures_suite::{self, ClosingHome, ClosingLedger};
 use admit_testkit::effects_suite;
 use admit_testkit::gates_suite::{self, GatesHome};
@@ -99,4 +100,29 @@ async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
 async fn the_ledger_keeps_the_contract_of_several_gates() {
     let Some(_kept_running) = database() else { return };
     gates_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn a_bus_is_held_by_one_live_gate_and_one_that_lost_it_stops() {
+    let Some(_kept_running) = database() else { return };
+    let base = base();
+    let (bus, other) = (StoreId::from_bits(7), StoreId::from_bits(8));
+    let (a, b) = (base.gate("a"), base.gate("b"));
+    let held = async |gate: &PostgresLedger, bus| {
+        gate.hold_bus(bus).await.expect("the ledger answers").map(|holder| holder.gate)
+    };
+    assert_eq!(held(&a, bus).await, None);
+    assert_eq!(held(&a, bus).await, None, "it has it already");
+    assert_eq!(held(&b, bus).await.as_deref(), Some("a"));
+    assert_eq!(held(&b, other).await, None);
+    // A gate whose lease ran out takes its bus again with the next lease.
+    base.presume_dead("a");
+    a.attach(Store::Artifacts, other).await.expect("a new lease");
+    assert_eq!(held(&b, bus).await.as_deref(), Some("a"));
+    // Unless another gate has taken it first, be that one gone again.
+    base.presume_dead("a");
+    assert_eq!(held(&b, bus).await, None, "a dead gate holds nothing");
+    drop(b);
+    a.attach(Store::Artifacts, other).await.expect_err("the bus is another gate's");
+    assert!(a.must_stop().await.to_string().contains("has taken its bus"));
 }

@@ -9,7 +9,7 @@ use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_testkit::ledger_suite::Home;
 use admit_testkit::postgres::{TestDatabase, database};
 use admit_testkit::publications_suite::{self, PublishingGates, PublishingHome, PublishingLedger};
-use admit_testkit::{claim_model, claim_suite, inbox_suite, records_suite};
+use admit_testkit::{claim_model, claim_suite, commands_suite, inbox_suite, records_suite};
 
 /// A database with a ledger in it.
 struct Tables(TestDatabase);
@@ -96,6 +96,24 @@ async fn claims_do_what_the_simplest_model_does() {
     let seed = seed.unwrap_or(1);
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
     claim_model::random(&Tables::new(), seed, 300).await;
+}
+
+impl commands_suite::RefusingHome for Tables {
+    fn refuse_status(&self, status: &str) {
+        let refuse = format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'refused by a trigger'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON claim_finished FOR EACH ROW
+             WHEN (new.status = '{status}') EXECUTE FUNCTION refuse()"
+        );
+        self.0.run(&refuse).expect("the trigger is made");
+    }
+}
+
+#[tokio::test]
+async fn commands_that_fail_fail_alone() {
+    server_or_return!();
+    commands_suite::all(|| Box::new(Tables::new())).await;
 }
 
 #[tokio::test]

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
-use admit_ledger::port::Wanted;
+use admit_ledger::port::{Attachments, Store, StoreId, Wanted};
 use admit_ledger::sqlite::{
-    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, verify::verifier,
+    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, reattach,
+    verify::verifier,
 };
 use admit_ledger::{Reader, Retention, Streams, WholeLedger};
+use admit_sqlite_log::mark;
 use admit_testkit::event::{counted, entry, refused, revisable, streamed};
 use admit_testkit::ledger_suite::{self, Home, many, one};
 use admit_testkit::rng::Rng;
 use admit_testkit::{
-    claim_model, claim_suite, closures_suite, effects_suite, inbox_suite, issuance_suite,
-    publications_suite, records_suite, retention_suite, runs_suite, stream_suite,
+    attachments_suite, claim_model, claim_suite, closures_suite, commands_suite, effects_suite,
+    inbox_suite, issuance_suite, publications_suite, records_suite, retention_guard_suite,
+    retention_suite, runs_suite, stream_suite,
 };
 use tempfile::TempDir;
 
@@ -114,6 +117,22 @@ async fn the_ledger_keeps_the_contract_of_scenario_runs() {
     runs_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
+impl attachments_suite::AttachmentsHome for Folder {
+    fn open(&self) -> Arc<dyn Attachments> {
+        let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
+        Arc::new(SqliteLedger::open(options).expect("the ledger opens"))
+    }
+
+    fn reattach(&self, store: Store, id: StoreId) -> Option<StoreId> {
+        reattach(&self.dir, store, id).expect("the folder is free")
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_the_contract_of_attachments() {
+    attachments_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
 impl closures_suite::ClosingHome for Folder {
     fn open(&self) -> Arc<dyn closures_suite::ClosingLedger> {
         let options = Options { key_index: self.key_index, ..Options::new(&self.dir, Millis(1)) };
@@ -124,6 +143,23 @@ impl closures_suite::ClosingHome for Folder {
 #[tokio::test]
 async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
     closures_suite::all(|| Box::new(Folder::new(TINY))).await;
+}
+
+impl commands_suite::RefusingHome for Folder {
+    fn refuse_status(&self, status: &str) {
+        let refuse = format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON claim_finished WHEN new.status = '{status}'
+             BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END"
+        );
+        let file = rusqlite::Connection::open(self.dir.join("ledger.db")).expect("the file opens");
+        file.execute_batch(&refuse).expect("the trigger is made");
+    }
+}
+
+#[tokio::test]
+async fn commands_that_fail_fail_alone() {
+    commands_suite::all(|| Box::new(Folder::new(KeyIndexKind::Plain))).await;
+    commands_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
 /// Streams and claims do not depend on how keys are kept.
@@ -144,6 +180,11 @@ async fn claims_do_what_the_simplest_model_does() {
     let seed = seed();
     println!("seed {seed} (set ADMIT_TEST_SEED to change it)");
     claim_model::random(&Folder::new(TINY), seed, 600).await;
+}
+
+#[tokio::test]
+async fn retention_stops_where_the_clock_jumps() {
+    retention_guard_suite::all(|| Box::new(Folder::new(KeyIndexKind::default()))).await;
 }
 
 #[tokio::test]
@@ -194,11 +235,11 @@ async fn a_claim_that_could_not_be_written_holds_nothing() {
     let (claimed, recorded) =
         tokio::join!(ledger.claim(wanted.clone()), ledger.record(vec![entry("n", "a")]));
     let fault = claimed.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::LedgerUnavailable);
-    assert_eq!(fault.message, "the ledger is unavailable, nothing was changed");
-    // They may have shared a commit or not; either way the answer is what the ledger holds.
+    assert_eq!(fault.kind, FaultKind::Internal);
+    assert_eq!(fault.message, "this cannot be stored as it is, nothing of it was");
+    // They may have shared a commit or not; either way the event is stored.
     let found = ledger.find(admit_testkit::event::key("n")).await.unwrap();
-    assert_eq!(recorded[0].is_ok(), found.is_some());
+    assert!(recorded[0].is_ok() && found.is_some(), "{recorded:?}");
     beside.execute_batch("DROP TRIGGER no").unwrap();
     let claimed = ledger.claim(wanted).await.unwrap();
     assert_eq!((claimed.len(), claimed[0].attempt), (1, 1));
@@ -207,7 +248,13 @@ async fn a_claim_that_could_not_be_written_holds_nothing() {
 #[tokio::test]
 async fn a_refusal_whose_body_is_gone_makes_room_for_another() {
     let folder = Folder::new(TINY);
-    let quota = RefusalQuota { rows_max: 10, bytes_max: 10 };
+    let cost = {
+        let folder = Folder::new(TINY);
+        let ledger = folder.open();
+        many(&*ledger, vec![refused("12345678")]).await;
+        ledger.status().await.unwrap().refusal_bytes
+    };
+    let quota = RefusalQuota { rows_max: 10, bytes_max: 2 * cost - 8 };
     let retain = Some(Age::from_secs(1));
     let options = Options { refusal_quota: quota, retain, ..Options::new(&folder.dir, Millis(1)) };
     let ledger = SqliteLedger::open(options).unwrap();
@@ -294,6 +341,55 @@ async fn the_log_starts_over_unless_somebody_holds_on_to_an_old_state_and_then_o
     assert!(starts_over(&*ledger, "let-go").await);
 }
 
+/// The frames that the ledger appends then are of a generation whose header it did not write.
+#[tokio::test]
+async fn a_generation_of_the_log_that_another_program_began_is_marked_before_it_is_acknowledged() {
+    let folder = Folder::new(KeyIndexKind::default());
+    let ledger = folder.open();
+    let salts = || std::fs::read(folder.dir.join("ledger.db-wal")).unwrap()[16..24].to_vec();
+    let marked = || match mark::read(&folder.dir.join(mark::NAME)).unwrap() {
+        mark::Found::InUse(in_use) => in_use,
+        found @ (mark::Found::Missing | mark::Found::Clear(_) | mark::Found::Unreadable) => {
+            panic!("{found:?}")
+        }
+    };
+    one(&*ledger, entry("a", "a")).await;
+    let first = salts();
+    assert_eq!((marked().salts[0].to_vec(), marked().reach.last_seq), (first.clone(), 1));
+    let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    other.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+    let version: i64 = other.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    other.pragma_update(None, "user_version", version).unwrap();
+    assert_ne!(salts(), first, "the other program has begun a generation");
+    assert_eq!(marked().salts[0].to_vec(), first, "nothing of it is acknowledged");
+    one(&*ledger, entry("b", "b")).await;
+    assert_eq!((marked().salts[0].to_vec(), marked().reach.last_seq), (salts(), 2));
+    drop(other);
+    drop(ledger);
+    let reach = mark::Reach { last_seq: 2, tasks: 0 };
+    assert_eq!(mark::read(&folder.dir.join(mark::NAME)).unwrap(), mark::Found::Clear(reach));
+}
+
+/// After a power cut, an empty log would be taken for a lost one.
+#[tokio::test]
+async fn a_log_that_another_program_emptied_is_noted_by_an_idle_ledger() {
+    let folder = Folder::new(KeyIndexKind::default());
+    let ledger = folder.open();
+    let marked = || mark::read(&folder.dir.join(mark::NAME)).unwrap();
+    one(&*ledger, entry("a", "a")).await;
+    assert!(matches!(marked(), mark::Found::InUse(_)));
+    let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let cleared = mark::Found::Clear(mark::Reach { last_seq: 1, tasks: 0 });
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while marked() != cleared {
+        assert!(std::time::Instant::now() < deadline, "{:?}", marked());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    one(&*ledger, entry("b", "b")).await;
+    assert!(matches!(marked(), mark::Found::InUse(found) if found.reach.last_seq == 2));
+}
+
 /// A ledger as the first version wrote it, with one event in a stream and its key not merged yet.
 #[tokio::test]
 async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
@@ -339,6 +435,7 @@ async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
              INSERT INTO key_index SELECT key, seq FROM known WHERE seq <= 40;
              INSERT INTO key_log SELECT seq, key FROM known WHERE seq > 30;
              DROP TABLE known; DROP VIEW claimed_key; DROP TABLE key_page; DROP TABLE key_region;
+             DROP TABLE clock_confirmation;
              INSERT INTO meta VALUES ('key_watermark', 40);
              PRAGMA user_version = 9;",
         )

@@ -5,14 +5,19 @@
 //! locked.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::OnceLock;
+use std::io::ErrorKind;
+use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
+use rusqlite::Connection;
 use rusqlite::ffi::{
-    SQLITE_ERROR, SQLITE_OK, SQLITE_OPEN_WAL, sqlite3_file, sqlite3_filename, sqlite3_int64,
-    sqlite3_io_methods, sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register,
+    SQLITE_ERROR, SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FULL, SQLITE_IOERR_FSYNC,
+    SQLITE_IOERR_WRITE, SQLITE_OK, SQLITE_OPEN_WAL, sqlite3_file, sqlite3_file_control,
+    sqlite3_filename, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs, sqlite3_vfs_find,
+    sqlite3_vfs_register,
 };
 
+use crate::mark::{Mark, NotMarked};
 use crate::piece::Piece;
 
 /// The layer's name, for whoever opens a database on it.
@@ -177,6 +182,49 @@ unsafe fn piece<'a>(file: *mut sqlite3_file) -> &'a mut Piece {
     unsafe { &mut *(*file.cast::<LogFile>()).piece }
 }
 
+/// Has the log of a connection mark each generation before a commit of it is durable. `false` where the
+/// connection has no log on this layer.
+pub(crate) fn attach(conn: &Connection, mark: &Arc<Mark>) -> bool {
+    let mut file: *mut sqlite3_file = ptr::null_mut();
+    // SAFETY: the connection is open and used by this thread alone; SQLite writes one pointer.
+    let code = unsafe {
+        sqlite3_file_control(
+            conn.handle(),
+            c"main".as_ptr(),
+            SQLITE_FCNTL_JOURNAL_POINTER,
+            (&raw mut file).cast(),
+        )
+    };
+    if code != SQLITE_OK || file.is_null() {
+        return false;
+    }
+    // SAFETY: a file of SQLite begins with its table of functions, null while it is not open.
+    if !ptr::eq(unsafe { (*file).pMethods }, &METHODS) {
+        return false;
+    }
+    // SAFETY: our functions, so `open` made it; no other call uses it while the connection is borrowed here.
+    unsafe { piece(file) }.mark = Some(Arc::clone(mark));
+    true
+}
+
+/// Marks the generation of the frames that are about to be synced. A failure is that of the sync: nothing
+/// of them is written, and the commit fails.
+///
+/// # Safety
+/// As for [`piece`].
+unsafe fn mark_generation(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: as the caller promises.
+    let piece = unsafe { piece(file) };
+    match piece.mark_generation() {
+        Ok(()) => SQLITE_OK,
+        Err(NotMarked::Synced) => piece.fail(SQLITE_IOERR_FSYNC),
+        Err(NotMarked::Written(error)) if error.kind() == ErrorKind::StorageFull => {
+            piece.fail(SQLITE_FULL)
+        }
+        Err(NotMarked::Written(_)) => piece.fail(SQLITE_IOERR_WRITE),
+    }
+}
+
 /// Writes what is collected.
 ///
 /// # Safety
@@ -195,12 +243,17 @@ fn step_len(bytes: &[u8]) -> c_int {
     c_int::try_from(bytes.len()).expect("a step is far smaller")
 }
 
-/// Writes what is collected, and zeros ahead of what comes next.
+/// Marks the generation, writes what is collected, and zeros ahead of what comes next.
 ///
 /// # Safety
 /// As for [`piece`].
 unsafe fn write_ahead(file: *mut sqlite3_file) -> c_int {
     // SAFETY: as the caller promises.
+    let marked = unsafe { mark_generation(file) };
+    if marked != SQLITE_OK {
+        return marked;
+    }
+    // SAFETY: the same.
     let code = unsafe { write_out(file) };
     if code != SQLITE_OK {
         return code;
@@ -243,6 +296,8 @@ unsafe extern "C" fn write(
     // SAFETY: SQLite hands over that many bytes.
     let given = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), count) };
     // SAFETY: a file of ours, on the only thread that uses it.
+    unsafe { piece(file) }.note_generation(at, given);
+    // SAFETY: a file of ours, on the only thread that uses it.
     if unsafe { piece(file) }.take(at, given) {
         return SQLITE_OK;
     }
@@ -257,6 +312,17 @@ unsafe extern "C" fn write(
     let Some(system_write) = (unsafe { system_methods(file) }).xWrite else { return SQLITE_ERROR };
     // SAFETY: handed on as it came.
     unsafe { system_write(behind(file), bytes, len, at) }
+}
+
+/// Writes what is collected, and forgets how long the file is.
+///
+/// # Safety
+/// As for [`piece`].
+unsafe fn cut(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { piece(file) }.cut();
+    // SAFETY: the same.
+    unsafe { write_out(file) }
 }
 
 /// Closes the file. What is collected then was never synced; it is written as SQLite would have.
@@ -307,7 +373,7 @@ handed_on! {
     /// Reads from the file.
     read write_out => xRead(bytes: *mut c_void, len: c_int, at: sqlite3_int64);
     /// Cuts the file.
-    truncate write_out => xTruncate(len: sqlite3_int64);
+    truncate cut => xTruncate(len: sqlite3_int64);
     /// Brings everything to disk: where a commit is written.
     sync write_ahead => xSync(flags: c_int);
     /// How long the file is.

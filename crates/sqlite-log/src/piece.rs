@@ -1,6 +1,9 @@
 //! What is collected: bytes that follow each other in the file.
 
 use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use crate::mark::{Mark, NotMarked, Salts};
 
 /// As much as is collected at most. A commit of a few hundred events is about one megabyte.
 const BYTES_MAX: usize = 1 << 20;
@@ -28,7 +31,19 @@ pub(crate) struct Piece {
     /// What the first write that failed was told; zero as long as none has. What came before it in the
     /// same transaction may be lost, so nothing that comes after it may go well.
     failure: i32,
+    /// Where generations of the log are marked, on the connection that acknowledges commits.
+    pub(crate) mark: Option<Arc<Mark>>,
+    /// The generation of what was written since the last sync.
+    generation: Option<Salts>,
 }
+
+/// The header of a log, and where its salts are.
+const LOG_HEADER_BYTES: usize = 32;
+const LOG_HEADER_SALTS: usize = 16;
+
+/// The header of a frame, which SQLite writes by itself, and where its salts are.
+const FRAME_HEADER_BYTES: usize = 24;
+const FRAME_HEADER_SALTS: usize = 8;
 
 impl Piece {
     /// Nothing yet, for the file of this name.
@@ -52,6 +67,37 @@ impl Piece {
             self.bytes.extend_from_slice(bytes);
         }
         fits
+    }
+
+    /// Notes which generation of the log is written to. Frames are looked at too, because another program
+    /// may have started the log over.
+    pub(crate) fn note_generation(&mut self, at: i64, bytes: &[u8]) {
+        let salts = match bytes.len() {
+            LOG_HEADER_BYTES if at == 0 => &bytes[LOG_HEADER_SALTS..],
+            FRAME_HEADER_BYTES => &bytes[FRAME_HEADER_SALTS..],
+            _ => return,
+        };
+        self.generation = salts.first_chunk().copied();
+    }
+
+    /// Marks the generation of what is about to be synced, unless it is marked.
+    pub(crate) fn mark_generation(&mut self) -> Result<(), NotMarked> {
+        match (&self.mark, self.generation.take()) {
+            (Some(mark), Some(salts)) => mark.begin(salts),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file is about to be cut: how long it is must be asked again.
+    pub(crate) fn cut(&mut self) {
+        self.reach = 0;
+    }
+
+    /// Drops what is collected; everything fails with this code from now on.
+    pub(crate) fn fail(&mut self, code: i32) -> i32 {
+        self.bytes.clear();
+        self.failure = code;
+        code
     }
 
     /// Hands everything to `write`, which returns zero when it went well. After a failure nothing is left

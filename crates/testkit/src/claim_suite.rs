@@ -23,6 +23,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     what_is_not_held_cannot_be_finished(&*home()).await;
     a_word_other_than_done_is_kept(&*home()).await;
     what_is_given_back_is_news(&*home()).await;
+    a_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(&*home()).await;
 }
 
 /// Nobody's lease.
@@ -252,4 +253,24 @@ async fn what_is_given_back_is_news(home: &dyn Home) {
     assert_eq!(change(&*ledger, &held[0], release, 0).await, LeaseAnswer::Done);
     news.changed().await.expect("open");
     assert_eq!(claim(&*ledger, 1, 0).await.len(), 1);
+}
+
+async fn a_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(home: &dyn Home) {
+    const WEEKS: i64 = 30 * 86_400_000;
+    let ledger = home.open();
+    let seqs = put(&*ledger, &orders(), 0, 2).await;
+    let held = claim(&*ledger, 2, WEEKS).await;
+    assert_eq!(places(&held), seqs);
+    change(&*ledger, &held[1], Change::Release { again_at: Millis(WEEKS) }, WEEKS).await;
+    let stands = standing(&*ledger, 0).await;
+    assert_eq!(
+        (stands.held, stands.free, stands.free_at),
+        (0, 2, None),
+        "the clock is right again"
+    );
+    let again = claim(&*ledger, 2, 0).await;
+    assert_eq!(places(&again), seqs);
+    assert_eq!(finish(&*ledger, &held[0], 1).await, LeaseAnswer::StaleLease);
+    assert_eq!(claim(&*ledger, 2, 1).await, [], "now they are held");
+    let LeaseAnswer::Done = finish(&*ledger, &again[0], 1).await else { panic!("it is held") };
 }

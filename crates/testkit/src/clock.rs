@@ -1,27 +1,43 @@
-//! A clock that stands still until it is told otherwise.
+//! A clock that stands still until it is set.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
-use admit_core::{Clock, Millis};
+use admit_core::{Clock, Millis, Monotonic};
 
 /// A clock set by hand.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    wall: AtomicI64,
+    elapsed_ms: AtomicU64,
+}
 
 impl ManualClock {
     /// A clock that shows `now`.
     pub fn at(now: Millis) -> Self {
-        Self(AtomicI64::new(now.0))
+        Self { wall: AtomicI64::new(now.0), elapsed_ms: AtomicU64::new(0) }
     }
 
-    /// Moves the clock forward.
+    /// Time passes: the wall clock and monotonic time both move.
     pub fn advance(&self, millis: i64) {
-        self.0.fetch_add(millis, Ordering::SeqCst);
+        self.step(millis);
+        self.elapsed_ms.fetch_add(millis.unsigned_abs(), Ordering::SeqCst);
+    }
+
+    /// The wall clock is set, while no time passes.
+    pub fn step(&self, millis: i64) {
+        self.wall.fetch_add(millis, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Millis {
-        Millis(self.0.load(Ordering::SeqCst))
+        Millis(self.wall.load(Ordering::SeqCst))
+    }
+}
+
+impl Monotonic for ManualClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.elapsed_ms.load(Ordering::SeqCst))
     }
 }

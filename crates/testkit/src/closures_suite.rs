@@ -62,13 +62,15 @@ async fn only_the_last_to_begin_ends_it(home: &dyn ClosingHome) {
     admitted(&*ledger, "a").await;
     assert!(!end(&*ledger, 1, closed()).await, "nobody has begun");
     assert_eq!(begin(&*ledger).await, Begun::Closing { attempt: 1 });
-    assert_eq!(record(&*ledger, named("new", "1")).await.outlook, Outlook::RunClosed);
+    assert_eq!(record(&*ledger, named("new", "1")).await.outlook, Outlook::RunClosing);
     assert_eq!(begin(&*ledger).await, Begun::Closing { attempt: 2 });
     assert!(!end(&*ledger, 1, closed()).await, "it was overtaken");
     assert!(!end(&*ledger, 1, Ending::Reopened).await, "in either way");
     assert_eq!(state(&*ledger).await, RunState::Closing);
     assert!(end(&*ledger, 2, Ending::Reopened).await);
     assert!(!end(&*ledger, 2, closed()).await, "it has ended");
+    let refused = ledger.refused_while_closing(RUN.to_owned()).await.expect("readable");
+    assert_eq!(refused, 1, "what may come in now was told so, and is counted");
     admitted(&*ledger, "new").await;
     assert_eq!(begin(&*ledger).await, Begun::Closing { attempt: 3 });
     assert!(!end(&*ledger, 2, closed()).await, "what was known before does not close it now");

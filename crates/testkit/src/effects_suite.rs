@@ -116,7 +116,7 @@ async fn the_first_reply_is_kept_for_ever(home: &dyn Home) {
     let seq = admitted(&*ledger, "k").await;
     take(&*ledger, seq, Step::Begin { attempt: 1 }).await;
     take(&*ledger, seq, settle(1, Outcome::Refused, "first")).await;
-    take(&*ledger, seq, Step::Replay(by("again"))).await;
+    take(&*ledger, seq, Step::ReplayUndone(by("again"))).await;
     take(&*ledger, seq, Step::Begin { attempt: 2 }).await;
     let after = take(&*ledger, seq, settle(2, Outcome::Done, "second")).await;
     assert_eq!((after.standing.word(), after.standing.attempt()), ("done", 2));
@@ -146,6 +146,9 @@ async fn a_person_is_written_down(home: &dyn Home) {
     take(&*ledger, seq, settle(1, Outcome::Ambiguous, "lost")).await;
     let done = take(&*ledger, seq, found(Answer::Done)).await;
     assert!(matches!(done.standing, Standing::Done(_)));
+    let undone = Step::ReplayUndone(by("by mistake"));
+    assert_eq!(refuse(&*ledger, seq, undone).await, Illegal::AlreadyDone);
+    assert_eq!(effect(&*ledger, seq).await, done);
     take(&*ledger, seq, Step::Replay(by("once more"))).await;
     let people: Vec<_> = history(&*ledger, seq).await.into_iter().filter_map(|p| p.by).collect();
     assert_eq!(people, [by("looked"), by("once more")]);

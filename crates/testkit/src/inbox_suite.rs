@@ -1,9 +1,12 @@
 //! The contract of the inbox: one row per event, born once, moved on by claims and nothing else.
 
-use admit_core::{Age, Door, Entry, Event, Millis, OnOtherContent, Seq, Verdict};
+use admit_core::{
+    Age, Code, Door, Entry, Event, Millis, OnOtherContent, Principal, Seq, Verdict,
+    refusal_of_conflict,
+};
 use admit_ledger::WholeLedger;
 use admit_ledger::port::{
-    Change, Claimed, DONE, InboxFilter, InboxRow, LeaseAnswer, LeaseChange, Wanted,
+    Change, Claimed, DONE, Filter, InboxFilter, InboxRow, LeaseAnswer, LeaseChange, Wanted,
 };
 use futures_util::future::join_all;
 
@@ -13,6 +16,7 @@ use crate::ledger_suite::Home;
 /// Runs the whole contract; `home` makes a new, empty home for each promise.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     an_event_has_one_row_that_no_copy_touches(&*home()).await;
+    other_content_of_another_principal_is_refused_and_each_keeps_its_own_evidence(&*home()).await;
     racing_copies_make_one_row(&*home()).await;
     a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(&*home()).await;
     an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(&*home()).await;
@@ -32,6 +36,54 @@ fn event(id: &str, content: &str, at: i64) -> Event {
     let on_other_content = OnOtherContent::Conflict;
     let inbox = Some(id.to_owned());
     Event { inbox, facts, received_at: Millis(at), on_other_content, ..event }
+}
+
+async fn other_content_of_another_principal_is_refused_and_each_keeps_its_own_evidence(
+    home: &dyn Home,
+) {
+    let ledger = home.open();
+    let sent = |principal: &str, id: &str, content: &str| Event {
+        principal: Principal::new(principal),
+        on_other_content: OnOtherContent::OwnedConflict,
+        ..event(id, content, 1)
+    };
+    let taken = |verdict: &Verdict, event: &Event| {
+        let Verdict::Conflict { first, .. } = verdict else { panic!("{verdict:?} is no conflict") };
+        refusal_of_conflict(first, event).map(|(code, _)| code)
+    };
+    // In one batch and over several, before and after a restart.
+    let batch = [sent("a", "e0", "of a"), sent("b", "e0", "of b")];
+    let recorded = ledger.record(batch.iter().cloned().map(Entry::Event).collect()).await;
+    let verdicts: Vec<Verdict> =
+        recorded.into_iter().map(|one| one.expect("the ledger answers").verdict).collect();
+    assert_eq!(taken(&verdicts[1], &batch[1]), Some(Code::EventIdTaken));
+    assert_eq!(put(&*ledger, sent("a", "e1", "of a")).await.word(), "fresh");
+    drop(ledger);
+    let ledger = home.open();
+    assert_eq!(put(&*ledger, sent("b", "e1", "of a")).await.word(), "duplicate");
+    for (principal, content, code) in [
+        ("b", "of b", Some(Code::EventIdTaken)),
+        ("b", "of b", Some(Code::EventIdTaken)),
+        ("a", "of b", None),
+        ("a", "newer", None),
+        ("b", "newer", Some(Code::EventIdTaken)),
+    ] {
+        let event = sent(principal, "e1", content);
+        let verdict = put(&*ledger, event.clone()).await;
+        assert_eq!(taken(&verdict, &event), code, "{content} of {principal}");
+    }
+    let verdicts = vec!["conflict".to_owned()];
+    let filter = Filter { verdicts, rows_max: 100, ..Filter::default() };
+    let kept = ledger.list(filter).await.expect("readable");
+    let kept: Vec<(&str, Option<Code>)> = kept
+        .iter()
+        .map(|kept| (kept.principal.as_str(), kept.reason.as_ref().map(|(code, _)| *code)))
+        .collect();
+    let (a, b) = (("a", None), ("b", Some(Code::EventIdTaken)));
+    assert_eq!(kept, [b, b, a, a, b], "one for each principal and content");
+    let row = row(&*ledger, "e1").await;
+    assert_eq!((row.payload.as_str(), row.principal.as_deref()), ("of a", Some("a")));
+    assert_eq!(listed(&*ledger, None).await, ["e0", "e1"]);
 }
 
 async fn put(ledger: &dyn WholeLedger, event: Event) -> Verdict {

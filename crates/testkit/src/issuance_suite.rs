@@ -31,6 +31,7 @@ pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
     a_fresh_event_is_in_flight_when_it_is_recorded(&*home()).await;
     what_is_to_be_performed_is_handed_over_in_ledger_order(&*home()).await;
     the_documents_of_an_outcome_are_in_its_commit(&*home()).await;
+    the_acknowledged_end_of_each_bus_topic_is_kept(&*home()).await;
     a_copy_is_told_by_where_the_first_stands(&*home()).await;
     a_copy_in_flight_is_void_once_its_twin_is_admitted(&*home()).await;
     one_id_stands_for_one_document(&*home()).await;
@@ -84,6 +85,13 @@ impl Clerk {
 impl Issue for Clerk {
     fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str> {
         facts.get("run").and_then(Value::as_str)
+    }
+
+    /// Evidence of the form `topic/offset` is of a bus that counts.
+    fn acknowledged(&self, evidence: &Evidence) -> Option<(String, u64)> {
+        let evidence = str::from_utf8(evidence.as_bytes()).ok()?.trim_matches('"');
+        let (topic, offset) = evidence.split_once('/')?;
+        Some((topic.to_owned(), offset.parse::<u64>().ok()? + 1))
     }
 
     fn issue(&self, said: &Said<'_>) -> Vec<Issued> {
@@ -254,6 +262,29 @@ async fn the_documents_of_an_outcome_are_in_its_commit(home: &dyn IssuingHome) {
     assert_eq!(stored, settled[0].filed, "what was said is what is stored");
 }
 
+async fn the_acknowledged_end_of_each_bus_topic_is_kept(home: &dyn IssuingHome) {
+    let ledger = home.open();
+    assert!(ledger.bus_ends().await.expect("readable").is_empty());
+    let settle = async |names: &[(&str, &str)], outcome: Outcome| {
+        let mut batch = Vec::new();
+        for (name, place) in names {
+            let (seq, attempt) = performs(&record(&*ledger, named(name, "1")).await);
+            let evidence = Evidence::from_stored(format!("\"{place}\""));
+            let step = Step::Settle { attempt, outcome, evidence, reply: None };
+            batch.push(Settlement { seq, step, facts: None });
+        }
+        let settled = ledger.settle(batch, Arc::new(Clerk), Millis(2_000)).await.expect("settled");
+        settled.into_iter().for_each(|one| drop(one.expect("legal")));
+    };
+    settle(&[("a", "x/6"), ("b", "x/4"), ("c", "y/0")], Outcome::Done).await;
+    settle(&[("d", "x/2")], Outcome::Done).await;
+    settle(&[("e", "y/9"), ("f", "z/9")], Outcome::Ambiguous).await;
+    drop(ledger);
+    let ends = home.open().bus_ends().await.expect("readable");
+    let expected = [("x".to_owned(), 7), ("y".to_owned(), 1)];
+    assert_eq!(ends.into_iter().collect::<Vec<_>>(), expected, "the highest of what is settled");
+}
+
 async fn a_copy_is_told_by_where_the_first_stands(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
@@ -365,7 +396,7 @@ async fn a_closing_run_takes_nothing_new_and_recognises_what_it_knows(home: &dyn
     let before = counts(&*ledger).await;
     for entry in [named("new", "1"), named("known", "2")] {
         let kept = record(&*ledger, entry).await;
-        assert_eq!(kept.outlook, Outlook::RunClosed);
+        assert_eq!(kept.outlook, Outlook::RunClosing);
         assert!(matches!(kept.recorded.verdict, Verdict::Refused { seq: Some(_) }));
         assert!(kept.filed.iter().all(|filed| filed.issued.run.is_none()), "outside of the run");
         let seq = kept.recorded.verdict.seq().expect("kept");

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use admit_core::{Age, Code, EntityId, Entry, Fault, FaultKind, First, Recorded, Seq, Verdict};
-use admit_ledger::{Filter, Ledger, WholeLedger};
+use admit_ledger::{Filter, Ledger, ReceiptPage, WholeLedger};
 use futures_util::future::join_all;
 
 use crate::event::{DOOR, Fails, TALLY, counted, entry, event, key, poisoned, refused, revisable};
@@ -34,6 +34,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     side_effects_happen_once_with_their_admission(&*home()).await;
     a_poisoned_event_fails_alone(&*home()).await;
     places_are_given_in_order_and_listed_in_order(&*home()).await;
+    a_page_of_a_filter_ends_where_enough_was_examined(&*home()).await;
     an_empty_batch_is_an_empty_answer(&*home()).await;
 }
 
@@ -260,6 +261,44 @@ async fn places_are_given_in_order_and_listed_in_order(home: &dyn Home) {
     assert_eq!(ledger.list(filter).await.expect("readable"), []);
     let filter = Filter { door: Some(DOOR.to_owned()), rows_max: 100, ..Filter::default() };
     assert_eq!(ledger.list(filter).await.expect("readable").len(), 20);
+}
+
+async fn a_page_of_a_filter_ends_where_enough_was_examined(home: &dyn Home) {
+    let ledger = home.open();
+    let mut batch: Vec<Entry> = (0..30).map(|n| entry(&format!("k{n}"), "a")).collect();
+    batch.insert(25, refused("b"));
+    let seqs: Vec<Seq> = many(&*ledger, batch).await.iter().map(seq_of).collect();
+    let page =
+        async |filter, examined_max| ledger.page_of(filter, examined_max).await.expect("readable");
+    let rare = |after| {
+        let verdicts = vec!["refused".to_owned(), "revision".to_owned()];
+        Filter { verdicts, after, rows_max: 5, ..Filter::default() }
+    };
+    let (mut after, mut found, mut pages) = (Seq(0), Vec::new(), 0);
+    loop {
+        let page = page(rare(after), 10).await;
+        found.extend(page.receipts.iter().map(|receipt| receipt.id.seq));
+        pages += 1;
+        let Some(next) = page.next else { break };
+        assert!(next > after, "a page leads on");
+        after = next;
+    }
+    assert_eq!((found, pages), (vec![seqs[25]], 4), "31 admissions, ten a page");
+    let other = Filter { door: Some("another".to_owned()), rows_max: 5, ..Filter::default() };
+    let first = page(other.clone(), 10).await;
+    assert_eq!((first.receipts.len(), first.next), (0, Some(seqs[9])), "an empty page leads on");
+    assert_eq!(page(other, 31).await, ReceiptPage::default(), "all of it was examined");
+    let quarantine =
+        Filter { verdicts: vec!["refused".to_owned()], rows_max: 5, ..Filter::default() };
+    let page_of_one = page(quarantine, 10).await;
+    assert_eq!((page_of_one.receipts.len(), page_of_one.next), (1, None), "by its own index");
+    let all = Filter { rows_max: 20, ..Filter::default() };
+    let whole = page(all, 10).await;
+    assert_eq!(
+        (whole.receipts.len(), whole.next),
+        (20, Some(seqs[19])),
+        "nothing is left out here"
+    );
 }
 
 async fn an_empty_batch_is_an_empty_answer(home: &dyn Home) {

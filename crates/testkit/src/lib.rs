@@ -4,11 +4,13 @@
 //! test against a fake proves something about the real thing.
 
 pub mod artifacts_suite;
+pub mod attachments_suite;
 pub mod bus_suite;
 pub mod claim_model;
 pub mod claim_suite;
 pub mod clock;
 pub mod closures_suite;
+pub mod commands_suite;
 pub mod effects_suite;
 pub mod event;
 pub mod faulty_bus;
@@ -20,6 +22,7 @@ pub mod postgres;
 pub mod proxy;
 pub mod publications_suite;
 pub mod records_suite;
+pub mod retention_guard_suite;
 pub mod retention_suite;
 pub mod rng;
 pub mod runs_suite;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use admit_core::json::{Object, Value};
 use admit_core::record::{
-    Domain, Fields, Neighbourhood, Number, Policy, RecordRule, Replay, Resolution, Source,
-    SourceEvent, Told,
+    Acceptance, Domain, Fields, Neighbourhood, Number, Policy, RecordRule, Replay, Resolution,
+    Source, SourceEvent, Told,
 };
 use admit_core::{Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Recorded, Seq};
 use admit_ledger::WholeLedger;
-use admit_ledger::port::{CountsAsked, RecordDetail, RecordFilter, RecordLine};
+use admit_ledger::port::{
+    Accepted, CountsAsked, NotAccepted, RecordDetail, RecordFilter, RecordLine,
+};
 use futures_util::future::join_all;
 
 use crate::event::{DOOR, event};
@@ -25,6 +27,7 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_restart_between_any_two_events_changes_nothing(&*home()).await;
     a_rule_that_breaks_fails_its_own_event_only(&*home()).await;
     linking_again_uses_the_policy_it_is_given(&*home()).await;
+    what_a_person_accepts_counts_whatever_comes_later(&*home()).await;
     records_are_listed_and_counted(&*home()).await;
     in_a_crowd_everything_finds_its_own(&*home()).await;
 }
@@ -59,6 +62,7 @@ const DOMAINS: &[Domain] = &[Domain {
     authority: &[TELLER],
     is_exclusive: false,
     is_total: false,
+    is_whole: false,
     row_key: None,
 }];
 
@@ -356,6 +360,56 @@ async fn linking_again_uses_the_policy_it_is_given(home: &dyn Home) {
     let found = detail(&*ledger, &line.record_id).await;
     assert_eq!(found.events.len(), 2);
     assert!(gist(&found).contains(&"winner 2 teller".to_owned()));
+}
+
+async fn what_a_person_accepts_counts_whatever_comes_later(home: &dyn Home) {
+    let ledger = home.open();
+    let opener = |winner| told(OPENER, "g", 1_010, winner);
+    let word = |by: &str, at| Acceptance { by: by.to_owned(), reason: "cut off".to_owned(), at };
+    let accept = async |seq, by: &str| {
+        let (door, word) = (DOOR.to_owned(), word(by, Millis(5_000)));
+        ledger.accept(door, policy(100), seq, word).await.expect("looked at")
+    };
+    let first = tell(&*ledger, opener(1)).await;
+    let second = tell(&*ledger, opener(2)).await;
+    let (id, later) = (said(&first, "record_id"), second.verdict.seq().expect("kept"));
+    let winner = async || {
+        let found = detail(&*ledger, &id).await;
+        let field = found.line.fields.iter().find(|field| field.name == "winner").expect("told");
+        (field.value.clone(), field.event, found.line.revision)
+    };
+    let first = first.verdict.seq().expect("kept");
+    assert_eq!(winner().await, ("1".to_owned(), first, 1), "a replay changes nothing");
+    let accepted = |is_new| Ok(Accepted { record_id: id.clone(), is_new });
+    assert_eq!(accept(later, "ann").await, accepted(true));
+    assert_eq!(winner().await, ("2".to_owned(), later, 2));
+    assert_eq!(accept(later, "bob").await, accepted(false), "once");
+    assert_eq!(winner().await.2, 2);
+    let found = detail(&*ledger, &id).await;
+    let event = found.events.iter().find(|event| event.seq == later).expect("kept");
+    assert_eq!(event.reason_code, "accepted");
+    assert!(event.head.contains(r#""by":"ann","reason":"cut off""#), "{}", event.head);
+    let steps = found.steps.iter().filter(|step| step.seq == later && step.attempt == 2);
+    let steps: Vec<(&str, &str)> =
+        steps.map(|step| (step.to.as_str(), step.reason_code.as_deref().unwrap_or(""))).collect();
+    assert_eq!(steps, [("linked_round_id", "accepted"), ("enriched", "accepted")]);
+
+    // Another one that comes later changes nothing, until it is accepted; then the first again.
+    let third = tell(&*ledger, opener(3)).await.verdict.seq().expect("kept");
+    assert_eq!(winner().await.0, "2");
+    for (seq, value) in [(third, "3"), (first, "1"), (later, "2")] {
+        assert_eq!(accept(seq, "ann").await, accepted(true));
+        assert_eq!(winner().await.0, value);
+    }
+    let teller = tell(&*ledger, told(TELLER, "h", 1_000, 2)).await.verdict.seq().expect("kept");
+    assert!(
+        matches!(accept(teller, "ann").await, Err(NotAccepted::Unfit(_))),
+        "it is linked nowhere"
+    );
+    assert_eq!(accept(Seq(9_999), "ann").await, Err(NotAccepted::Unknown));
+    drop(ledger);
+    let again = detail(&*home.open(), &id).await;
+    assert_eq!(again.line.revision, found.line.revision + 3, "it is kept");
 }
 
 async fn records_are_listed_and_counted(home: &dyn Home) {

@@ -294,7 +294,12 @@ async fn a_refusal_keeps_its_reason_when_its_body_goes(home: &dyn Home) {
     let Entry::Refused(mut broken) = refused("{broken") else { panic!("it is refused") };
     broken.received_at = THEN;
     let verdict = one(&*ledger, Entry::Refused(broken)).await;
+    let before = ledger.status().await.expect("readable");
+    assert_eq!(before.refusals, 1);
+    assert!(before.refusal_bytes >= 320 + 7, "its rows count for the quota too");
     sweep(&*ledger, Millis(i64::MAX / 2)).await;
+    let left = ledger.status().await.expect("readable").refusal_bytes;
+    assert_eq!(left, before.refusal_bytes - 7, "the body's part is given back");
     assert!(!has_body(&*ledger, seq_of(&verdict)).await);
     let receipt = ledger.receipt(seq_of(&verdict)).await.expect("readable").expect("kept");
     assert_eq!(receipt.verdict, "refused", "its reason stays");

@@ -23,6 +23,7 @@ pub async fn all(home: impl Fn() -> Box<dyn RunsHome>) {
     a_key_stands_for_one_run_and_one_intent(&*home()).await;
     one_of_many_runners_leads(&*home()).await;
     a_lease_that_expired_is_taken_over_and_lost_to_whoever_had_it(&*home()).await;
+    a_run_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(&*home()).await;
     what_was_written_once_never_changes(&*home()).await;
     an_event_is_appended_once(&*home()).await;
     a_run_never_goes_back(&*home()).await;
@@ -133,6 +134,15 @@ async fn a_lease_that_expired_is_taken_over_and_lost_to_whoever_had_it(home: &dy
     assert!(matches!(take("third", 13 + TTL).await, Taking::HeldBy { .. }), "not theirs to give");
     ledger.give_back(RUN.to_owned(), "second".to_owned(), Millis(14 + TTL)).await.expect("answers");
     assert_eq!(take("third", 15 + TTL).await, Taking::Taken);
+}
+
+async fn a_run_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(home: &dyn RunsHome) {
+    const WEEKS: i64 = 30 * 86_400_000;
+    let ledger = led(home).await;
+    let take = async |token, at| ledger.take_lease(lease(token, at)).await.expect("it answers");
+    assert_eq!(take("first", WEEKS).await, Taking::Taken);
+    assert_eq!(take("second", 5).await, Taking::Taken, "the clock is right again");
+    assert!(matches!(take("first", 6).await, Taking::HeldBy { .. }));
 }
 
 async fn what_was_written_once_never_changes(home: &dyn RunsHome) {

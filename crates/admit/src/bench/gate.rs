@@ -1,5 +1,6 @@
 //! Gates the bench starts in its own process, on loopback.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl BenchGate {
             }
             Some((config, base)) => {
                 let topics = bus::topics(config, base)?;
-                runtime.block_on(bus::open(config, base, &topics))?
+                runtime.block_on(bus::open(config, base, &topics, BTreeMap::new()))?
             }
         };
         let artifacts = local::Options::new(dir.join("artifacts"));

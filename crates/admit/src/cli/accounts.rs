@@ -1,14 +1,17 @@
-//! `admit runs report` and `admit runs close`: the running gate gives account of a run, and closes it.
+//! `admit runs list`, `report` and `close`: which runs there are, an account of one, and its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use admit_ledger::Run;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::Place;
+use super::receipts::unreadable;
 use crate::config::parse_listen;
+use crate::ledger::open_reader;
 use crate::output::{Failure, print, print_json, printable, table};
 
 /// Most bytes of a manifest.
@@ -59,6 +62,64 @@ fn path(run: &str, what: &str) -> Result<String, Failure> {
         return Err(Failure::usage(format!("{} is not the name of a run", printable(run))));
     }
     Ok(format!("/v1/runs/{run}/{what}"))
+}
+
+pub(super) fn list(
+    place: Place,
+    after: String,
+    limit: usize,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let (config, base) = place.load(None)?;
+    let (ledger, runtime) = open_reader(&config, &base)?;
+    let runs = runtime.block_on(ledger.runs(after, limit.max(1)));
+    let runs = runs.map_err(|fault| unreadable(&fault))?;
+    if as_json {
+        let listed: Vec<Value> = runs.iter().map(object).collect();
+        let next = runs.last().filter(|_| runs.len() == limit.max(1)).map(|run| &run.id);
+        return print_json(&json!({ "runs": listed, "next": next }));
+    }
+    if runs.is_empty() {
+        return print("no envelope has named a run\n");
+    }
+    let rows = runs.iter().map(|run| {
+        let counts = &run.counts;
+        let mut row = vec![printable(&run.id), run.state.as_str().to_owned()];
+        for count in
+            [counts.admit, counts.duplicate, counts.quarantine, counts.in_flight, counts.ambiguous]
+        {
+            row.push(count.to_string());
+        }
+        row.push(run.changed_at.to_rfc3339_millis());
+        row
+    });
+    let columns = [
+        "run",
+        "state",
+        "admit",
+        "duplicate",
+        "quarantine",
+        "in flight",
+        "ambiguous",
+        "last changed",
+    ];
+    print(&table(&columns, rows))
+}
+
+fn object(run: &Run) -> Value {
+    let counts = &run.counts;
+    json!({
+        "platform_run_id": run.id,
+        "state": run.state.as_str(),
+        "opened_at": run.opened_at.to_rfc3339_millis(),
+        "changed_at": run.changed_at.to_rfc3339_millis(),
+        "deliveries": counts.deliveries,
+        "admit": counts.admit,
+        "duplicate": counts.duplicate,
+        "quarantine": counts.quarantine,
+        "in_flight": counts.in_flight,
+        "publish_ambiguous": counts.ambiguous,
+    })
 }
 
 pub(super) fn report(asked: Report, as_json: bool) -> Result<(), Failure> {

@@ -49,17 +49,81 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
         Command::Show { effective: true, place } => {
             let (config, _) = place.load(None)?;
             if json {
-                return print_json(&config);
+                let text = serde_json::to_string_pretty(&config).map_err(Failure::runtime)?;
+                return print(&format!("{}\n", without_credentials(&text)));
             }
             let text = toml::to_string(&config).map_err(Failure::runtime)?;
-            print(&text)
+            print(&without_credentials(&text))
         }
         Command::Check { file } => {
-            check_file(&file).map_err(Failure::usage)?;
+            let warnings = check_file(&file).map_err(Failure::usage)?;
             if json {
-                return print_json(&json!({ "file": file, "valid": true }));
+                let mut checked = json!({ "file": file, "valid": true });
+                if !warnings.is_empty() {
+                    checked["warnings"] = json!(warnings);
+                }
+                return print_json(&checked);
             }
-            print(&format!("{} is a valid config\n", file.display()))
+            let mut text = format!("{} is a valid config\n", file.display());
+            for warning in warnings {
+                text.push_str(&format!("warning: {warning}\n"));
+            }
+            print(&text)
+        }
+    }
+}
+
+/// The text with the credentials of every URL in it hidden, whatever key the URL belongs to: what
+/// stands before `@`, and parameters named like secrets.
+fn without_credentials(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, url) = rest.split_at(at + "://".len());
+        shown.push_str(before);
+        // URLs stand in quotes, in TOML and in JSON alike.
+        let end = url.find(['"', '\'', '\n']).unwrap_or(url.len());
+        let (url, behind) = url.split_at(end);
+        let (place, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
+        match place.rsplit_once('@') {
+            Some((_, host)) => shown.push_str(&format!("(hidden)@{host}")),
+            None => shown.push_str(place),
+        }
+        if let Some(query) = query {
+            let parameters: Vec<String> = query.split('&').map(without_secret).collect();
+            shown.push_str(&format!("?{}", parameters.join("&")));
+        }
+        rest = behind;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+fn without_secret(parameter: &str) -> String {
+    let is_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        ["password", "secret", "token", "key"].iter().any(|word| name.contains(word))
+    };
+    match parameter.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}=(hidden)"),
+        _ => parameter.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_url_shows_its_credentials_and_nothing_else_is_hidden() {
+        for (text, wanted) in [
+            ("u = \"http://me:hush@h:1/p\"\nv = 1\n", "u = \"http://(hidden)@h:1/p\"\nv = 1\n"),
+            ("{\"u\": \"nats://a:hush@b,nats://c:hush@d\"}", "{\"u\": \"nats://(hidden)@d\"}"),
+            ("'s3://b?token=hush&region=eu'", "'s3://b?token=(hidden)&region=eu'"),
+            ("\"http://h/a\" \"me@h\"", "\"http://h/a\" \"me@h\""),
+            ("\"http://h/?q=a@b\"", "\"http://h/?q=a@b\""),
+        ] {
+            assert_eq!(without_credentials(text), wanted, "{text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use admit_ledger::sqlite;
 use clap::Args;
 
 use super::Place;
@@ -37,7 +38,22 @@ pub(super) fn run(command: Copy, json: bool) -> Result<(), Failure> {
                        postgres://USER@HOST/DATABASE, or as ledger.url in the config";
         return Err(Failure::usage(message));
     }
+    refuse_unverified(&from)?;
     copy(&from, &config, &base, json)
+}
+
+/// Refuses a copied data folder that no gate has verified yet: it may be torn, and what is missing would be
+/// admitted a second time.
+pub(super) fn refuse_unverified(data: &Path) -> Result<(), Failure> {
+    if !sqlite::is_copy(data).map_err(Failure::runtime)? {
+        return Ok(());
+    }
+    let data = data.display();
+    Err(Failure::runtime(format!(
+        "{data} is a copy of a data folder and was not verified yet\n  nothing was changed; start a gate \
+         on it once with admit serve --data {data}, which verifies it first. Or run admit verify --data \
+         {data}, and where it agrees, remove {data}/ledger.place"
+    )))
 }
 
 /// The data folder that a URL names; the file in it will do.

@@ -11,7 +11,7 @@ use admit_gate::SystemClock;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::Place;
+use super::{Place, edge_invalid};
 use crate::config::{Config, parse_listen};
 use crate::edge::{self, FILE};
 use crate::output::{Failure, print, print_json, table};
@@ -36,7 +36,7 @@ pub(super) struct Edge {
 
 /// Which agent's folder and config a command is about.
 #[derive(Debug, Args)]
-struct At {
+pub(super) struct At {
     /// The config file [env: ADMIT_CONFIG] [default: none, what `admit config show` prints]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -54,15 +54,21 @@ Examples:
   admit edge status --data /var/lib/admit-edge --json
 
 It reads the files only. An event that the gate refuses stays, with its error, and is sent again for
-ever; `sqlite3 FILE 'SELECT * FROM event_outbox'` shows all of it.")]
+ever; `sqlite3 FILE 'SELECT * FROM event_outbox'` shows all of it. `refused` counts those that the gate
+refused for good, `invalid` the envelopes that `admit edge invalid list` shows.")]
     Status {
         #[command(flatten)]
         at: At,
     },
+    /// Envelopes that were refused as invalid and kept: list, retry or delete them
+    Invalid {
+        #[command(subcommand)]
+        command: edge_invalid::Command,
+    },
 }
 
 impl At {
-    fn load(self) -> Result<(Config, PathBuf), Failure> {
+    pub(super) fn load(self) -> Result<(Config, PathBuf), Failure> {
         let (mut config, base) = Place { config: self.config, data: None }.load(None)?;
         if let Some(data) = self.data {
             config.edge.data = data;
@@ -73,9 +79,13 @@ impl At {
 
 pub(super) fn run(command: Edge, json: bool) -> Result<(), Failure> {
     let Edge { command, at, listen, gate } = command;
-    if let Some(Command::Status { at }) = command {
-        let (config, _) = at.load()?;
-        return status(&config.edge.data, json);
+    match command {
+        Some(Command::Status { at }) => {
+            let (config, _) = at.load()?;
+            return status(&config.edge.data, json);
+        }
+        Some(Command::Invalid { command }) => return edge_invalid::run(command, json),
+        None => {}
     }
     let (mut config, base) = at.load()?;
     if let Some(listen) = listen {
@@ -87,61 +97,100 @@ pub(super) fn run(command: Edge, json: bool) -> Result<(), Failure> {
     edge::run(&config, &base, json)
 }
 
+/// An outbox, or the reason why it cannot be read.
+struct OutboxReport {
+    door: String,
+    producer: String,
+    file: PathBuf,
+    status: Result<Status, String>,
+}
+
 fn status(data: &Path, json: bool) -> Result<(), Failure> {
-    let mut files = Vec::new();
-    match find(data, DEPTH_MAX, &mut files) {
-        // No agent has been here yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        found => found.map_err(|error| {
-            Failure::runtime(format!("cannot read {}: {error}", data.display()))
-        })?,
-    }
-    files.sort();
     let now = SystemClock.now();
-    let mut all = Vec::new();
-    for file in files {
-        let status = Status::read(&file, now).map_err(|error| {
-            Failure::runtime(format!("cannot read {}: {error}", file.display()))
-        })?;
-        let (door, producer) = names(data, &file);
-        all.push((door, producer, file, status));
-    }
+    let all: Vec<OutboxReport> = outboxes(data)?
+        .into_iter()
+        .map(|file| {
+            let (door, producer) = names(data, &file);
+            let status = Status::read(&file, now).map_err(|error| error.to_string());
+            OutboxReport { door, producer, file, status }
+        })
+        .collect();
     if json {
-        let all: Vec<_> = all
-            .iter()
-            .map(|(door, producer, file, status)| {
-                json!({ "door": door, "producer": producer, "file": file, "status": status })
-            })
-            .collect();
-        return print_json(&json!({ "outboxes": all }));
+        print_json(&json!({ "outboxes": all.iter().map(object).collect::<Vec<_>>() }))?;
+    } else if all.is_empty() {
+        print(&format!("no outbox in {} yet\n", data.display()))?;
+    } else {
+        let header = [
+            "door",
+            "producer",
+            "waiting",
+            "oldest",
+            "failed before",
+            "attempts",
+            "refused",
+            "invalid",
+            "bytes",
+            "last error",
+        ];
+        print(&table(&header, all.iter().map(line)))?;
     }
-    if all.is_empty() {
-        return print(&format!("no outbox in {} yet\n", data.display()));
+    let damaged = all.iter().find_map(|one| one.status.as_ref().err().map(|error| (one, error)));
+    match damaged {
+        None => Ok(()),
+        Some((one, error)) => Err(Failure::runtime(format!(
+            "cannot read {}: {error}\n  nothing was changed; its door is closed until the file is \
+             mended, or moved away",
+            one.file.display()
+        ))),
     }
-    let header = [
-        "door",
-        "producer",
-        "waiting",
-        "oldest",
-        "failed before",
-        "attempts",
-        "bytes",
-        "last error",
-    ];
-    let rows = all.iter().map(|(door, producer, _, status)| {
-        let oldest = status.oldest_age_seconds.map_or_else(|| "-".to_owned(), age);
-        vec![
-            door.clone(),
-            producer.clone(),
+}
+
+fn object(one: &OutboxReport) -> serde_json::Value {
+    let OutboxReport { door, producer, file, status } = one;
+    match status {
+        Ok(status) => {
+            json!({ "door": door, "producer": producer, "file": file, "status": status })
+        }
+        Err(error) => json!({ "door": door, "producer": producer, "file": file, "error": error }),
+    }
+}
+
+fn line(one: &OutboxReport) -> Vec<String> {
+    let mut line = vec![one.door.clone(), one.producer.clone()];
+    match &one.status {
+        Ok(status) => line.extend([
             status.depth.to_string(),
-            oldest,
+            status.oldest_age_seconds.map_or_else(|| "-".to_owned(), age),
             status.retrying.to_string(),
             status.attempts_max.to_string(),
+            status.refused.to_string(),
+            status.invalid.to_string(),
             status.bytes.to_string(),
             status.last_error.clone().unwrap_or_else(|| "-".to_owned()),
-        ]
-    });
-    print(&table(&header, rows))
+        ]),
+        Err(error) => {
+            line.extend(["-"; 7].map(str::to_owned));
+            line.push(format!("cannot be read: {error}"));
+        }
+    }
+    line
+}
+
+/// The files of the outboxes in an agent's folder, which must be there.
+pub(super) fn outboxes(data: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    find(data, DEPTH_MAX, &mut files).map_err(|error| {
+        let data = data.display();
+        if error.kind() == io::ErrorKind::NotFound {
+            return Failure::runtime(format!(
+                "there is no folder {data}\n  name the agent's folder with --data, or edge.data in \
+                 its config"
+            ));
+        }
+        Failure::runtime(format!("cannot read {data}: {error}"))
+    })?;
+    files.sort();
+    Ok(files)
 }
 
 /// The outboxes below `folder`.
@@ -163,7 +212,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()>
 }
 
 /// The door and the producer that an outbox belongs to, by its folder.
-fn names(data: &Path, file: &Path) -> (String, String) {
+pub(super) fn names(data: &Path, file: &Path) -> (String, String) {
     let folder = file.parent().and_then(|folder| folder.strip_prefix(data).ok());
     let text = folder.map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
     let (door, producer) = text.rsplit_once('/').unwrap_or(("", &text));

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use admit_core::Seq;
 use admit_core::json::{self, DEPTH_CEILING, Limits, Object, Value};
 use admit_ledger::port::{InboxFilter, InboxRow};
 use clap::{Subcommand, ValueEnum};
@@ -28,12 +29,24 @@ Examples:
         #[arg(long, value_name = "STATUS")]
         status: Option<RowWord>,
         /// Only what came after this row; a page says where the next one starts
-        #[arg(long, value_name = "ROW", default_value_t = 0)]
+        #[arg(long, value_name = "ROW", default_value_t = 0,
+              value_parser = clap::value_parser!(u64).range(..=Seq::MAX.0))]
         after: u64,
         /// At most so many
         #[arg(long, value_name = "N", default_value_t = 50,
               value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Print one event of the inbox, also while the gate runs
+    #[command(after_help = "\
+Examples:
+  admit inbox show evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG
+  admit inbox show evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG --json")]
+    Show {
+        /// The id of the event
+        event_id: String,
         #[command(flatten)]
         place: Place,
     },
@@ -43,7 +56,7 @@ Examples:
   admit inbox claim --consumer planner-1 --max 10
   ADMIT_KEY=... admit inbox claim --consumer planner-1 --lease-seconds 300 --json
 
-A gate with principals wants a key with the role read, from the variable ADMIT_KEY;
+A gate with principals wants a key with the role consume, from the variable ADMIT_KEY;
 beside its data folder none is needed.")]
     Claim {
         /// Who works on them; for people
@@ -136,6 +149,7 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
             };
             list(place, filter, json)
         }
+        Command::Show { event_id, place } => show(place, event_id, json),
         Command::Claim { consumer, max, lease_seconds, listen, place } => {
             let gate = place.gate(listen)?;
             let body = serde_json::json!({
@@ -168,12 +182,35 @@ fn list(place: Place, filter: InboxFilter, json: bool) -> Result<(), Failure> {
     if page.rows.is_empty() {
         return print("nothing found\n");
     }
-    let columns = ["event_id", "status", "received", "last updated", "type", "device"];
+    let columns = ["event_id", "status", "received", "last updated", "principal", "type", "device"];
     print(&table(&columns, page.rows.iter().map(row)))?;
     if page.more {
         print(&format!("\nthere is more: --after {}\n", page.next))?;
     }
     Ok(())
+}
+
+fn show(place: Place, event_id: String, json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open(place)?;
+    let found = runtime.block_on(ledger.in_inbox(event_id.clone()));
+    let Some(row) = found.map_err(|fault| unreadable(&fault))? else {
+        let event_id = printable(&event_id);
+        return Err(Failure::runtime(format!("there is no event {event_id} in the inbox")));
+    };
+    if json {
+        return print_object(&object(&row));
+    }
+    let principal = row.principal.as_deref().unwrap_or("-");
+    print(&format!(
+        "event_id      {}\nstatus        {}\nreceived      {}\nlast updated  {}\nprincipal     {}\n\
+         payload       {}\n",
+        printable(&row.event_id),
+        printable(&row.status),
+        printable(&row.received_at),
+        printable(&row.last_updated_at),
+        printable(principal),
+        printable(&row.payload),
+    ))
 }
 
 fn object(row: &InboxRow) -> Object<'static> {
@@ -182,6 +219,7 @@ fn object(row: &InboxRow) -> Object<'static> {
         ("status", row.status.clone().into()),
         ("received_at", row.received_at.clone().into()),
         ("last_updated_at", row.last_updated_at.clone().into()),
+        ("principal", Value::from(row.principal.as_deref()).into_owned()),
         ("payload", payload(row)),
     ])
 }
@@ -199,6 +237,7 @@ fn row(row: &InboxRow) -> Vec<String> {
         row.status.clone(),
         row.received_at.clone(),
         row.last_updated_at.clone(),
+        row.principal.clone().unwrap_or_else(|| "-".to_owned()),
         said("type"),
         said("device_id"),
     ]

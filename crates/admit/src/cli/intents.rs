@@ -79,7 +79,10 @@ pub(super) struct Replay {
     id: ReceiptId,
     /// Why, for the history
     #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
+    reason: String,
+    /// Execute it again although its last attempt was executed
+    #[arg(long)]
+    again: bool,
     /// Where the gate listens [default: by its data folder, else as its config says]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
@@ -98,9 +101,9 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
 
 /// Asks the running gate for one more attempt.
 pub(super) fn replay(command: Replay, json: bool) -> Result<(), Failure> {
-    let Replay { id, reason, listen, place } = command;
+    let Replay { id, reason, again, listen, place } = command;
     let gate = place.gate(listen)?;
-    let body = serde_json::json!({ "reason": reason }).to_string();
+    let body = serde_json::json!({ "reason": reason, "again": again }).to_string();
     let answer = gate.post(&format!("/v1/intents/{id}/replay"), &body)?;
     let told = json::parse(&answer.body, &Limits { bytes_max: usize::MAX, ..Limits::default() });
     let told = told.map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;

@@ -1,6 +1,8 @@
 //! `admit ledger`: how large the ledger is, how much is in it and how far back it goes; bringing it up
 //! to date, and copying it elsewhere.
 
+use std::net::SocketAddr;
+
 use admit_core::{Clock as _, Horizon, Millis};
 use admit_gate::SystemClock;
 use admit_ledger::{GateStatus, Migrated, Status};
@@ -8,9 +10,10 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::receipts::unreadable;
-use super::{LedgerPlace, copy};
+use super::{LedgerPlace, Place, attach, copy};
+use crate::config::parse_listen;
 use crate::ledger::{migrate_ledger, open_reader};
-use crate::output::{Failure, print, print_json, table};
+use crate::output::{Failure, print, print_json, printable, table};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -52,6 +55,38 @@ The target must be empty. Everything is copied, read back and compared in one tr
 that is interrupted leaves nothing behind and is started again. Receipt ids, places, keys and counters
 stay as they are. Afterwards serve from the copy only, and keep the folder as a backup.")]
     Copy(copy::Copy),
+    /// Confirm that the gate's clock is right after a jump, so that retention goes on
+    #[command(
+        name = "confirm-time",
+        after_help = "\
+Examples:
+  date; admit ledger confirm-time --reason 'the machine was off for two weeks'
+  ADMIT_KEY=... admit ledger confirm-time --listen 127.0.0.1:9000
+
+Retention stops when the clock is ahead of trusted time: after a jump while the gate runs, or where more
+time than ledger.clock_gap_max has passed since the last start. Look at the clock first: whatever is older
+than ledger.retain by it is removed within a minute. Who confirmed, when and why is kept in the ledger."
+    )]
+    ConfirmTime {
+        /// Why the clock is right; kept in the ledger
+        #[arg(long)]
+        reason: Option<String>,
+        /// Where the gate listens [default: by its data folder, else as its config says]
+        #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+        listen: Option<SocketAddr>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make the configured bus or artifact store the one of this ledger, with its gates stopped
+    #[command(after_help = "\
+Examples:
+  admit ledger attach --bus --data /var/lib/admit
+  admit ledger attach --bus --artifacts --config /etc/admit.toml
+
+A ledger remembers the bus and the artifact store that it was first served with, and a gate that brings
+another one does not start: offsets and documents in the ledger are in its own. Use this after a move on
+purpose. What the old bus and the old store hold is not moved.")]
+    Attach(attach::Attach),
 }
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
@@ -59,6 +94,10 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
         Command::Status { place } => status(place, json),
         Command::Migrate { place } => migrate(place, json),
         Command::Copy(command) => copy::run(command, json),
+        Command::ConfirmTime { reason, listen, place } => {
+            confirm_time(place, listen, reason.as_deref(), json)
+        }
+        Command::Attach(command) => attach::run(command, json),
     }
 }
 
@@ -91,6 +130,34 @@ fn migrate(place: LedgerPlace, json: bool) -> Result<(), Failure> {
     print(&format!("the ledger was brought from version {from} to {to}\n"))
 }
 
+fn confirm_time(
+    place: Place,
+    listen: Option<SocketAddr>,
+    reason: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let body = json!({ "reason": reason }).to_string();
+    let answer = place.gate(listen)?.post("/v1/ops/confirm-time", &body)?;
+    let reply: serde_json::Value = serde_json::from_slice(&answer.body)
+        .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
+    if answer.status != 200 {
+        let message = reply["error"]["message"].as_str().unwrap_or("no reason was given");
+        let message = printable(message);
+        return Err(Failure::runtime(format!("the clock was not confirmed: {message}")));
+    }
+    if json {
+        return print_json(&reply);
+    }
+    let time = reply["time"].as_str().unwrap_or_default();
+    if reply["confirmed"] == true {
+        let before = reply["trusted_before"].as_str().unwrap_or_default();
+        return print(&format!(
+            "confirmed: it is {time}; trusted before was {before}\nretention goes on\n"
+        ));
+    }
+    print(&format!("nothing to confirm: the gate trusts its clock, which shows {time}\n"))
+}
+
 fn time(at: Option<Millis>) -> Option<String> {
     at.map(Millis::to_rfc3339_millis)
 }
@@ -109,6 +176,8 @@ fn for_programs(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_js
         "retain": status.retain.map_or_else(|| "forever".to_owned(), |age| age.to_string()),
         "horizon": time(horizon),
         "forgotten_to": time(status.forgotten_to),
+        "trusted_time": time(status.trusted_at),
+        "kept_refusals": { "count": status.refusals, "bytes": status.refusal_bytes },
         "removed_bodies": status.removed_bodies,
         "removed_keys": status.removed_keys,
         "gates": status.gates.iter().map(gate_for_programs).collect::<Vec<_>>(),
@@ -134,6 +203,13 @@ fn for_people(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
     }
     if let Some(to) = time(status.forgotten_to) {
         lines.push(("forgotten", format!("keys of events up to {to}")));
+    }
+    if let Some(trusted) = time(status.trusted_at) {
+        lines.push(("trusted time", format!("{trusted}; retention goes by it, not by the clock")));
+    }
+    if status.refusals > 0 {
+        let (count, bytes) = (status.refusals, size(status.refusal_bytes));
+        lines.push(("refusals", format!("{count} kept, {bytes}")));
     }
     if status.removed_bodies > 0 || status.removed_keys > 0 {
         let (bodies, keys) = (status.removed_bodies, status.removed_keys);

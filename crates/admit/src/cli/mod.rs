@@ -1,28 +1,36 @@
 //! The command line: what can be typed, and who does it.
 
 mod accounts;
+mod attach;
+mod backup;
 mod config;
 mod copy;
 mod edge;
+mod edge_invalid;
 mod gate;
 mod import;
 mod inbox;
 mod intents;
 mod keys;
 mod ledger;
+mod ledger_files;
 mod outside;
 mod outside_bus;
+mod outside_pages;
 mod published;
 mod quarantine;
 mod receipts;
 mod reconcile;
+mod repair;
 mod rounds;
 mod runs;
 mod stream;
 mod stream_progress;
 mod verify;
+mod verify_advice;
 
 pub(crate) use gate::{KEY, reachable};
+pub(crate) use verify::{Examined, examine};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -171,6 +179,35 @@ It only reads, also while the gate runs. Every disagreement is named; any makes 
         #[command(flatten)]
         place: LedgerPlace,
     },
+    /// Write files again that the ledger can make again, such as receipts
+    #[command(after_help = "\
+Examples:
+  admit repair --dry-run
+  admit repair --data /var/lib/admit
+  admit repair --ledger postgres://admit@db.example/admit
+
+Files that are missing are written, files that say something else are replaced, governance lines that
+are missing are appended; of closed runs too. The ledger is only read, and the gate may run. What the
+ledger itself has lost comes from a backup; admit verify says which is which.")]
+    Repair(repair::Repair),
+    /// Copy a gate's data folder as it stands at one moment, also while the gate runs
+    #[command(after_help = "\
+Examples:
+  admit backup /backup/2026-02-19 --data /var/lib/admit
+  admit backup /backup/2026-02-19 --config /etc/admit.toml --json
+
+Ledger, file bus and local artifacts are copied so that they agree, and the copy is verified. Whatever
+was acknowledged before the command began is in it. A ledger on PostgreSQL is not: run pg_dump first,
+then this command for the bus and the artifacts, where they are on this machine.")]
+    Backup(backup::Backup),
+    /// Make a data folder out of a backup
+    #[command(after_help = "\
+Examples:
+  admit restore /backup/2026-02-19 /var/lib/admit
+  admit restore /backup/2026-02-19 /var/lib/admit --config /etc/admit.toml
+
+The folder must be empty or not there. The copy is verified before the command ends.")]
+    Restore(backup::Restore),
     /// Look at the ledger as a whole, bring it up to date, copy it elsewhere
     #[command(subcommand)]
     Ledger(ledger::Command),
@@ -265,11 +302,22 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Reconcile(command) => reconcile::run(command, json),
         Command::Bench(command) => bench::run(&command, json),
         Command::Verify { place } => verify::run(place, json),
+        Command::Repair(command) => repair::run(command, json),
+        Command::Backup(command) => backup::run(command, json),
+        Command::Restore(command) => backup::restore(command, json),
         Command::Ledger(command) => ledger::run(command, json),
         Command::Keys(command) => keys::run(command, json),
         Command::Config(command) => config::run(command, json),
         Command::Completions { shell } => completions(shell),
     }
+}
+
+/// A run that was named on the command line and that the ledger does not have.
+fn unknown_run(run: &str) -> Failure {
+    Failure::runtime(format!(
+        "no event has named the run {run}: compare the spelling with the platform_run_id of a \
+         receipt (admit receipts list --door ingestion-gate --json)"
+    ))
 }
 
 fn completions(shell: Shell) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 //! its document; every admission its message, every message its admission.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +21,25 @@ use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 
+use super::ledger_files::{self, LedgerFile};
 use super::outside_bus::Messages;
+use super::outside_pages::{Ahead, ClaimedKeys, Documented};
 use super::published::Published;
 use crate::artifacts;
 use crate::bus::Reading;
 use crate::config::Config;
 use crate::ledger::LedgerReader;
-use crate::output::Failure;
+use crate::output::{Failure, aside};
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
+
+/// Between two lines of progress; a multiple of [`PAGE`].
+const PROGRESS_EVERY: u64 = 10_000;
+
+/// Paths that are listed at a time. A folder is read and sorted as a whole for each page, so a large page
+/// keeps the check linear.
+const LIST_PAGE: usize = 100_000;
 
 /// A running gate writes a file a moment after its commit.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -108,13 +118,18 @@ pub(super) async fn verify(
     ledger: &dyn LedgerReader,
     artifacts: &OnFiles,
     bus: &OnBus,
+    (files, reconciled): (&[LedgerFile], &HashSet<Seq>),
     last: Seq,
     found: &mut Found<'_>,
 ) -> Result<Outside, OutsideError> {
     let mut outside = Outside::default();
-    documents(ledger, artifacts, &mut outside, found).await?;
-    strangers(ledger, &*artifacts.store, found).await?;
-    messages(ledger, bus, last, &mut outside, found).await?;
+    let mut documented = Documented::upto(last);
+    let about = (reconciled, &mut documented);
+    documents(ledger, artifacts, about, &mut outside, found).await?;
+    outside.artifacts += ledger_files::check(files, &*artifacts.store, found).await?;
+    documented.sort();
+    strangers(ledger, &*artifacts.store, &documented, found).await?;
+    messages(ledger, bus, &documented, last, &mut outside, found).await?;
     Ok(outside)
 }
 
@@ -122,6 +137,7 @@ pub(super) async fn verify(
 async fn documents(
     ledger: &dyn LedgerReader,
     files: &OnFiles,
+    (reconciled, documented): (&HashSet<Seq>, &mut Documented),
     outside: &mut Outside,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
@@ -133,27 +149,50 @@ async fn documents(
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { break };
         after = last.n;
-        // Far away every question takes its time, so several are asked at once.
-        let looked = page.iter().map(|filed| files.file_of(filed)).collect::<Vec<_>>();
+        // Every question takes its time, so several are asked at once.
+        let ahead =
+            Ahead::of(ledger, page.iter().map(|filed| filed.of.unwrap_or(filed.seq))).await?;
+        let asked = (ledger, &ahead, reconciled);
+        let looked = page.iter().map(|filed| look_at(asked, files, filed)).collect::<Vec<_>>();
         let looked: Vec<_> = stream::iter(looked).buffered(AT_ONCE).try_collect().await?;
         for (filed, looked) in page.iter().zip(looked) {
             outside.artifacts += 1;
             tallies.count(filed);
-            if let Some(message) = looked {
-                found(Disagreement::at(filed.seq, "artifact", message));
-            }
-            if !is_borne_out(ledger, filed).await? {
-                let path = &filed.issued.path;
-                let message = format!("{path} is not what its body and its outcome give");
-                found(Disagreement::at(filed.seq, "document", message));
-            }
-            if let Some(message) = raw_of(ledger, &*files.store, filed).await? {
-                found(Disagreement::at(filed.seq, "artifact", message));
-            }
+            documented.note(filed);
+            looked.into_iter().for_each(&mut *found);
         }
+        progress(outside.artifacts, "documents");
     }
     tallies.judge(&before, &runs(ledger).await?, found);
     tallies.lines(&*files.store, found).await
+}
+
+/// Everything that is wrong about one document.
+async fn look_at(
+    (ledger, ahead, reconciled): (&dyn LedgerReader, &Ahead<'_>, &HashSet<Seq>),
+    files: &OnFiles,
+    filed: &Filed,
+) -> Result<Vec<Disagreement>, OutsideError> {
+    let mut wrong = Vec::new();
+    if let Some(message) = files.file_of(filed).await? {
+        wrong.push(Disagreement::at(filed.seq, "artifact", message));
+    }
+    if !is_borne_out((ledger, ahead, reconciled), filed).await? {
+        let path = &filed.issued.path;
+        let message = format!("{path} is not what its body and its outcome give");
+        wrong.push(Disagreement::at(filed.seq, "document", message));
+    }
+    if let Some(message) = raw_of(ledger, &*files.store, filed).await? {
+        wrong.push(Disagreement::at(filed.seq, "artifact", message));
+    }
+    Ok(wrong)
+}
+
+/// Says how far it is, where somebody watches.
+fn progress(count: u64, what: &str) {
+    if count.is_multiple_of(PROGRESS_EVERY) && std::io::stderr().is_terminal() {
+        aside(&format!("{count} {what} checked"));
+    }
 }
 
 /// Every run, by its name.
@@ -179,9 +218,9 @@ impl Tallies {
     fn count(&mut self, filed: &Filed) {
         let issued = &filed.issued;
         if issued.kind == IssuedKind::Governance {
-            if let Some((folder, _)) = issued.path.rsplit_once("/markers/") {
+            if let Some(log) = log_of(filed) {
                 let line = (filed.seq, Digest::of(issued.text.as_bytes()));
-                self.logs.entry(format!("{folder}/events.jsonl")).or_default().push(line);
+                self.logs.entry(log).or_default().push(line);
             }
             return;
         }
@@ -236,21 +275,27 @@ impl Tallies {
 }
 
 /// Whether a document is what comes out when it is made again.
-async fn is_borne_out(ledger: &dyn LedgerReader, filed: &Filed) -> Result<bool, OutsideError> {
+async fn is_borne_out(
+    (ledger, ahead, reconciled): (&dyn LedgerReader, &Ahead<'_>, &HashSet<Seq>),
+    filed: &Filed,
+) -> Result<bool, OutsideError> {
     // Retention may have let its row go; whether it may is for the ledger's own check.
-    let Some(delivery) = ledger.receipt(filed.seq).await? else { return Ok(true) };
+    let Some(delivery) = ahead.receipt(filed.seq).await? else { return Ok(true) };
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let Ok(json::Value::Object(facts)) = json::parse(&delivery.facts, &limits) else {
         return Ok(false);
     };
     let of = filed.of.unwrap_or(filed.seq);
     let (mut committed, mut by) = (None, None);
-    if let Some(effect) = ledger.effect(of).await?
+    if let Some(effect) = ahead.effect(of).await?
         && matches!(effect.standing, Standing::Done(_))
     {
         committed = effect.standing.evidence().and_then(Committed::read);
-        let history = ledger.history(of).await?;
-        by = history.into_iter().rev().find(|line| line.what == "done").and_then(|line| line.by);
+        if reconciled.contains(&of) {
+            let history = ledger.history(of).await?;
+            let done = history.into_iter().rev().find(|line| line.what == "done");
+            by = done.and_then(|line| line.by);
+        }
     }
     let origin = Origin {
         facts: &facts,
@@ -262,22 +307,37 @@ async fn is_borne_out(ledger: &dyn LedgerReader, filed: &Filed) -> Result<bool, 
     Ok(rederive::is_borne_out(&filed.issued, &origin))
 }
 
+/// Where the bytes of a delivery lie that is in no run.
+pub(super) fn raw_path(filed: &Filed) -> Option<String> {
+    let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
+    let path = filed.issued.path.strip_suffix(".json").filter(|_| is_outside)?;
+    Some(format!("{path}.raw"))
+}
+
+/// The log that a governance document has its line in.
+pub(super) fn log_of(filed: &Filed) -> Option<String> {
+    let (folder, _) = filed.issued.path.rsplit_once("/markers/")?;
+    Some(format!("{folder}/events.jsonl"))
+}
+
+/// The body that a document is about, unless the ledger has let it go. A copy of a refusal keeps none.
+pub(super) async fn body_of(
+    ledger: &dyn LedgerReader,
+    filed: &Filed,
+) -> Result<Option<bytes::Bytes>, Fault> {
+    let first = ledger.receipt(filed.seq).await?.and_then(|receipt| receipt.first);
+    ledger.body(first.map_or(filed.seq, |first| first.seq)).await
+}
+
 /// What is wrong with the bytes beside the record of a delivery that is in no run.
 async fn raw_of(
     ledger: &dyn LedgerReader,
     store: &dyn Artifacts,
     filed: &Filed,
 ) -> Result<Option<String>, OutsideError> {
-    let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
-    let Some(path) = filed.issued.path.strip_suffix(".json").filter(|_| is_outside) else {
-        return Ok(None);
-    };
-    let first = ledger.receipt(filed.seq).await?.and_then(|receipt| receipt.first);
+    let Some(path) = raw_path(filed) else { return Ok(None) };
     // Where the ledger has let the body go, the file is all there is.
-    let Some(body) = ledger.body(first.map_or(filed.seq, |first| first.seq)).await? else {
-        return Ok(None);
-    };
-    let path = format!("{path}.raw");
+    let Some(body) = body_of(ledger, filed).await? else { return Ok(None) };
     Ok(match store.get(&path).await? {
         None => Some(format!("{path} is missing")),
         Some(raw) if raw != body => Some(format!("{path} is not the body that came")),
@@ -289,17 +349,18 @@ async fn raw_of(
 async fn strangers(
     ledger: &dyn LedgerReader,
     store: &dyn Artifacts,
+    documented: &Documented,
     found: &mut Found<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = None;
     loop {
-        let page = store.list("", after.take(), PAGE).await?;
+        let page = store.list("", after.take(), LIST_PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.clone());
         for path in &page {
             let is_ours = path.contains("/ig/receipts/") || path.contains("/ig/quarantine/");
             let id = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
-            let Some(id) = id.filter(|_| is_ours) else { continue };
+            let Some(id) = id.filter(|_| is_ours && !documented.has_path(path)) else { continue };
             let named = ledger.named(id.to_owned()).await?;
             if !named.iter().any(|filed| filed.issued.path == *path) {
                 let message = format!("{path} is not in the ledger");
@@ -313,6 +374,7 @@ async fn strangers(
 async fn messages(
     ledger: &dyn LedgerReader,
     bus: &OnBus,
+    documented: &Documented,
     last: Seq,
     outside: &mut Outside,
     found: &mut Found<'_>,
@@ -324,26 +386,47 @@ async fn messages(
     let mut topics = bus.topics.clone();
     topics.extend(published.topics().filter(|topic| !bus.topics.contains(topic)));
     let mut messages = Messages::over(&bus.source, topics)?;
-    while let Some(record) = messages.next().await {
-        outside.messages += 1;
-        match record {
-            Ok(record) => {
-                let is_ours = message(ledger, &record, &mut seen, &mut published, found).await?;
-                let at = &record.reference;
-                if !is_ours && !bus.apart.contains(&at.topic) && messages.is_shared() {
-                    outside.others += 1;
-                } else if !is_ours && !bus.apart.contains(&at.topic) {
-                    let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
-                    stray(
-                        found,
-                        match &record.dedupe_key {
-                            Some(key) => format!("{place} is of no admission: {key}"),
-                            None => format!("{place} has no dedupe key"),
-                        },
-                    );
+    let keys = ClaimedKeys::read(ledger).await?;
+    loop {
+        let mut batch = Vec::with_capacity(PAGE);
+        while batch.len() < PAGE
+            && let Some(record) = messages.next().await
+        {
+            outside.messages += 1;
+            match record {
+                Ok(record) => {
+                    let key = record.dedupe_key.as_ref();
+                    let seq = key.and_then(|key| keys.find(&names::key(&Door::new(DOOR), key)));
+                    batch.push((record, seq));
                 }
+                Err(message) => stray(found, message),
             }
-            Err(message) => stray(found, message),
+        }
+        if batch.is_empty() {
+            break;
+        }
+        progress(outside.messages, "messages");
+        let ahead = Ahead::of(ledger, batch.iter().filter_map(|(_, seq)| *seq)).await?;
+        let bodies = batch.iter().map(async |(_, seq)| match seq {
+            Some(seq) => ledger.body(*seq).await,
+            None => Ok(None),
+        });
+        let bodies: Vec<_> =
+            stream::iter(bodies.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect().await?;
+        for ((record, seq), body) in batch.iter().zip(bodies) {
+            let at = &record.reference;
+            let is_ours = match seq {
+                Some(seq) => message(&ahead, record, (*seq, body), &mut seen, found).await?,
+                None => match &record.dedupe_key {
+                    Some(key) => published.message(ledger, record, key, found).await?,
+                    None => false,
+                },
+            };
+            if !is_ours && !bus.apart.contains(&at.topic) && messages.is_shared() {
+                outside.others += 1;
+            } else if !is_ours && !bus.apart.contains(&at.topic) {
+                stray(found, foreign(record));
+            }
         }
     }
     outside.gone += published.judge(&messages, found);
@@ -360,8 +443,18 @@ async fn messages(
         let Some(newest) = page.last() else { return Ok(()) };
         after = newest.seq;
         for effect in page.iter().filter(|effect| effect.seq <= last) {
-            admission(ledger, effect, (&seen, &messages), outside, found).await?;
+            admission(effect, (&seen, &messages, documented), outside, found);
         }
+    }
+}
+
+/// A message on a bus of our own that belongs to no admission.
+fn foreign(record: &Record) -> String {
+    let at = &record.reference;
+    let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
+    match &record.dedupe_key {
+        Some(key) => format!("{place} is of no admission: {key}"),
+        None => format!("{place} has no dedupe key"),
     }
 }
 
@@ -371,30 +464,19 @@ fn stray(found: &mut Found<'_>, message: String) {
 
 /// One message: whose is it, and is it where that says. Whether it is of an admission here.
 async fn message(
-    ledger: &dyn LedgerReader,
+    ahead: &Ahead<'_>,
     record: &Record,
+    (seq, body): (Seq, Option<bytes::Bytes>),
     seen: &mut [bool],
-    published: &mut Published,
     found: &mut Found<'_>,
 ) -> Result<bool, OutsideError> {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
-    let Some(dedupe_key) = &record.dedupe_key else { return Ok(false) };
-    let receipt = match ledger.find(names::key(&Door::new(DOOR), dedupe_key)).await {
-        Ok(Some(receipt)) => receipt,
-        Ok(None) => return Ok(published.message(ledger, record, dedupe_key, found).await?),
-        // A key that is damaged is in the way of one message, not of the others.
-        Err(fault) => {
-            stray(found, format!("{place} cannot be looked for: {fault}"));
-            return Ok(true);
-        }
-    };
-    let seq = receipt.id.seq;
-    let Some(effect) = ledger.effect(seq).await? else {
+    let Some(effect) = ahead.effect(seq).await? else {
         stray(found, format!("{place} is of an admission without an effect"));
         return Ok(true);
     };
-    if let Some(body) = ledger.body(seq).await?
+    if let Some(body) = body
         && !is_same(&body, &record.payload)
     {
         found(Disagreement::at(seq, "bus", format!("{place} holds another envelope")));
@@ -439,13 +521,12 @@ async fn message(
 }
 
 /// One settled admission: its message was seen, and its documents are there.
-async fn admission(
-    ledger: &dyn LedgerReader,
+fn admission(
     effect: &Effect,
-    (seen, messages): (&[bool], &Messages<'_>),
+    (seen, messages, documented): (&[bool], &Messages<'_>, &Documented),
     outside: &mut Outside,
     found: &mut Found<'_>,
-) -> Result<(), OutsideError> {
+) {
     let index = usize::try_from(effect.seq.0).unwrap_or(usize::MAX);
     let is_done = matches!(effect.standing, Standing::Done(_));
     if is_done && !seen.get(index).copied().unwrap_or(false) {
@@ -461,20 +542,14 @@ async fn admission(
     if !is_done {
         outside.ambiguous += 1;
     }
-    let filed = ledger.filed_of(effect.seq).await?;
-    let has = |decision: &str| {
-        filed.iter().any(|filed| {
-            filed.issued.kind == IssuedKind::Receipt
-                && filed.seq == effect.seq
-                && filed.issued.decision == decision
-        })
+    let (wanted, mark, what) = match is_done {
+        true => ("ADMIT", Documented::ADMIT, "admitted"),
+        false => ("QUARANTINE", Documented::QUARANTINE, "ambiguous"),
     };
-    let (wanted, what) = if is_done { ("ADMIT", "admitted") } else { ("QUARANTINE", "ambiguous") };
-    if !has(wanted) {
+    if !documented.has(effect.seq, mark) {
         let message = format!("it is {what} and has no {wanted} receipt");
         found(Disagreement::at(effect.seq, "receipt", message));
     }
-    Ok(())
 }
 
 /// The same envelope: byte for byte, or as data where a line could not hold its spaces.

@@ -2,14 +2,17 @@
 
 use std::net::SocketAddr;
 
-use admit_core::{Filed, IssuedKind};
+use admit_core::{Filed, IssuedKind, ReceiptId};
+use admit_gate::receipt_detail::IngestDetail;
 use admit_ledger::FiledFilter;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
-use super::receipts::{Page, list, open, unreadable};
+use super::receipts::{Page, check_tag, list, open, print_receipt, unreadable};
 use super::{Asking, Place};
 use crate::config::parse_listen;
+use crate::ledger::LedgerReader;
 use crate::output::{Failure, print, print_json, printable, table};
 
 /// The verdicts that keep something without applying it.
@@ -37,12 +40,13 @@ Examples:
         #[command(flatten)]
         place: Place,
     },
-    /// Print one quarantine record of the ingestion gate, with what became of it
+    /// Print one refusal or conflict; at the ingestion gate the quarantine record, with what became of it
     #[command(after_help = "\
-Example:
+Examples:
+  admit quarantine show rcp-5e1f09ab-42
   admit quarantine show 6f5a6bc0ddcc94fce77d146e971628d2")]
     Show {
-        /// The quarantine id, 32 hex digits
+        /// The receipt id, as quarantine list prints it; or a quarantine id, 32 hex digits
         id: String,
         /// The run, where several have the id
         #[arg(long, value_name = "RUN")]
@@ -53,15 +57,16 @@ Example:
     /// Have the running gate let a quarantine go
     #[command(after_help = "\
 Examples:
-  admit quarantine release 6f5a6bc0ddcc94fce77d146e971628d2 --how dismissed --reason 'a test event'
+  admit quarantine release rcp-5e1f09ab-42 --how dismissed --reason 'a test event'
   admit quarantine release 6f5a6bc0ddcc94fce77d146e971628d2 --how resubmitted --reason 'policy mended'
 
 dismissed: it will not be admitted. resubmitted: what was kept goes through the door again, and must
 pass. Who did it and why is kept. A gate with principals wants a key with the role operate, from the
 variable ADMIT_KEY;
-beside its data folder none is needed. What is ambiguous is resolved with admit reconcile.")]
+beside its data folder none is needed. What is ambiguous is resolved with admit reconcile. Only the
+ingestion gate has a release; at other doors the producer sends a corrected event.")]
     Release {
-        /// The quarantine id, 32 hex digits
+        /// The receipt id, as quarantine list prints it; or a quarantine id, 32 hex digits
         id: String,
         /// How it is let go
         #[arg(long)]
@@ -118,6 +123,10 @@ fn records(
     as_json: bool,
 ) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
+    if run != "unscoped" {
+        let known = runtime.block_on(ledger.run(run.to_owned()));
+        known.map_err(|fault| unreadable(&fault))?.ok_or_else(|| super::unknown_run(run))?;
+    }
     let filter = FiledFilter {
         kind: Some(IssuedKind::Quarantine),
         run: Some(spelt(run)),
@@ -176,6 +185,9 @@ fn object(filed: &Filed) -> Value {
 
 fn show(place: Place, id: &str, run: Option<&str>, as_json: bool) -> Result<(), Failure> {
     let (ledger, runtime) = open(place)?;
+    if let Ok(receipt_id) = id.parse::<ReceiptId>() {
+        return show_receipt(&*ledger, &runtime, receipt_id, as_json);
+    }
     let named =
         runtime.block_on(ledger.named(id.to_owned())).map_err(|fault| unreadable(&fault))?;
     let mut found = named.into_iter().filter(|filed| {
@@ -187,7 +199,40 @@ fn show(place: Place, id: &str, run: Option<&str>, as_json: bool) -> Result<(), 
     if found.next().is_some() {
         return Err(Failure::usage("several runs have this id: say which with --run"));
     }
-    let object = object(&filed);
+    print_record(&filed, as_json)
+}
+
+/// Prints the quarantine record of the delivery that left this receipt; at doors without records the receipt.
+fn show_receipt(
+    ledger: &dyn LedgerReader,
+    runtime: &Runtime,
+    id: ReceiptId,
+    as_json: bool,
+) -> Result<(), Failure> {
+    check_tag(ledger, id)?;
+    let found = runtime.block_on(ledger.receipt(id.seq)).map_err(|fault| unreadable(&fault))?;
+    let missing = || Failure::runtime(format!("there is no receipt {id} in this ledger"));
+    let receipt = found.ok_or_else(missing)?;
+    let detail = runtime.block_on(IngestDetail::read(ledger, ledger, &receipt));
+    let detail = detail.map_err(|fault| unreadable(&fault))?;
+    if let Some(record) = detail.as_ref().and_then(IngestDetail::quarantine) {
+        return print_record(record, as_json);
+    }
+    if !QUARANTINED.contains(&receipt.verdict) {
+        let verdict = receipt.verdict;
+        return Err(Failure::runtime(format!(
+            "{id} is not in quarantine, its verdict is {verdict}"
+        )));
+    }
+    print_receipt(&receipt, detail.as_ref(), as_json)?;
+    match as_json {
+        true => Ok(()),
+        false => print(&format!("\nthe body: admit receipts get {id} --body\n")),
+    }
+}
+
+fn print_record(filed: &Filed, as_json: bool) -> Result<(), Failure> {
+    let object = object(filed);
     if as_json {
         return print_json(&object);
     }
@@ -203,8 +248,13 @@ fn release(
     run: Option<&str>,
     as_json: bool,
 ) -> Result<(), Failure> {
-    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Failure::usage(format!("{:?} is no quarantine id", printable(id))));
+    let is_quarantine_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_quarantine_id && id.parse::<ReceiptId>().is_err() {
+        let message = format!(
+            "{:?} is neither a receipt id such as rcp-5e1f09ab-42 nor a quarantine id",
+            printable(id)
+        );
+        return Err(Failure::usage(message));
     }
     let how = match how {
         How::Dismissed => "dismissed",

@@ -5,12 +5,14 @@ use std::error::Error as _;
 use admit_core::json::{self, Object, Value};
 use admit_core::{Fault, Receipt, ReceiptId, Seq};
 use admit_gate::find::{Unfindable, Wanted, find};
-use admit_gate::receipt::object;
+use admit_gate::receipt::{ShownReason, detailed, object};
+use admit_gate::receipt_detail::{self, IngestDetail};
 use admit_ledger::Filter;
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
 use super::Place;
+use crate::config::door_names;
 use crate::ledger::{LedgerReader, open_reader};
 use crate::output::{Failure, print, print_bytes, printable, table};
 
@@ -25,6 +27,7 @@ Examples:
   admit receipts get rcp-5e1f09ab-42
   admit receipts get rcp-5e1f09ab-42 --json
   admit receipts get rcp-5e1f09ab-42 --body > event.json
+  admit receipts get rcp-5e1f09ab-42 --document
   admit receipts get DEDUPE_KEY --door pixel-control
   admit receipts get RECEIPT_ID --door ingestion-gate --run platform_20260212T085637Z")]
     Get {
@@ -40,6 +43,9 @@ Examples:
         /// Print the raw body instead, byte for byte as it was received
         #[arg(long)]
         body: bool,
+        /// Print the document that the ingestion gate issued instead, as it was stored
+        #[arg(long, conflicts_with = "body")]
+        document: bool,
         #[command(flatten)]
         place: Place,
     },
@@ -107,9 +113,14 @@ impl VerdictWord {
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::Get { id, door, run, body, place } => {
+        Command::Get { id, door, run, body, document, place } => {
             let wanted = Wanted { id: &id, door: door.as_deref(), run: run.as_deref() };
-            get(place, wanted, body, json)
+            let part = match (body, document) {
+                (true, _) => Part::Body,
+                (false, true) => Part::Document,
+                (false, false) => Part::Receipt,
+            };
+            get(place, wanted, part, json)
         }
         Command::List { verdict, page, place } => {
             let verdicts = verdict.iter().map(|verdict| verdict.word().to_owned()).collect();
@@ -118,8 +129,16 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn get(place: Place, wanted: Wanted<'_>, body: bool, json: bool) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+/// What is printed of a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Receipt,
+    Body,
+    Document,
+}
+
+fn get(place: Place, wanted: Wanted<'_>, part: Part, json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open_at(place, wanted.door)?;
     let found = match runtime.block_on(find(&*ledger, Some(&*ledger), wanted)) {
         Ok(found) => found,
         Err(Unfindable::Fault(fault)) => return Err(unreadable(&fault)),
@@ -136,12 +155,30 @@ fn get(place: Place, wanted: Wanted<'_>, body: bool, json: bool) -> Result<(), F
     };
     let missing = || Failure::runtime(format!("there is no receipt {} in this ledger", wanted.id));
     let receipt = found.ok_or_else(missing)?;
-    if body {
+    if part == Part::Body {
         let body = runtime.block_on(ledger.body(receipt.id.seq));
         let missing = || Failure::runtime(format!("no body is kept under {}", receipt.id));
         return print_bytes(&body.map_err(|fault| unreadable(&fault))?.ok_or_else(missing)?);
     }
-    if json { print_object(&object(&receipt)) } else { print(&for_people(&receipt)) }
+    let detail = runtime.block_on(IngestDetail::read(&*ledger, &*ledger, &receipt));
+    let detail = detail.map_err(|fault| unreadable(&fault))?;
+    if part == Part::Document {
+        let document = detail.as_ref().and_then(IngestDetail::document);
+        let missing =
+            || Failure::runtime(format!("{}: {}", receipt.id, receipt_detail::missing(&receipt)));
+        return print(&format!("{}\n", document.ok_or_else(missing)?.issued.text));
+    }
+    print_receipt(&receipt, detail.as_ref(), json)
+}
+
+/// Prints a receipt with what its door knows besides.
+pub(super) fn print_receipt(
+    receipt: &Receipt,
+    detail: Option<&IngestDetail>,
+    json: bool,
+) -> Result<(), Failure> {
+    let detailed = detailed(receipt, detail);
+    if json { print_object(&detailed) } else { print(&for_people(receipt, &detailed)) }
 }
 
 /// Lists a page of the ledger under `name`; also what `admit quarantine list` does.
@@ -152,7 +189,7 @@ pub(super) fn list(
     verdicts: Vec<String>,
     json: bool,
 ) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+    let (ledger, runtime) = open_at(place, page.door.as_deref())?;
     if let Some(after) = page.after {
         check_tag(&*ledger, after)?;
     }
@@ -196,12 +233,18 @@ fn row(receipt: &Receipt) -> Vec<String> {
     ]
 }
 
+/// Reason under the code that the producer was answered, and the code of the ledger where it differs.
 fn reason(receipt: &Receipt) -> Option<String> {
-    receipt.reason.as_ref().map(|(code, message)| format!("{}: {message}", code.as_str()))
+    let ShownReason { code, reply_code, message } = ShownReason::of(receipt)?;
+    let code = code.as_str();
+    Some(match reply_code.filter(|reply_code| reply_code != code) {
+        Some(reply_code) => format!("{reply_code} ({code}): {message}"),
+        None => format!("{code}: {message}"),
+    })
 }
 
 /// One line a member, then the contract's facts.
-fn for_people(receipt: &Receipt) -> String {
+fn for_people(receipt: &Receipt, detailed: &Object<'_>) -> String {
     let mut lines = vec![
         ("receipt", receipt.id.to_string()),
         ("verdict", receipt.verdict.to_owned()),
@@ -219,7 +262,13 @@ fn for_people(receipt: &Receipt) -> String {
     lines.retain(|(_, value)| !value.is_empty());
     let mut text: String =
         lines.iter().map(|(name, value)| format!("{name:<14}{}\n", printable(value))).collect();
-    if let Some(Value::Object(facts)) = object(receipt).get("facts") {
+    for name in ["state", "decision", "eb_ref", "document", "quarantine"] {
+        if let Some(value) = detailed.get(name).filter(|value| !value.is_null()) {
+            let shown = value.as_str().map_or_else(|| written(value), printable);
+            text.push_str(&format!("{name:<14}{shown}\n"));
+        }
+    }
+    if let Some(Value::Object(facts)) = detailed.get("facts") {
         text.push_str("facts\n");
         for (name, value) in facts.iter().filter(|(_, value)| !value.is_null()) {
             let shown = value.as_str().map_or_else(|| written(value), printable);
@@ -246,6 +295,24 @@ pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
 pub(super) fn open(place: Place) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
     let (config, base) = place.load(None)?;
     open_reader(&config, &base)
+}
+
+/// The same, for a question about one door, which must exist: in the config, or in the ledger under a
+/// name that the config had once.
+fn open_at(place: Place, door: Option<&str>) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
+    let (config, base) = place.load(None)?;
+    let (ledger, runtime) = open_reader(&config, &base)?;
+    let doors = door_names(&config);
+    if let Some(door) = door.filter(|door| !doors.iter().any(|known| known == door)) {
+        let any = Filter { door: Some(door.to_owned()), rows_max: 1, ..Filter::default() };
+        let kept = runtime.block_on(ledger.list(any)).map_err(|fault| unreadable(&fault))?;
+        if kept.is_empty() {
+            let known = doors.join(", ");
+            let message = format!("there is no door {door:?}; this gate has: {known}");
+            return Err(Failure::usage(message));
+        }
+    }
+    Ok((ledger, runtime))
 }
 
 /// An id of another ledger would name the wrong receipt.

@@ -81,7 +81,11 @@ pub(super) fn run(command: Reconcile, as_json: bool) -> Result<(), Failure> {
             show(&listed, false)?;
         }
         if wishes.is_empty() {
-            return Err(Failure::runtime("there is nothing here that the bus is sure of"));
+            return if listed.is_empty() {
+                nothing_to_resolve(as_json)
+            } else {
+                Err(Failure::runtime("there is nothing here that the bus is sure of"))
+            };
         }
         if !yes && !confirmed(wishes.len())? {
             return Err(Failure::runtime("nothing was resolved"));
@@ -96,6 +100,14 @@ pub(super) fn run(command: Reconcile, as_json: bool) -> Result<(), Failure> {
         apply.into_iter().map(|key| Wish { key, resolution }).collect()
     };
     resolve(&gate, wishes, at.as_deref(), &reason, as_json)
+}
+
+/// Not a failure: a script that runs this regularly finds nothing most of the time.
+fn nothing_to_resolve(as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return print_json(&json!({ "resolved": [] }));
+    }
+    print("nothing to resolve: nothing is ambiguous\n")
 }
 
 /// What the bus is sure of, and may be resolved now.
@@ -182,6 +194,9 @@ fn resolve(
 fn list(gate: &Asking, run: Option<&str>) -> Result<Vec<Value>, Failure> {
     let asked = run.map(|run| format!("&run={run}")).unwrap_or_default();
     let ingestion = pages(gate, INGESTION, &asked)?;
+    if let (None, Some(run)) = (&ingestion, run) {
+        return Err(super::unknown_run(run));
+    }
     let rounds = if run.is_none() { pages(gate, ROUNDS, "")? } else { None };
     if ingestion.is_none() && rounds.is_none() {
         return Err(Failure::runtime("no door of this gate publishes"));

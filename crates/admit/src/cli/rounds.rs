@@ -13,6 +13,7 @@ use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 
 use super::Place;
+use super::gate::Answer;
 use super::receipts::{check_tag, open, print_object, unreadable};
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_bytes, printable, table};
@@ -71,6 +72,27 @@ Examples:
         #[command(flatten)]
         place: Place,
     },
+    /// Have a later stats file of a round count, totals too
+    #[command(after_help = "\
+Example:
+  admit rounds accept rcp-5e1f09ab-42 --reason \"the first file was cut off\"
+
+Other content under the name of a stats file is kept and changes nothing. Accepting it puts what it
+tells over what the file told before, whatever comes later; who did so and why is kept with the event
+and shown by admit rounds show --json. Doing it again changes nothing. A gate with principals wants a key
+with the role operate, from the variable ADMIT_KEY; beside its data folder none is needed.")]
+    Accept {
+        /// The receipt of the event, such as rcp-5e1f09ab-42
+        receipt: ReceiptId,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Where the gate listens [default: by its data folder, else as its config says]
+        #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+        listen: Option<SocketAddr>,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Have the running gate look again at everything that is not linked
     #[command(after_help = "\
 Examples:
@@ -121,6 +143,9 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
         Command::Show { id, place } => show(place, id, json),
         Command::Unlinked { after, limit, place } => {
             unlinked(place, after, usize::from(limit), json)
+        }
+        Command::Accept { receipt, reason, listen, place } => {
+            accept(place, listen, receipt, &reason, json)
         }
         Command::Relink { dry_run, listen, place } => relink(place, listen, dry_run, json),
     }
@@ -302,6 +327,41 @@ fn unlinked(
     }
 }
 
+fn accept(
+    place: Place,
+    listen: Option<SocketAddr>,
+    receipt: ReceiptId,
+    reason: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let body = Object::from_iter([("reason", Value::from(reason.to_owned()))]);
+    let mut text = Vec::new();
+    json::write_object(&body, &mut text);
+    let path = format!("/v1/rounds/accept/{receipt}");
+    let answer = place.gate(listen)?.post(&path, &String::from_utf8_lossy(&text))?;
+    let said = body_of(&answer, "nothing was accepted")?;
+    if json {
+        return print_bytes(&[&answer.body[..], b"\n"].concat());
+    }
+    let round = said.get("round_id").map(shown).unwrap_or_default();
+    let is_old = said.get("accepted_before").and_then(Value::as_bool) == Some(true);
+    let now = if is_old { "counts already" } else { "counts now" };
+    print(&format!("what {receipt} tells {now} in {round}\n"))
+}
+
+/// The body of an answer, unless it is an error; `kept` says what has not happened then.
+fn body_of(answer: &Answer, kept: &str) -> Result<Value<'static>, Failure> {
+    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
+    let said = json::parse(&answer.body, &limits);
+    let said = said.map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
+    if answer.status != 200 {
+        let text = |pointer| said.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let error = format!("{}: {}", text("/error/code"), text("/error/message"));
+        return Err(Failure::runtime(format!("{kept}: {}", printable(&error))));
+    }
+    Ok(said.into_owned())
+}
+
 fn relink(
     place: Place,
     listen: Option<SocketAddr>,
@@ -310,14 +370,7 @@ fn relink(
 ) -> Result<(), Failure> {
     let path = format!("/v1/rounds/relink?dry_run={is_dry}");
     let answer = place.gate(listen)?.post(&path, "")?;
-    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
-    let said = json::parse(&answer.body, &limits);
-    let said = said.map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
-    if answer.status != 200 {
-        let text = |pointer| said.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let error = format!("{}: {}", text("/error/code"), text("/error/message"));
-        return Err(Failure::runtime(format!("nothing was linked: {}", printable(&error))));
-    }
+    let said = body_of(&answer, "nothing was linked")?;
     if json {
         return print_bytes(&[&answer.body[..], b"\n"].concat());
     }

@@ -47,6 +47,21 @@ Examples:
   admit runs reemit df5647f07d4f430de9cfde91f3a454b6 --reason 'the streamer lost it'
   admit runs reemit df5647f07d4f430de9cfde91f3a454b6 --kind both --dry-run")]
     Reemit(Reemit),
+    /// List every run that an envelope has named, also while the gate runs
+    #[command(after_help = "\
+Examples:
+  admit runs list
+  admit runs list --json | jq '.runs[] | select(.state == \"open\")'")]
+    List {
+        /// Only runs whose names come after this one
+        #[arg(long, value_name = "RUN", default_value = "", hide_default_value = true)]
+        after: String,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Have the running gate report on a run: what was admitted, and what was not
     #[command(after_help = "\
 Examples:
@@ -173,6 +188,7 @@ pub(super) fn run(command: Command, as_json: bool) -> Result<(), Failure> {
         Command::Submit(submit) => self::submit(*submit, as_json),
         Command::Status { run_id, place } => status(&run_id, place, as_json),
         Command::Reemit(reemit) => self::reemit(reemit, as_json),
+        Command::List { after, limit, place } => accounts::list(place, after, limit, as_json),
         Command::Report(asked) => accounts::report(asked, as_json),
         Command::Close(asked) => accounts::close(asked, as_json),
     }

@@ -10,7 +10,7 @@ use admit_runs::streamer::checkpoint::PostgresCheckpoints;
 use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
 use admit_runs::streamer::control::{Beside, Control};
 use admit_runs::streamer::gate::system_chance;
-use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
+use admit_runs::streamer::http::{GateSocket, HttpGate, HttpGateConfig};
 use admit_runs::streamer::progress::Progress;
 use admit_runs::streamer::records::Records;
 use admit_runs::streamer::{Cycle, Outcome, Parts, Status, Streamer};
@@ -21,11 +21,11 @@ use super::stream_progress::Shown;
 use super::{KEY, Place};
 use crate::artifacts;
 use crate::bus::{self, Reading};
-use crate::config::{Config, Speedup};
+use crate::config::{Config, Scheme, Speedup};
 use crate::logs;
 use crate::output::{Failure, print, print_json, table, with_cause};
 use crate::packs;
-use crate::serve::StopSignals;
+use crate::serve::{StopSignals, ignore_hangups};
 
 /// `admit stream`
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) struct Stream {
     /// Look at the control bus once, then end
     #[arg(long)]
     once: bool,
-    /// Where the gate is [default: on this machine, as its config says]
+    /// Where the gate is [default: by its data folder, else as its config says]
     #[arg(long, value_name = "URL")]
     gate: Option<String>,
     /// READY messages to take on in one look; 0 is all
@@ -114,17 +114,25 @@ fn set<T>(key: &mut T, flag: Option<T>) {
 }
 
 pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
-    let place = Place { config: command.place.config.take(), data: command.place.data.take() };
-    let (mut config, base) = place.load(None)?;
-    command.over(&mut config)?;
-    logs::start(&config.log)?;
-    let progress = Progress::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+    ignore_hangups(&runtime)?;
+    let place = Place { config: command.place.config.take(), data: command.place.data.take() };
+    let is_folder_named = place.data.is_some();
+    let (mut config, base) = place.load(None)?;
+    command.over(&mut config)?;
+    has_bus(&config)?;
+    let socket = config
+        .stream
+        .gate
+        .is_empty()
+        .then(|| GateSocket { path: config.socket(), is_only: is_folder_named });
+    logs::start(&config.log)?;
+    let progress = Progress::default();
     runtime.block_on(async {
-        let parts = parts(&config, &base, &command, progress.clone()).await?;
+        let parts = parts(&config, &base, &command, socket, progress.clone()).await?;
         let stop = CancellationToken::new();
         let mut signals = StopSignals::new()?;
         let halt = async {
@@ -149,11 +157,29 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
     })
 }
 
+/// A data folder that no gate has published from is a mistake on the command line: nothing would ever
+/// be found there.
+fn has_bus(config: &Config) -> Result<(), Failure> {
+    if config.bus.scheme().map_err(Failure::usage)? != Scheme::File {
+        return Ok(());
+    }
+    let root = config.bus_root().map_err(Failure::usage)?;
+    if root.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{} does not exist, so no gate publishes there: name the data folder of the gate with --data, \
+         or its config with --config",
+        root.display()
+    )))
+}
+
 /// Puts the streamer together.
 async fn parts(
     config: &Config,
     base: &Path,
     command: &Stream,
+    socket: Option<GateSocket>,
     progress: Progress,
 ) -> Result<Parts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
@@ -170,6 +196,7 @@ async fn parts(
         key_header: config.stream.gate_key_header.clone(),
         key,
         push_max: Duration::from_millis(config.stream.push_timeout_ms),
+        socket,
         require_alive: config.stream.require_alive.clone(),
     })
     .map_err(|error| Failure::usage(format!("the gate: {error}")))?;

@@ -14,17 +14,20 @@ use admit_contracts::pixel_control::{self, PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
-use admit_ledger::verify::{Disagreement, Found, Kept, Structure, Verifier, VerifyError};
+use admit_ledger::verify::{
+    Disagreement, Found, InboxChecked, Kept, Structure, UnreadableDocument, Verifier, VerifyError,
+};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::LedgerPlace;
+use super::ledger_files::Sources;
 use super::outside::{self, OnBus, OnFiles, Outside};
 use super::receipts::unreadable;
+use super::{LedgerPlace, ledger_files, verify_advice};
 use crate::bus;
 use crate::config::{Config, EventsConfig};
 use crate::ledger::{open_reader, open_verifier};
-use crate::output::{Failure, aside, print, print_json, printable};
+use crate::output::{Failure, aside, counted, print, print_json, printable};
 
 /// Admissions between two lines of progress.
 const PROGRESS_EVERY: u64 = 100_000;
@@ -34,24 +37,68 @@ const DEPTH_MAX: usize = 512;
 
 pub(super) fn run(place: LedgerPlace, as_json: bool) -> Result<(), Failure> {
     let (config, base) = place.load()?;
-    let (reader, runtime) = open_reader(&config, &base)?;
+    let is_watched = std::io::stderr().is_terminal();
+    let (report, ledger, checked) = check(&config, &base, as_json, is_watched)?;
+    report.end(&ledger, &checked)
+}
+
+/// Verifies without printing anything but progress; every disagreement, in words.
+pub(crate) fn examine(config: &Config, base: &Path) -> Result<Examined, Failure> {
+    let (report, ..) = check(config, base, true, true)?;
+    let text = |one: &serde_json::Value, name: &str| {
+        one[name].as_str().map_or_else(|| "ledger".to_owned(), printable)
+    };
+    let line = |one: &serde_json::Value| {
+        format!("{}: {}: {}", text(one, "receipt"), text(one, "check"), text(one, "message"))
+    };
+    let is_repairable =
+        |one: &serde_json::Value| one["check"].as_str().is_some_and(verify_advice::is_repairable);
+    Ok(Examined {
+        are_repairable: report.found.iter().all(is_repairable),
+        found: report.found.iter().map(line).collect(),
+    })
+}
+
+/// What an examination found.
+pub(crate) struct Examined {
+    /// A line for each disagreement.
+    pub(crate) found: Vec<String>,
+    /// Whether all of them are about what `admit repair` writes.
+    pub(crate) are_repairable: bool,
+}
+
+fn check(
+    config: &Config,
+    base: &Path,
+    as_json: bool,
+    is_watched: bool,
+) -> Result<(Report, Verifier, Checked), Failure> {
+    let (reader, runtime) = open_reader(config, base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let forgets = has_forgotten(&status);
-    let ledger = open_verifier(&config, &base, forgets)?;
+    let ledger = open_verifier(config, base, forgets)?;
     let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
-    let contracts = Contracts::new(streams(&config, &base));
-    let mut checked = verify(&ledger, forgets, contracts, &mut report).map_err(Failure::runtime)?;
-    let artifacts = OnFiles::open(&config)?;
+    let contracts = Contracts::new(streams(config, base));
+    let mut checked =
+        verify(&ledger, forgets, contracts, is_watched, &mut report).map_err(Failure::runtime)?;
+    let artifacts = OnFiles::open(config)?;
     let bus = OnBus {
-        source: runtime.block_on(bus::open_reading(&config, &base))?,
-        topics: bus::topics(&config, &base)?,
+        source: runtime.block_on(bus::open_reading(config, base))?,
+        topics: bus::topics(config, base)?,
         apart: vec![AUDIT_TOPIC.to_owned(), config.stream.control_topic.clone()],
     };
     let last = ledger.last();
     let found = &mut |disagreement| report.note(disagreement);
-    let looked = outside::verify(&*reader, &artifacts, &bus, last, found);
+    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+    let sources = Sources::read(&ledger).map_err(Failure::runtime)?;
+    let reconciled = ledger.reconciled().map_err(Failure::runtime)?;
+    let looked = async {
+        let files = ledger_files::all(&*reader, sources, &paths, found).await?;
+        let about = (&files[..], &reconciled);
+        outside::verify(&*reader, &artifacts, &bus, about, last, found).await
+    };
     checked.outside = runtime.block_on(looked).map_err(Failure::runtime)?;
-    report.end(&ledger, &checked)
+    Ok((report, ledger, checked))
 }
 
 /// Whether retention has removed something, so that what is missing proves nothing.
@@ -87,6 +134,9 @@ struct Checked {
     sightings: u64,
     keys: u64,
     documents: u64,
+    inbox: InboxChecked,
+    /// Parts that were not looked at at all, with why.
+    skipped: Vec<String>,
     outside: Outside,
 }
 
@@ -94,9 +144,9 @@ fn verify(
     ledger: &Verifier,
     forgets: bool,
     mut contracts: Contracts,
+    is_watched: bool,
     report: &mut Report,
 ) -> Result<Checked, VerifyError> {
-    let is_watched = std::io::stderr().is_terminal();
     let mut found = |disagreement| report.note(disagreement);
     let mut checked = Checked::default();
     if is_watched {
@@ -117,9 +167,25 @@ fn verify(
     checked.sightings = ledger.sightings(&mut found)?;
     checked.keys = ledger.keys(&mut found)?;
     ledger.inbox(&mut found)?;
+    checked.inbox = ledger.inbox_rows(&mut found)?;
+    ledger.laws(&mut found)?;
     ledger.counters(checked.admissions, checked.sightings, &mut found);
-    if !forgets {
+    if forgets {
+        let why = "the documents of projections and the counters, because retention has removed \
+                   events they add up";
+        checked.skipped.push(why.to_owned());
+    } else {
         checked.documents = contracts.documents(ledger, &mut found)?;
+        if !contracts.is_whole {
+            let why =
+                "the documents of projections, because an event of theirs cannot be recomputed";
+            checked.skipped.push(why.to_owned());
+        }
+    }
+    if checked.inbox.untimed > 0 {
+        let rows = checked.inbox.untimed;
+        let why = format!("last_updated_at of {rows} finished inbox rows, which nothing else says");
+        checked.skipped.push(why);
     }
     Ok(checked)
 }
@@ -289,6 +355,14 @@ impl Contracts {
             .collect();
         let is_whole = self.is_whole;
         ledger.documents(&mut |kept| {
+            let kept = match kept {
+                Ok(kept) => kept,
+                Err(UnreadableDocument { projection, entity, seq, why }) => {
+                    left.remove(&(projection.clone(), entity.clone()));
+                    let message = format!("{projection} of {entity:?} cannot be read: {why}");
+                    return found(Disagreement::at(seq, "document", message));
+                }
+            };
             let folded = left.remove(&(kept.projection.clone(), kept.entity.clone()));
             if kept.seq > ledger.last() || !is_whole {
                 return;
@@ -359,12 +433,17 @@ impl Report {
         self.count += 1;
         let Disagreement { at, check, message } = disagreement;
         let id = at.map(|seq| ReceiptId { ledger: self.tag, seq }.to_string());
+        let action = verify_advice::action(check);
         if self.as_json {
-            self.found.push(json!({ "receipt": id, "check": check, "message": message }));
+            let found = json!({
+                "receipt": id, "check": check, "message": message, "action": action,
+            });
+            self.found.push(found);
         } else {
             let id = id.unwrap_or_else(|| "ledger".to_owned());
             // A reader that went away still gets the exit code.
-            print(&format!("{id}: {check}: {}\n", printable(&message))).unwrap_or_default();
+            let message = printable(&message);
+            print(&format!("{id}: {check}: {message}\n  {action}\n")).unwrap_or_default();
         }
     }
 
@@ -373,6 +452,8 @@ impl Report {
         let Checked { sightings, keys, documents, outside, .. } = checked;
         let Outside { artifacts, messages, others, gone, ambiguous } = outside;
         let open: u64 = left_out.values().sum();
+        let skipped = &checked.skipped;
+        let is_whole = skipped.is_empty() && structure.unchecked.is_none();
         if self.as_json {
             print_json(&json!({
                 "agrees": self.count == 0,
@@ -381,7 +462,9 @@ impl Report {
                     "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
                     "keys": keys, "documents": documents, "artifacts": artifacts,
                     "messages": messages, "indexes": structure.indexes,
+                    "inbox_rows": checked.inbox.rows,
                 },
+                "not_checked": skipped,
                 "indexes_not_checked_why": structure.unchecked,
                 "messages_of_others": others,
                 "messages_gone": gone,
@@ -395,11 +478,17 @@ impl Report {
                 "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
                  copies, {keys} keys and {documents} documents checked\n"
             ))?;
+            if checked.inbox.rows > 0 {
+                print(&format!("{} checked\n", counted(checked.inbox.rows, "inbox row")))?;
+            }
             if structure.indexes > 0 {
                 print(&format!("{} indexes looked into\n", structure.indexes))?;
             }
             if let Some(why) = &structure.unchecked {
                 print(&format!("indexes were not looked into: {}\n", printable(why)))?;
+            }
+            for why in skipped {
+                print(&format!("not checked: {}\n", printable(why)))?;
             }
             if artifacts + messages > 0 {
                 print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
@@ -422,8 +511,9 @@ impl Report {
             0 if open > 0 => {
                 print(&format!("everything agrees, except that {open} were not recomputed\n"))
             }
+            0 if !is_whole => print("everything that was checked agrees\n"),
             0 => print("everything agrees\n"),
-            count => Err(Failure::runtime(format!("{count} disagreements found"))),
+            count => Err(Failure::runtime(format!("{} found", counted(count, "disagreement")))),
         }
     }
 }

@@ -161,6 +161,20 @@ impl BusConfig {
         }))
     }
 
+    /// The name of a bus on the network: its kind, and what its streams or topics are called. Server
+    /// addresses are not part of it, because one cluster has several and they change.
+    pub(crate) fn network_name(&self) -> String {
+        let scheme = self.url.split_once(':').map_or("", |(scheme, _)| scheme);
+        match scheme {
+            "nats" | "tls" => format!("nats streams \"{}*\"", self.nats.stream_prefix),
+            "kafka" => format!("kafka topics \"{}*\"", self.kafka.topic_prefix),
+            _ => {
+                let region = self.url.trim_start_matches("kinesis://");
+                format!("kinesis streams \"{}*\" in {region:?}", self.kinesis.stream_prefix)
+            }
+        }
+    }
+
     /// What no single value can break, whichever bus is in use.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.delivery_timeout_ms == 0 {

@@ -14,7 +14,7 @@ use super::{Config, ConfigError, EventsConfig, PrincipalConfig, load_tls};
 pub(crate) const KEY_CHARS_MIN: usize = 16;
 
 /// The doors this gate has, by their names in the ledger.
-fn doors(config: &Config) -> Vec<String> {
+pub(crate) fn door_names(config: &Config) -> Vec<String> {
     let streams = config.doors.events.iter().map(EventsConfig::door);
     ["pixel-control", "skyra", "intents", "ingestion-gate", "rounds"]
         .map(str::to_owned)
@@ -57,6 +57,19 @@ pub(crate) fn check(config: &Config, base: &Path) -> Result<Principals, ConfigEr
     vouched(config, &principals)?;
     reach(config, &principals)?;
     Ok(principals)
+}
+
+/// What works today and should be changed, for the log of a start and for `admit config check`.
+pub(crate) fn warnings(config: &Config, principals: &Principals) -> Vec<String> {
+    let names: Vec<&str> = principals.consumers_by_read().collect();
+    let consumers = (!names.is_empty()).then(|| {
+        format!(
+            "no principal has the role \"consume\", so the role \"read\" still claims and settles \
+             entries ({}); give the role \"consume\" to those that claim",
+            names.join(", ")
+        )
+    });
+    consumers.into_iter().chain(config.ledger.warning()).collect()
 }
 
 fn rule(message: String) -> Result<(), ConfigError> {
@@ -154,11 +167,13 @@ fn vouched(config: &Config, principals: &Principals) -> Result<(), ConfigError> 
 
 fn principals(config: &Config, base: &Path) -> Result<Principals, ConfigError> {
     let configs: Vec<_> = config.principals.iter().map(PrincipalConfig::for_gate).collect();
-    let principals = Principals::load(&configs, base).map_err(|error| {
+    let ingestion = &config.doors.ingestion_gate;
+    let token_door = (ingestion.enabled && ingestion.takes_tokens()).then_some("ingestion-gate");
+    let principals = Principals::load_with_tokens(&configs, base, token_door).map_err(|error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         ConfigError::Rule(format!("{error}{cause}"))
     })?;
-    let doors = doors(config);
+    let doors = door_names(config);
     let is_unknown = |door: &str| !doors.iter().any(|known| known == door);
     if let Some((name, door)) = principals.doors_named().find(|(_, door)| is_unknown(door)) {
         let known = doors.join(", ");

@@ -114,7 +114,13 @@ impl EventsConfig {
         json_depth_max: usize,
     ) -> Result<Events, ConfigError> {
         self.settings(base, json_depth_max)
-            .and_then(|settings| Events::new(settings).map_err(|error| error.to_string()))
+            .and_then(|settings| {
+                Events::new(settings).map_err(|error| {
+                    let file = self.schemas.get(&error.version).map(|path| base.join(path));
+                    let file = file.unwrap_or_default();
+                    format!("{}: {error}", file.display())
+                })
+            })
             .map_err(|message| {
                 ConfigError::Rule(format!("doors.events {:?}: {message}", self.name))
             })

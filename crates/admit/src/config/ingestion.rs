@@ -128,17 +128,29 @@ impl IngestionConfig {
         is_open: bool,
         json_depth_max: usize,
     ) -> Result<IngestionGate, ConfigError> {
+        // A word that means nothing is a mistake also where nothing hangs on it yet.
+        AuthMode::parse(&self.auth_mode).map_err(|error| rule("auth_mode", &error))?;
         let auth_mode = if is_open { AuthMode::Disabled } else { self.mode()? };
+        let policy = self.policy(base)?;
         let settings = Settings {
-            policy_revision: self.policy_revision.clone(),
+            policy_revision: self.revision(&policy),
             service_release_id: self.release(),
             environment: self.environment.clone(),
             auth_mode,
             paths,
             json_depth_max,
         };
-        let policy = self.policy(base)?;
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
+    }
+
+    /// What receipts call the policy. The name of the shipped one is never given to other files.
+    fn revision(&self, policy: &Policy) -> String {
+        let shipped = Settings::default().policy_revision;
+        let own = [&self.class_map, &self.schema_policy, &self.partitioning];
+        if self.policy_revision == shipped && own.iter().any(|path| !path.as_os_str().is_empty()) {
+            return format!("custom-{}", &policy.digest()[..12]);
+        }
+        self.policy_revision.clone()
     }
 
     /// Every topic that this door publishes to.
@@ -163,6 +175,11 @@ impl IngestionConfig {
             Ok(mode) => Ok(mode),
             Err(error) => Err(rule("auth_mode", &error)),
         }
+    }
+
+    /// Whether producers prove who they are by service tokens.
+    pub(crate) fn takes_tokens(&self) -> bool {
+        matches!(AuthMode::parse(&self.auth_mode), Ok(AuthMode::ServiceToken))
     }
 
     /// The policy: the shipped files, each replaced where the config names another.
@@ -301,6 +318,36 @@ mod tests {
             let error = read(text).check(Path::new(""), false).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_auth_mode_that_does_not_exist_is_refused_at_an_open_gate_too() {
+        for (text, said) in [
+            ("auth_mode = \"magic\"", "AUTH_MODE_UNKNOWN"),
+            ("auth_mode = \"jwt\"", "AUTH_MODE_UNSUPPORTED"),
+        ] {
+            let error = read(text).check(Path::new(""), true).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        for text in ["auth_mode = \"disabled\"", "auth_mode = \"service_token\"", ""] {
+            read(text).check(Path::new(""), true).unwrap();
+        }
+    }
+
+    #[test]
+    fn own_policy_files_do_not_get_the_name_of_the_shipped_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let shipped = shipped_files();
+        fs::write(folder.path().join("map.yaml"), &shipped.class_map.bytes).unwrap();
+        let revision = |text: &str| {
+            let gate = read(text).contract(folder.path(), Paths::top(), true, 64).unwrap();
+            gate.policy_rev().revision
+        };
+        assert_eq!(revision(""), "builtin-v0");
+        let own = revision("class_map = \"map.yaml\"");
+        assert!(own.starts_with("custom-") && own.len() == 19, "{own}");
+        let named = "class_map = \"map.yaml\"\npolicy_revision = \"v7\"";
+        assert_eq!(revision(named), "v7");
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use admit_core::Age;
 use admit_core::horizon::NotAnAge;
+use admit_ledger::RefusalQuota;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::ConfigError;
 use super::intents::Secret;
 
-/// `[ledger]`. Everything after `retain` is for PostgreSQL.
+/// `[ledger]`. From `password` on everything is for PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LedgerConfig {
@@ -22,6 +23,16 @@ pub(crate) struct LedgerConfig {
     /// the producer's own time also their keys and facts; an event older than that which comes
     /// again is answered `outside_horizon`.
     pub(crate) retain: String,
+    /// The longest gap between the newest trusted time and a start that is taken for downtime. After a
+    /// longer one retention stops until a person has confirmed the clock.
+    pub(crate) clock_gap_max: String,
+    /// Most refused submissions that are kept, for each producer at each door.
+    pub(crate) refusal_rows_max: u64,
+    /// The same in bytes: bodies, messages, facts, and 320 for the rows of each.
+    pub(crate) refusal_bytes_max: u64,
+    /// Free bytes below which the disk of the data folder takes nothing but copies of what is known;
+    /// 0 for no such reserve.
+    pub(crate) free_bytes_min: u64,
     /// The password of the database's user; never shown. `password_file` is the better place.
     pub(crate) password: Secret,
     /// A file that holds it; a relative path starts at the config file's folder.
@@ -152,6 +163,10 @@ impl Default for LedgerConfig {
         Self {
             url: LedgerUrl::from("sqlite:"),
             retain: "forever".to_owned(),
+            clock_gap_max: "7d".to_owned(),
+            refusal_rows_max: 100_000,
+            refusal_bytes_max: 256 * 1024 * 1024,
+            free_bytes_min: 0,
             password: Secret::default(),
             password_file: PathBuf::new(),
             tls: TlsUse::Auto,
@@ -177,11 +192,38 @@ impl LedgerConfig {
         if self.retain == "forever" { Ok(None) } else { self.retain.parse().map(Some) }
     }
 
+    /// How much of refusals is kept.
+    pub(crate) fn refusal_quota(&self) -> RefusalQuota {
+        RefusalQuota { rows_max: self.refusal_rows_max, bytes_max: self.refusal_bytes_max }
+    }
+
+    /// The longest gap before a start that is downtime.
+    pub(crate) fn clock_gap_max(&self) -> Result<Age, NotAnAge> {
+        self.clock_gap_max.parse()
+    }
+
+    /// Retention that one wrong clock at a start can empty: the gap is taken for downtime, and
+    /// everything is older than it may be.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (retain, gap_max) = (self.retain().ok()??, self.clock_gap_max().ok()?);
+        (retain <= gap_max).then(|| {
+            format!(
+                "ledger.retain = \"{}\" is not longer than ledger.clock_gap_max = \"{}\", so a clock \
+                 that is ahead by less than that at a start removes everything at once; set \
+                 ledger.clock_gap_max to the longest downtime that is expected, and less than retain",
+                self.retain, self.clock_gap_max
+            )
+        })
+    }
+
     /// Checks everything but whether the ledger is there. Relative files start at `base`.
     pub(crate) fn check(&self, base: &Path) -> Result<(), ConfigError> {
         if let Err(error) = self.retain() {
             let retain = &self.retain;
             return rule("retain", format!("{retain:?}: use \"forever\" or an age; {error}"));
+        }
+        if let Err(error) = self.clock_gap_max() {
+            return rule("clock_gap_max", format!("{:?}: {error}", self.clock_gap_max));
         }
         if self.url.is_sqlite() {
             return Ok(());
@@ -327,12 +369,27 @@ mod tests {
     }
 
     #[test]
+    fn retention_that_one_wrong_clock_at_a_start_empties_is_warned_of() {
+        for (text, is_warned) in [
+            ("", false),
+            ("retain = \"30d\"", false),
+            ("retain = \"7d\"", true),
+            ("retain = \"2d\"", true),
+            ("retain = \"2d\"\nclock_gap_max = \"1d\"", false),
+            ("clock_gap_max = \"900d\"", false),
+        ] {
+            assert_eq!(config(text).warning().is_some(), is_warned, "{text}");
+        }
+    }
+
+    #[test]
     #[cfg(feature = "postgres")]
     fn settings_that_make_no_ledger_say_so() {
         let url = "url = \"postgres://me@localhost/x\"";
         for (text, expected) in [
             ("url = \"mysql://me:hush@db/x\"", "ledger.url: \"mysql://…\": use \"sqlite:\" or"),
             ("retain = \"never\"", "ledger.retain"),
+            ("clock_gap_max = \"soon\"", "ledger.clock_gap_max: \"soon\": an age looks like"),
             ("connections_max = 0", "from 1 to 1000"),
             ("lease_seconds = 0", "from 1 to 3600"),
             ("schema = \"a;b\"", "1 to 63 of a-z"),

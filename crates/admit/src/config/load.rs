@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 use super::env::{self, nearest};
-use super::{Config, check};
+use super::{Config, check, warnings};
 
 /// Why there is no usable config. The texts are for the person who wrote it.
 #[derive(Debug, thiserror::Error)]
@@ -100,15 +100,15 @@ pub(crate) fn load(
     Ok(config)
 }
 
-/// Checks one file alone, as if nothing else were set.
-pub(crate) fn check_file(path: &Path) -> Result<(), ConfigError> {
+/// Checks one file alone, as if nothing else were set. Returns what should be changed all the same.
+pub(crate) fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
     let flags = Flags { config: Some(path.to_owned()), ..Flags::default() };
     let config = load(&flags, [])?;
     match check(&config, &flags.base()) {
         Err(ConfigError::Rule(message)) => {
             Err(ConfigError::Rule(format!("{}: {message}", path.display())))
         }
-        checked => checked.map(|_| ()),
+        checked => checked.map(|principals| warnings(&config, &principals)),
     }
 }
 
@@ -301,7 +301,7 @@ mod tests {
           or stay on this machine: --listen 127.0.0.1:8080
         "#);
         insta::assert_snapshot!(complaint(&format!("{principal}{principal}")), @"DIR/my.toml: principal a is configured twice");
-        insta::assert_snapshot!(complaint("[[principals]]\nname = \"a:b\"\nkeys = [\"k\"]\n"), @r#"DIR/my.toml: principal "a:b": a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +"#);
+        insta::assert_snapshot!(complaint("[[principals]]\nname = \"a:b\"\nkeys = [\"k\"]\n"), @r#"DIR/my.toml: principal "a:b": a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +, and is not . or .."#);
         insta::assert_snapshot!(complaint("[[principals]]\nname = \"a\"\nkeys = []\n"), @"DIR/my.toml: principal a has no keys");
         insta::assert_snapshot!(complaint(&format!("{principal}doors = [\"pixel\"]\n")), @r#"DIR/my.toml: principal a: there is no door "pixel"; this gate has: pixel-control, skyra, intents, ingestion-gate, rounds, events/default"#);
         let lost = "[[principals]]\nname = \"a\"\nkeys = [\"file:lost.key\"]\n";

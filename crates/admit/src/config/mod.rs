@@ -33,10 +33,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
 pub(crate) use bus::{BusConfig, Scheme};
-pub(crate) use check::{KEY_CHARS_MIN, check};
+pub(crate) use check::{KEY_CHARS_MIN, check, door_names, warnings};
 pub(crate) use edge::{EdgeConfig, Transport};
 pub(crate) use env::CONFIG_FILE;
-pub(crate) use events::EventsConfig;
+pub(crate) use events::{EventsConfig, IdentityWord};
 pub(crate) use ingestion::IngestionConfig;
 pub(crate) use intents::IntentsConfig;
 #[cfg(feature = "kinesis")]

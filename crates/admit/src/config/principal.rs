@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub(crate) struct PrincipalConfig {
     /// The producer's name. It is the scope of everything it sends, so it must never change.
     pub(crate) name: String,
-    /// Its keys; several while they are rotated.
+    /// Its keys; several while they are rotated. None for one that shows service tokens only.
+    #[serde(default)]
     pub(crate) keys: Keys,
     /// The doors it may use; none named means every door.
     #[serde(default)]

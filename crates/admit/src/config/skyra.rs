@@ -1,5 +1,8 @@
 //! `[doors.skyra]`: where edge devices send their envelopes.
 
+use std::time::Duration;
+
+use admit_contracts::skyra::{Settings, Skyra};
 use serde::{Deserialize, Serialize};
 
 /// `[doors.skyra]`
@@ -12,6 +15,8 @@ pub(crate) struct SkyraConfig {
     pub(crate) path: String,
     /// The header that may carry a key; `Authorization: Bearer` always works too.
     pub(crate) api_key_header: String,
+    /// Longest wait for an answer, in milliseconds, where that is more than `limits.answer_ms_max`.
+    pub(crate) answer_ms_max: u64,
 }
 
 impl Default for SkyraConfig {
@@ -20,6 +25,15 @@ impl Default for SkyraConfig {
             enabled: true,
             path: "/v1/ingress".to_owned(),
             api_key_header: "X-API-Key".to_owned(),
+            answer_ms_max: 8_000,
         }
+    }
+}
+
+impl SkyraConfig {
+    /// The contract; `owned_ids` where principals are configured.
+    pub(crate) fn contract(&self, json_depth_max: usize, owned_ids: bool) -> Skyra {
+        let answer_max = Duration::from_millis(self.answer_ms_max);
+        Skyra::new(Settings { json_depth_max, owned_ids, answer_max })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admit_contracts::Contract;
 use admit_contracts::events::Accept;
 use admit_contracts::pixel_control::{PixelControl, Settings};
-use admit_contracts::skyra::{self, Skyra};
+use admit_contracts::skyra;
 use admit_core::Door;
 use admit_edge::Dialect;
 use admit_gate::DoorMount;
@@ -37,7 +37,8 @@ fn one(config: &Config, base: &Path, name: &str) -> Result<EdgeDoor, Failure> {
         }
         skyra::DOOR => {
             let door = &config.doors.skyra;
-            let contract = Skyra::new(skyra::Settings { json_depth_max });
+            // Who owns an id is for the gate to decide; an outbox has one producer.
+            let contract = door.contract(json_depth_max, false);
             mount(name, &door.path, &door.api_key_header, Arc::new(contract), Dialect::Skyra)
         }
         stream => {

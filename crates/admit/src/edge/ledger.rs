@@ -1,16 +1,18 @@
 //! The outboxes as the ledger of a gate: a verdict is said when the row is durable.
 //!
 //! What the agent cannot know, it does not claim: a copy of an event that was sent and acknowledged
-//! before is fresh here and a duplicate at the gate. Refusals are answered and counted here, and not
-//! kept; conflicts that the contract answers as accepted are sent on, so that the gate keeps them.
+//! before is fresh here and a duplicate at the gate. Refusals are answered and counted here; those of
+//! the skyra door are kept for a person, because its contract keeps invalid envelopes. Conflicts that the contract answers as accepted are sent on, so that the gate keeps them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use admit_core::json::Value;
 use admit_core::{
-    Digest, EntityId, Entry, Event, Fault, FaultKind, First, Key, Receipt, Recorded, Seq, Verdict,
+    Digest, Door, EntityId, Entry, Event, Fault, FaultKind, First, Key, Principal, Receipt,
+    Recorded, Refused, Seq, Verdict,
 };
-use admit_edge::{Dialect, EnqueueError, Enqueued};
+use admit_edge::{Dialect, EnqueueError, Enqueued, Outbox};
 use admit_ledger::port::{Admissions, BoxFuture, Filter, Reader, Status};
 use admit_ledger::{Ledger, WithoutEffects};
 use bytes::Bytes;
@@ -33,15 +35,37 @@ impl OutboxLedger {
 
     async fn keep(&self, entry: Entry) -> Result<Recorded, Fault> {
         let verdict = match &entry {
-            Entry::Refused(_) => Verdict::Refused { seq: None },
-            Entry::Event(event) => {
-                let kept = self.store(event).await;
-                let is_ours = kept.as_ref().is_err_and(|fault| fault.message != FULL);
-                self.is_healthy.store(!is_ours, Ordering::Relaxed);
-                kept?
-            }
+            Entry::Refused(refused) => self.note_health(self.refuse(refused).await)?,
+            Entry::Event(event) => self.note_health(self.store(event).await)?,
         };
         Ok(Recorded { entry, verdict, ledger: self.tag(), outcome: None })
+    }
+
+    /// A full outbox, or one that cannot be opened, is no failure of the agent.
+    fn note_health(&self, kept: Result<Verdict, Fault>) -> Result<Verdict, Fault> {
+        let is_ours = |fault: &Fault| fault.message != FULL && fault.message != CLOSED;
+        self.is_healthy.store(!kept.as_ref().is_err_and(is_ours), Ordering::Relaxed);
+        kept
+    }
+
+    fn outbox(&self, door: &Door, principal: &Principal) -> Result<Arc<Outbox>, Fault> {
+        self.outboxes
+            .of(door, principal)
+            .map_err(|error| Fault::caused_by(FaultKind::LedgerUnavailable, CLOSED, error))
+    }
+
+    /// Keeps an envelope that failed the vet, where the contract keeps them, before it is answered.
+    async fn refuse(&self, refused: &Refused) -> Result<Verdict, Fault> {
+        let is_kept =
+            self.outboxes.door(&refused.door).is_some_and(|door| door.dialect == Dialect::Skyra);
+        if is_kept {
+            let outbox = self.outbox(&refused.door, &refused.principal)?;
+            let event_id = refused.facts.get("event_id").and_then(Value::as_str);
+            let error = format!("{}: {}", refused.code.as_str(), refused.message);
+            let (event_id, payload) = (event_id.map(str::to_owned), refused.body.to_vec());
+            outbox.keep_invalid(event_id, payload, error).await.map_err(fault)?;
+        }
+        Ok(Verdict::Refused { seq: None })
     }
 
     async fn store(&self, event: &Event) -> Result<Verdict, Fault> {
@@ -49,9 +73,7 @@ impl OutboxLedger {
             .outboxes
             .door(&event.door)
             .ok_or_else(|| Fault::new(FaultKind::Internal, "the agent has no such door"))?;
-        let outbox = self.outboxes.of(&event.door, &event.principal).map_err(|error| {
-            Fault::caused_by(FaultKind::LedgerUnavailable, "the outbox cannot be opened", error)
-        })?;
+        let outbox = self.outbox(&event.door, &event.principal)?;
         let (id, payload) = row::of(door.dialect, event);
         let (place, created_at, stored) =
             match outbox.enqueue_async(id.clone(), payload.clone()).await.map_err(fault)? {
@@ -70,6 +92,7 @@ impl OutboxLedger {
             seq: seq(place),
             digest,
             received_at: created_at,
+            principal: event.principal.clone(),
             facts: Bytes::from_static(b"{}"),
         };
         match digest {
@@ -104,6 +127,9 @@ fn seq(place: i64) -> Seq {
 }
 
 const FULL: &str = "the agent's outbox is full; it empties as the gate takes events";
+
+/// Message of an outbox that is damaged, or cannot be opened for another reason.
+const CLOSED: &str = "the agent's outbox of this door and producer cannot be opened";
 
 fn fault(error: EnqueueError) -> Fault {
     match error {

@@ -12,16 +12,20 @@ use super::outboxes::Outboxes;
 type Read = fn(&Counters, i64) -> u64;
 
 /// Name, type, help, and where the number is.
-const FAMILIES: [(&str, &str, &str, Read); 12] = [
+const FAMILIES: [(&str, &str, &str, Read); 14] = [
     ("depth", "gauge", "Events that wait for their acknowledgement.", |c, _| c.depth.load(Relaxed)),
     ("oldest_age_seconds", "gauge", "How long the oldest of them has waited.", oldest_age),
-    ("bytes", "gauge", "Bytes of the outbox in use.", |c, _| c.bytes.load(Relaxed)),
+    ("bytes", "gauge", "Bytes of the outbox on disk, log included.", |c, _| c.bytes.load(Relaxed)),
+    ("invalid", "gauge", "Invalid envelopes that are kept.", |c, _| c.invalid.load(Relaxed)),
     ("connected", "gauge", "1 while there is a connection to the gate.", |c, _| {
         u64::from(c.is_connected.load(Relaxed))
     }),
     ("enqueued_total", "counter", "Events stored.", |c, _| c.enqueued.load(Relaxed)),
     ("full_total", "counter", "Events refused because the disk budget was used up.", |c, _| {
         c.refused_full.load(Relaxed)
+    }),
+    ("invalid_unkept_total", "counter", "Invalid envelopes not kept: quota used up.", |c, _| {
+        c.invalid_unkept.load(Relaxed)
     }),
     ("sent_total", "counter", "Events sent, each time.", |c, _| c.sent.load(Relaxed)),
     ("acked_total", "counter", "Events acknowledged and removed.", |c, _| c.acked.load(Relaxed)),
@@ -59,6 +63,12 @@ pub(super) fn write(outboxes: &Outboxes) -> String {
                 "admit_edge_outbox_{name}{{door=\"{door}\",producer=\"{producer}\"}} {value}"
             ));
         }
+    }
+    let closed = outboxes.closed();
+    line(format_args!("# HELP admit_edge_outbox_closed Outboxes that cannot be opened."));
+    line(format_args!("# TYPE admit_edge_outbox_closed gauge"));
+    for (door, producer) in &closed {
+        line(format_args!("admit_edge_outbox_closed{{door=\"{door}\",producer=\"{producer}\"}} 1"));
     }
     text
 }

@@ -15,6 +15,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use admit_core::{Clock as _, Entry, Principal, Submission};
 use admit_gate::{Gate, Parts, SystemClock};
 use admit_ledger::Ledger as _;
 use serde_json::json;
@@ -22,16 +23,52 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, LogFormat, check};
 use crate::output::{self, Failure, print};
-use crate::serve::{BACKLOG, COMMIT, Ended, StopSignals, address_of, bind, until_stopped};
+use crate::serve::{
+    BACKLOG, COMMIT, Ended, StopSignals, address_of, bind, ignore_hangups, until_stopped,
+};
 use crate::{logs, serve, workers};
 
-pub(crate) use outboxes::FILE;
+pub(crate) use outboxes::{FILE, file_of};
 
 use ledger::OutboxLedger;
 use outboxes::Outboxes;
 
+/// The row that an envelope of a door makes when it is vetted now, by its id and payload.
+///
+/// # Errors
+/// What is wrong with the envelope, or with the config.
+pub(crate) fn vet(
+    config: &Config,
+    base: &Path,
+    door: &str,
+    producer: &str,
+    envelope: Vec<u8>,
+) -> Result<(String, String), Failure> {
+    let opened = doors::open(config, base)?;
+    let Some(door) = opened.iter().find(|known| known.mount.door.as_str() == door) else {
+        return Err(Failure::usage(format!("edge.doors has no {door:?}")));
+    };
+    let submission = Submission {
+        principal: Principal::new(producer),
+        received_at: SystemClock.now(),
+        body: envelope.into(),
+        headers: Vec::new(),
+        nonce: [0; 16],
+    };
+    match door.mount.contract.vet(&door.mount.door, submission) {
+        Entry::Event(event) => Ok(row::of(door.dialect, &event)),
+        Entry::Refused(refused) => Err(Failure::runtime(format!(
+            "the envelope is still invalid: {}\n  nothing was changed",
+            refused.message
+        ))),
+    }
+}
+
 /// Runs an agent until it is told to stop.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
+    // Before the outboxes, which may take long to open.
+    let runtime = workers::runtime()?;
+    ignore_hangups(&runtime)?;
     check(config, base).map_err(Failure::usage)?;
     let edge = &config.edge;
     let producers = edge.producers(base).map_err(Failure::usage)?;
@@ -50,7 +87,8 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         clock: Arc::new(SystemClock),
     };
     let gate = Arc::new(Gate::new(parts).map_err(Failure::usage)?.built_from(COMMIT));
-    let runtime = workers::runtime()?;
+    // Dropped before the outboxes, with every task that holds on to them.
+    let runtime = runtime;
     let ended = runtime.block_on(async {
         let stop = StopSignals::new()?;
         let listener =

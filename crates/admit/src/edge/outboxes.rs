@@ -1,6 +1,6 @@
 //! The outboxes of an agent: one file per door and producer, each with its own sender.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -28,6 +28,8 @@ pub(super) struct Outboxes {
     key: Option<String>,
     doors: Vec<EdgeDoor>,
     open: Mutex<HashMap<(Door, Principal), Open>>,
+    /// Outboxes that could not be opened, with the reason. Each keeps its own door closed.
+    closed: Mutex<BTreeMap<(Door, Principal), String>>,
     /// Told when another outbox is opened.
     opened: Notify,
 }
@@ -39,7 +41,8 @@ struct Open {
 
 impl Outboxes {
     /// Opens the outboxes that are there, so that what waits in them is sent whether or not its
-    /// producer comes back.
+    /// producer comes back. One that cannot be opened keeps its own door closed, and is tried again
+    /// with each event of its producer.
     pub(super) fn open(
         config: &EdgeConfig,
         base: &Path,
@@ -51,12 +54,20 @@ impl Outboxes {
             config: config.clone(),
             doors,
             open: Mutex::default(),
+            closed: Mutex::default(),
             opened: Notify::new(),
         };
         for door in &outboxes.doors {
             let folder = outboxes.config.data.join(door.mount.door.as_str());
             for producer in producers_in(&folder) {
-                outboxes.of(&door.mount.door, &producer).map_err(Failure::runtime)?;
+                match outboxes.of(&door.mount.door, &producer) {
+                    Ok(_) => {}
+                    Err(error @ OpenError::InUse { .. }) => return Err(Failure::runtime(error)),
+                    Err(error) => tracing::error!(
+                        door = %door.mount.door, %producer, %error,
+                        "an outbox cannot be opened; its producer is refused, the others go on"
+                    ),
+                }
             }
         }
         Ok(outboxes)
@@ -74,6 +85,25 @@ impl Outboxes {
 
     /// The outbox of a door and a producer, opened when it is first needed.
     pub(super) fn of(&self, door: &Door, producer: &Principal) -> Result<Arc<Outbox>, OpenError> {
+        let opened = self.open_one(door, producer);
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &opened {
+            Ok(_) if closed.is_empty() => {}
+            Ok(_) => drop(closed.remove(&(door.clone(), producer.clone()))),
+            Err(error) => {
+                closed.insert((door.clone(), producer.clone()), error.to_string());
+            }
+        }
+        opened
+    }
+
+    /// Doors and producers whose outboxes cannot be opened.
+    pub(super) fn closed(&self) -> Vec<(Door, Principal)> {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.keys().cloned().collect()
+    }
+
+    fn open_one(&self, door: &Door, producer: &Principal) -> Result<Arc<Outbox>, OpenError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = open.get(&(door.clone(), producer.clone())) {
             return Ok(Arc::clone(&known.outbox));
@@ -162,7 +192,7 @@ impl Outboxes {
 }
 
 /// Where the outbox of a door and a producer is.
-fn file_of(data: &Path, door: &Door, producer: &Principal) -> PathBuf {
+pub(crate) fn file_of(data: &Path, door: &Door, producer: &Principal) -> PathBuf {
     // A name may begin with a dot, and be nothing but dots; a folder must not.
     let name = match producer.as_str().strip_prefix('.') {
         Some(rest) => format!("%2E{rest}"),

@@ -33,6 +33,9 @@ fn the_help_says_what_it_is_and_how_to_start() {
       reconcile    Look at ambiguous publishes, and resolve them with a reason
       bench        Measure how fast this machine admits events durably
       verify       Check that ledger, bodies, receipts and bus agree with each other
+      repair       Write files again that the ledger can make again, such as receipts
+      backup       Copy a gate's data folder as it stands at one moment, also while the gate runs
+      restore      Make a data folder out of a backup
       ledger       Look at the ledger as a whole, bring it up to date, copy it elsewhere
       keys         Draw or hash keys of principals
       config       Print or check configs
@@ -109,6 +112,7 @@ fn receipts_explain_themselves_with_examples() {
                            of skyra, the receipt_id or dedupe_key of ingestion-gate
           --run <RUN>      The run of an id of ingestion-gate
           --body           Print the raw body instead, byte for byte as it was received
+          --document       Print the document that the ingestion gate issued instead, as it was stored
           --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
                            prints]
           --data <DIR>     The data folder [default: ./admit-data]
@@ -119,6 +123,7 @@ fn receipts_explain_themselves_with_examples() {
       admit receipts get rcp-5e1f09ab-42
       admit receipts get rcp-5e1f09ab-42 --json
       admit receipts get rcp-5e1f09ab-42 --body > event.json
+      admit receipts get rcp-5e1f09ab-42 --document
       admit receipts get DEDUPE_KEY --door pixel-control
       admit receipts get RECEIPT_ID --door ingestion-gate --run platform_20260212T085637Z
     ");
@@ -247,7 +252,8 @@ fn stream_explains_itself_with_examples() {
 
     Options:
           --once                       Look at the control bus once, then end
-          --gate <URL>                 Where the gate is [default: on this machine, as its config says]
+          --gate <URL>                 Where the gate is [default: by its data folder, else as its
+                                       config says]
           --max-messages <N>           READY messages to take on in one look; 0 is all [env:
                                        WSP_READY_MAX_MESSAGES]
           --max-events-per-output <N>  Rows of each output to stream, from its first; 0 is all [env:

@@ -19,20 +19,27 @@ fn a_gate_says_where_it_is_and_admits_once() {
 #[test]
 fn the_example_of_the_readme_is_answered_as_the_readme_says() {
     let readme = include_str!("../../../../README.md");
-    let (_, rest) = readme.split_once(" -d '").expect("a curl line");
+    let (line, rest) = readme.split_once(" -d '").expect("a curl line");
     let (body, rest) = rest.split_once('\'').expect("its end");
     let (_, rest) = rest.split_once("```json\n").expect("an answer");
     let (promised, _) = rest.split_once("\n```").expect("its end");
-    let gate = World::new();
-    let gate = gate.serve(&[]);
-    let (_, answered) = gate.post("/plugin/events", "", body);
-    let without_time = |text: &str| {
+    let (_, key) = line.rsplit_once("Idempotency-Key: ").expect("a key");
+    let (key, _) = key.split_once('\'').expect("its end");
+    let world = World::new();
+    let gate = world.serve(&[]);
+    let header = format!("Idempotency-Key: {key}\r\n");
+    let (status, first) = gate.post("/v1/events", &header, body);
+    assert_eq!(status, 201);
+    assert_eq!(gate.post("/v1/events", &header, body), (201, first.clone()), "a copy");
+    let comparable = |text: &str| {
         let mut answer: serde_json::Value = serde_json::from_str(text).expect("JSON");
-        let at = answer["ack"]["received_at"].take();
-        assert_eq!(at.as_str().map(str::len), Some("2026-02-19T18:14:02Z".len()));
+        let time = answer["received_at"].take();
+        assert_eq!(time.as_str().map(str::len), Some("2026-02-19T18:14:02.000Z".len()));
+        let receipt = answer["receipt_id"].take();
+        assert!(receipt.as_str().is_some_and(|id| id.starts_with("rcp-") && id.ends_with("-1")));
         answer
     };
-    assert_eq!(without_time(&answered), without_time(promised));
+    assert_eq!(comparable(&first), comparable(promised));
 }
 
 #[test]

@@ -5,8 +5,9 @@
 //! only what came after the last full block.
 //!
 //! Full blocks are noted in a file beside the log, one line each, after the sync that made them
-//! durable. The notes are advisory: the last one is compared with the log before it is believed,
-//! and a log without them is read from its beginning.
+//! durable. The last note is compared with the log before it is believed, and a log without notes is
+//! read from its beginning. A note that the log does not confirm still proves that its lines were
+//! acknowledged.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -118,9 +119,8 @@ impl Index {
         }
     }
 
-    /// Reads the notes of a log, as far as they can be believed, and how many bytes of them those
-    /// are.
-    pub(super) fn load(notes: &str, log: &mut File, block_bytes: u64) -> io::Result<(Self, u64)> {
+    /// Reads the notes of a log, as far as they can be believed.
+    pub(super) fn load(notes: &str, log: &mut File, block_bytes: u64) -> io::Result<LoadedNotes> {
         let mut believed: Vec<(Note, String, u64)> = Vec::new();
         let mut read = 0;
         for text in notes.split_inclusive('\n') {
@@ -131,6 +131,7 @@ impl Index {
             read += text.len() as u64;
             believed.push((note, hash, read));
         }
+        let acknowledged = believed.last().map_or(0, |(note, ..)| note.next);
         let mut doubtful = 0;
         while let Some((note, hash, _)) = believed.last() {
             if note.agrees_with(log, hash)? {
@@ -148,8 +149,19 @@ impl Index {
             (index.end, index.next, index.last) = (note.end, note.next, note.block);
             index.close();
         }
-        Ok((index, bytes))
+        Ok(LoadedNotes { index, bytes, acknowledged })
     }
+}
+
+/// The notes of a log.
+#[derive(Debug)]
+pub(super) struct LoadedNotes {
+    /// The blocks that the log confirms.
+    pub(super) index: Index,
+    /// Bytes of the notes of those blocks.
+    pub(super) bytes: u64,
+    /// The offset after the last line that any note covers, confirmed or not.
+    pub(super) acknowledged: u64,
 }
 
 /// What is noted of a full block.
@@ -248,8 +260,9 @@ mod tests {
     #[test]
     fn notes_bring_the_full_blocks_back() {
         let (index, mut log) = indexed();
-        let (loaded, bytes) = Index::load(index.notes(), &mut log, 10).expect("readable");
-        assert_eq!(bytes as usize, index.notes().len());
+        let LoadedNotes { index: loaded, bytes, acknowledged } =
+            Index::load(index.notes(), &mut log, 10).expect("readable");
+        assert_eq!((bytes as usize, acknowledged), (index.notes().len(), 4));
         assert_eq!((loaded.end, loaded.next), (27, 4), "the rest is read from the log");
         assert_eq!(ranges(&loaded)[..2], ranges(&index)[..2]);
     }
@@ -259,14 +272,15 @@ mod tests {
         let (index, mut log) = indexed();
         let first = index.notes().split_inclusive('\n').next().expect("a note").len() as u64;
         let torn = &index.notes()[..index.notes().len() - 3];
-        assert_eq!(Index::load(torn, &mut log, 10).expect("readable").1, first);
+        assert_eq!(Index::load(torn, &mut log, 10).expect("readable").bytes, first);
         log.set_len(20).expect("cut");
-        let (loaded, bytes) = Index::load(index.notes(), &mut log, 10).expect("readable");
-        assert_eq!((loaded.next, bytes), (2, first), "the log is shorter than the last note says");
+        let loaded = Index::load(index.notes(), &mut log, 10).expect("readable");
+        let found = (loaded.index.next, loaded.bytes, loaded.acknowledged);
+        assert_eq!(found, (2, first, 4), "the log is shorter than the last note says");
         let mut other = tempfile::tempfile().expect("a file");
         other.write_all(&[b'x'; 100]).expect("written");
-        assert_eq!(Index::load(index.notes(), &mut other, 10).expect("readable").1, 0);
-        assert_eq!(Index::load("garbage\n", &mut log, 10).expect("readable").1, 0);
+        assert_eq!(Index::load(index.notes(), &mut other, 10).expect("readable").bytes, 0);
+        assert_eq!(Index::load("garbage\n", &mut log, 10).expect("readable").bytes, 0);
     }
 
     #[test]

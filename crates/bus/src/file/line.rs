@@ -1,12 +1,14 @@
 //! One line of a log: a message as JSON, with the envelope in it as it came.
 //!
 //! ```text
-//! {"dedupe_key":"9b92…","partition_key":"fe67…","published_at_utc":"2026-02-12T08:56:40.123000+00:00","payload":{…}}
+//! {"dedupe_key":"9b92…","partition_key":"fe67…","published_at_utc":"2026-02-12T08:56:40.123000+00:00","payload":{…},"crc32":"e06d21a7"}
 //! ```
 //!
-//! Our own lines have the payload last, so that a search reads the beginning of a line and no
-//! envelope. Lines that others wrote may have any order and no dedupe key; they are read all the
-//! same.
+//! The payload and the checksum are last, so that a search reads the beginning of a line and parses
+//! no envelope. The checksum (CRC-32, IEEE) covers every byte of the line before its own comma, and
+//! has a fixed length; a line that ends like this is compared with it. Lines of earlier versions end
+//! with the payload, and lines of other programs may have any order and no dedupe key; both are read
+//! without a checksum.
 
 use std::borrow::Cow;
 
@@ -21,6 +23,11 @@ const PARTITION_KEY: &str = "\",\"partition_key\":";
 const PUBLISHED_AT: &str = ",\"published_at_utc\":\"";
 const PAYLOAD: &str = "\",\"payload\":";
 
+const CHECKSUM: &str = ",\"crc32\":\"";
+const END: &str = "\"}";
+/// Bytes of a checksum in hex.
+const CHECKSUM_DIGITS: usize = 8;
+
 /// A line nests one deeper than its payload, and both must be readable.
 const PAYLOAD_DEPTH_MAX: usize = DEPTH_CEILING - 1;
 
@@ -34,6 +41,7 @@ const PAYLOAD_DEPTH_MAX: usize = DEPTH_CEILING - 1;
 pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::JsonError> {
     let limits = Limits { depth_max: PAYLOAD_DEPTH_MAX, bytes_max: usize::MAX };
     json::parse(&message.payload, &limits)?;
+    let start = out.len();
     out.extend_from_slice(DEDUPE_KEY.as_bytes());
     out.extend_from_slice(message.dedupe_key.as_bytes());
     out.extend_from_slice(PARTITION_KEY.as_bytes());
@@ -43,7 +51,8 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::J
     out.extend_from_slice(PAYLOAD.as_bytes());
     let payload = message.payload.iter().copied();
     out.extend(payload.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
-    out.extend_from_slice(b"}\n");
+    let checksum = crc32fast::hash(&out[start..]);
+    out.extend_from_slice(format!("{CHECKSUM}{checksum:08x}{END}\n").as_bytes());
     Ok(())
 }
 
@@ -77,11 +86,38 @@ pub(super) enum NotALine {
     NotJson(#[from] json::JsonError),
     #[error("it is not an object with partition_key and payload")]
     OtherShape,
+    #[error("its bytes have the checksum {found:08x}, it was written with {written:08x}")]
+    Checksum { written: u32, found: u32 },
+}
+
+/// Compares a line with its checksum, where it ends with one. Returns the line without its last
+/// member and brace.
+fn checked(line: &[u8]) -> Result<Option<&[u8]>, NotALine> {
+    let parts = || {
+        let rest = line.strip_suffix(END.as_bytes())?;
+        let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(CHECKSUM_DIGITS)?)?;
+        let body = rest.strip_suffix(CHECKSUM.as_bytes())?;
+        let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+        let written = u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+        Some((body, written))
+    };
+    let Some((body, written)) = parts() else { return Ok(None) };
+    let found = crc32fast::hash(body);
+    if found == written { Ok(Some(body)) } else { Err(NotALine::Checksum { written, found }) }
+}
+
+/// Whether a line, given without its newline, is as it was written. A line with a checksum is only
+/// compared with it; any other is parsed.
+pub(super) fn verify(line: &[u8]) -> Result<(), NotALine> {
+    match checked(line)? {
+        Some(_) => Ok(()),
+        None => whole(line).map(drop),
+    }
 }
 
 /// Reads the beginning of a line, given without its newline.
 pub(super) fn head(line: &[u8]) -> Result<Head<'_>, NotALine> {
-    match split(line) {
+    match split(checked(line)?.or_else(|| line.strip_suffix(b"}"))) {
         Some(parts) => Ok(Head { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) }),
         None => Ok(whole(line)?.head),
     }
@@ -90,7 +126,7 @@ pub(super) fn head(line: &[u8]) -> Result<Head<'_>, NotALine> {
 /// Reads all of a line, given without its newline.
 pub(super) fn whole(line: &[u8]) -> Result<Line<'_>, NotALine> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
-    if let Some(parts) = split(line)
+    if let Some(parts) = split(checked(line)?.or_else(|| line.strip_suffix(b"}")))
         && let Ok(Value::String(partition_key)) = json::parse(parts.partition_key, &limits)
         && json::parse(parts.payload, &limits).is_ok()
     {
@@ -125,14 +161,15 @@ struct Parts<'a> {
     payload: &'a [u8],
 }
 
-fn split(line: &[u8]) -> Option<Parts<'_>> {
-    let rest = line.strip_prefix(DEDUPE_KEY.as_bytes())?;
+/// `body` is a line without its checksum and its last brace.
+fn split(body: Option<&[u8]>) -> Option<Parts<'_>> {
+    let rest = body?.strip_prefix(DEDUPE_KEY.as_bytes())?;
     let (dedupe_key, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
     let rest = rest.strip_prefix(PARTITION_KEY.as_bytes())?;
     let (partition_key, rest) = rest.split_at(end_of_string(rest)?);
     let rest = rest.strip_prefix(PUBLISHED_AT.as_bytes())?;
     let (at, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
-    let payload = rest.strip_prefix(PAYLOAD.as_bytes())?.strip_suffix(b"}")?;
+    let payload = rest.strip_prefix(PAYLOAD.as_bytes())?;
     // A key with an escape in it is not one of ours.
     let dedupe_key = str::from_utf8(dedupe_key).ok().filter(|key| !key.contains('\\'))?;
     let at = Millis::parse_rfc3339(str::from_utf8(at).ok()?)?;
@@ -178,7 +215,7 @@ mod tests {
     #[test]
     fn a_line_is_what_the_layout_says() {
         let line = line(&message("fe67", r#"{"a": 1.0,"b":[ ]}"#));
-        let expected = r#"{"dedupe_key":"9b92","partition_key":"fe67","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{"a": 1.0,"b":[ ]}}"#;
+        let expected = r#"{"dedupe_key":"9b92","partition_key":"fe67","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{"a": 1.0,"b":[ ]},"crc32":"3165c7e9"}"#;
         assert_eq!(String::from_utf8(line).expect("text"), expected);
     }
 
@@ -221,6 +258,36 @@ mod tests {
         line.pop();
         line.extend_from_slice(b",\"more\":2}");
         assert_eq!(&whole(&line).expect("a line").payload[..], b"{\"a\":1}");
+    }
+
+    #[test]
+    fn one_changed_bit_anywhere_is_noticed_or_harmless() {
+        let line = line(&message("k", r#"{"a":"text","n":17}"#));
+        let read = whole(&line).expect("a line");
+        for at in 0..line.len() {
+            for bit in 0..8 {
+                let mut damaged = line.clone();
+                damaged[at] ^= 1 << bit;
+                // Only the name of the checksum can change without being noticed, and it is no part
+                // of the message.
+                if let Ok(other) = whole(&damaged) {
+                    assert_eq!(other, read, "bit {bit} of byte {at}");
+                }
+                assert_eq!(verify(&damaged).is_ok(), whole(&damaged).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_an_earlier_version_is_read_whatever_its_payload_ends_with() {
+        for payload in [r#"{"crc32":"00000000"}"#, r#""x\",\"crc32\":\"00000000""#, "[]"] {
+            let line = format!(
+                r#"{{"dedupe_key":"9b92","partition_key":"k","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{payload}}}"#
+            );
+            let read = whole(line.as_bytes()).expect("a line");
+            assert_eq!(&read.payload[..], payload.as_bytes());
+            assert_eq!(head(line.as_bytes()).expect("a line"), read.head);
+        }
     }
 
     #[test]

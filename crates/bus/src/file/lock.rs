@@ -12,7 +12,7 @@ pub(super) const NAME: &str = "bus.lock";
 /// Held as long as this process may write to the folder.
 #[derive(Debug)]
 pub(super) struct RootLock {
-    _file: File,
+    file: File,
 }
 
 impl RootLock {
@@ -36,6 +36,15 @@ impl RootLock {
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(io)?;
         writeln!(file, "{}", std::process::id()).map_err(io)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for RootLock {
+    /// Closing the file is not enough while a process that was just forked still shares it.
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::debug!(%error, "the lock of the bus could not be released before its file is closed");
+        }
     }
 }

@@ -2,27 +2,29 @@
 //!
 //! ```text
 //! <root>/<topic>/partition=0.jsonl        the log; an offset is the number of a line, from 0
-//! <root>/<topic>/partition=0.index        notes of full blocks, advisory
+//! <root>/<topic>/partition=0.index        notes of full blocks
 //! <root>/<topic>/partition=0.torn-<byte>  what was cut off there, for people
-//! <root>/<topic>/head.json                {"next_offset": n}, advisory
+//! <root>/<topic>/head.json                {"next_offset": n}, the acknowledged end
 //! ```
+//!
+//! Invariant: an acknowledged line is never cut off. Where the log does not hold every line that
+//! `head.json`, the index or the caller knows to be acknowledged, it is not opened and nothing in it
+//! is changed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index::Index;
+use super::head::Head;
+use super::index::{Index, LoadedNotes};
 use super::medium::{self, Medium, OpenMedium, Short};
-use super::{LINE_BYTES_MAX, TORN_BYTES_MAX, line};
+use super::{DAMAGED, LINE_BYTES_MAX, TORN_BYTES_MAX, line};
 use crate::port::BusError;
 
 /// The log of the only partition there is.
 pub(super) const LOG: &str = "partition=0.jsonl";
 const INDEX: &str = "partition=0.index";
-const HEAD: &str = "head.json";
-/// `head.json` is overwritten in place, so it keeps its length.
-const HEAD_BYTES: usize = 48;
 
 /// How logs are opened.
 #[derive(Clone)]
@@ -40,7 +42,9 @@ pub(super) struct Log {
     notes: File,
     /// Bytes of notes that are whole.
     notes_end: u64,
-    head: File,
+    head: Head,
+    /// Bytes that were not read when it was opened, because the index vouches for them.
+    pub(super) unchecked: u64,
 }
 
 /// What a search needs of a log: nothing in it changes any more.
@@ -73,50 +77,76 @@ impl Lines {
 }
 
 impl Log {
-    /// Opens the log of `topic` under `root`, making it if there is none.
+    /// Opens the log of `topic` under `root`, making it if there is none. At least `acknowledged`
+    /// lines must be in it.
     ///
     /// Afterwards every line in it is whole, counted and durable, and what followed the last whole
     /// line lies aside.
-    pub(super) fn open(root: &Path, topic: &str, how: &How) -> Result<Self, BusError> {
+    ///
+    /// # Errors
+    /// [`BusError::Damaged`] where an acknowledged line is missing or damaged; nothing was changed.
+    pub(super) fn open(
+        root: &Path,
+        topic: &str,
+        how: &How,
+        acknowledged: u64,
+    ) -> Result<Self, BusError> {
         let folder = root.join(topic);
         let path = folder.join(LOG);
         let fail = |source: io::Error| BusError::Unavailable {
             reason: format!("could not open {}", path.display()),
             source: Some(Box::new(source)),
         };
+        let damaged = |place: String, reason: String| BusError::Damaged {
+            place,
+            reason: format!("{reason}; {DAMAGED}"),
+        };
+        let acknowledged = acknowledged.max(Head::read(&folder).map_err(fail)?.unwrap_or(0));
+        let notes_path = folder.join(INDEX);
+        if !path.try_exists().map_err(fail)?
+            && (acknowledged > 0 || fs::metadata(&notes_path).is_ok_and(|notes| notes.len() > 0))
+        {
+            let reason = format!("the log is missing, and {acknowledged} lines were acknowledged");
+            return Err(damaged(path.display().to_string(), reason));
+        }
         fs::create_dir_all(&folder).map_err(fail)?;
         let mut log = open_rw(&path).map_err(fail)?;
-        let mut notes = open_rw(&folder.join(INDEX)).map_err(fail)?;
-        let (mut index, notes_end) = load_notes(&mut notes, &mut log, how).map_err(fail)?;
-        notes.set_len(notes_end).map_err(fail)?;
+        let mut notes = open_rw(&notes_path).map_err(fail)?;
+        let loaded = load_notes(&mut notes, &mut log, how).map_err(fail)?;
+        let LoadedNotes { mut index, bytes: notes_end, .. } = loaded;
+        let acknowledged = acknowledged.max(loaded.acknowledged);
         let known_durable = index.end;
         let whole = scan(&mut log, &mut index).map_err(fail)?;
-        let length = log.metadata().map_err(fail)?.len();
+        let torn = log.metadata().map_err(fail)?.len() - index.end;
+        let is_short = index.next < acknowledged;
+        if is_short || torn > TORN_BYTES_MAX {
+            let what = whole.unwrap_or_else(|| "the log ends there".to_owned());
+            let known = if is_short {
+                format!("{acknowledged} lines were acknowledged")
+            } else {
+                format!("{torn} bytes follow, more than one torn batch can leave")
+            };
+            let (line, byte) = (index.next, index.end);
+            let place = format!("line {line} of {} (byte {byte})", path.display());
+            return Err(damaged(place, format!("{what}, and {known}")));
+        }
+        notes.set_len(notes_end).map_err(fail)?;
         if let Some(reason) = whole {
-            let torn = length - index.end;
-            if torn > TORN_BYTES_MAX {
-                return Err(BusError::Damaged {
-                    place: format!(
-                        "line {} of {} (byte {})",
-                        index.next,
-                        path.display(),
-                        index.end
-                    ),
-                    reason: format!(
-                        "{reason}; {torn} bytes follow, more than one torn batch can leave; nothing was changed, repair the line or move the file away"
-                    ),
-                });
-            }
             set_aside(&mut log, &folder, index.end).map_err(fail)?;
-            tracing::warn!(topic, line = index.next, torn, %reason, "the end of a bus log was torn and is set aside");
+            tracing::warn!(topic, line = index.next, torn, %reason, "unacknowledged bytes at the end of a bus log are no whole line and were moved to a file of their own");
         }
         make_durable(&mut log, known_durable, index.end).map_err(fail)?;
-        sync_folder(&folder).and_then(|()| sync_folder(root)).map_err(fail)?;
-        let head = open_rw(&folder.join(HEAD)).map_err(fail)?;
+        let head = Head::open(&folder).map_err(fail)?;
         let medium = (how.medium)(&path).map_err(fail)?;
-        let topic = topic.into();
-        let mut log = Self { topic, path, medium, index, notes, notes_end, head };
+        let (topic, unchecked) = (topic.into(), known_durable);
+        let mut log = Self { topic, path, medium, index, notes, notes_end, head, unchecked };
         log.note();
+        let synced = log.head.sync();
+        let synced = synced.and_then(|()| sync_folder(&folder)).and_then(|()| sync_folder(root));
+        synced.map_err(|source| BusError::Unavailable {
+            reason: format!("could not sync {}", folder.display()),
+            source: Some(Box::new(source)),
+        })?;
         Ok(log)
     }
 
@@ -142,10 +172,11 @@ impl Log {
         View { topic: self.topic.clone(), path: self.path.clone(), index: self.index.clone() }
     }
 
-    /// Writes what is advisory. If it fails, the next start reads more of the log.
+    /// Writes what is known of the log beside it. If it fails, the next start reads more of the log
+    /// and has to believe the ledger about its end.
     fn note(&mut self) {
         if let Err(error) = self.write_notes() {
-            tracing::debug!(topic = &*self.topic, %error, "advisory files of a bus log were not written");
+            tracing::debug!(topic = &*self.topic, %error, "the files beside a bus log were not written");
         }
     }
 
@@ -156,12 +187,28 @@ impl Log {
             self.notes_end += self.index.notes().len() as u64;
             self.index.noted();
         }
-        let mut head = format!("{{\"next_offset\": {}}}", self.index.next);
-        head.extend(std::iter::repeat_n(' ', HEAD_BYTES.saturating_sub(head.len() + 1)));
-        head.push('\n');
-        self.head.rewind()?;
-        self.head.write_all(head.as_bytes())?;
-        self.head.set_len(HEAD_BYTES as u64)
+        self.head.write(self.index.next)
+    }
+
+    /// Brings the acknowledged end to stable storage: now, or where the last time is long ago.
+    pub(super) fn sync_head(&mut self, now: bool) {
+        let synced = if now { self.head.sync() } else { self.head.sync_if_due() };
+        if let Err(error) = synced {
+            tracing::debug!(topic = &*self.topic, %error, "the acknowledged end of a bus log was not synced");
+        }
+    }
+
+    /// Whether the file still has every line of the log.
+    pub(super) fn check_length(&self) -> Result<(), String> {
+        let bytes = fs::metadata(&self.path).map_or(0, |file| file.len());
+        if bytes >= self.index.end {
+            return Ok(());
+        }
+        Err(format!(
+            "{} was cut while it was open: {bytes} bytes are left of {}; {DAMAGED}",
+            self.path.display(),
+            self.index.end
+        ))
     }
 }
 
@@ -169,7 +216,7 @@ fn open_rw(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-fn load_notes(notes: &mut File, log: &mut File, how: &How) -> io::Result<(Index, u64)> {
+fn load_notes(notes: &mut File, log: &mut File, how: &How) -> io::Result<LoadedNotes> {
     let mut bytes = Vec::new();
     notes.read_to_end(&mut bytes)?;
     let valid = match str::from_utf8(&bytes) {

@@ -17,21 +17,24 @@
 //! [`log`], the form of a line in [`mod@line`].
 
 mod beside;
+mod check;
+mod head;
 mod index;
 mod line;
 mod lock;
 mod log;
 mod medium;
 mod search;
+mod snapshot;
 mod writer;
 #[cfg(test)]
 mod writer_tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -44,11 +47,13 @@ use crate::name;
 use crate::port::{
     BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
 };
+use check::BackgroundCheck;
 use lock::RootLock;
 use log::{How, Log};
-use writer::{Job, Looked, Slot, Writer};
+use writer::{Closed, Job, Looked, Slot, Writer};
 
 pub use beside::{FileReader, Records};
+pub use snapshot::{LogLengths, copy_log, cut_unknown_end};
 
 /// The only partition of a topic.
 const PARTITION: u32 = 0;
@@ -67,6 +72,10 @@ pub const READ_ROWS_MAX: usize = 10_000;
 /// Payload bytes after which a [`Bus::read`] returns what it has.
 pub const READ_BYTES_MAX: usize = 16 << 20;
 
+/// What is to be done about a log that has lost something.
+const DAMAGED: &str = "nothing was changed; stop the gate, restore the log from a copy or fill the \
+                       lost lines (docs/bus/file.md, A damaged log), then start again";
+
 /// How a file bus is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -84,6 +93,9 @@ pub struct Options {
     pub look_wait: Duration,
     /// See [`Bus::delivery_timeout`].
     pub delivery_timeout: Duration,
+    /// How many messages of each topic are known to be acknowledged, from elsewhere. A topic that
+    /// has fewer is damaged: nothing is published to it.
+    pub acknowledged: BTreeMap<String, u64>,
 }
 
 impl Options {
@@ -97,6 +109,7 @@ impl Options {
             find_bytes_max: 1 << 30,
             look_wait: Duration::from_secs(5),
             delivery_timeout: Duration::from_secs(30),
+            acknowledged: BTreeMap::new(),
         }
     }
 }
@@ -153,6 +166,9 @@ pub struct FileBus {
     jobs: Option<mpsc::Sender<Job>>,
     stopped: watch::Receiver<Option<String>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// What was found damaged while the bus was open. It stays until a new start.
+    damage: Arc<OnceLock<String>>,
+    _check: BackgroundCheck,
     _lock: RootLock,
 }
 
@@ -160,8 +176,9 @@ impl FileBus {
     /// Opens the bus in a folder, repairs what a crash left there and starts its writer.
     ///
     /// # Errors
-    /// When another process has it, when the folder cannot be used, or when a log is damaged in a
-    /// way no crash of ours explains.
+    /// When another process has it, or when the folder or a log cannot be used. A log that is damaged
+    /// is no error: nothing is published to its topic and the bus is [`BusHealth::Down`], so that
+    /// everything else of a gate goes on.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let how = How { block_bytes: BLOCK_BYTES, medium: medium::files() };
         Self::open_how(options, how)
@@ -177,12 +194,26 @@ impl FileBus {
             let (topics, topics_max) = (topics.len(), options.topics_max);
             return Err(OpenError::TooManyTopics { root: root.clone(), topics, topics_max });
         }
-        let mut logs = HashMap::new();
-        for topic in topics {
-            match Log::open(root, &topic, &how) {
-                Ok(log) => logs.insert(topic.as_str().into(), Slot::Open(log)),
+        let (mut logs, mut unchecked) = (HashMap::new(), Vec::new());
+        let mut acknowledged: HashMap<Arc<str>, u64> = HashMap::new();
+        for (topic, lines) in &options.acknowledged {
+            acknowledged.insert(topic.as_str().into(), *lines);
+        }
+        let is_lost = |topic: &&String| !topics.contains(topic) && name::check_topic(topic).is_ok();
+        let lost = options.acknowledged.keys().filter(is_lost).cloned();
+        for topic in topics.iter().cloned().chain(lost) {
+            let lines = acknowledged.get(topic.as_str()).copied().unwrap_or(0);
+            let slot = match Log::open(root, &topic, &how, lines) {
+                Ok(log) => {
+                    unchecked.push((log.view(), log.unchecked));
+                    Slot::Open(log)
+                }
+                Err(error @ BusError::Damaged { .. }) => {
+                    Slot::Closed(Closed::new(root, &topic, &error))
+                }
                 Err(source) => return Err(OpenError::Topic { topic, source }),
             };
+            logs.insert(topic.as_str().into(), slot);
         }
         let (jobs, waiting) = mpsc::channel(options.waiting_max.max(1));
         let (stop, stopped) = watch::channel(None);
@@ -190,22 +221,25 @@ impl FileBus {
         let tell = move || {
             told.send_replace(Some("the writer of the bus ended by a panic".to_owned()));
         };
-        let writer = Writer { options: options.clone(), how, logs, stop };
+        let writer = Writer { options: options.clone(), how, logs, acknowledged, stop };
         let writer = thread::Builder::new()
             .name("bus-writer".to_owned())
             .spawn(move || unwound::or_tell(|| writer.run(waiting), tell))
             .map_err(folder)?;
         let writer = Mutex::new(Some(writer));
-        Ok(Self { options, jobs: Some(jobs), stopped, writer, _lock: lock })
+        let damage = Arc::new(OnceLock::new());
+        let check = BackgroundCheck::start(unchecked, Arc::clone(&damage)).map_err(folder)?;
+        let (jobs, _check, _lock) = (Some(jobs), check, lock);
+        Ok(Self { options, jobs, stopped, writer, damage, _check, _lock })
     }
 
     /// Asks the writer how these topics stand, after everything handed over before. The message of
     /// the error says why it cannot tell.
-    async fn look(&self, topics: Vec<String>) -> Result<Looked, String> {
+    async fn look(&self, topics: Vec<String>, is_probe: bool) -> Result<Looked, String> {
         let asked = async {
             let (reply, answer) = oneshot::channel();
             let jobs = self.jobs.as_ref()?;
-            jobs.send(Job::Look { topics, reply }).await.ok()?;
+            jobs.send(Job::Look { topics, is_probe, reply }).await.ok()?;
             answer.await.ok()
         };
         match timeout(self.options.look_wait, asked).await {
@@ -267,7 +301,7 @@ impl Bus for FileBus {
             let mut topics: Vec<String> = sought.iter().map(|one| one.topic.clone()).collect();
             topics.sort_unstable();
             topics.dedup();
-            let looked = match self.look(topics.clone()).await {
+            let looked = match self.look(topics.clone(), false).await {
                 Ok(looked) => topics.into_iter().zip(looked).collect(),
                 Err(reason) => return cannot_tell(reason),
             };
@@ -290,14 +324,20 @@ impl Bus for FileBus {
         Box::pin(async move {
             let from = asked?;
             let unavailable = |reason| BusError::Unavailable { reason, source: None };
-            let looked = self.look(vec![topic]).await.map_err(unavailable)?;
+            let looked = self.look(vec![topic], false).await.map_err(unavailable)?;
             let view = match looked.into_iter().next() {
                 Some(Ok(Some(view))) => view,
                 Some(Err(reason)) => return Err(unavailable(reason)),
                 Some(Ok(None)) | None => return Ok(Vec::new()),
             };
             let read = spawn_blocking(move || search::read(&view, from, rows_max));
-            read.await.unwrap_or_else(|_| Err(unavailable("the read was cut short".to_owned())))
+            let read = read.await;
+            if let Ok(Err(error @ BusError::Damaged { .. })) = &read {
+                tracing::error!(%error, "a bus log is damaged");
+                // The first damage that is found is enough to stop for.
+                self.damage.set(format!("{error}; {DAMAGED}")).unwrap_or_default();
+            }
+            read.unwrap_or_else(|_| Err(unavailable("the read was cut short".to_owned())))
         })
     }
 
@@ -312,7 +352,7 @@ impl Bus for FileBus {
                     return BusHealth::Down { reason: format!("{topic:?} is no topic: {reason}") };
                 }
             }
-            let looked = match self.look(topics).await {
+            let looked = match self.look(topics, true).await {
                 Ok(looked) => looked,
                 Err(reason) if self.stopped.borrow().is_some() => {
                     return BusHealth::Down { reason };
@@ -321,6 +361,9 @@ impl Bus for FileBus {
             };
             if let Some(reason) = looked.into_iter().find_map(Result::err) {
                 return BusHealth::Down { reason };
+            }
+            if let Some(reason) = self.damage.get() {
+                return BusHealth::Down { reason: reason.clone() };
             }
             let root = self.options.root.clone();
             let probe = timeout(self.options.look_wait, spawn_blocking(move || probe(&root)));
@@ -372,14 +415,14 @@ fn check_read(topic: &str, partition: u32, from: &str) -> Result<u64, BusError> 
         .map_err(|_| BusError::NotAnOffset { offset: from.to_owned(), kind: OffsetKind::FileLine })
 }
 
-/// The topics that have a folder under `root`, in order.
+/// The topics that have a folder under `root`, in order, also where the log in it was deleted.
 fn topics_in(root: &Path) -> io::Result<Vec<String>> {
     let mut topics = Vec::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         if let Ok(name) = entry.file_name().into_string()
             && name::check_topic(&name).is_ok()
-            && entry.path().join(log::LOG).is_file()
+            && [log::LOG, head::NAME].iter().any(|file| entry.path().join(file).is_file())
         {
             topics.push(name);
         }

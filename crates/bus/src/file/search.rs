@@ -15,7 +15,7 @@ use crate::port::{BusError, Found, OffsetKind, Record, Reference, Sought};
 
 /// Why a log could not be gone through.
 #[derive(Debug, thiserror::Error)]
-enum Unread {
+pub(super) enum Unread {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("line {offset} is damaged: {reason}")]
@@ -145,7 +145,7 @@ fn reference(view: &View, offset: u64, published_at: Option<Millis>) -> Referenc
 }
 
 /// Calls `each` with every line of the blocks and its offset, until it breaks.
-fn each_line(
+pub(super) fn each_line(
     view: &View,
     blocks: &[(Block, u64)],
     mut each: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Unread>,

@@ -1,17 +1,18 @@
 //! The writer: one thread that owns every log and makes one batch of whatever waits.
 
 use std::collections::HashMap;
-use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::time::SystemTime;
+use std::{fs, io, thread};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::log::{How, Lines, Log, View};
+use super::log::{self, How, Lines, Log, View};
 use super::medium::Short;
 use super::{BATCH_BYTES_MAX, Options, PARTITION, line};
 use crate::name;
-use crate::port::{Message, OffsetKind, Published, Reference};
+use crate::port::{BusError, Message, OffsetKind, Published, Reference};
 
 /// How topics stand: what is in each, nothing where nobody has published, or why nobody knows.
 pub(super) type Looked = Vec<Result<Option<View>, String>>;
@@ -20,14 +21,39 @@ pub(super) type Looked = Vec<Result<Option<View>, String>>;
 pub(super) enum Job {
     /// Of `publish`.
     Publish { batch: Vec<Message>, reply: oneshot::Sender<Vec<Published>> },
-    /// Of whoever reads. It sees all that was published by calls before it.
-    Look { topics: Vec<String>, reply: oneshot::Sender<Looked> },
+    /// Of whoever reads. It sees all that was published by calls before it. A probe also opens logs
+    /// again that could not be opened before.
+    Look { topics: Vec<String>, is_probe: bool, reply: oneshot::Sender<Looked> },
 }
 
 /// A log, or why there is none at the moment.
 pub(super) enum Slot {
     Open(Log),
-    Closed(String),
+    Closed(Closed),
+}
+
+/// A log that could not be opened.
+pub(super) struct Closed {
+    reason: String,
+    /// What its file was like, where it is damaged: it is read again when that changes.
+    seen: Option<FileState>,
+}
+
+/// Length and time of the last change of a log; `None` where there is no file.
+type FileState = Option<(u64, SystemTime)>;
+
+impl Closed {
+    pub(super) fn new(root: &Path, topic: &str, error: &BusError) -> Self {
+        let reason = with_causes(error);
+        tracing::error!(topic, reason, "a bus log could not be opened");
+        let is_damaged = matches!(error, BusError::Damaged { .. });
+        Self { reason, seen: is_damaged.then(|| file_state(root, topic)) }
+    }
+}
+
+fn file_state(root: &Path, topic: &str) -> FileState {
+    let file = fs::metadata(root.join(topic).join(log::LOG)).ok()?;
+    Some((file.len(), file.modified().ok()?))
 }
 
 /// Everything the writer thread owns.
@@ -35,6 +61,8 @@ pub(super) struct Writer {
     pub(super) options: Options,
     pub(super) how: How,
     pub(super) logs: HashMap<Arc<str>, Slot>,
+    /// How many lines each topic must have, as far as this is known outside of its log.
+    pub(super) acknowledged: HashMap<Arc<str>, u64>,
     pub(super) stop: watch::Sender<Option<String>>,
 }
 
@@ -62,6 +90,19 @@ impl Writer {
         while let Some(job) = jobs.blocking_recv() {
             self.serve(job, &mut jobs);
         }
+        self.sync_heads(true);
+    }
+
+    /// After a failed sync nothing is written any more.
+    fn sync_heads(&mut self, now: bool) {
+        if self.stop.borrow().is_some() {
+            return;
+        }
+        for slot in self.logs.values_mut() {
+            if let Slot::Open(log) = slot {
+                log.sync_head(now);
+            }
+        }
     }
 
     /// Publishes whatever waits, then answers whoever wants to look.
@@ -70,7 +111,7 @@ impl Writer {
         let mut next = Some(first);
         while let Some(job) = next {
             match job {
-                Job::Look { topics, reply } => looks.push((topics, reply)),
+                Job::Look { topics, is_probe, reply } => looks.push((topics, is_probe, reply)),
                 // Whoever asked has given up, and nothing of it has happened.
                 Job::Publish { reply, .. } if reply.is_closed() => {}
                 Job::Publish { batch, reply } => {
@@ -91,10 +132,12 @@ impl Writer {
             // Whoever asked may have gone away; what is on the bus stays there.
             reply.send(own).unwrap_or_default();
         }
-        for (topics, reply) in looks {
-            let looked = topics.iter().map(|topic| self.view(topic)).collect();
+        for (topics, is_probe, reply) in looks {
+            let look = |topic: &String| if is_probe { self.probe(topic) } else { self.view(topic) };
+            let looked = topics.iter().map(look).collect();
             reply.send(looked).unwrap_or_default();
         }
+        self.sync_heads(false);
     }
 
     fn view(&self, topic: &str) -> Result<Option<View>, String> {
@@ -103,9 +146,26 @@ impl Writer {
         }
         match self.logs.get(topic) {
             Some(Slot::Open(log)) => Ok(Some(log.view())),
-            Some(Slot::Closed(reason)) => Err(reason.clone()),
+            Some(Slot::Closed(closed)) => Err(closed.reason.clone()),
             None => Ok(None),
         }
+    }
+
+    /// Like [`Self::view`], but a log that could not be opened is tried again, and one that is open
+    /// must still have its lines.
+    fn probe(&mut self, topic: &str) -> Result<Option<View>, String> {
+        if self.stop.borrow().is_none()
+            && let Some((topic, Slot::Closed(_))) = self.logs.get_key_value(topic)
+        {
+            let topic = Arc::clone(topic);
+            let log = self.reopen(&topic)?;
+            tracing::info!(topic = &*topic, "a bus log could be opened again");
+            self.logs.insert(topic, Slot::Open(log));
+        }
+        if let Some(Slot::Open(log)) = self.logs.get(topic) {
+            log.check_length()?;
+        }
+        self.view(topic)
     }
 
     /// One batch: written, synced, answered in order.
@@ -178,20 +238,38 @@ impl Writer {
                     self.options.topics_max
                 ));
             }
-            Some(Slot::Closed(_)) | None => self.reopen(topic)?,
+            Some(Slot::Closed(closed)) => {
+                self.logs.insert(topic.clone(), Slot::Closed(closed));
+                self.reopen(topic)?
+            }
+            None => self.reopen(topic)?,
         };
         let (topic, lines, places) = (topic.clone(), Lines::default(), Vec::new());
         Ok(Part { topic, log, lines, places, short: None, synced: None })
     }
 
-    /// Opens a log and counts its lines anew. If it fails, nothing of a message was written yet.
+    /// Opens a log and counts its lines anew. If it fails, nothing of a message was written yet. A
+    /// damaged log whose file is as it was is not read again.
     fn reopen(&mut self, topic: &Arc<str>) -> Result<Log, String> {
-        Log::open(&self.options.root, topic, &self.how).map_err(|error| {
-            let reason = with_causes(&error);
-            tracing::error!(topic = &**topic, reason, "a bus log could not be opened");
-            self.logs.insert(topic.clone(), Slot::Closed(reason.clone()));
-            reason
-        })
+        let root = &self.options.root;
+        if let Some(Slot::Closed(Closed { reason, seen: Some(seen) })) = self.logs.get(topic)
+            && *seen == file_state(root, topic)
+        {
+            return Err(reason.clone());
+        }
+        let acknowledged = self.acknowledged.get(topic).copied().unwrap_or(0);
+        match Log::open(root, topic, &self.how, acknowledged) {
+            Ok(log) => {
+                self.logs.remove(topic);
+                Ok(log)
+            }
+            Err(error) => {
+                let closed = Closed::new(root, topic, &error);
+                let reason = closed.reason.clone();
+                self.logs.insert(topic.clone(), Slot::Closed(closed));
+                Err(reason)
+            }
+        }
     }
 
     /// Answers the messages of one topic and leaves its log as it can be relied on.
@@ -207,7 +285,8 @@ impl Writer {
                 part.topic
             );
             tracing::error!(reason, messages = part.places.len(), "the bus stops");
-            self.logs.insert(part.topic, Slot::Closed(reason.clone()));
+            let closed = Closed { reason: reason.clone(), seen: None };
+            self.logs.insert(part.topic, Slot::Closed(closed));
             self.stop.send_replace(Some(reason));
             return;
         }
@@ -219,6 +298,7 @@ impl Writer {
             Some(short) => {
                 let error = &short.error;
                 tracing::error!(topic = &*part.topic, %error, written = short.written, of = part.lines.bytes.len(), "a bus log could not be written to the end; it is opened again");
+                self.acknowledged.insert(part.topic.clone(), first + whole as u64);
                 drop(part.log);
                 self.reopen(&part.topic)
             }

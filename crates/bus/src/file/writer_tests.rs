@@ -276,6 +276,20 @@ async fn a_log_that_cannot_be_opened_is_a_proof_that_nothing_was_written() {
 }
 
 #[tokio::test]
+async fn a_probe_opens_a_log_again_without_a_message() {
+    let dir = folder();
+    let (bus, _) = faulty_bus(dir.path());
+    let in_the_way = dir.path().join("bus").join("t");
+    std::fs::write(&in_the_way, "").expect("written");
+    assert_eq!(publish(&bus, messages(&["k0"])).await, ["not written"]);
+    let health = async || bus.health(&["t".to_owned()]).await;
+    assert!(matches!(health().await, BusHealth::Down { .. }), "it cannot be opened yet");
+    std::fs::remove_file(in_the_way).expect("removed");
+    assert_eq!(health().await, BusHealth::Up, "a closed door sends no message that could open it");
+    assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
+}
+
+#[tokio::test]
 async fn small_blocks_change_nothing_but_what_is_read() {
     let dir = folder();
     let (bus, _) = faulty_bus(dir.path());

@@ -23,7 +23,7 @@ mod webhooks;
 
 use admit_core::{Code, Door, Entry, Horizon, Recorded, Submission};
 
-use crate::{Contract, Description, Reply, Shape, Split, Turned};
+use crate::{Budget, Contract, Description, Reply, Shape, Split, Turned};
 
 pub use identity::Field;
 pub use reply::problem;
@@ -77,6 +77,15 @@ impl Events {
 impl Contract for Events {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
         vet::vet(self, door, submission)
+    }
+
+    fn vet_within(
+        &self,
+        door: &Door,
+        submission: Submission,
+        budget: &mut Budget,
+    ) -> Result<Entry, Submission> {
+        vet::vet_within(self, door, submission, budget)
     }
 
     fn reply(&self, recorded: &Recorded) -> Reply {

@@ -11,6 +11,7 @@ use super::media::{self, Mode};
 use super::schemas::Unfit;
 use super::settings::Identity;
 use super::{Events, KEY_CHARS_MAX, webhooks};
+use crate::schema::meter::{Budget, within};
 
 /// Integers above this are milliseconds, below it seconds: in seconds it is the year 5138, in
 /// milliseconds it is 1973.
@@ -46,6 +47,23 @@ struct Vetted {
 /// See [`Contract::vet`](crate::Contract::vet).
 pub(super) fn vet(events: &Events, door: &Door, submission: Submission) -> Entry {
     let vetted = read(events, door, &submission);
+    entry(door, submission, vetted)
+}
+
+/// See [`Contract::vet_within`](crate::Contract::vet_within).
+pub(super) fn vet_within(
+    events: &Events,
+    door: &Door,
+    submission: Submission,
+    budget: &mut Budget,
+) -> Result<Entry, Submission> {
+    match within(budget, || read(events, door, &submission)) {
+        Some(vetted) => Ok(entry(door, submission, vetted)),
+        None => Err(submission),
+    }
+}
+
+fn entry(door: &Door, submission: Submission, vetted: Result<Vetted, Refusal>) -> Entry {
     let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
     match vetted {

@@ -69,10 +69,28 @@ pub fn is_field(name: &str) -> bool {
     FIELDS.iter().any(|(field, ..)| *field == name)
 }
 
+/// A key that appears twice in one object of the value, at any depth. Readers disagree about which
+/// of the two counts, so what was hashed and what is read from the bus could differ.
+fn repeated_key<'v>(value: &'v Value<'_>) -> Option<&'v str> {
+    match value {
+        Value::Object(object) => {
+            let inside = || object.iter().find_map(|(_, value)| repeated_key(value));
+            object.repeated_key().or_else(inside)
+        }
+        Value::Array(values) => values.iter().find_map(repeated_key),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::String(_) => None,
+    }
+}
+
 /// Everything that breaks the schema, in words; nothing for a good envelope. Values are the
 /// sender's own and are not repeated.
 pub fn violations(envelope: &Object<'_>) -> Vec<String> {
     let mut found = Vec::new();
+    let inside = || envelope.iter().find_map(|(_, value)| repeated_key(value));
+    if let Some(name) = envelope.repeated_key().or_else(inside) {
+        let shown: String = name.chars().take(64).collect();
+        found.push(format!("the key {shown:?} appears more than once in one object"));
+    }
     for (name, is_required, rule) in FIELDS {
         match envelope.get(name) {
             None if is_required => found.push(format!("{name} is missing")),

@@ -17,6 +17,9 @@ use super::{governance, quarantine, receipt};
 /// The word for a run that takes nothing new.
 pub const RUN_CLOSED: &str = "RUN_CLOSED";
 
+/// The word for a run that takes nothing new for the moment.
+pub const RUN_CLOSING: &str = "RUN_CLOSING";
+
 /// Writes the documents of this contract.
 #[derive(Clone, Debug)]
 pub(super) struct Issuer {

@@ -1,7 +1,12 @@
 //! `GET /v1/ops/lookup`: which receipt is asked for, and how it is told.
 
 use admit_core::json::Object;
-use admit_core::{Filed, Issued};
+use admit_core::{Code, Filed, Issued};
+
+use super::RUN_CLOSED;
+use super::facts::Facts;
+use super::names::{ArtifactName, outside_id};
+use super::words::{Decision, Reason};
 
 /// What is asked for. The first of these in a query counts, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,51 @@ pub fn answer(found: Option<&Filed>) -> Object<'_> {
         told.push("receipt_ref", path);
     }
     told
+}
+
+/// Id and identity that the documents about a delivery can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentName {
+    /// The ids to look for.
+    pub ids: Vec<String>,
+    /// The identity that tells them from others of the same id.
+    pub identity: String,
+    /// The run they belong to.
+    pub run: Option<String>,
+}
+
+impl DocumentName {
+    /// Whether `filed` is a document about the delivery.
+    pub fn is_of(&self, filed: &Filed) -> bool {
+        filed.issued.identity == self.identity && filed.issued.run == self.run
+    }
+}
+
+/// Name of the documents about a delivery that was refused with `code` or, without a code, conflicts.
+/// Derived from its facts, because the ledger indexes documents by id and by admission only.
+pub fn quarantined(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
+    let facts = Facts::new(facts);
+    if code == Some(Code::RunClosed) {
+        let key = facts.dedupe_key().unwrap_or_default();
+        let id = outside_id(key, RUN_CLOSED, facts.payload_hash().unwrap_or_default());
+        return DocumentName { ids: vec![id.clone()], identity: id, run: None };
+    }
+    if let Some(id) = facts.unscoped_id() {
+        return DocumentName { ids: vec![id.to_owned()], identity: id.to_owned(), run: None };
+    }
+    let reason = match code {
+        None => Reason::PayloadHashMismatch,
+        Some(_) => facts.reason().and_then(Reason::parse).unwrap_or(Reason::InternalError),
+    };
+    let name = ArtifactName {
+        decision: Decision::Quarantine,
+        event_id: facts.event_id().unwrap_or_default(),
+        class: facts.class().unwrap_or_default(),
+        reason: reason.as_str(),
+        payload_hash: facts.payload_hash().unwrap_or_default(),
+    };
+    let run = facts.run().map(str::to_owned);
+    DocumentName { ids: vec![name.short(), name.long()], identity: name.long(), run }
 }
 
 /// A value of a query as it was meant.

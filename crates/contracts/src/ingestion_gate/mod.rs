@@ -30,15 +30,15 @@ mod vet;
 pub mod words;
 
 use admit_core::json::{Object, Value};
-use admit_core::{Code, Door, Entry, Filed, Issue, Issued, Recorded, Said, Submission};
+use admit_core::{Code, Door, Entry, Evidence, Filed, Issue, Issued, Recorded, Said, Submission};
 
 use self::governance::PolicyRev;
 use self::policy::Policy;
-use crate::{Contract, Description, Reply};
+use crate::{Budget, Contract, Description, Reply};
 
 pub use actor::{AuthMode, AuthModeError, actor_id};
 use issue::Issuer;
-pub use issue::RUN_CLOSED;
+pub use issue::{RUN_CLOSED, RUN_CLOSING};
 pub use paths::Paths;
 pub use time::utc;
 pub use vet::{INVALID_JSON, KIND, recompute};
@@ -52,6 +52,11 @@ pub const API_KEY_HEADER: &str = "X-IG-Api-Key";
 
 /// The name of the policy on receipts.
 pub const POLICY_ID: &str = "ig_policy";
+
+/// Code in the replies of this door for a code of the ledger.
+pub fn reply_code(code: Code) -> &'static str {
+    reply::word_of(code).1
+}
 
 /// The settings of this door.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +170,11 @@ impl IngestionGate {
         reply::closed(documents)
     }
 
+    /// The answer to a delivery whose run is being closed.
+    pub fn reply_closing(&self, documents: &[Filed]) -> Reply {
+        reply::closing(documents)
+    }
+
     /// The answer to somebody whose service token proves nothing.
     pub fn reply_unproven(&self, why: service_token::TokenError) -> Reply {
         reply::error(401, why.as_str(), &why.to_string(), Object::new())
@@ -184,6 +194,15 @@ impl IngestionGate {
 impl Contract for IngestionGate {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
         vet::vet(self, door, submission)
+    }
+
+    fn vet_within(
+        &self,
+        door: &Door,
+        submission: Submission,
+        budget: &mut Budget,
+    ) -> Result<Entry, Submission> {
+        vet::vet_within(self, door, submission, budget)
     }
 
     /// Without its documents there is little to say; see [`Self::reply_filed`].
@@ -213,6 +232,10 @@ impl Contract for IngestionGate {
 impl Issue for IngestionGate {
     fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str> {
         self.issuer.run(facts)
+    }
+
+    fn acknowledged(&self, evidence: &Evidence) -> Option<(String, u64)> {
+        publication::acknowledged(evidence)
     }
 
     fn issue(&self, said: &Said<'_>) -> Vec<Issued> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admit_core::json::{Object, Value};
 use admit_core::{Evidence, Millis};
 
-use super::eb_ref::EbRef;
+use super::eb_ref::{EbRef, OffsetKind};
 use super::policy::Place;
 use super::receipt::Committed;
 
@@ -43,6 +43,15 @@ pub fn plan(kept: &Object<'_>) -> Option<Plan> {
 /// The evidence that the message is on the bus.
 pub fn committed(eb_ref: &EbRef, at: Millis) -> Evidence {
     Committed::at(eb_ref.clone(), at).to_evidence()
+}
+
+/// The topic and the number of messages in it that an outcome proves to be acknowledged, where the
+/// bus is a file whose lines are counted.
+pub(super) fn acknowledged(evidence: &Evidence) -> Option<(String, u64)> {
+    let EbRef { topic, partition, offset, offset_kind, .. } = Committed::read(evidence)?.eb_ref;
+    let is_counted = offset_kind == OffsetKind::FileLine && partition == 0;
+    let messages = offset.parse::<u64>().ok()?.checked_add(1)?;
+    is_counted.then_some((topic, messages))
 }
 
 /// The evidence that nobody knows; or, where the bus has proven so much, that it is not written.

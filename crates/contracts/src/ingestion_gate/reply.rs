@@ -3,7 +3,7 @@
 use admit_core::json::{self, Object, Value};
 use admit_core::{Code, Entry, Filed, Issued, IssuedKind, Recorded};
 
-use super::issue::RUN_CLOSED;
+use super::issue::{RUN_CLOSED, RUN_CLOSING};
 use super::vet::INVALID_JSON;
 use crate::Reply;
 
@@ -40,6 +40,27 @@ pub(super) fn closed(documents: &[Filed]) -> Reply {
         Some(filed) => outside(&filed.issued, detail),
         None => error(409, RUN_CLOSED, detail, Object::new()),
     }
+}
+
+/// Seconds after which an event is sent again whose run is being closed: about as long as a closing
+/// waits for what is in flight.
+const CLOSING_SECONDS: u32 = 10;
+
+/// The answer to a delivery whose run is being closed. Whether the run opens again is not known yet,
+/// so the producer keeps the event.
+pub(super) fn closing(documents: &[Filed]) -> Reply {
+    let detail = "the run of this event is being closed; send it again";
+    let mut more = Object::from_iter([
+        ("retryable", Value::from(true)),
+        ("retry_after_seconds", CLOSING_SECONDS.into()),
+    ]);
+    if let Some(filed) = documents.first() {
+        more.push("quarantine_id", filed.issued.id.as_str());
+        more.push("quarantine_ref", filed.issued.path.as_str());
+    }
+    let mut reply = error(503, RUN_CLOSING, detail, more);
+    reply.headers.push(("retry-after", CLOSING_SECONDS.to_string()));
+    reply
 }
 
 /// `{decision, receipt, receipt_ref}`
@@ -88,7 +109,7 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
 }
 
 /// The contract's status and word for a code.
-fn word_of(code: Code) -> (u16, &'static str) {
+pub(super) fn word_of(code: Code) -> (u16, &'static str) {
     let word = match code {
         Code::InvalidJson => INVALID_JSON,
         Code::InvalidEnvelope => return (422, "ENVELOPE_INVALID"),
@@ -96,6 +117,7 @@ fn word_of(code: Code) -> (u16, &'static str) {
         Code::OutsideHorizon => "OUTSIDE_HORIZON",
         Code::IdempotencyKeyMissing => "IDEMPOTENCY_KEY_MISSING",
         Code::IdempotencyKeyReused => "PAYLOAD_HASH_MISMATCH",
+        Code::EventIdTaken => "EVENT_ID_TAKEN",
         Code::IdempotencyKeyInUse => return (503, "PUBLISH_IN_FLIGHT"),
         Code::LeaseLost => "LEASE_LOST",
         Code::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
@@ -123,10 +145,13 @@ fn word_of(code: Code) -> (u16, &'static str) {
     (code.http_status(), word)
 }
 
-/// `{"error": CODE, "detail": …}` and more.
+/// `{"error": CODE, "detail": …, "retryable": …}` and more: the shape of every error of this door.
 pub(super) fn error(status: u16, word: &str, detail: &str, more: Object<'_>) -> Reply {
     let detail = if detail.is_empty() { word } else { detail };
     let mut body = Object::from_iter([("error", Value::from(word)), ("detail", detail.into())]);
+    if !more.contains_key("retryable") {
+        body.push("retryable", false);
+    }
     for (name, value) in more {
         body.push(name, value);
     }

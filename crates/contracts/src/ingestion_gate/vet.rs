@@ -15,6 +15,7 @@ use super::facts::{Facts, Gathered};
 use super::receipt::{self, Committed};
 use super::words::Reason;
 use super::{IngestionGate, envelope, names, policy, publication};
+use crate::schema::meter::{Budget, within};
 
 /// Names the performer of these effects.
 pub const KIND: &str = "bus";
@@ -39,6 +40,29 @@ struct Vetted {
 pub(super) fn vet(gate: &IngestionGate, door: &Door, submission: Submission) -> Entry {
     let mut gathered = Gathered::of(gate, &submission.principal);
     let vetted = read(gate, door, &submission.body, &mut gathered);
+    entry(door, submission, gathered, vetted)
+}
+
+/// See [`Contract::vet_within`](crate::Contract::vet_within).
+pub(super) fn vet_within(
+    gate: &IngestionGate,
+    door: &Door,
+    submission: Submission,
+    budget: &mut Budget,
+) -> Result<Entry, Submission> {
+    let mut gathered = Gathered::of(gate, &submission.principal);
+    match within(budget, || read(gate, door, &submission.body, &mut gathered)) {
+        Some(vetted) => Ok(entry(door, submission, gathered, vetted)),
+        None => Err(submission),
+    }
+}
+
+fn entry(
+    door: &Door,
+    submission: Submission,
+    gathered: Gathered,
+    vetted: Result<Vetted, Refusal>,
+) -> Entry {
     let Submission { principal, received_at, body, .. } = submission;
     let (door, facts, attempt) = (door.clone(), gathered.into_facts(), None);
     match vetted {

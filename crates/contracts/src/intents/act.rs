@@ -77,14 +77,17 @@ fn answered(status: u16, body: &Bytes, is_whole: bool) -> Finding {
     let answer = read.as_ref().and_then(Value::as_object);
     let mut details = Object::from_iter([("status_code", status.into())]);
     if (200..300).contains(&status) {
-        let Some(answer) = answer else {
-            let message = "the gateway's answer cannot be read, the action may have been done";
+        if !is_whole {
+            let message = "the gateway's answer is not whole, the action may have been done";
             return failed(Outcome::Ambiguous, "outcome_unknown", message, details);
-        };
-        let says_error = answer.get("status").and_then(Value::as_str) == Some("error")
-            || answer.get("error").is_some_and(is_error);
-        if !says_error {
-            if let Some(id) = task_id(answer) {
+        }
+        // Only an object can contradict the status.
+        let has_error = answer.is_some_and(|answer| {
+            answer.get("status").and_then(Value::as_str) == Some("error")
+                || answer.get("error").is_some_and(is_error)
+        });
+        if !has_error {
+            if let Some(id) = answer.and_then(task_id) {
                 details.push("notion_task_id", id.clone().into_owned());
             }
             return Finding { outcome: Outcome::Done, details, error: None };
@@ -105,11 +108,9 @@ fn is_error(value: &Value<'_>) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
-        Value::Bool(true)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Array(_)
-        | Value::Object(_) => true,
+        Value::Array(elements) => !elements.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Bool(true) | Value::Int(_) | Value::Float(_) => true,
     }
 }
 
@@ -181,16 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_says_so_counts_as_done() {
+    fn a_success_status_counts_unless_an_object_contradicts_it() {
         let table = [
             (200, r#"{"data":{"notion_page_id":"p"}}"#, true, "Done  p"),
             (201, r#"{"status":"ok","page_id":"q","error":null}"#, true, "Done  q"),
             (200, "{}", true, "Done  "),
             (200, r#"{"error":{"code":"x"}}"#, true, "Refused gateway_refused "),
             (200, r#"{"status":"error"}"#, true, "Refused gateway_refused "),
-            (200, "<html>", true, "Ambiguous outcome_unknown "),
-            (200, "", true, "Ambiguous outcome_unknown "),
+            (200, r#"{"error":{}}"#, true, "Done  "),
+            (200, r#"{"error":"full"}"#, true, "Refused gateway_refused "),
+            (200, "<html>", true, "Done  "),
+            (200, "", true, "Done  "),
+            (204, "", true, "Done  "),
+            (200, "[]", true, "Done  "),
             (200, "{}", false, "Ambiguous outcome_unknown "),
+            (200, "<html>", false, "Ambiguous outcome_unknown "),
             (500, "{}", true, "Refused gateway_refused "),
             (429, "", true, "Refused gateway_refused "),
             (302, "", true, "Refused gateway_refused "),

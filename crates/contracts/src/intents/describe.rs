@@ -72,7 +72,7 @@ pub fn envelope() -> Value {
             "idempotency_key": text,
             "intent_id": text,
             "correlation_id": text,
-            "request_id": text,
+            "request_id": {},
             "plan": { "type": ["object", "null"] },
             "details": { "type": "object" },
             "error": problem(),

@@ -8,6 +8,8 @@ mod act;
 mod describe;
 mod due;
 mod ids;
+mod iso;
+mod loose;
 mod normalise;
 mod paths;
 pub mod read;
@@ -20,7 +22,9 @@ use admit_core::json::Object;
 use admit_core::{Code, Door, Entry, Evidence, Recorded, Submission};
 use jiff::tz::TimeZone;
 
-use crate::{Admission, Call, CallOutcome, Calling, Conclusion, Contract, Description, Reply};
+use crate::{
+    Admission, Call, CallOutcome, Calling, Conclusion, Contract, Description, Reply, is_json_type,
+};
 
 pub use describe::envelope;
 pub use paths::Paths;
@@ -28,6 +32,11 @@ pub use vet::recompute;
 
 /// The name of the door this contract is made for.
 pub const DOOR: &str = "intents";
+
+/// Code in the replies of this door for a code of the ledger.
+pub fn reply_code(code: Code) -> &'static str {
+    reply::word(code)
+}
 
 /// The settings of this door.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +101,16 @@ impl Contract for Intents {
 
     fn headers(&self) -> &[&str] {
         &["x-actor-id"]
+    }
+
+    /// A packet that parses is one, whatever its content type says.
+    fn accepts(&self, _content_type: Option<&str>) -> bool {
+        true
+    }
+
+    /// Without principals a page in a browser could post any other content type.
+    fn accepts_unkeyed(&self, content_type: Option<&str>) -> bool {
+        content_type.is_some_and(is_json_type)
     }
 
     fn wants_nonce(&self) -> bool {

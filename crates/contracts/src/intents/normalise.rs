@@ -5,6 +5,7 @@ use admit_core::json::{Object, Value};
 use jiff::tz::TimeZone;
 
 use super::due;
+use super::loose::{number, trimmed};
 use super::paths::ActionName;
 use super::shape::{given, text};
 
@@ -45,7 +46,7 @@ pub(super) fn plan(packet: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Ref
     match (text(target, "kind"), text(packet, "intent_type")) {
         (Some("list"), _) => add_to_list(packet, fields, target),
         (Some("notes"), _) => capture_note(packet, fields),
-        (_, Some("create_task")) => create_task(fields, rules),
+        (_, Some("create_task")) => create_task(packet, fields, rules),
         (_, Some("update_task")) => update_task(fields, rules),
         (kind, intent_type) => Err(Refusal {
             code: "UNSUPPORTED_INTENT_TYPE",
@@ -59,17 +60,20 @@ pub(super) fn plan(packet: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Ref
 }
 
 fn check_confidence(packet: &Object<'_>, confidence_min: f64) -> Result<(), Refusal> {
-    let Some(confidence) = given(packet, "confidence") else { return Ok(()) };
-    if confidence.as_f64().is_some_and(|sure| sure >= confidence_min) {
+    let Some(confidence) = given(packet, "confidence").and_then(number) else { return Ok(()) };
+    // Not a number is not less than anything.
+    if confidence.is_nan() || confidence >= confidence_min {
         return Ok(());
     }
+    let written = match given(packet, "confidence") {
+        Some(value @ (Value::Int(_) | Value::Float(_))) => value.clone().into_owned(),
+        _ if confidence.is_finite() => confidence.into(),
+        _ => confidence.to_string().into(),
+    };
     Err(Refusal {
         code: "POLICY_LOW_CONFIDENCE",
-        message: "the packet is not sure enough of itself to be acted on".to_owned(),
-        details: Object::from_iter([
-            ("confidence", confidence.clone().into_owned()),
-            ("threshold", confidence_min.into()),
-        ]),
+        message: "the confidence of the packet is below the threshold".to_owned(),
+        details: Object::from_iter([("confidence", written), ("threshold", confidence_min.into())]),
     })
 }
 
@@ -86,49 +90,50 @@ fn add_to_list(
     }
     let item = first_text(packet, fields, &["item", "title"])?
         .ok_or_else(|| invalid("fields.item", "what to add is missing"))?;
-    let mut payload =
-        Object::from_iter([("list_key", SHOPPING_LIST.into()), ("item", item.to_owned().into())]);
-    if let Some(notes) = optional_text(fields, "notes")? {
-        payload.push("notes", notes.to_owned());
-    }
+    let payload = Object::from_iter([
+        ("list_key", SHOPPING_LIST.into()),
+        ("item", trimmed(item).to_owned().into()),
+        ("notes", or_null(fields, "notes")),
+    ]);
     Ok(Action { name: ActionName::ListAddItem, payload })
 }
 
 fn capture_note(packet: &Object<'_>, fields: &Object<'_>) -> Result<Action, Refusal> {
     let content = first_text(packet, fields, &["content", "note"])?
         .ok_or_else(|| invalid("fields.content", "what to note is missing"))?;
+    let content = trimmed(content);
     let title = match optional_text(fields, "title")? {
         Some(title) => title.to_owned(),
         None => content.chars().take(TITLE_CHARS_MAX).collect(),
     };
-    let mut payload =
-        Object::from_iter([("title", title.into()), ("content", content.to_owned().into())]);
-    if let Some(tags) = given(fields, "tags") {
-        let all_texts =
-            tags.as_array().is_some_and(|tags| tags.iter().all(|tag| tag.as_str().is_some()));
-        if !all_texts {
-            return Err(invalid("fields.tags", "tags are a list of texts"));
-        }
-        payload.push("tags", tags.clone().into_owned());
-    }
+    let payload = Object::from_iter([
+        ("title", title.into()),
+        ("content", content.to_owned().into()),
+        ("tags", or_null(fields, "tags")),
+    ]);
     Ok(Action { name: ActionName::NoteCapture, payload })
 }
 
-fn create_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal> {
+fn create_task(
+    packet: &Object<'_>,
+    fields: &Object<'_>,
+    rules: &Rules<'_>,
+) -> Result<Action, Refusal> {
     let title = optional_text(fields, "title")?
+        .or_else(|| text(packet, "title"))
         .ok_or_else(|| invalid("fields.title", "a task needs a title"))?;
     let mut payload = Object::from_iter([("title", title.to_owned().into())]);
-    for (name, pointer) in [
-        ("status", "fields.status"),
-        ("priority", "fields.priority"),
-        ("project", "fields.project"),
+    let project = ["project", "project_id"]
+        .into_iter()
+        .filter_map(|name| given(fields, name))
+        .find(|value| value.as_str() != Some(""));
+    for (name, value) in [
+        ("status", given(fields, "status")),
+        ("priority", given(fields, "priority")),
+        ("project", project),
     ] {
-        match given(fields, name) {
-            None => {}
-            Some(value @ (Value::String(_) | Value::Int(_) | Value::Float(_))) => {
-                payload.push(name, value.clone().into_owned());
-            }
-            Some(_) => return Err(invalid(pointer, "must be a text or a number")),
+        if let Some(value) = value {
+            payload.push(name, value.clone().into_owned());
         }
     }
     if let Some(value) = given(fields, "due") {
@@ -146,46 +151,52 @@ fn update_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal
             details: field("fields.task_id"),
         });
     };
-    let changes = match given(fields, "patch") {
-        None => fields,
-        Some(Value::Object(patch)) => patch,
-        Some(_) => return Err(invalid("fields.patch", "must be an object")),
-    };
+    let nested = given(fields, "patch").and_then(Value::as_object);
     let mut patch = Object::new();
-    for (name, value) in changes.iter().filter(|(name, _)| !IDS.contains(name)) {
-        // The last of repeated members counts, as it does in the key.
-        patch.remove(name);
-        match (name, value) {
-            ("due", Value::String(_)) => patch.push("due", due_of(value, rules)?),
-            (name, value) => patch.push(name.to_owned(), value.clone().into_owned()),
+    for name in ["status", "priority", "due"] {
+        let value = given(fields, name).or_else(|| given(nested?, name));
+        match value {
+            None => {}
+            Some(value) if name == "due" => patch.push(name, due_of(value, rules)?),
+            Some(value) => patch.push(name, value.clone().into_owned()),
         }
     }
     if patch.is_empty() {
-        return Err(invalid("fields.patch", "an update must change something"));
+        return Err(Refusal {
+            code: "VALIDATION_ERROR",
+            message: "No updatable fields provided".to_owned(),
+            details: field("fields"),
+        });
     }
     let payload =
         Object::from_iter([("notion_page_id", id.to_owned().into()), ("patch", patch.into())]);
     Ok(Action { name: ActionName::TasksUpdate, payload })
 }
 
-fn due_of(value: &Value<'_>, rules: &Rules<'_>) -> Result<String, Refusal> {
+/// A due date; one that is no text stays as it is.
+fn due_of(value: &Value<'_>, rules: &Rules<'_>) -> Result<Value<'static>, Refusal> {
     let wanted =
         "must be an ISO date or time, today, tomorrow, a weekday, next <weekday> or next week";
-    value
-        .as_str()
-        .and_then(|text| due::resolve(text, rules.zone, rules.now))
+    let Some(text) = value.as_str() else { return Ok(value.clone().into_owned()) };
+    due::resolve(text, rules.zone, rules.now)
+        .map(Value::from)
         .ok_or_else(|| invalid("fields.due", wanted))
 }
 
-/// The first of the named fields that says something, else what was said in plain language.
+/// The value of a field of any type; null where there is none, so that the payload always has it.
+fn or_null(fields: &Object<'_>, name: &str) -> Value<'static> {
+    fields.get(name).map_or(Value::Null, |value| value.clone().into_owned())
+}
+
+/// The first of the named fields that is not blank, else `natural_language`.
 fn first_text<'o>(
     packet: &'o Object<'_>,
     fields: &'o Object<'_>,
     names: &[&'static str],
 ) -> Result<Option<&'o str>, Refusal> {
     for name in names {
-        if let Some(said) = optional_text(fields, name)? {
-            return Ok(Some(said));
+        if let Some(found) = optional_text(fields, name)? {
+            return Ok(Some(found));
         }
     }
     Ok(text(packet, "natural_language"))
@@ -194,7 +205,9 @@ fn first_text<'o>(
 fn optional_text<'o>(fields: &'o Object<'_>, name: &str) -> Result<Option<&'o str>, Refusal> {
     match given(fields, name) {
         None => Ok(None),
-        Some(Value::String(said)) => Ok(Some(said.as_ref()).filter(|said| !said.trim().is_empty())),
+        Some(Value::String(text)) => {
+            Ok(Some(text.as_ref()).filter(|text| !trimmed(text).is_empty()))
+        }
         Some(_) => Err(invalid(&format!("fields.{name}"), "must be a text")),
     }
 }
@@ -238,11 +251,11 @@ mod tests {
         ),
         (
             r#""target":{"kind":"list","key":"shopping_list"},"fields":{"title":"eggs"},"natural_language":"x""#,
-            r#"notion.list.add_item {"list_key":"shopping_list","item":"eggs"}"#,
+            r#"notion.list.add_item {"list_key":"shopping_list","item":"eggs","notes":null}"#,
         ),
         (
-            r#""target":{"kind":"list","key":"shopping_list"},"natural_language":"buy tea""#,
-            r#"notion.list.add_item {"list_key":"shopping_list","item":"buy tea"}"#,
+            r#""target":{"kind":"list","key":"shopping_list"},"natural_language":" buy tea\t""#,
+            r#"notion.list.add_item {"list_key":"shopping_list","item":"buy tea","notes":null}"#,
         ),
         (
             r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":" "}"#,
@@ -257,17 +270,21 @@ mod tests {
             r#"notion.note.capture {"title":"n","content":"n","tags":["a"]}"#,
         ),
         (
-            r#""target":{"kind":"notes"},"fields":{"content":"c","title":"t"}"#,
-            r#"notion.note.capture {"title":"t","content":"c"}"#,
+            r#""target":{"kind":"notes"},"fields":{"content":" c ","title":"t"}"#,
+            r#"notion.note.capture {"title":"t","content":"c","tags":null}"#,
         ),
         (r#""target":{"kind":"notes"}"#, r#"VALIDATION_ERROR {"field":"fields.content"}"#),
         (
             r#""target":{"kind":"notes"},"fields":{"note":"n","tags":"a"}"#,
-            r#"VALIDATION_ERROR {"field":"fields.tags"}"#,
+            r#"notion.note.capture {"title":"n","content":"n","tags":"a"}"#,
         ),
         (
             r#""intent_type":"create_task","fields":{"title":"t","status":"todo","priority":1,"project":"p","due":"tomorrow"}"#,
             r#"notion.tasks.create {"title":"t","status":"todo","priority":1,"project":"p","due":"2026-02-20"}"#,
+        ),
+        (
+            r#""intent_type":"create_task","title":"of the packet","fields":{"project":"","project_id":7,"due":5}"#,
+            r#"notion.tasks.create {"title":"of the packet","project":7,"due":5}"#,
         ),
         (
             r#""intent_type":"create_task","fields":{"due":"today"}"#,
@@ -283,19 +300,19 @@ mod tests {
         ),
         (
             r#""intent_type":"update_task","fields":{"task_id":"p1","status":"done","due":"next week"}"#,
-            r#"notion.tasks.update {"notion_page_id":"p1","patch":{"status":"done","due":"2026-02-23"}}"#,
+            r#"notion.tasks.update {"notion_page_id":"p1","patch":{"status":"done","due":"2026-03-02"}}"#,
         ),
         (
-            r#""intent_type":"update_task","fields":{"notion_page_id":"p2","patch":{"title":"new"}}"#,
-            r#"notion.tasks.update {"notion_page_id":"p2","patch":{"title":"new"}}"#,
+            r#""intent_type":"update_task","fields":{"notion_page_id":"p2","priority":[1],"x":2,"patch":{"priority":3,"status":"x"}}"#,
+            r#"notion.tasks.update {"notion_page_id":"p2","patch":{"status":"x","priority":[1]}}"#,
         ),
         (
             r#""intent_type":"update_task","fields":{"status":"done"}"#,
             r#"POLICY_MISSING_TASK_ID {"field":"fields.task_id"}"#,
         ),
         (
-            r#""intent_type":"update_task","fields":{"task_id":"p1"}"#,
-            r#"VALIDATION_ERROR {"field":"fields.patch"}"#,
+            r#""intent_type":"update_task","fields":{"task_id":"p1","title":"new","status":null}"#,
+            r#"VALIDATION_ERROR {"field":"fields"}"#,
         ),
         (
             r#""intent_type":"dance""#,
@@ -322,8 +339,12 @@ mod tests {
             ))
         };
         assert_eq!(with("0.74"), r#"POLICY_LOW_CONFIDENCE {"confidence":0.74,"threshold":0.75}"#);
+        assert_eq!(
+            with(r#"" 0.5 ""#),
+            r#"POLICY_LOW_CONFIDENCE {"confidence":0.5,"threshold":0.75}"#
+        );
         assert_eq!(with("0"), r#"POLICY_LOW_CONFIDENCE {"confidence":0,"threshold":0.75}"#);
-        for sure in ["0.75", "1", "null"] {
+        for sure in ["0.75", "1", "null", "\"0.8\"", "\"high\"", "\"nan\""] {
             assert_eq!(with(sure), r#"notion.tasks.create {"title":"t"}"#, "{sure}");
         }
     }

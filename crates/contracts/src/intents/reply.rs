@@ -12,6 +12,9 @@ use crate::{Admission, Reply};
 
 const JSON: &str = "application/json";
 
+/// Longest request id that a header repeats, in characters.
+const REQUEST_ID_CHARS_MAX: usize = 256;
+
 /// The answer to a recorded submission whose effect, if it has one, stands so.
 pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
     let event = match &recorded.entry {
@@ -90,7 +93,7 @@ pub(super) fn envelope(
         ("idempotency_key", told("idempotency_key")),
         ("intent_id", told("intent_id")),
         ("correlation_id", told("correlation_id")),
-        ("request_id", told("request_id")),
+        ("request_id", facts.get("request_id").cloned().unwrap_or_default()),
         ("plan", facts.get("plan").cloned().unwrap_or_default()),
         ("details", details.into()),
     ]);
@@ -109,10 +112,27 @@ pub(super) fn dress(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Repl
         headers: vec![
             ("x-intent-id", told("intent_id")),
             ("x-correlation-id", told("correlation_id")),
-            ("x-request-id", told("request_id")),
+            ("x-request-id", request_id(facts)),
             ("x-trace-id", trace.to_owned()),
         ],
         body: reply.body.to_vec(),
+    }
+}
+
+/// The header of a request id, which may be of any type and any length in the packet.
+fn request_id(facts: &Object<'_>) -> String {
+    let text = match facts.get("request_id") {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone().into_owned(),
+        Some(value) => {
+            let mut text = Vec::new();
+            json::write(value, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        }
+    };
+    match text.char_indices().nth(REQUEST_ID_CHARS_MAX) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
     }
 }
 
@@ -126,7 +146,7 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
 }
 
 /// The contract's word for a code.
-fn word(code: Code) -> &'static str {
+pub(super) fn word(code: Code) -> &'static str {
     match code {
         Code::InvalidJson => "bad_json",
         Code::InvalidEnvelope => "schema_validation_failed",
@@ -136,6 +156,7 @@ fn word(code: Code) -> &'static str {
         Code::OutsideHorizon
         | Code::IdempotencyKeyMissing
         | Code::IdempotencyKeyReused
+        | Code::EventIdTaken
         | Code::IdempotencyKeyInUse
         | Code::LeaseLost
         | Code::UnsupportedMediaType

@@ -2,11 +2,13 @@
 
 use admit_core::json::{Object, Value};
 
+use super::loose::is_blank;
+
 /// Most broken rules that are told.
 const TOLD_MAX: usize = 20;
 
 /// Optional members that are texts.
-const TEXTS: [&str; 11] = [
+const TEXTS: [&str; 9] = [
     "intent_type",
     "intent_id",
     "correlation_id",
@@ -15,8 +17,6 @@ const TEXTS: [&str; 11] = [
     "natural_language",
     "source",
     "timestamp",
-    "request_id",
-    "requestId",
     "actor_id",
 ];
 
@@ -45,9 +45,10 @@ pub(super) fn text<'o>(object: &'o Object<'_>, name: &str) -> Option<&'o str> {
     given(object, name).and_then(Value::as_str).filter(|text| !text.trim().is_empty())
 }
 
-/// The version a packet says it has, if it is not one we speak.
+/// The version a packet has, if it is not one we speak.
 pub(super) fn unknown_version<'o, 'a>(packet: &'o Object<'a>) -> Option<&'o Value<'a>> {
-    given(packet, "schema_version").filter(|version| version.as_str() != Some("v1"))
+    let version = packet.get("schema_version").filter(|version| !is_blank(version));
+    version.filter(|version| version.as_str() != Some("v1"))
 }
 
 /// Every rule that `packet` breaks, the first few of them.
@@ -66,13 +67,13 @@ pub(super) fn broken(packet: &Object<'_>) -> Vec<Broken> {
         want(pointer, value.is_none_or(|value| value.as_str().is_some()), "a text", value);
     }
     let confidence = given(packet, "confidence");
-    let is_number = confidence.is_none_or(|value| value.as_f64().is_some());
-    want("/confidence", is_number, "a number", confidence);
+    let may_be_number =
+        confidence.is_none_or(|value| value.as_f64().is_some() || value.as_str().is_some());
+    want("/confidence", may_be_number, "a number", confidence);
     let fields = given(packet, "fields");
     want("/fields", fields.is_none_or(Value::is_object), "an object", fields);
-    let target = given(packet, "target");
-    want("/target", target.is_none_or(Value::is_object), "an object", target);
-    if let Some(target) = target.and_then(Value::as_object) {
+    // A target that is no object counts as absent.
+    if let Some(target) = given(packet, "target").and_then(Value::as_object) {
         let kind = given(target, "kind");
         let is_text = kind.is_some_and(|kind| kind.as_str().is_some());
         want("/target/kind", is_text, "a text", kind);
@@ -83,7 +84,7 @@ pub(super) fn broken(packet: &Object<'_>) -> Vec<Broken> {
 }
 
 /// The pointers of [`TEXTS`], in the same order.
-const POINTERS: [&str; 11] = [
+const POINTERS: [&str; 9] = [
     "/intent_type",
     "/intent_id",
     "/correlation_id",
@@ -92,8 +93,6 @@ const POINTERS: [&str; 11] = [
     "/natural_language",
     "/source",
     "/timestamp",
-    "/request_id",
-    "/requestId",
     "/actor_id",
 ];
 
@@ -116,13 +115,33 @@ mod tests {
     }
 
     #[test]
+    fn a_version_of_nothing_is_none() {
+        for (text, is_unknown) in [
+            (r#"{"schema_version":""}"#, false),
+            (r#"{"schema_version":0}"#, false),
+            (r#"{"schema_version":false}"#, false),
+            (r#"{"schema_version":null}"#, false),
+            (r#"{"schema_version":"v1"}"#, false),
+            (r#"{"schema_version":1}"#, true),
+            (r#"{"schema_version":" "}"#, true),
+            (r#"{"schema_version":[]}"#, true),
+        ] {
+            let value = parse(text.as_bytes(), &Limits::default()).unwrap();
+            let found = unknown_version(value.as_object().unwrap()).is_some();
+            assert_eq!(found, is_unknown, "{text}");
+        }
+    }
+
+    #[test]
     fn every_broken_rule_is_told_and_unknown_members_are_none() {
         assert_eq!(fields(r#"{"kind":"intent","x":[1],"fields":null}"#), [""; 0]);
         assert_eq!(fields("{}"), ["/kind"]);
         assert_eq!(
-            fields(r#"{"kind":"x","source":1,"confidence":"0.9","fields":[],"target":{"key":2}}"#),
+            fields(r#"{"kind":"x","source":1,"confidence":[],"fields":[],"target":{"key":2}}"#),
             ["/kind", "/source", "/confidence", "/fields", "/target/kind", "/target/key"]
         );
         assert_eq!(fields(r#"{"kind":"intent","confidence":true}"#), ["/confidence"]);
+        let loose = r#"{"kind":"intent","confidence":"high","target":"list","request_id":[1]}"#;
+        assert_eq!(fields(loose), [""; 0]);
     }
 }

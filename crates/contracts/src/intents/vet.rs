@@ -150,7 +150,7 @@ pub fn recompute(door: &str, body: &[u8]) -> Option<(Key, Digest)> {
 struct Names {
     intent_id: String,
     correlation_id: String,
-    request_id: String,
+    request_id: Value<'static>,
     actor: String,
 }
 
@@ -164,9 +164,11 @@ impl Names {
         Self {
             intent_id: given("intent_id").unwrap_or_else(|| made("int")),
             correlation_id: given("correlation_id").unwrap_or_else(|| made("cor")),
-            request_id: given("request_id")
-                .or_else(|| given("requestId"))
-                .unwrap_or_else(|| format!("intent:{hex}")),
+            request_id: ["request_id", "requestId"]
+                .into_iter()
+                .filter_map(|name| super::shape::given(packet, name))
+                .find(|value| value.as_str().is_none_or(|text| !text.trim().is_empty()))
+                .map_or_else(|| format!("intent:{hex}").into(), |id| id.clone().into_owned()),
             actor: header
                 .map(str::to_owned)
                 .or_else(|| given("actor_id"))
@@ -181,7 +183,7 @@ impl Names {
             ("idempotency_key", hex.to_owned().into()),
             ("intent_id", self.intent_id.clone().into()),
             ("correlation_id", self.correlation_id.clone().into()),
-            ("request_id", self.request_id.clone().into()),
+            ("request_id", self.request_id.clone()),
             ("trace_id", ids::trace(&submission.nonce).into()),
             ("actor", self.actor.clone().into()),
             ("source", given("source")),
@@ -209,7 +211,7 @@ impl Names {
             None => action.payload,
         };
         let request = Object::from_iter([
-            ("request_id", self.request_id.clone().into()),
+            ("request_id", self.request_id.clone()),
             ("idempotency_key", key.into()),
             ("actor", self.actor.clone().into()),
             ("payload", payload.into()),

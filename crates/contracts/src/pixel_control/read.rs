@@ -82,12 +82,22 @@ fn identity(server: &Server, now: Millis) -> Object<'static> {
     ])
 }
 
-/// Whether the newest connectivity event, by sequence, came in lately. By our clock: the
-/// producer's may be wrong, and both ends of the interval must be measured with the same one.
+/// Whether the newest connectivity event, by sequence, happened lately.
 fn is_online(server: &Server, now: Millis) -> bool {
     server.registration.as_ref().max(server.heartbeat.as_ref()).is_some_and(|newest| {
-        now.0.saturating_sub(newest.value.received_at().0) <= ONLINE_SECONDS_MAX * 1000
+        now.0.saturating_sub(happened_at(&newest.value).0) <= ONLINE_SECONDS_MAX * 1000
     })
+}
+
+/// The time of a contact: the event's own where that is plausible. An event that came late is as old as
+/// it says; one of the future, or of a server without a clock, happened when it came.
+fn happened_at(contact: &Contact) -> Millis {
+    let received_at = contact.received_at();
+    let said = i64::try_from(contact.source_time).ok().and_then(|time| time.checked_mul(1000));
+    match said {
+        Some(said) if (1..received_at.0).contains(&said) => Millis(said),
+        _ => received_at,
+    }
 }
 
 fn contact(told: &Told<Contact>) -> Object<'static> {

@@ -45,6 +45,7 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         | Code::OutsideHorizon => rejected(code, message),
         Code::IdempotencyKeyMissing
         | Code::IdempotencyKeyReused
+        | Code::EventIdTaken
         | Code::LeaseLost
         | Code::UnsupportedMediaType
         | Code::BodyTooLarge
@@ -142,6 +143,7 @@ mod tests {
         outside_horizon 200 {"ack":{"status":"rejected","code":"outside_horizon","message":"why","retryable":false,"retry_after_seconds":0}} []
         idempotency_key_missing 400 {"error":{"code":"idempotency_key_missing","message":"why","retryable":false,"retry_after_seconds":0}} []
         idempotency_key_reused 422 {"error":{"code":"idempotency_key_reused","message":"why","retryable":false,"retry_after_seconds":0}} []
+        event_id_taken 409 {"error":{"code":"event_id_taken","message":"why","retryable":false,"retry_after_seconds":0}} []
         idempotency_key_in_use 409 {"error":{"code":"idempotency_key_in_use","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         lease_lost 409 {"error":{"code":"lease_lost","message":"why","retryable":false,"retry_after_seconds":0}} []
         unsupported_media_type 415 {"error":{"code":"unsupported_media_type","message":"why","retryable":false,"retry_after_seconds":0}} []

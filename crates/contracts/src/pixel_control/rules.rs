@@ -52,7 +52,7 @@ impl Rules {
         let mut violations = Violations::default();
         let of_this = |(v, c, _): &&(Version, Category, _)| *v == version && *c == category;
         let Some((_, _, schema)) = self.schemas.iter().find(of_this) else { return violations };
-        schema.when_invalid(envelope, |validator, envelope| {
+        let checked = schema.when_invalid(envelope, |validator, envelope| {
             if bytes <= ALL_VIOLATIONS_BYTES_MAX {
                 for error in validator.iter_errors(envelope) {
                     violations.add(|| words(&error));
@@ -62,6 +62,9 @@ impl Rules {
                 violations.add(|| "envelope is too large to look for more violations".to_owned());
             }
         });
+        if let Err(stopped) = checked {
+            violations.add(|| format!("envelope {}", stopped.message()));
+        }
         violations
     }
 }

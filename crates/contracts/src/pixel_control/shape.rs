@@ -168,7 +168,7 @@ impl<'v, 'a> Request<'v, 'a> {
     /// The text of the envelope's schema version, if it has a readable one that we do not speak.
     pub(super) fn unknown_version(&self) -> Option<&'v str> {
         let text = self.envelope_field("schema_version").and_then(|value| value.as_str())?;
-        (!text.is_empty() && Version::parse(text).is_none()).then_some(text)
+        Version::parse(text).is_none().then_some(text)
     }
 
     /// The envelope, or everything that is wrong with its ten fields.

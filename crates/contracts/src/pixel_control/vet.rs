@@ -111,7 +111,10 @@ fn read(
     }
     if let Some(version) = request.unknown_version() {
         let version = bounded(version, REJECTED_CHARS_MAX);
-        let message = format!("schema_version {version} is not supported");
+        let message = match version.as_str() {
+            "" => "an empty schema_version is not supported".to_owned(),
+            version => format!("schema_version {version} is not supported"),
+        };
         return Err(reject(Code::SchemaVersionUnsupported, message));
     }
     let envelope = request

@@ -103,12 +103,13 @@ fn standing() -> Value {
     json!({
         "type": "object",
         "required": [
-            "receipt_id", "disposition", "state", "link_status", "reason_code", "confidence",
+            "receipt_id", "disposition", "content_differs", "state", "link_status", "reason_code", "confidence",
             "fingerprint", "round_id",
         ],
         "properties": {
             "receipt_id": text,
             "disposition": { "enum": ["new", "replay", "updated"] },
+            "content_differs": { "type": "boolean" },
             "state": { "enum": states },
             "link_status": { "enum": statuses },
             "reason_code": text,

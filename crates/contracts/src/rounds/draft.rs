@@ -76,6 +76,14 @@ impl Draft {
         }
     }
 
+    /// Adds how a round of stopwatch stands, with the time to beat where one was set.
+    pub(super) fn tell_stopwatch(&mut self, told: (&'static str, Option<(i64, i64)>)) {
+        let (state, to_beat) = told;
+        self.tell("round_stopwatch_state", state);
+        self.tell("time_to_beat_seconds", to_beat.map(|(seconds, _)| seconds));
+        self.tell("next_timelimit_minutes", to_beat.map(|(_, minutes)| minutes));
+    }
+
     /// Writes down what was left out.
     pub(super) fn note(&mut self, message: impl Into<String>) {
         if self.notes.len() < NOTES_MAX {

@@ -3,6 +3,7 @@
 use admit_core::json::{self, Limits, Object, Value};
 
 use super::draft::{Draft, Parsed, Unreadable, text};
+use super::named::plain;
 use super::value::{counted, end_reason, int_text, leading, side, stopwatch};
 
 /// What the content of the message must be.
@@ -110,10 +111,8 @@ fn read(draft: &mut Draft, embed: &Embed<'_>) -> Result<(), Unreadable> {
     }
     if let (Some(duration), Some(limit)) = (duration, limit) {
         let number = draft.number.unwrap_or_default();
-        let (state, to_beat) = stopwatch(reason.unwrap_or("NORMAL"), duration, limit, number);
-        draft.tell("round_stopwatch_state", state);
-        draft.tell("time_to_beat_seconds", to_beat.map(|(seconds, _)| seconds));
-        draft.tell("next_timelimit_minutes", to_beat.map(|(_, minutes)| minutes));
+        let limit = limit.saturating_mul(60);
+        draft.tell_stopwatch(stopwatch(reason.unwrap_or("NORMAL"), duration, limit, number));
     }
     Ok(())
 }
@@ -160,7 +159,14 @@ pub(super) fn spawn_stats(draft: &mut Draft, told: &Value<'_>) {
         };
         let guid: String = guid.chars().take(GUID_MAX).collect();
         let mut clean = Object::from_iter([("guid", Value::from(guid))]);
-        let others = row.iter().filter(|(name, _)| *name != "guid");
+        let name = row.get("name").and_then(Value::as_str);
+        if let Some(raw) = name {
+            clean.extend([("name", Value::from(plain(raw))), ("raw_name", raw.to_owned().into())]);
+        }
+        let is_other = |member: &str| {
+            member != "guid" && (name.is_none() || !["name", "raw_name"].contains(&member))
+        };
+        let others = row.iter().filter(|(member, _)| is_other(member));
         clean.extend(others.map(|(name, value)| (name.to_owned(), value.clone().into_owned())));
         kept.push(clean);
     }

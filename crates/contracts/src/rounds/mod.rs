@@ -10,6 +10,7 @@ mod draft;
 mod gametime;
 mod lua;
 mod name;
+mod named;
 mod normalised;
 pub mod policy;
 mod proximity;

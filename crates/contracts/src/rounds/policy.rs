@@ -101,6 +101,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[FILENAME_TRIGGER],
         is_exclusive: false,
         is_total: false,
+        is_whole: false,
         row_key: None,
     },
     Domain {
@@ -112,9 +113,6 @@ const DOMAIN_TABLE: &[Domain] = &[
             "total_pause_seconds",
             "pause_count",
             "time_limit_minutes",
-            "time_to_beat_seconds",
-            "next_timelimit_minutes",
-            "round_stopwatch_state",
             "lua_warmup_seconds",
             "lua_warmup_start_unix",
             "lua_pause_events",
@@ -125,6 +123,17 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[STATS_READY, GAMETIME_FALLBACK],
         is_exclusive: false,
         is_total: false,
+        is_whole: false,
+        row_key: None,
+    },
+    Domain {
+        name: "stopwatch",
+        fields: &["round_stopwatch_state", "time_to_beat_seconds", "next_timelimit_minutes"],
+        authority: &[STATS_READY, GAMETIME_FALLBACK],
+        is_exclusive: false,
+        is_total: false,
+        // A time to beat of one source does not go with the full hold of another.
+        is_whole: true,
         row_key: None,
     },
     Domain {
@@ -146,6 +155,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[STATS_READY, GAMETIME_FALLBACK],
         is_exclusive: false,
         is_total: false,
+        is_whole: false,
         row_key: None,
     },
     Domain {
@@ -154,6 +164,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[LUA_SPAWN_STATS, STATS_READY, GAMETIME_FALLBACK],
         is_exclusive: false,
         is_total: false,
+        is_whole: false,
         row_key: Some("guid"),
     },
     Domain {
@@ -181,6 +192,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[FILENAME_TRIGGER],
         is_exclusive: false,
         is_total: true,
+        is_whole: false,
         row_key: None,
     },
     Domain {
@@ -202,6 +214,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         authority: &[PROXIMITY_FILE],
         is_exclusive: true,
         is_total: false,
+        is_whole: false,
         row_key: None,
     },
 ];

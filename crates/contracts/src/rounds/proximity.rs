@@ -7,7 +7,11 @@ use admit_core::json::{Object, Value};
 
 use super::draft::{Draft, Parsed, Unreadable, text};
 use super::name;
+use super::named::plain;
 use super::value::int_text;
+
+/// The column of a player's own name, in which the game's colour codes stand.
+const PLAYER_NAME: &str = "name";
 
 /// A section: its name in the file, the field it becomes, and its columns.
 struct Section {
@@ -209,7 +213,16 @@ fn row(section: &Section, columns: &[String], line: &str) -> Option<Object<'stat
     if fields.first().is_none_or(|first| first.trim().is_empty()) {
         return None;
     }
-    Some(present.zip(fields).map(|(column, field)| (column.clone(), scalar(field))).collect())
+    let mut row = Object::new();
+    for (column, field) in present.zip(fields) {
+        if column == PLAYER_NAME {
+            row.push(PLAYER_NAME, plain(field));
+            row.push("raw_name", field.to_owned());
+        } else {
+            row.push(column.clone(), scalar(field));
+        }
+    }
+    Some(row)
 }
 
 fn scalar(field: &str) -> Value<'static> {

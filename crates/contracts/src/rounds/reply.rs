@@ -31,10 +31,18 @@ pub(super) fn reply(recorded: &Recorded) -> Reply {
             return refuse(Code::InternalError, "the event was not taken", DEFECT_RETRY_SECONDS);
         }
     };
+    // A copy of what was kept and does not count differs from what counts, as that did.
+    let is_later = outcome.get("is_later").and_then(Value::as_bool) == Some(true);
+    let differs = match &recorded.verdict {
+        Verdict::Revision { .. } => true,
+        Verdict::Duplicate { .. } => is_later && !is_applied,
+        Verdict::Fresh { .. } | Verdict::Conflict { .. } | Verdict::Refused { .. } => false,
+    };
     let told = |name: &str| outcome.get(name).cloned().unwrap_or_default();
     let body = Object::from_iter([
         ("receipt_id", Value::from(receipt_id.to_string())),
         ("disposition", disposition.into()),
+        ("content_differs", differs.into()),
         ("state", told("state")),
         ("link_status", told("link_status")),
         ("reason_code", told("reason_code")),

@@ -7,7 +7,8 @@ use admit_core::json::{Object, Value};
 
 use super::draft::{Draft, Parsed, Unreadable, text};
 use super::name;
-use super::value::{int_text, side};
+use super::named::{plain, weapon as weapon_name};
+use super::value::{clock_seconds, int_text, side, stopwatch};
 
 /// Fields of a header.
 const HEADER_MIN: usize = 8;
@@ -97,7 +98,14 @@ fn head(draft: &mut Draft, header: &[&str]) {
     draft.tell("score_confidence", confidence);
     draft.tell("time_limit", header[6].to_owned());
     draft.tell("actual_time", header[7].to_owned());
-    draft.tell_if_missing("actual_duration_seconds", header.get(8).and_then(|t| int_text(t)));
+    let duration = header.get(8).and_then(|text| int_text(text));
+    draft.tell_if_missing("actual_duration_seconds", duration);
+    // The file has no reason for the end: it is written for rounds that were played to theirs.
+    let duration = duration.or_else(|| clock_seconds(header[7])).filter(|seconds| *seconds > 0);
+    let limit = clock_seconds(header[6]).filter(|seconds| *seconds > 0);
+    if let (Some(duration), Some(limit), Some(number)) = (duration, limit, draft.number) {
+        draft.tell_stopwatch(stopwatch("NORMAL", duration, limit, number));
+    }
 }
 
 /// Reads `guid\name\rounds\team\mask and weapons<tab>more`.
@@ -113,7 +121,8 @@ fn player(line: &str) -> Option<Object<'static>> {
     let mut weapons = Vec::new();
     let mut sums = [0_i64; WEAPON.len()];
     for bit in (0..WEAPONS_MAX).filter(|bit| mask >> bit & 1 == 1) {
-        let mut weapon = Object::from_iter([("weapon", Value::from(bit))]);
+        let mut weapon =
+            Object::from_iter([("weapon", Value::from(bit)), ("name", weapon_name(bit).into())]);
         for (name, sum) in WEAPON.iter().zip(&mut sums) {
             let number = numbers.next()??;
             *sum = sum.saturating_add(number);
@@ -132,7 +141,8 @@ fn player(line: &str) -> Option<Object<'static>> {
         .collect();
     Some(Object::from_iter([
         ("guid", Value::from(guid.to_owned())),
-        ("name", name.to_owned().into()),
+        ("name", plain(name).into()),
+        ("raw_name", name.to_owned().into()),
         ("rounds", rounds.into()),
         ("team", team.into()),
         ("kills", sums[2].into()),

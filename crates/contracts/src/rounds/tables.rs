@@ -15,16 +15,19 @@ const SESSION: (&str, Cell) = ("session_date", Cell::Date("session_date"));
 const NUMBER: (&str, Cell) = ("round_number", Cell::Number);
 const START: (&str, Cell) = ("round_start_unix", Cell::Start);
 const MAP: (&str, Cell) = ("map_name", Cell::Group);
+/// Two maps may begin at the same second on one day, on two servers.
+const KEY_MAP: (&str, Cell) = ("map_name", Cell::KeyGroup);
 const DATA: (&str, Cell) = ("data", Cell::Element);
 
-const GRID_KEY: &[&str] = &["session_date", "round_number", "round_start_unix", "grid_x", "grid_y"];
+const GRID_KEY: &[&str] =
+    &["session_date", "round_number", "round_start_unix", "map_name", "grid_x", "grid_y"];
 const GRID: &[(&str, Cell)] = &[
     SESSION,
     NUMBER,
     START,
     ("grid_x", Cell::Member(&["grid_x", "x"])),
     ("grid_y", Cell::Member(&["grid_y", "y"])),
-    MAP,
+    KEY_MAP,
     DATA,
 ];
 
@@ -84,13 +87,13 @@ pub const TABLES: &[Table] = &[
         name: "combat_engagement",
         sources: &[PROXIMITY_FILE],
         list: Some("engagements"),
-        key: &["session_date", "round_number", "round_start_unix", "engagement_id"],
+        key: &["session_date", "round_number", "round_start_unix", "map_name", "engagement_id"],
         columns: &[
             SESSION,
             NUMBER,
             START,
             ("engagement_id", Cell::Member(&["engagement_id", "id"])),
-            MAP,
+            KEY_MAP,
             DATA,
         ],
     },
@@ -98,7 +101,14 @@ pub const TABLES: &[Table] = &[
         name: "player_track",
         sources: &[PROXIMITY_FILE],
         list: Some("player_tracks"),
-        key: &["session_date", "round_number", "round_start_unix", "player_guid", "spawn_time_ms"],
+        key: &[
+            "session_date",
+            "round_number",
+            "round_start_unix",
+            "map_name",
+            "player_guid",
+            "spawn_time_ms",
+        ],
         columns: &[
             SESSION,
             NUMBER,
@@ -106,7 +116,7 @@ pub const TABLES: &[Table] = &[
             ("player_guid", GUID),
             ("spawn_time_ms", Cell::Member(&["spawn_time_ms", "spawn_time"])),
             ("player_name", NAME),
-            MAP,
+            KEY_MAP,
             DATA,
         ],
     },
@@ -114,8 +124,16 @@ pub const TABLES: &[Table] = &[
         name: "proximity_objective_focus",
         sources: &[PROXIMITY_FILE],
         list: Some("objective_focus"),
-        key: &["session_date", "round_number", "round_start_unix", "player_guid"],
-        columns: &[SESSION, NUMBER, START, ("player_guid", GUID), ("player_name", NAME), MAP, DATA],
+        key: &["session_date", "round_number", "round_start_unix", "map_name", "player_guid"],
+        columns: &[
+            SESSION,
+            NUMBER,
+            START,
+            ("player_guid", GUID),
+            ("player_name", NAME),
+            KEY_MAP,
+            DATA,
+        ],
     },
     Table {
         name: "proximity_kill_heatmap",

@@ -63,6 +63,17 @@ pub(super) fn end_reason(value: &Value<'_>) -> &'static str {
     }
 }
 
+/// The seconds of `20:00`, minutes and seconds; a number alone is minutes.
+pub(super) fn clock_seconds(text: &str) -> Option<i64> {
+    let (minutes, seconds) = text.trim().split_once(':').unwrap_or((text.trim(), "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(minutes) || !is_digits(seconds) {
+        return None;
+    }
+    let seconds = seconds.parse::<i64>().ok().filter(|seconds| *seconds < 60)?;
+    minutes.parse::<i64>().ok()?.checked_mul(60)?.checked_add(seconds)
+}
+
 /// A round that was held to within so many seconds of its limit was held fully.
 const FULL_HOLD_SECONDS: i64 = 30;
 
@@ -71,7 +82,7 @@ const FULL_HOLD_SECONDS: i64 = 30;
 pub(super) fn stopwatch(
     end_reason: &str,
     duration: i64,
-    limit_minutes: i64,
+    limit_seconds: i64,
     number: i64,
 ) -> (&'static str, Option<(i64, i64)>) {
     match end_reason {
@@ -79,9 +90,7 @@ pub(super) fn stopwatch(
         "MAP_CHANGE" => ("MAP_CHANGE_END", None),
         "MAP_RESTART" => ("MAP_RESTART_END", None),
         "SERVER_RESTART" => ("SERVER_RESTART_END", None),
-        _ if duration >= limit_minutes.saturating_mul(60).saturating_sub(FULL_HOLD_SECONDS) => {
-            ("FULL_HOLD", None)
-        }
+        _ if duration >= limit_seconds.saturating_sub(FULL_HOLD_SECONDS) => ("FULL_HOLD", None),
         _ if number == 1 && duration > 0 => {
             let minutes = duration / 60 + i64::from(duration % 60 > 0);
             ("TIME_SET", Some((duration, minutes)))
@@ -135,11 +144,22 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_is_minutes_and_seconds() {
+        assert_eq!(
+            ["20:00", "9:39", " 12 ", "0:00"].map(clock_seconds),
+            [1200, 579, 720, 0].map(Some)
+        );
+        for wrong in ["", "9:60", "-1:00", "9:3x", "1:2:3", ":", "999999999999999999:00"] {
+            assert_eq!(clock_seconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_stopwatch_is_held_or_sets_a_time_to_beat() {
-        assert_eq!(stopwatch("NORMAL", 1170, 20, 1), ("FULL_HOLD", None));
-        assert_eq!(stopwatch("NORMAL", 1169, 20, 1), ("TIME_SET", Some((1169, 20))));
-        assert_eq!(stopwatch("NORMAL", 541, 20, 1), ("TIME_SET", Some((541, 10))));
-        assert_eq!(stopwatch("NORMAL", 541, 20, 2), ("TIME_SET", None));
-        assert_eq!(stopwatch("SURRENDER", 541, 20, 1), ("SURRENDER_END", None));
+        assert_eq!(stopwatch("NORMAL", 1170, 1200, 1), ("FULL_HOLD", None));
+        assert_eq!(stopwatch("NORMAL", 1169, 1200, 1), ("TIME_SET", Some((1169, 20))));
+        assert_eq!(stopwatch("NORMAL", 541, 1200, 1), ("TIME_SET", Some((541, 10))));
+        assert_eq!(stopwatch("NORMAL", 541, 1200, 2), ("TIME_SET", None));
+        assert_eq!(stopwatch("SURRENDER", 541, 1200, 1), ("SURRENDER_END", None));
     }
 }

@@ -1,16 +1,21 @@
 //! Checks our values against JSON Schemas, and says what is wrong without repeating it.
 
+mod cost;
+pub(crate) mod meter;
 mod node;
+mod pattern;
 mod shadow;
 
 use std::fmt;
 
 use admit_core::json::{Object, Value};
-use jsonschema::Validator;
+use jsonschema::{PatternOptions, Validator};
 
 use crate::text::{VIOLATION_CHARS_MAX, bounded};
+use cost::Costs;
 use shadow::without_shadowed;
 
+pub(crate) use meter::Stopped;
 pub(crate) use node::{Node, Ours, to_serde};
 
 /// How many violations are told.
@@ -19,6 +24,12 @@ const TOLD_MAX: usize = 20;
 /// An event of more values than this is only told that it is not valid: the validator gathers every
 /// violation before it names the first, and a hostile event has one for each of its values.
 const TOLD_VALUES_MAX: usize = 2_048;
+
+/// Largest compiled pattern, in bytes: room for a hundred letters of any script, `\p{L}{1,100}`.
+const PATTERN_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Most memory for the combinations of states of one pattern, in bytes for each thread.
+const PATTERN_CACHE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// What an empty array may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +56,7 @@ impl EmptyArray {
 pub(crate) struct Schema {
     validator: Validator<Ours>,
     empty: EmptyArray,
+    costs: Costs,
 }
 
 impl fmt::Debug for Schema {
@@ -55,26 +67,45 @@ impl fmt::Debug for Schema {
 
 impl Schema {
     /// Compiles a schema; the error says why it is none.
+    ///
+    /// Patterns are matched in time linear to the text. What cannot be (look-around,
+    /// back-references), and what is too large, is an error that names the pattern and its place.
     pub(crate) fn compile(schema: &serde_json::Value, empty: EmptyArray) -> Result<Self, String> {
-        let validator = jsonschema::options_for::<Ours>().build(schema);
-        Ok(Self { validator: validator.map_err(|error| error.to_string())?, empty })
+        let patterns = PatternOptions::regex()
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_CACHE_BYTES_MAX);
+        let validator = jsonschema::options_for::<Ours>()
+            .with_pattern_options(patterns)
+            .with_format("regex", pattern::is_regex)
+            .build(schema);
+        let validator = validator.map_err(|error| pattern::message(&error))?;
+        Ok(Self { validator, empty, costs: Costs::of(schema) })
     }
 
     /// Has `tell` look closer at a value that is not valid. `None` when it is.
+    ///
+    /// # Errors
+    /// When the check took too much, or the validator panicked.
     pub(crate) fn when_invalid<T>(
         &self,
         value: &Value<'_>,
         tell: impl FnOnce(&Validator<Ours>, Node<'_>) -> T,
-    ) -> Option<T> {
+    ) -> Result<Option<T>, Stopped> {
         let unshadowed = without_shadowed(value);
         let node = Node { value: unshadowed.as_ref().unwrap_or(value), empty: self.empty };
-        (!self.validator.is_valid(node)).then(|| tell(&self.validator, node))
+        meter::at(self.costs, || {
+            let sized = || steps_of(value, self.costs);
+            if meter::check(sized, || self.validator.is_valid(node))? {
+                return Ok(None);
+            }
+            meter::details(|| tell(&self.validator, node)).map(Some)
+        })
     }
 
     /// What is wrong with a value that is not valid: the first few violations in words. Values are
     /// the sender's own; a message that repeats them may be logged.
     pub(crate) fn told(&self, value: &Value<'_>) -> Option<Vec<String>> {
-        self.when_invalid(value, |validator, node| {
+        let told = self.when_invalid(value, |validator, node| {
             let mut left = TOLD_VALUES_MAX;
             if !has_at_most(value, &mut left) {
                 let text = "not valid, and too large to look for what is wrong";
@@ -88,8 +119,28 @@ impl Schema {
                     bounded(&format!("{path}: {}", error.masked()), VIOLATION_CHARS_MAX)
                 })
                 .collect()
-        })
+        });
+        told.unwrap_or_else(|stopped| Some(vec![format!("/: {}", stopped.message())]))
     }
+}
+
+/// Steps that the check of a value may take for its size, with all that is in it.
+fn steps_of(value: &Value<'_>, costs: Costs) -> u64 {
+    let looks = |steps: u64| steps.saturating_mul(meter::LOOKS_PER_TEXT);
+    let inside = match value {
+        Value::String(text) => looks(costs.text.steps(text.len())),
+        Value::Array(elements) => {
+            elements.iter().map(|value| steps_of(value, costs)).fold(0, u64::saturating_add)
+        }
+        Value::Object(object) => {
+            let member = |(key, value): (&str, &Value<'_>)| {
+                looks(costs.key.steps(key.len())).saturating_add(steps_of(value, costs))
+            };
+            object.iter().map(member).fold(0, u64::saturating_add)
+        }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+    };
+    inside.saturating_add(meter::STEPS_PER_VALUE)
 }
 
 /// Whether a value and all in it are no more than `left`; counts down.
@@ -123,5 +174,152 @@ mod tests {
         let huge = told(TOLD_VALUES_MAX);
         assert_eq!(huge.len(), 1);
         assert!(huge[0].starts_with("/: not valid, and too large"), "{huge:?}");
+    }
+    fn read(text: &str) -> Value<'_> {
+        parse(text.as_bytes(), &Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_pattern_that_takes_more_than_linear_time_is_refused_with_its_place() {
+        for (pattern, at) in [
+            (r"^(?=.*[0-9]).+$", "/properties/a/pattern"),
+            (r"^(?!x)(a|b)*$", "/properties/a/pattern"),
+            (r"(?<=a)b", "/properties/a/pattern"),
+            (r"^(a+)\1$", "/properties/a/pattern"),
+        ] {
+            for draft in [
+                "http://json-schema.org/draft-07/schema#",
+                "https://json-schema.org/draft/2020-12/schema",
+            ] {
+                let schema = json!({"$schema": draft, "properties": {"a": {"pattern": pattern}}});
+                let error = Schema::compile(&schema, EmptyArray::Array).unwrap_err();
+                let named = error.contains(&format!("{pattern:?}")) && error.contains(at);
+                assert!(named && error.contains("look-around"), "{error}");
+            }
+        }
+        let keys = json!({"patternProperties": {"^(?!x)": {}}});
+        let error = Schema::compile(&keys, EmptyArray::Array).unwrap_err();
+        assert!(error.contains("^(?!x)") && error.contains("/patternProperties"), "{error}");
+        let broken = json!({"pattern": "("});
+        assert!(Schema::compile(&broken, EmptyArray::Array).unwrap_err().contains("\"(\""));
+    }
+
+    #[test]
+    fn the_patterns_of_ecmascript_that_stay_match_as_before() {
+        for (pattern, good, bad) in [
+            (r"^\d{3}$", "123", "12a"),
+            (r"^\w+$", "a_1", "é"),
+            (r"^\S+$", "ab", "a b"),
+            (r"^[\p{L}]+$", "é", "1"),
+            (r"^(?<year>\d{4})-\d\d$", "2026-11", "26-11"),
+            ("^(a+)+$", "aaaa", "aaab"),
+        ] {
+            let schema = Schema::compile(&json!({"pattern": pattern}), EmptyArray::Array).unwrap();
+            assert_eq!(schema.told(&Value::from(good)), None, "{pattern}");
+            assert!(schema.told(&Value::from(bad)).is_some(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_backtracking_never_finishes_is_decided_at_once() {
+        let schema = json!({"pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"});
+        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let text = "a".repeat(1024 * 1024);
+        assert!(schema.told(&Value::from(text.as_str())).is_some());
+    }
+
+    #[test]
+    fn a_match_counts_as_the_length_of_the_text_times_the_size_of_the_pattern() {
+        let wide = "^([ab]*a[ab]{600}c)?$";
+        let random: String = (0..600_u32).map(|n| if n % 7 < 3 { 'a' } else { 'b' }).collect();
+        let over = "ab".repeat(200_000);
+        for (schema, text, longer) in [
+            (json!({"items": {"pattern": wide}}), format!("[{random:?}]"), format!("[{over:?}]")),
+            (
+                json!({"patternProperties": {wide: {}}}),
+                format!("{{{random:?}:0}}"),
+                format!("{{{over:?}:0}}"),
+            ),
+            (
+                json!({"propertyNames": {"maxLength": 1_000_000, "not": {"pattern": wide}}}),
+                format!("{{{random:?}:0}}"),
+                format!("{{{over:?}:0}}"),
+            ),
+        ] {
+            let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+            let (text, longer) = (read(&text), read(&longer));
+            let mut budget = meter::Budget::of_request();
+            let inline = meter::within(&mut budget, || schema.told(&text));
+            assert_eq!(inline, None, "a check that takes long leaves the serving thread");
+            drop(schema.told(&text));
+            let told = schema.told(&longer).unwrap();
+            assert!(told[0].contains("not checked to the end"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_that_a_simple_pattern_matches_is_valid() {
+        let schema = json!({"properties": {"a": {"pattern": "^[A-Za-z0-9+/]*={0,2}$"}}});
+        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let text = format!(r#"{{"a":{:?}}}"#, "ab".repeat(500_000));
+        assert_eq!(schema.told(&read(&text)), None);
+    }
+
+    #[test]
+    fn a_pattern_that_is_too_large_is_refused_with_its_place() {
+        for pattern in ["([ab]{1000}){1000}", r"^\p{L}{1,220}$"] {
+            let schema = json!({"properties": {"a": {"pattern": pattern}}});
+            let error = Schema::compile(&schema, EmptyArray::Array).unwrap_err();
+            let named = error.contains(&format!("{pattern:?}"));
+            assert!(named && error.contains("/properties/a/pattern"), "{error}");
+        }
+        let names = json!({"pattern": r"^[\p{L} ]{1,90}$"});
+        assert!(Schema::compile(&names, EmptyArray::Array).is_ok());
+    }
+
+    /// Twice the work for each level of the event.
+    fn doubling() -> Schema {
+        let branch = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}});
+        let schema = json!({
+            "$ref": "#/$defs/node",
+            "$defs": {"node": {"oneOf": [
+                {"allOf": [branch, {"required": ["x"]}]},
+                {"allOf": [branch, {"required": ["y"]}]},
+                {"type": "string"}
+            ]}}
+        });
+        Schema::compile(&schema, EmptyArray::Array).unwrap()
+    }
+
+    #[test]
+    fn a_check_that_grows_with_the_power_of_the_event_ends_in_a_violation() {
+        let text = format!("{}1{}", r#"{"x":0,"y":0,"a":"#.repeat(100), "}".repeat(100));
+        let told = doubling().told(&read(&text)).unwrap();
+        assert!(!told.is_empty() && told.len() <= TOLD_MAX, "{told:?}");
+    }
+
+    #[test]
+    fn a_request_without_the_budget_for_a_check_is_given_back() {
+        let schema = json!({"items": {"enum": [1, 2, 3]}});
+        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let small = read("[1,2]");
+        let long = format!("[{}1]", "1,".repeat(100_000));
+        let long = read(&long);
+        let mut budget = meter::Budget::of_request();
+        assert_eq!(meter::within(&mut budget, || schema.told(&small)), Some(None));
+        assert_eq!(meter::within(&mut budget, || schema.told(&long)), None);
+        assert_eq!(schema.told(&long), None, "with its own allowance it is checked to the end");
+    }
+
+    #[test]
+    fn an_expression_of_many_names_in_an_event_is_not_compared_to_the_end() {
+        let draft = "http://json-schema.org/draft-07/schema#";
+        let schema = json!({"$schema": draft, "items": {"format": "regex"}});
+        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        assert_eq!(schema.told(&read(r#"["^a+$", "(?=a)b", "(a)\\1"]"#)), None);
+        assert!(schema.told(&read(r#"["("]"#)).is_some());
+        let names: String = (0..50_000).map(|n| format!("(?<a{n}>b)")).collect();
+        let told = schema.told(&read(&format!("[{names:?}]")));
+        assert!(told.is_some_and(|told| told[0].contains("not checked to the end")));
     }
 }

@@ -15,6 +15,7 @@ use jsonschema::JsonType;
 use jsonschema::json::{self as theirs, Json, JsonNumber, NodeIdentity, cmp};
 
 use super::EmptyArray;
+use super::meter::{charge, charge_key, charge_text};
 
 /// The representation: [`json::Value`]. Objects must not repeat a key; see
 /// [`without_shadowed`](super::shadow::without_shadowed).
@@ -51,39 +52,49 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     type Number = Number<'a>;
 
     fn as_object(&self) -> Option<Object<'a>> {
+        charge(1);
         let object = self.empty.object(self.value)?;
         Some(Object { object, empty: self.empty })
     }
 
     fn as_array(&self) -> Option<Array<'a>> {
+        charge(1);
         Some(Array { elements: self.value.as_array()?, empty: self.empty })
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
-        self.value.as_str().map(Cow::Borrowed)
+        let text = self.value.as_str();
+        charge_text(text.unwrap_or_default());
+        text.map(Cow::Borrowed)
     }
 
     fn as_number(&self) -> Option<Number<'a>> {
+        charge(1);
         self.is_number().then_some(Number(self.value))
     }
 
     fn as_boolean(&self) -> Option<bool> {
+        charge(1);
         self.value.as_bool()
     }
 
     fn is_null(&self) -> bool {
+        charge(1);
         self.value.is_null()
     }
 
     fn is_number(&self) -> bool {
+        charge(1);
         matches!(self.value, Value::Int(_) | Value::Float(_))
     }
 
     fn is_string(&self) -> bool {
+        charge(1);
         matches!(self.value, Value::String(_))
     }
 
     fn json_type(&self) -> JsonType {
+        charge(1);
         match self.value {
             Value::Null => JsonType::Null,
             Value::Bool(_) => JsonType::Boolean,
@@ -95,6 +106,7 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     }
 
     fn equals_value(&self, expected: &serde_json::Value) -> bool {
+        charge(1);
         equal(self.value, expected)
     }
 
@@ -105,6 +117,16 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     fn identity(&self) -> Option<NodeIdentity> {
         Some(NodeIdentity::new(std::ptr::from_ref(self.value).addr()))
     }
+}
+
+/// Bytes of the spelling of a value that count as one step.
+const BYTES_PER_STEP: usize = 16;
+
+/// Members of an object that a lookup passes in one step.
+const MEMBERS_PER_STEP: usize = 16;
+
+fn per_step(spelling: &[u8]) -> u64 {
+    (spelling.len() / BYTES_PER_STEP) as u64
 }
 
 /// An object, and how to read what is in it.
@@ -123,6 +145,8 @@ impl<'a> theirs::Object<'a, Ours> for Object<'a> {
     }
 
     fn get(&self, key: &String) -> Option<Node<'a>> {
+        // A lookup goes through the members.
+        charge(1 + (self.object.len() / MEMBERS_PER_STEP) as u64);
         Some(Node { value: self.object.get(key)?, empty: self.empty })
     }
 
@@ -141,7 +165,11 @@ impl<'a> Iterator for Members<'a> {
     type Item = (&'a str, Node<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (name, value) = self.members.next()?;
+        let Some((name, value)) = self.members.next() else {
+            charge(1);
+            return None;
+        };
+        charge_key(name);
         Some((name, Node { value, empty: self.empty }))
     }
 }
@@ -166,7 +194,11 @@ impl<'a> theirs::Array<'a, Ours> for Array<'a> {
 
     fn is_unique(&self) -> bool {
         let mut seen = HashSet::with_capacity(self.elements.len());
-        self.elements.iter().all(|element| seen.insert(spelling(element)))
+        self.elements.iter().all(|element| {
+            let spelling = spelling(element);
+            charge(1 + per_step(&spelling));
+            seen.insert(spelling)
+        })
     }
 }
 
@@ -180,6 +212,7 @@ impl<'a> Iterator for Elements<'a> {
     type Item = Node<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        charge(1);
         let value = self.elements.next()?;
         Some(Node { value, empty: self.empty })
     }

@@ -3,11 +3,15 @@
 //! An event is who its `event_id` says it is, whichever device sends it: the id is the primary key of
 //! the inbox. ACK and NACK carry it, because on one connection many events are under way at once.
 //! The ACK says "stored" and means it: for the first delivery, for a copy, and for an event whose id
-//! is known with other content, of which the first stays and the other is kept as a conflict.
+//! is known with other content, of which the first stays and the other is kept as a conflict. Where
+//! principals are configured, other content under an id of another principal is a NACK instead.
 
 mod describe;
 mod reply;
+mod ts;
 mod vet;
+
+use std::time::Duration;
 
 use admit_core::{Code, Door, Entry, Millis, Recorded, Submission};
 
@@ -27,11 +31,16 @@ pub const EVENT_ID_CHARS_MAX: usize = 255;
 pub struct Settings {
     /// Deepest nesting of an envelope.
     pub json_depth_max: usize,
+    /// Whether ids belong to the principal that first sent them: other content of another principal
+    /// is then refused. Off where no principals are configured.
+    pub owned_ids: bool,
+    /// Longest wait for an answer, where that is more than `limits.answer_ms_max`.
+    pub answer_max: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { json_depth_max: 128 }
+        Self { json_depth_max: 128, owned_ids: false, answer_max: Duration::ZERO }
     }
 }
 
@@ -76,6 +85,10 @@ impl Contract for Skyra {
 
     fn takes_messages(&self) -> bool {
         true
+    }
+
+    fn answer_max(&self) -> Duration {
+        self.settings.answer_max
     }
 
     fn describe(&self) -> Description {

@@ -1,7 +1,7 @@
 //! ACK and NACK: disjoint shapes, so that no producer takes one for the other.
 
 use admit_core::json::{self, Object, Value};
-use admit_core::{Code, Entry, Millis, Recorded, Verdict};
+use admit_core::{Code, Entry, Millis, Recorded, Verdict, refusal_of_conflict};
 
 use crate::Reply;
 
@@ -21,11 +21,14 @@ pub(super) fn reply(recorded: &Recorded, now: Millis) -> Reply {
     };
     let event_id = event.inbox.as_deref().unwrap_or_default();
     match &recorded.verdict {
-        // Of two contents under one id the first stays, and the producer may forget its copy.
-        Verdict::Fresh { .. }
-        | Verdict::Duplicate { .. }
-        | Verdict::Revision { .. }
-        | Verdict::Conflict { .. } => ack(event_id, now),
+        Verdict::Fresh { .. } | Verdict::Duplicate { .. } | Verdict::Revision { .. } => {
+            ack(event_id, now)
+        }
+        Verdict::Conflict { first, .. } => match refusal_of_conflict(first, event) {
+            Some((code, message)) => nack(Some(event_id), code, message, now),
+            // Of two contents under one id the first stays, and the producer may forget its copy.
+            None => ack(event_id, now),
+        },
         // A ledger refuses no vetted event. If one does, nothing may be claimed.
         Verdict::Refused { .. } => {
             nack(Some(event_id), Code::InternalError, "the event could not be stored", now)
@@ -71,7 +74,7 @@ fn answer(status: u16, said: &Object<'_>) -> Reply {
     Reply { status, content_type: JSON, headers: Vec::new(), body }
 }
 
-/// What this wire calls a code. Five words are about envelopes; the rest are said only about
+/// What this wire calls a code. Six words are about envelopes; the rest are said only about
 /// requests over HTTP that never carried one as they should.
 pub fn nack_code(code: Code) -> &'static str {
     match code {
@@ -91,7 +94,8 @@ pub fn nack_code(code: Code) -> &'static str {
         | Code::IdempotencyKeyInUse
         | Code::Unhealthy
         | Code::InWork => "storage_unavailable",
-        other @ (Code::LeaseLost
+        other @ (Code::EventIdTaken
+        | Code::LeaseLost
         | Code::UnsupportedMediaType
         | Code::NotFound
         | Code::MethodNotAllowed

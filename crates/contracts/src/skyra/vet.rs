@@ -4,10 +4,9 @@
 //! kept, because the door need not know what an event means.
 
 use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
-use admit_core::{
-    Code, Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Refused, Submission,
-};
+use admit_core::{Code, Digest, Door, Entry, Event, Key, OnOtherContent, Refused, Submission};
 
+use super::ts::is_rfc3339;
 use super::{EVENT_ID_CHARS_MAX, Skyra};
 
 /// The members that must be there and say something.
@@ -46,7 +45,10 @@ pub(super) fn vet(skyra: &Skyra, door: &Door, submission: Submission) -> Entry {
             body,
             attempt: None,
             facts,
-            on_other_content: OnOtherContent::Conflict,
+            on_other_content: match skyra.settings.owned_ids {
+                true => OnOtherContent::OwnedConflict,
+                false => OnOtherContent::Conflict,
+            },
             projections: Vec::new(),
             record: None,
             effect: None,
@@ -116,8 +118,9 @@ fn broken(envelope: &Object<'_>) -> Option<String> {
             "event_id must be 1 to {EVENT_ID_CHARS_MAX} characters without control characters"
         ));
     }
-    if Millis::parse_rfc3339(text("ts")).is_none() {
-        return Some("ts must be an RFC 3339 time such as 2026-02-16T23:10:21Z".to_owned());
+    if !is_rfc3339(text("ts")) {
+        let message = "ts must be an RFC 3339 time with seconds, such as 2026-02-16T23:10:21Z";
+        return Some(message.to_owned());
     }
     None
 }

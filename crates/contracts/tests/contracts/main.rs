@@ -4,6 +4,7 @@
 
 mod events;
 mod ingestion_gate;
+mod intents;
 mod pixel_control;
 mod rounds;
 mod skyra;

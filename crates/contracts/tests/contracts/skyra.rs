@@ -103,6 +103,9 @@ fn each_rule_is_named_when_it_is_broken_and_the_id_is_told_where_there_is_one() 
     for ts in ["yesterday", "2026-02-16", "23:10:21Z", "2026-13-16T23:10:21Z"] {
         assert!(refused(&with("ts", json!(ts))).message.starts_with("ts must be"));
     }
+    for ts in ["2026-02-16T23:10Z", "2026-02-16 23:10:21Z", "2026-02-16T23:10:21"] {
+        assert!(refused(&with("ts", json!(ts))).message.contains("with seconds"));
+    }
     for ts in ["2026-02-16T23:10:21.5Z", "2026-02-17T00:10:21+01:00"] {
         event(&with("ts", json!(ts)));
     }
@@ -117,7 +120,7 @@ fn each_rule_is_named_when_it_is_broken_and_the_id_is_told_where_there_is_one() 
 
 #[test]
 fn nesting_has_a_limit() {
-    let skyra = Skyra::new(Settings { json_depth_max: 3 });
+    let skyra = Skyra::new(Settings { json_depth_max: 3, ..Settings::default() });
     let deep = with("payload", json!({ "a": { "b": { "c": 1 } } }));
     let submission = Submission {
         principal: Principal::new("pi"),
@@ -142,6 +145,7 @@ fn every_verdict_on_an_event_is_the_same_ack() {
         seq: Seq(1),
         digest: Digest::of(b""),
         received_at: Millis(0),
+        principal: Principal::new("pi"),
         facts: Bytes::from_static(b"{}"),
     };
     for verdict in [
@@ -151,6 +155,38 @@ fn every_verdict_on_an_event_is_the_same_ack() {
     ] {
         assert_eq!(said(vet("pi", SAMPLE), verdict), ack);
     }
+}
+
+#[test]
+fn where_ids_are_owned_other_content_of_another_principal_is_nacked() {
+    let skyra = Skyra::new(Settings { owned_ids: true, ..Settings::default() });
+    let door = Door::new(DOOR);
+    let submission = |principal: &str| Submission {
+        principal: Principal::new(principal),
+        received_at: Millis(0),
+        body: SAMPLE.into(),
+        headers: Vec::new(),
+        nonce: [0; 16],
+    };
+    let first = First {
+        seq: Seq(1),
+        digest: Digest::of(b""),
+        received_at: Millis(0),
+        principal: Principal::new("pi"),
+        facts: Bytes::from_static(b"{}"),
+    };
+    let reply = |principal: &str| {
+        let entry = skyra.vet(&door, submission(principal));
+        let verdict = Verdict::Conflict { seq: Seq(3), first: first.clone() };
+        skyra.reply_at(&Recorded { entry, verdict, ledger: 1, outcome: None }, NOW)
+    };
+    assert_eq!(reply("pi").status, 200, "the owner gets an ACK");
+    let taken = reply("another-pi");
+    assert_eq!(taken.status, 409);
+    let said: Value = serde_json::from_slice(&taken.body).unwrap();
+    assert_eq!((&said["event_id"], &said["status"]), (&json!(ID), &json!("rejected")));
+    let error = (&said["error"]["code"], &said["error"]["retryable"]);
+    assert_eq!(error, (&json!("event_id_taken"), &json!(false)));
 }
 
 #[test]
@@ -177,9 +213,10 @@ fn a_nack_says_whose_it_is_why_and_whether_to_come_back() {
 }
 
 #[test]
-fn five_words_are_about_envelopes() {
+fn six_words_are_about_envelopes() {
     let word = |code| nack_code(code);
     assert_eq!(word(Code::InvalidJson), "invalid_envelope");
+    assert_eq!(word(Code::EventIdTaken), "event_id_taken");
     assert_eq!(word(Code::BodyTooLarge), "too_large");
     assert_eq!((word(Code::Unauthorized), word(Code::Forbidden)), ("unauthorized", "unauthorized"));
     assert_eq!((word(Code::RateLimited), word(Code::Overloaded)), ("rate_limited", "rate_limited"));

@@ -60,7 +60,9 @@ pub enum Step {
     /// A copy of the event does what was found not to have been done. Committed before the first
     /// byte leaves, like a beginning.
     Renew,
-    /// A person wants another attempt.
+    /// A person wants another attempt at what has not been done.
+    ReplayUndone(By),
+    /// A person wants another attempt, also of what has been done.
     Replay(By),
     /// A person found out what became of an ambiguous attempt.
     Reconcile {
@@ -97,6 +99,9 @@ pub enum Illegal {
     /// Only what was definitely not done can be done by a copy.
     #[error("the effect is not released")]
     NotReleased,
+    /// It has been done, and nothing says that it is to be done again.
+    #[error("the last attempt was executed")]
+    AlreadyDone,
     /// There can be no evidence of an attempt that has not begun.
     #[error("this attempt has not begun")]
     NotBegun,
@@ -148,7 +153,8 @@ pub fn advance(standing: Standing, step: &Step, epoch: u64) -> Result<Standing, 
                 Err(Illegal::NotReleased)
             }
         },
-        Step::Replay(by) => Ok(Standing::Intended(match standing {
+        Step::ReplayUndone(_) if matches!(standing, Standing::Done(_)) => Err(Illegal::AlreadyDone),
+        Step::ReplayUndone(by) | Step::Replay(by) => Ok(Standing::Intended(match standing {
             Standing::Intended(_) | Standing::InFlight(_) => return Err(Illegal::InWork),
             Standing::Withheld(withheld) => withheld.replay(by),
             Standing::Done(done) => done.replay(by),

@@ -82,6 +82,17 @@ impl Default for Fields {
     }
 }
 
+/// A person's word that what an event tells counts before what its source told under the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When. Of several under one key the latest counts most.
+    pub at: Millis,
+}
+
 /// One source event, as the ledger keeps it beside its admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceEvent {
@@ -122,6 +133,8 @@ pub struct SourceEvent {
     pub collides: bool,
     /// Whether its sender asks for what is known to be changed, where a replay changes nothing.
     pub updates: bool,
+    /// Who has said that what it tells counts, where a replay changes nothing.
+    pub accepted: Option<Acceptance>,
     /// The record that it says it belongs to.
     pub claims: Option<String>,
     /// The hash of what it carries, whatever it is called. Copies under another name share it.
@@ -156,6 +169,7 @@ impl SourceEvent {
             revision_of: None,
             collides: false,
             updates: false,
+            accepted: None,
             claims: None,
             payload: None,
             enriches: false,

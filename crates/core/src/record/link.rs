@@ -65,6 +65,8 @@ pub enum Reason {
     FingerprintMismatch,
     /// Two different things have the same hard key.
     HardKeyCollision,
+    /// It is, and a person has said that what it tells counts.
+    Accepted,
 }
 
 macro_rules! words {
@@ -99,6 +101,7 @@ words!(Reason {
     TimeParseFailed = "time_parse_failed",
     FingerprintMismatch = "fingerprint_mismatch",
     HardKeyCollision = "hard_key_collision",
+    Accepted = "accepted",
 });
 
 impl Matched {
@@ -181,6 +184,17 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether what the event tells counts because a person has said so.
+    pub fn is_accepted(&self) -> bool {
+        self.reason == Reason::Accepted.word()
+    }
+
+    /// Whether what the event tells has a place in the tables: not for one that has the hard key of
+    /// another entity, because rows are named by it.
+    pub fn has_rows(&self) -> bool {
+        self.status != LinkStatus::Ambiguous || self.reason == Reason::FingerprintMismatch.word()
+    }
+
     /// The fingerprint that stands for the event.
     pub fn fingerprint(&self) -> Option<&Fingerprint> {
         self.fingerprints.first()

@@ -144,17 +144,27 @@ fn fingerprints(strands: &[Strand<'_>]) -> Vec<Fingerprint> {
 fn fold(policy: &Policy, strand: &Strand<'_>, applied: &mut BTreeSet<Seq>) -> Told {
     let replay = policy.source(strand.source).map_or(Replay::Skip, |source| source.replay);
     let mut told = Told::new();
-    for (place, event) in strand.events.iter().enumerate() {
-        let is_overwriting = matches!(replay, Replay::Overwrite { .. });
+    let events = strand.events.iter().map(|event| (*event, false));
+    let accepted = strand.accepted().into_iter().map(|event| (event, true));
+    for (place, (event, is_accepted)) in events.chain(accepted).enumerate() {
+        let is_overwriting = is_accepted || matches!(replay, Replay::Overwrite { .. });
         if place == 0 || is_overwriting {
             applied.insert(event.seq);
         }
-        for (name, value) in &event.fields.read() {
+        let fields = event.fields.read();
+        if is_overwriting {
+            let mut wholes = fields.iter().filter_map(|(name, _)| policy.domain(name));
+            while let Some(whole) = wholes.by_ref().find(|domain| domain.is_whole) {
+                told.retain(|name, _| policy.domain(name) != Some(whole));
+            }
+        }
+        for (name, value) in &fields {
             if value.is_null() {
                 continue;
             }
             let domain = policy.domain(name);
             let may_replace = match replay {
+                _ if is_accepted => true,
                 Replay::Skip => event.updates && !domain.is_some_and(|domain| domain.is_total),
                 Replay::Overwrite { keeps } => !keeps.contains(&name),
             };
@@ -232,8 +242,19 @@ fn fields(policy: &Policy, told: &BTreeMap<&str, Vec<Told>>) -> Vec<Field> {
     names.into_iter().filter_map(|name| field(policy, told, name)).collect()
 }
 
+/// Whether any of these tells a field of the domain that `name` is in.
+fn tells(policy: &Policy, told: &[Told], name: &str) -> bool {
+    let domain = policy.domain(name);
+    told.iter().flat_map(BTreeMap::keys).any(|field| policy.domain(field) == domain)
+}
+
 fn field(policy: &Policy, told: &BTreeMap<&str, Vec<Told>>, name: &str) -> Option<Field> {
     let authority = policy.authority(name);
+    let is_told = |source: &&str| told.get(*source).is_some_and(|told| tells(policy, told, name));
+    let authority = match policy.domain(name).is_some_and(|domain| domain.is_whole) {
+        true => authority.into_iter().find(is_told).into_iter().collect(),
+        false => authority,
+    };
     let cells = authority.iter().flat_map(|source| {
         let strands = told.get(source).map(Vec::as_slice).unwrap_or_default();
         strands.iter().filter_map(|told| told.get(name)).map(|cell| (*source, cell))

@@ -29,7 +29,7 @@ mod state;
 mod strand;
 mod text;
 
-pub use event::{Fields, Parse, ParseStatus, SourceEvent};
+pub use event::{Acceptance, Fields, Parse, ParseStatus, SourceEvent};
 pub use fingerprint::{Fingerprint, Kind, Likeness, Named};
 pub use link::{Confidence, Diagnostics, Link, LinkStatus, Matched, Reason};
 pub use merge::{Field, Record};

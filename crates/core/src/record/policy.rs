@@ -59,6 +59,8 @@ pub struct Domain {
     pub is_exclusive: bool,
     /// Whether the fields are totals, which no replay changes.
     pub is_total: bool,
+    /// Whether the fields are believed together: all of them of the first source that tells one.
+    pub is_whole: bool,
     /// The member that names a row, where the fields are lists of rows that are merged one by one.
     pub row_key: Option<&'static str>,
 }

@@ -147,7 +147,11 @@ fn open(policy: &Policy, strands: &[Strand<'_>], anchor: &Anchor, links: &mut BT
             0 => (Reason::Resolved, Matched::Opens),
             _ => (Reason::DuplicatePayload, Matched::Payload),
         };
-        for event in &strands[*strand].events {
+        let strand = &strands[*strand];
+        let accepted = strand.accepted().last().map(|event| event.seq);
+        for event in &strand.events {
+            let is_accepted = place == 0 && accepted == Some(event.seq);
+            let reason = if is_accepted { Reason::Accepted } else { reason };
             let mut link = failed(policy, event, LinkStatus::Linked, reason);
             linked(&mut link, event, anchor, matched);
             links.insert(event.seq, link);
@@ -348,8 +352,10 @@ fn step_of(now: Millis, event: &SourceEvent, link: &Link, step: &[State]) -> Tra
 }
 
 impl Link {
-    /// Whether it says the same about where the event belongs.
+    /// Whether it says the same about where the event belongs, and whether it was accepted there.
     fn is_same(&self, other: &Self) -> bool {
-        self.status == other.status && self.record_id == other.record_id
+        self.status == other.status
+            && self.record_id == other.record_id
+            && self.is_accepted() == other.is_accepted()
     }
 }

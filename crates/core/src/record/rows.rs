@@ -36,6 +36,8 @@ pub enum Cell {
     Field(&'static str),
     /// The group.
     Group,
+    /// The group as part of a key: the empty text where the event has none.
+    KeyGroup,
     /// The number, corrected where the source is not to be trusted with it.
     Number,
     /// The start; where nobody knows it, the best time there is, so that rows of different entities
@@ -81,12 +83,13 @@ impl Table {
 
     fn is_named(&self, row: &[Scalar]) -> bool {
         let mut cells = self.columns.iter().zip(row);
-        cells.all(|((name, _), cell)| {
-            let is_empty = match cell {
-                Scalar::Null => true,
-                Scalar::Text(text) => text.is_empty(),
-                Scalar::Integer(_) | Scalar::Real(_) => false,
-            };
+        cells.all(|((name, from), cell)| {
+            let is_empty = *from != Cell::KeyGroup
+                && match cell {
+                    Scalar::Null => true,
+                    Scalar::Text(text) => text.is_empty(),
+                    Scalar::Integer(_) | Scalar::Real(_) => false,
+                };
             !is_empty || !self.key.contains(name)
         })
     }
@@ -112,7 +115,7 @@ fn value(
         Cell::Element => element.map_or(Scalar::Null, scalar),
         Cell::Field(name) => fields.get(name).map_or(Scalar::Null, scalar),
         Cell::Group if event.group.is_empty() => Scalar::Null,
-        Cell::Group => Scalar::Text(event.group.clone()),
+        Cell::Group | Cell::KeyGroup => Scalar::Text(event.group.clone()),
         Cell::Number => link.number.map_or(Scalar::Null, Scalar::Integer),
         Cell::Start => {
             let start = event.start.filter(|start| *start > 0).or(event.event_time);

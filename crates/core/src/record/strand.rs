@@ -94,6 +94,14 @@ impl<'e> Strand<'e> {
         self.events.iter().rev().find_map(|event| event.claims.as_deref())
     }
 
+    /// The events that a person has accepted, the one that counts most last.
+    pub(super) fn accepted(&self) -> Vec<&'e SourceEvent> {
+        let mut accepted: Vec<&SourceEvent> =
+            self.events.iter().filter(|event| event.accepted.is_some()).copied().collect();
+        accepted.sort_by_key(|event| (event.accepted.as_ref().map(|word| word.at), event.seq));
+        accepted
+    }
+
     /// The hash of what it carries.
     pub(super) fn payload(&self) -> Option<&'e str> {
         self.events.iter().find_map(|event| event.payload.as_deref())

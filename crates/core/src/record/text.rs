@@ -1,6 +1,6 @@
 //! Source events and links as JSON text, the way a ledger keeps them.
 
-use super::event::{Fields, Parse, ParseStatus, SourceEvent};
+use super::event::{Acceptance, Fields, Parse, ParseStatus, SourceEvent};
 use super::fingerprint::{Fingerprint, Kind};
 use super::link::{Confidence, Diagnostics, Link, LinkStatus, Matched};
 use super::merge::{Field, Record};
@@ -46,11 +46,16 @@ fn is_set(object: &Object<'_>, name: &str) -> bool {
     object.get(name).and_then(Value::as_bool) == Some(true)
 }
 
+fn acceptance(object: &Object<'_>) -> Option<Acceptance> {
+    let (by, reason) = (string(object, "by")?, string(object, "reason")?);
+    Some(Acceptance { by, reason, at: Millis(number(object, "at")?) })
+}
+
 impl SourceEvent {
     /// Everything but the fields, which are kept apart: see [`Fields::as_str`].
     pub fn to_text(&self) -> String {
         let notes: Vec<&str> = self.parse.notes.iter().map(String::as_str).collect();
-        text(&Object::from_iter([
+        let mut head = Object::from_iter([
             ("seq", Value::from(self.seq.0)),
             ("key", self.key.to_string().into()),
             ("source", self.source.as_str().into()),
@@ -75,7 +80,14 @@ impl SourceEvent {
             ("parse_status", self.parse.status.word().into()),
             ("parse_reason", self.parse.reason.as_deref().into()),
             ("parse_notes", notes.into()),
-        ]))
+        ]);
+        if let Some(Acceptance { by, reason, at }) = &self.accepted {
+            let accepted = [("by", Value::from(by.as_str())), ("reason", reason.as_str().into())];
+            let mut accepted = Object::from_iter(accepted);
+            accepted.push("at", at.0);
+            head.push("accepted", accepted);
+        }
+        text(&head)
     }
 
     /// An event as [`Self::to_text`] wrote it, with its fields.
@@ -108,6 +120,7 @@ impl SourceEvent {
             revision_of: seq("revision_of"),
             collides: is_set(&head, "collides"),
             updates: is_set(&head, "updates"),
+            accepted: head.get("accepted").and_then(Value::as_object).and_then(acceptance),
             claims: string(&head, "claims"),
             payload: string(&head, "payload"),
             enriches: is_set(&head, "enriches"),

@@ -248,10 +248,12 @@ fn a_peer_that_hangs_up_in_the_middle_gets_everything_in_the_end() {
 }
 
 #[test]
-fn while_nobody_listens_rows_keep_their_turn_and_say_why_they_wait() {
+fn a_connection_that_is_refused_is_an_attempt_of_the_rows_that_are_due_and_keeps_their_order() {
     let world = World::new();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for id in ["evt_1", "evt_2"] {
+    // More than are sent at once.
+    let mut ids: Vec<String> = (0..40).map(|n| format!("evt_{n}")).collect();
+    for id in &ids {
         world.enqueue(id, "s");
     }
     let proxy = Proxy::to(silent, Faults::default(), 1).unwrap();
@@ -259,12 +261,25 @@ fn while_nobody_listens_rows_keep_their_turn_and_say_why_they_wait() {
     until("the outage is noted", || {
         world.status().last_error.is_some_and(|error| error.contains("connect")).then_some(())
     });
-    assert_eq!(world.status().retrying, 0, "what was not sent has not failed");
+    until("every row has been attempted twice", || {
+        let query = "SELECT min(attempt_count), count(DISTINCT next_attempt_at) FROM event_outbox
+                     WHERE last_error IS NOT NULL";
+        let file = rusqlite::Connection::open(&world.file).unwrap();
+        let (attempts, times): (Option<u64>, u64) =
+            file.query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert!(times <= 1, "they wait for the next connection together");
+        (attempts >= Some(2) && world.status().retrying == 40).then_some(())
+    });
+    let status = world.status();
+    assert!(status.next_attempt_at > status.oldest_created_at, "with backoff: {status:?}");
+    // What comes during the outage is sent after what has waited.
+    world.enqueue("evt_late", "s");
+    ids.push("evt_late".to_owned());
     let peer = Peer::with(|id, _| ack(id));
     proxy.move_to(peer.address);
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
     let order: Vec<String> = peer.came().into_iter().map(|came| came.id).collect();
-    assert_eq!(order, ["evt_1", "evt_2"]);
+    assert_eq!(order, ids);
     sender.stop();
 }
 

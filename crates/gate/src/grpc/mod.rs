@@ -1,8 +1,10 @@
-//! Events over gRPC: `admit.v1.Ingress`, on the same port as everything else, with reflection.
+//! Events over gRPC: `admit.v1.Ingress`, on the same port as everything else, with reflection and
+//! `grpc.health.v1.Health`.
 //!
 //! What is about an event is answered as an ACK or a NACK, the same as on every other transport. A
 //! gRPC status is only about the call itself: who may make it, and how it ended.
 
+mod health;
 mod ingress;
 
 use std::sync::Arc;
@@ -28,6 +30,9 @@ pub(crate) fn door(gate: &Gate) -> Option<&Arc<DoorMount>> {
     gate.doors.iter().find(|mount| mount.contract.takes_messages())
 }
 
+/// The call of the health service that goes on until its time is up.
+pub(crate) const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
 /// Whether a path is one of the door's own calls; the others tell only what is public.
 pub(crate) fn is_ingress(path: &str) -> bool {
     path.starts_with("/admit.v1.Ingress/")
@@ -35,23 +40,25 @@ pub(crate) fn is_ingress(path: &str) -> bool {
 
 /// Everything that can be called.
 pub(crate) fn router(gate: &Arc<Gate>) -> Router {
-    let mut routes = Routes::default();
+    let mut routes = Routes::new(health::server(gate));
+    let mut described = vec![tonic_health::pb::FILE_DESCRIPTOR_SET];
     if let Some(door) = door(gate) {
         let limits = &gate.limits;
         let bytes_max = limits.body_bytes_max.saturating_add(limits.excess_bytes_max);
         let ingress = IngressServer::new(Ingress::new(Arc::clone(gate), Arc::clone(door)))
             .max_decoding_message_size(bytes_max.saturating_add(MESSAGE_FRAME_BYTES));
         routes = routes.add_service(ingress);
-        let described = || {
-            Builder::configure()
-                .register_encoded_file_descriptor_set(admit_proto::FILE_DESCRIPTOR_SET)
-        };
-        // Both are in use: most tools still ask for the older one first.
-        match (described().build_v1(), described().build_v1alpha()) {
-            (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "grpc reflection is not available");
-            }
+        described.push(admit_proto::FILE_DESCRIPTOR_SET);
+    }
+    let builder = || {
+        let sets = described.iter().copied();
+        sets.fold(Builder::configure(), Builder::register_encoded_file_descriptor_set)
+    };
+    // Both are in use: most tools still ask for the older one first.
+    match (builder().build_v1(), builder().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "grpc reflection is not available");
         }
     }
     routes.into_axum_router()
@@ -79,6 +86,7 @@ pub(crate) fn status(code: Code, message: &str) -> Status {
         | Code::OutsideHorizon
         | Code::IdempotencyKeyMissing
         | Code::IdempotencyKeyReused
+        | Code::EventIdTaken
         | Code::UnsupportedMediaType
         | Code::BodyTooLarge
         | Code::InvalidRequest => tonic::Code::InvalidArgument,

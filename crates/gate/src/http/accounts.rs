@@ -6,12 +6,13 @@ use admit_core::Code;
 use admit_core::closure::{Manifest, Objection};
 use admit_core::effect::By;
 use admit_core::json::{self, Object, Value};
+use admit_ledger::Run;
 use axum::extract::State;
 use http::{HeaderMap, header};
 
 use super::answer;
 use super::ingest::Operator;
-use super::read::query::{Named, Sent};
+use super::read::query::{Asked, DocumentsQuery, Named, Sent, invalid, rows};
 use super::read::{Reader, Routed};
 use crate::accounts::{Accounts, NotClosed};
 use crate::finish::Finishing;
@@ -27,6 +28,47 @@ const OUTPUTS_MAX: usize = 10_000;
 fn accounts(gate: &Gate) -> Result<&Arc<dyn Accounts>, Routed> {
     let none = || Routed::not_found(gate, "the ingestion gate is not open here");
     gate.accounts.as_ref().ok_or_else(none)
+}
+
+/// `GET /v1/runs`: every run that an envelope has named, by name, with its counters.
+pub(super) async fn list(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Asked(query): Asked<DocumentsQuery>,
+) -> Routed {
+    let ingest = gate.ingests().next().filter(|_| reader.may_see(&Ingest::door()));
+    let Some(ingest) = ingest else {
+        return Routed::not_found(&gate, "the ingestion gate is not open here");
+    };
+    let limit = match rows(query.limit) {
+        Ok(limit) => limit,
+        Err(message) => return invalid(&gate, &message),
+    };
+    match ingest.ledger.runs(query.after.unwrap_or_default(), limit).await {
+        Ok(runs) => {
+            let next = runs.last().filter(|_| runs.len() == limit).map(|run| run.id.clone());
+            let listed: Vec<Object<'_>> = runs.iter().map(listed).collect();
+            let object = Object::from_iter([("runs", Value::from(listed)), ("next", next.into())]);
+            Routed::object(200, &object)
+        }
+        Err(fault) => Routed::fault(&gate, &fault),
+    }
+}
+
+fn listed(run: &Run) -> Object<'_> {
+    let counts = &run.counts;
+    Object::from_iter([
+        ("platform_run_id", Value::from(run.id.as_str())),
+        ("state", run.state.as_str().into()),
+        ("opened_at", run.opened_at.to_rfc3339_millis().into()),
+        ("changed_at", run.changed_at.to_rfc3339_millis().into()),
+        ("deliveries", counts.deliveries.into()),
+        ("admit", counts.admit.into()),
+        ("duplicate", counts.duplicate.into()),
+        ("quarantine", counts.quarantine.into()),
+        ("in_flight", counts.in_flight.into()),
+        ("publish_ambiguous", counts.ambiguous.into()),
+    ])
 }
 
 /// `GET /v1/runs/{platform_run_id}/report`: what became of a run, in numbers.

@@ -4,7 +4,7 @@ use admit_contracts::Reply;
 use admit_core::Code;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use serde::Serialize;
 
@@ -52,6 +52,14 @@ pub(super) fn json(status: u16, value: &impl Serialize) -> Reply {
     // still have a body that says so.
     let body = serde_json::to_vec(value).unwrap_or_else(|_| UNWRITABLE.as_bytes().to_vec());
     Reply { status, content_type: JSON, headers: Vec::new(), body }
+}
+
+/// Keeps pages of other origins from showing or embedding what a route answers.
+pub(super) fn forbid_embedding(headers: &mut HeaderMap) {
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    let same_origin = HeaderValue::from_static("same-origin");
+    headers.insert(HeaderName::from_static("cross-origin-resource-policy"), same_origin);
 }
 
 const UNWRITABLE: &str = r#"{"error":{"code":"internal_error","message":"the answer could not be written","retryable":true,"retry_after_seconds":5}}"#;

@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
 use crate::limits::Limits;
+use crate::room::Inside;
 
 /// Why there is no body.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) enum BodyError {
     BrokenOff,
     /// It is none: pieces that are not written as pieces are.
     Broken,
+    /// What has arrived of it does not fit beside the other bodies in flight.
+    NoRoom,
 }
 
 impl From<hyper::Error> for BodyError {
@@ -37,43 +40,50 @@ impl From<hyper::Error> for BodyError {
     }
 }
 
-/// How many bytes the head announces, or the limit where it announces nothing.
-pub(super) fn expected_bytes(body: &Incoming, limits: &Limits) -> usize {
-    let announced = body.size_hint().exact();
-    announced.map_or(limits.body_bytes_max, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+/// How many bytes the head announces, if it does.
+pub(super) fn announced_bytes(body: &Incoming) -> Option<usize> {
+    body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Reads a whole body of at most `body_bytes_max`.
+/// Reads a whole body of at most `body_bytes_max`. What `inside` does not hold yet is reserved as it
+/// arrives: a peer that announces a body and never sends it costs the others nothing.
 pub(super) async fn read(
     body: &mut Incoming,
     limits: &Limits,
     begun: Instant,
+    inside: &mut Inside,
 ) -> Result<Bytes, BodyError> {
     let bytes_max = limits.body_bytes_max;
-    let expected = expected_bytes(body, limits);
-    if expected > bytes_max {
-        return Err(BodyError::TooLarge);
-    }
     let reading = async {
         // Most bodies are one piece, which is then taken as it is.
         let Some(first) = next_data(body).await? else { return Ok(Bytes::new()) };
         if body.is_end_stream() && first.len() <= bytes_max {
+            reserve(inside, first.len())?;
             return Ok(first);
         }
-        let capacity = if body.size_hint().exact().is_some() { expected } else { first.len() * 2 };
-        let mut whole = BytesMut::with_capacity(capacity.min(bytes_max));
+        let mut whole = BytesMut::new();
         let mut piece = Some(first);
         while let Some(data) = piece {
-            if whole.len() + data.len() > bytes_max {
+            let length = whole.len() + data.len();
+            if length > bytes_max {
                 return Err(BodyError::TooLarge);
             }
+            reserve(inside, length)?;
+            // What is reserved may be allocated too, so that a large body is not moved again and again.
+            whole.reserve(inside.bytes().saturating_sub(whole.len()).max(data.len()));
             whole.extend_from_slice(&data);
             piece = next_data(body).await?;
         }
         Ok(whole.freeze())
     };
     let until = begun + limits.body_read_max();
-    timeout_at(until, reading).await.unwrap_or(Err(BodyError::TooSlow))
+    let read = timeout_at(until, reading).await.unwrap_or(Err(BodyError::TooSlow))?;
+    inside.shrink_to(read.len());
+    Ok(read)
+}
+
+fn reserve(inside: &mut Inside, bytes: usize) -> Result<(), BodyError> {
+    if inside.grow_to(bytes) { Ok(()) } else { Err(BodyError::NoRoom) }
 }
 
 /// The next piece of data; trailers are passed over.

@@ -3,12 +3,12 @@
 use admit_core::Code;
 use axum::body::Body;
 use http::{Request, Version, header};
-use http_body_util::Either;
+use http_body_util::{BodyExt as _, Either};
 use hyper::body::Incoming;
 use tower::ServiceExt as _;
 
 use super::answer::{self, Answer};
-use super::connection::Visit;
+use super::connection::{TOO_MANY_REQUESTS, Visit};
 use super::door::{Refusal, sender};
 use crate::grpc::{self, Caller};
 
@@ -43,13 +43,28 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
             }
         }
     }
+    // Its answer goes on after its head, and needs no key.
+    let is_watch = head.uri.path() == grpc::WATCH;
+    if is_watch && visit.has_too_many_requests() {
+        return grpc::status(Code::Overloaded, TOO_MANY_REQUESTS).into_http().map(Either::Right);
+    }
+    let watching = is_watch.then(|| visit.traffic.begin_for_long());
     *request.method_mut() = head.method;
     *request.uri_mut() = head.uri;
     *request.version_mut() = head.version;
     *request.headers_mut() = head.headers;
     let routed = visit.server.grpc.clone().oneshot(request).await;
     match routed {
-        Ok(response) => response.map(Either::Right),
+        Ok(response) => match watching {
+            None => response.map(Either::Right),
+            // Dropped with the body, so that it counts until its end.
+            Some(running) => response.map(|body| {
+                Either::Right(Body::new(body.map_frame(move |frame| {
+                    let _held = &running;
+                    frame
+                })))
+            }),
+        },
         Err(never) => match never {},
     }
 }

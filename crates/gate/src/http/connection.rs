@@ -5,6 +5,8 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use admit_core::Code;
 use futures_util::FutureExt as _;
@@ -13,17 +15,26 @@ use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::answer::{self, Answer};
-use super::listen::{Server, Slot};
+use super::listen::{Server, Slot, TurnedAway};
 use super::trace::{TraceId, X_TRACE_ID};
 use super::watch::{Traffic, Watched};
 use super::wire::{self, Accepted, Wire};
 use super::{calls, door, head, routes, trace_field};
 use crate::parts::DoorMount;
 use crate::peer::Peer;
+use crate::standing::Standing;
+
+/// Most requests at once on a connection that has not authenticated: none of them, with a body that
+/// never ends, counts as an event in flight.
+const UNAUTHENTICATED_REQUESTS_MAX: u32 = 32;
+
+/// The answer to more of them.
+pub(super) const TOO_MANY_REQUESTS: &str =
+    "too many requests at once on a connection without a key";
 
 /// Runs the HTTP library's own tasks in the supervised set.
 #[derive(Clone)]
@@ -49,9 +60,19 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Accepted over the limit: it is only told so.
-    pub(super) fn is_turned_away(&self) -> bool {
-        self.slot.is_turned_away
+    /// Why the connection was accepted only to be refused, if it was.
+    pub(super) fn turned_away(&self) -> Option<TurnedAway> {
+        self.slot.turned_away
+    }
+
+    /// Whether requests that overlap are more than a connection may have before it authenticates.
+    pub(super) fn has_too_many_requests(&self) -> bool {
+        !self.standing().is_authenticated() && self.traffic.running() > UNAUTHENTICATED_REQUESTS_MAX
+    }
+
+    /// Whether the connection has authenticated.
+    pub(super) fn standing(&self) -> &Arc<Standing> {
+        &self.slot.standing
     }
 }
 
@@ -63,6 +84,7 @@ pub(super) async fn run(server: Arc<Server>, stream: Accepted, slot: Slot) {
         // Whoever has not even said hello when the gate closes is not waited for.
         () = server.closing.cancelled() => None,
         () = server.cutting.cancelled() => None,
+        () = slot.standing.activity().evicted.cancelled() => None,
     };
     match agreed {
         Some(Ok(stream)) => speak(&server, stream, peer, slot).await,
@@ -76,9 +98,13 @@ pub(super) async fn run(server: Arc<Server>, stream: Accepted, slot: Slot) {
 
 /// Speaks HTTP on a connection until it ends.
 async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
-    let traffic = Arc::new(Traffic::new());
+    let traffic = Arc::new(Traffic::new(Arc::clone(&slot.standing)));
     let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
+    // Over HTTP/2 no answer says that it is the last.
+    let refused_max = slot.turned_away.map(|_| server.limits.answer_max());
     let slot = Arc::new(slot);
+    let standing = Arc::clone(&slot.standing);
+    let activity = standing.activity();
     let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, slot });
     let service = service_fn(move |request| respond(Arc::clone(&visit), request));
     let mut served = pin!(server.http.serve_connection_with_upgrades(TokioIo::new(io), service));
@@ -95,6 +121,20 @@ async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
             }
         }
         () = cutting.cancelled() => Ok(()),
+        () = activity.evicted.cancelled() => {
+            tracing::debug!(%peer, "connection closed to make room for another");
+            served.as_mut().graceful_shutdown();
+            // Requests that have begun are still answered; an idle peer is not waited for.
+            let is_busy = activity.running.load(Relaxed) > 0;
+            let busy_max = if is_busy { server.limits.answer_max() } else { Duration::ZERO };
+            tokio::select! {
+                biased;
+                ended = served => ended,
+                () = cutting.cancelled() => Ok(()),
+                () = sleep(busy_max) => Ok(()),
+            }
+        }
+        () = sleep(refused_max.unwrap_or_default()), if refused_max.is_some() => Ok(()),
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended early");
@@ -106,6 +146,10 @@ async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer
     let running = visit.traffic.begin();
     let (trace, is_asked_for) = TraceId::of(request.headers());
     let mut answer = trace.scope(answered(&visit, request, running.since)).await;
+    // No browser is to make anything else of an answer than what it says it is.
+    answer
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_asked_for || answer.status().is_server_error() {
         // A contract that names a trace in its own answer means that one.
         answer.headers_mut().entry(X_TRACE_ID).or_insert_with(|| trace.header());
@@ -135,7 +179,7 @@ async fn answered(visit: &Visit, request: Request<Incoming>, begun: Instant) -> 
     });
     let handled = handled.catch_unwind().await;
     let mut answer = handled.unwrap_or_else(|_| panicked(visit, door.map(AsRef::as_ref)));
-    if is_http1 && (visit.is_turned_away() || gate.is_draining()) {
+    if is_http1 && (visit.turned_away().is_some() || gate.is_draining()) {
         close_after(&mut answer);
     }
     let path = elsewhere.as_deref().or(door.map(|door| door.path.as_str())).unwrap_or_default();

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use admit_contracts::{BELOW, QUERY, Reply};
-use admit_core::{Code, Principal, Submission};
+use admit_core::{Code, Submission};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
-use super::connection::{Visit, close_after};
+use super::connection::{TOO_MANY_REQUESTS, Visit, close_after};
 use super::{socket, trace};
 use crate::auth::{self, Denied};
 use crate::finish::Finishing;
@@ -23,6 +24,7 @@ use crate::parts::DoorMount;
 use crate::peer::Peer;
 use crate::pipeline;
 use crate::principals::Known;
+use crate::request_permit::{FULL, NotAdmitted, RequestPermit, TOO_FAST};
 
 /// Why a request did not get as far as the path.
 pub(super) struct Refusal {
@@ -42,6 +44,12 @@ impl From<Denied> for Refusal {
     }
 }
 
+impl From<NotAdmitted> for Refusal {
+    fn from(not: NotAdmitted) -> Self {
+        refusal(not.code, not.message)
+    }
+}
+
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         match error {
@@ -52,6 +60,7 @@ impl From<BodyError> for Refusal {
                 "the body broke off before its end, nothing was stored",
             ),
             BodyError::Broken => refusal(Code::InvalidRequest, "the body cannot be read"),
+            BodyError::NoRoom => FULL.into(),
         }
     }
 }
@@ -75,7 +84,8 @@ pub(super) async fn knock(
         Err(refusal) => refusal,
     };
     let gate = &visit.server.gate;
-    let reply = gate.refuse(door, refusal.code, refusal.message, gate.ticket());
+    let named = read_to_name(visit, door, refusal.code, &mut body, &head, begun).await;
+    let reply = gate.refuse_about(door, &named, refusal.code, refusal.message, gate.ticket());
     let mut answer = answer::from_reply(reply);
     if refusal.code == Code::MethodNotAllowed {
         let allowed = match door.contract.takes_messages() {
@@ -97,6 +107,42 @@ pub(super) async fn knock(
     answer
 }
 
+/// Largest body that is read to name its event while there is no room for events, in bytes.
+const NAMED_BYTES_MAX: usize = 16 * 1024;
+
+/// Body of a refused request, where its contract names the event in a refusal as it would over a
+/// connection; empty where the sender is not known, or there is no room to read it.
+async fn read_to_name(
+    visit: &Visit,
+    door: &DoorMount,
+    code: Code,
+    body: &mut Incoming,
+    head: &Parts,
+    begun: Instant,
+) -> Bytes {
+    let gate = &visit.server.gate;
+    let is_named = matches!(
+        code,
+        Code::RateLimited | Code::Overloaded | Code::Draining | Code::UnsupportedMediaType
+    );
+    // A peer that waits to be asked for its body has not sent any.
+    let is_asking = head.headers.contains_key(header::EXPECT);
+    if !is_named || is_asking || head.method != Method::POST || !door.contract.takes_messages() {
+        return Bytes::new();
+    }
+    let announced = body::announced_bytes(body).unwrap_or(0);
+    let Ok(sender) = identify(gate, door, visit.peer, head) else { return Bytes::new() };
+    if announced > gate.limits.body_bytes_max {
+        return Bytes::new();
+    }
+    let mut inside = match gate.room.enter(sender.known.place, announced) {
+        Some(inside) => inside,
+        None if announced > NAMED_BYTES_MAX => return Bytes::new(),
+        None => gate.room.enter_unauthenticated(),
+    };
+    body::read(body, &gate.limits, begun, &mut inside).await.unwrap_or_default()
+}
+
 /// Takes one submission through the checks and down the path.
 async fn submit(
     visit: &Visit,
@@ -106,16 +152,20 @@ async fn submit(
     begun: Instant,
 ) -> Result<Reply, Refusal> {
     let gate = &visit.server.gate;
-    let principal = check(visit, door, head)?;
-    let expected = body::expected_bytes(body, &gate.limits);
-    if expected > gate.limits.body_bytes_max {
+    let (Sender { principal, place }, has_key) = check(visit, door, head)?;
+    let announced = body::announced_bytes(body).unwrap_or(0);
+    if announced > gate.limits.body_bytes_max {
         return Err(TOO_LARGE);
     }
-    let inside = gate
-        .room
-        .enter(expected)
-        .ok_or(refusal(Code::Overloaded, "more events are in work than this gate takes at once"))?;
-    let body = body::read(body, &gate.limits, begun).await?;
+    let mut inside = match has_key {
+        true => gate.room.enter(place, announced).ok_or(FULL)?,
+        false => gate.room.enter_unauthenticated(),
+    };
+    let body = body::read(body, &gate.limits, begun, &mut inside).await?;
+    let permit = match has_key {
+        true => RequestPermit::with_key(inside, place),
+        false => RequestPermit::without_key(inside, place, Arc::clone(visit.standing())),
+    };
     let submission = Submission {
         principal,
         received_at: gate.clock.now(),
@@ -125,58 +175,80 @@ async fn submit(
     };
     let work = {
         let (gate, door) = (Arc::clone(gate), Arc::clone(door));
-        let work = async move {
-            let reply = pipeline::answer(&gate, &door, submission).await;
-            drop(inside);
-            reply
-        };
+        let work = async move { pipeline::answer(&gate, &door, submission, permit).await };
         // It may be finished by another task than the one it was begun in.
         Finishing::new(visit.server.tasks.clone(), trace::kept(work))
     };
-    match timeout_at(begun + gate.limits.answer_max() + door.outward.patience(), work).await {
+    let patience = door.answer_max(&gate.limits) + door.outward.patience();
+    match timeout_at(begun + patience, work).await {
         Ok(reply) => Ok(reply),
         Err(_) => {
             gate.metrics().answers_late.add_one();
             let seed = pipeline::body_seed(&body);
             let message = "the ledger did not answer in time; a retry finds out";
-            Ok(gate.refuse(door, Code::OutcomeUnknown, message, seed))
+            Ok(gate.refuse_about(door, &body, Code::OutcomeUnknown, message, seed))
         }
     }
 }
 
-/// Everything that can be said by looking at the head.
-fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Principal, Refusal> {
+/// Everything that can be said by looking at the head: who sends, and whether a key says so.
+fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<(Sender, bool), Refusal> {
     let gate = &visit.server.gate;
     if head.method != Method::POST {
         return Err(refusal(Code::MethodNotAllowed, "events are sent with POST"));
     }
-    let Sender { principal, place } = sender(visit, door, head)?;
-    if !gate.rates.allow(place, gate.clock.now()) {
-        return Err(refusal(Code::RateLimited, "this key is used more often than it may"));
+    let (sender, has_key) = identified_sender(visit, door, head)?;
+    // What has no key counts once its signature is verified.
+    if has_key && !gate.rates.allow(sender.place, gate.clock.now()) {
+        return Err(TOO_FAST.into());
     }
-    if !is_taken(door, &head.headers) || (gate.principals.is_open() && is_form(&head.headers)) {
-        let message = "the content type must be application/json, or another that this door takes";
+    let is_open = gate.principals.is_open();
+    if !is_taken(door, &head.headers, is_open) || (is_open && is_form(&head.headers)) {
+        let message = "the content type is not one that this door takes: add the header \
+                       Content-Type: application/json, or another of its types";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
     if !is_plain(&head.headers) {
         let message = "a compressed body is not taken: send it as it is";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
-    Ok(principal)
+    Ok((sender, has_key))
 }
 
 /// Who sends, if anybody may at all just now.
 pub(super) fn sender(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Sender, Refusal> {
+    identified_sender(visit, door, head).map(|(sender, _)| sender)
+}
+
+/// The same, and whether a key says so. If none does, the contract has to verify it.
+fn identified_sender(
+    visit: &Visit,
+    door: &DoorMount,
+    head: &Parts,
+) -> Result<(Sender, bool), Refusal> {
     let gate = &visit.server.gate;
     if gate.is_draining() {
         return Err(refusal(Code::Draining, "the gate is shutting down"));
     }
-    if visit.is_turned_away() {
-        return Err(refusal(Code::Overloaded, "the gate has as many connections as it takes"));
+    if let Some(reason) = visit.turned_away() {
+        return Err(refusal(Code::Overloaded, reason.message()));
     }
-    let known = identify(gate, door, visit.peer, head)?;
+    let Identified { known, has_key } = identify(gate, door, visit.peer, head)?;
+    if has_key && !visit.standing().authenticate(&gate.authenticated, known.place) {
+        return Err(auth::TOO_MANY_CONNECTIONS.into());
+    }
+    if !has_key && visit.has_too_many_requests() {
+        return Err(refusal(Code::Overloaded, TOO_MANY_REQUESTS));
+    }
     let principal = auth::speaker(&gate.principals, known, &head.headers, door)?;
-    Ok(Sender { principal, place: known.place })
+    Ok((Sender { principal, place: known.place }, has_key))
+}
+
+/// Who a request is from.
+pub(super) struct Identified<'a> {
+    pub(super) known: &'a Known,
+    /// Whether it is known for sure; if not, the contract verifies it from the body.
+    pub(super) has_key: bool,
 }
 
 /// Who is knocking: by a key, or without one where the contract proves it from the request itself.
@@ -185,8 +257,10 @@ pub(super) fn identify<'a>(
     door: &DoorMount,
     peer: Peer,
     head: &Parts,
-) -> Result<&'a Known, Denied> {
+) -> Result<Identified<'a>, Denied> {
     let principals = &gate.principals;
+    let with_key = |known| Identified { known, has_key: true };
+    let without_key = |known| Identified { known, has_key: false };
     let tokens = door.outward.ingest.as_ref().and_then(|ingest| ingest.tokens());
     let is_owner =
         matches!(peer, Peer::Owner) && auth::shows_nothing(&head.headers, &door.api_key_header);
@@ -195,21 +269,26 @@ pub(super) fn identify<'a>(
         let token = token.ok_or(auth::NO_KEY)?;
         let name = std::str::from_utf8(token).ok().and_then(|token| tokens.verify(token).ok());
         let known = name.and_then(|name| principals.by_name(&name));
-        return known.ok_or(auth::NOT_KNOWN);
+        return known.map(with_key).ok_or(auth::NOT_KNOWN);
     }
     let vouched = || door.contract.vouched().and_then(|name| principals.by_name(name));
     match auth::identify(principals, peer, head, &door.api_key_header) {
-        Err(denied) if denied == auth::NO_KEY => vouched().ok_or(denied),
-        Ok(owner) if is_owner && !principals.is_open() => Ok(vouched().unwrap_or(owner)),
-        identified => identified,
+        Err(denied) if denied == auth::NO_KEY => vouched().map(without_key).ok_or(denied),
+        Ok(owner) if is_owner && !principals.is_open() => {
+            Ok(vouched().map_or_else(|| with_key(owner), without_key))
+        }
+        identified => identified.map(with_key),
     }
 }
 
 /// Whether the contract takes bodies of this type. One that cannot be read is none.
-fn is_taken(door: &DoorMount, headers: &HeaderMap) -> bool {
+fn is_taken(door: &DoorMount, headers: &HeaderMap, is_open: bool) -> bool {
     let value = headers.get(header::CONTENT_TYPE);
     let content_type = value.map(|value| value.to_str().unwrap_or_default());
-    door.contract.accepts(content_type)
+    match is_open {
+        true => door.contract.accepts_unkeyed(content_type),
+        false => door.contract.accepts(content_type),
+    }
 }
 
 /// Whether a page could have a browser send this without asking us first: a body of a type that
@@ -289,7 +368,7 @@ mod tests {
             contract: Arc::new(PixelControl::new(Settings::default())),
             outward: Outward::default(),
         };
-        let is_json = |headers: &HeaderMap| is_taken(&door, headers);
+        let is_json = |headers: &HeaderMap| is_taken(&door, headers, false);
         for json in [
             "application/json",
             "Application/JSON; charset=utf-8",

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use admit_contracts::Reply;
 use admit_contracts::ingestion_gate::{lookup, state};
 use admit_core::Code;
 use admit_core::effect::By;
@@ -14,13 +15,13 @@ use http::{HeaderMap, header};
 
 use super::answer;
 use super::read::query::{Asked, DoubtsQuery, Named, Sent, after, invalid, rows};
-use super::read::{Reader, Routed, known};
+use super::read::{Reader, Routed, authenticated, known};
 use crate::auth;
 use crate::finish::Finishing;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
 use crate::ingest::reconcile::{Resolution, Unresolved};
-use crate::ingest::release::{Held, How};
+use crate::ingest::release::{Held, How, not_releasable};
 use crate::parts::DoorMount;
 use crate::peer::Peer;
 use crate::principals::Role;
@@ -31,6 +32,16 @@ const REASON_CHARS_MAX: usize = 1_000;
 /// The door and what is behind it, where there is one.
 fn ingest(gate: &Gate) -> Option<(&Arc<DoorMount>, &Arc<Ingest>)> {
     gate.doors.iter().find_map(|mount| Some((mount, mount.outward.ingest.as_ref()?)))
+}
+
+/// Whether a path is a question to the ingestion gate, which is answered in the words of its contract.
+pub(super) fn is_question(path: &str) -> bool {
+    matches!(path, "/v1/ops/lookup" | "/v1/ops/health")
+}
+
+/// A refusal in the words of the ingestion gate, where it is open.
+pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Option<Reply> {
+    ingest(gate).map(|(door, _)| gate.refuse(door, code, message, gate.ticket()))
 }
 
 /// The door, if whoever asks may use it; else what is said, in the words of the contract.
@@ -46,6 +57,8 @@ fn asked<'g>(
         return Err(Routed(gate.refuse(door, Code::InternalError, message, gate.ticket())));
     };
     let known = super::door::identify(gate, door, peer, head)
+        .map(|identified| identified.known)
+        .and_then(|known| authenticated(head, gate, known))
         .and_then(|known| if Ingest::may_ask(known) { Ok(known) } else { Err(auth::NOT_HERE) });
     match known {
         Ok(known) if !gate.rates.allow(known.place, gate.clock.now()) => {
@@ -66,7 +79,13 @@ fn asked<'g>(
 /// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons.
 pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> Routed {
     match asked(&gate, &head) {
-        Ok((_, ingest)) => Routed::object(200, &ingest.health().to_object()),
+        Ok((_, ingest)) => {
+            let mut health = ingest.health().to_object();
+            if let Some(trouble) = ingest.bus_trouble() {
+                health.push("details", vec![trouble]);
+            }
+            Routed::object(200, &health)
+        }
         Err(routed) => routed,
     }
 }
@@ -101,6 +120,13 @@ pub(super) async fn doubts(
         Ok(parsed) => parsed,
         Err(message) => return invalid(&gate, &message),
     };
+    if let Some(run) = &query.run {
+        match ingest.ledger.run(run.clone()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Routed::not_found(&gate, "no event has named this run"),
+            Err(fault) => return Routed::fault(&gate, &fault),
+        }
+    }
     match ingest.doubts(query.run.as_deref(), after, limit).await {
         Ok(doubts) => {
             let next = doubts.last().filter(|_| doubts.len() == limit).map(|(d, _)| d.seq.0);
@@ -165,7 +191,10 @@ pub(super) async fn release(
 ) -> Routed {
     let refused = |code, message: &str| Routed(answer::refuse(&gate, code, message));
     let Some((_, ingest)) = ingest(&gate) else {
-        return Routed::not_found(&gate, "the ingestion gate is not open here");
+        return match id.parse() {
+            Ok(id) => refused(Code::NotReconcilable, &not_releasable(id)),
+            Err(_) => Routed::not_found(&gate, "the ingestion gate is not open here"),
+        };
     };
     let asked = match said(&gate, &headers, &body, &["how", "reason", "run"]) {
         Ok(asked) => asked,
@@ -187,7 +216,7 @@ pub(super) async fn release(
         Ok((filed, said)) => {
             let receipt = said.first().map(|filed| filed.issued.path.as_str());
             let object = Object::from_iter([
-                ("quarantine_id", Value::from(id.as_str())),
+                ("quarantine_id", Value::from(filed.issued.id.as_str())),
                 ("platform_run_id", filed.issued.run.as_deref().into()),
                 ("released", how.as_str().into()),
                 ("receipt_ref", receipt.into()),

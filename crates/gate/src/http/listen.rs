@@ -14,7 +14,7 @@ use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,8 +24,10 @@ use super::{head, routes};
 use crate::gate::Gate;
 use crate::grpc;
 use crate::limits::Limits;
+use crate::peer::Peer;
 use crate::perform;
 use crate::principals::Principals;
+use crate::standing::Standing;
 use crate::takeover;
 
 /// Connections at once at the socket in the data folder, beside those at the port: whoever operates gets
@@ -34,6 +36,9 @@ const OWNERS_MAX: usize = 32;
 
 /// How many connections over the limit are accepted at once, only to be told so.
 const TURNED_AWAY_MAX: usize = 64;
+
+/// How long a new connection waits for the place of one that is closed for it.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// The pause after the system could not give us a connection, so that a shortage is not a loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -220,13 +225,35 @@ fn http(limits: &Limits, tasks: &TaskTracker) -> auto::Builder<Tasks> {
     http
 }
 
+/// Why a connection is accepted only to be refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TurnedAway {
+    /// `connections_max`.
+    Full,
+    /// `unauthenticated_connections_per_address_max`.
+    Address,
+}
+
+impl TurnedAway {
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Full => "too many connections (limits.connections_max)",
+            Self::Address => {
+                "too many unauthenticated connections from this address \
+                 (limits.unauthenticated_connections_per_address_max)"
+            }
+        }
+    }
+}
+
 /// A place for a connection. It is free again when this is dropped, and the connection counts as
 /// ended.
 pub(super) struct Slot {
     gate: Arc<Gate>,
     _permit: OwnedSemaphorePermit,
-    /// Accepted over the limit: it is only told so.
-    pub(super) is_turned_away: bool,
+    /// Set where every request is only answered `overloaded`.
+    pub(super) turned_away: Option<TurnedAway>,
+    pub(super) standing: Arc<Standing>,
 }
 
 impl Drop for Slot {
@@ -242,8 +269,12 @@ async fn accept(
     connections_max: usize,
     listener: Listener<'_>,
 ) -> Infallible {
-    let places = Arc::new(Semaphore::new(connections_max));
-    let spare = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    let places = Places {
+        gate: Arc::clone(&server.gate),
+        open: Arc::new(Semaphore::new(connections_max)),
+        spare: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+        refused: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+    };
     loop {
         let stream = match listener.next().await {
             Ok(accepted) => accepted,
@@ -256,27 +287,88 @@ async fn accept(
                 continue;
             }
         };
-        let slot = place(&server.gate, &places, &spare).await;
-        start(server, stream, slot);
+        match places.take(stream.peer()).await {
+            Some(slot) => start(server, stream, slot),
+            None => server.gate.metrics().connections_closed_at_once.add_one(),
+        }
     }
 }
 
-async fn place(gate: &Arc<Gate>, places: &Arc<Semaphore>, spare: &Arc<Semaphore>) -> Slot {
-    let (permit, is_turned_away) = match Arc::clone(places).try_acquire_owned() {
-        Ok(permit) => (permit, false),
-        Err(_) => {
-            let permit = Arc::clone(spare).acquire_owned().await;
-            (permit.expect("nobody closes this semaphore"), true)
+/// The places of one listener.
+struct Places {
+    gate: Arc<Gate>,
+    open: Arc<Semaphore>,
+    /// For connections over `connections_max`.
+    spare: Arc<Semaphore>,
+    /// For connections of addresses that have too many.
+    refused: Arc<Semaphore>,
+}
+
+impl Places {
+    /// A place for a connection of `peer`; none when its address has too many connections and it is
+    /// not even worth an answer.
+    async fn take(&self, peer: Peer) -> Option<Slot> {
+        let is_full = self.open.available_permits() == 0;
+        let (mut is_room_made, mut number) = (false, None);
+        let standing = match peer {
+            Peer::At(address) if !self.gate.principals.is_open() => {
+                match self.gate.unauthenticated.add(address.ip()) {
+                    Some(permit) => {
+                        number = Some(permit.number());
+                        is_room_made = self.gate.unauthenticated.make_room(&permit, is_full);
+                        Standing::unauthenticated(Some(permit))
+                    }
+                    None => return self.refused_address(),
+                }
+            }
+            Peer::At(_) | Peer::Owner => Standing::trusted(),
+        };
+        if is_room_made {
+            self.gate.metrics().connections_closed_at_once.add_one();
         }
-    };
-    gate.metrics().connections.add_one();
-    Slot { gate: Arc::clone(gate), _permit: permit, is_turned_away }
+        if is_room_made && is_full {
+            let opened = timeout(ROOM_WAIT_MAX, Arc::clone(&self.open).acquire_owned()).await;
+            if let Ok(permit) = opened {
+                return Some(self.slot(permit.expect("never closed"), None, standing));
+            }
+        }
+        let (permit, turned_away) = tokio::select! {
+            biased;
+            permit = Arc::clone(&self.open).acquire_owned() => (permit, None),
+            permit = Arc::clone(&self.spare).acquire_owned() => (permit, Some(TurnedAway::Full)),
+        };
+        if let (Some(number), Some(_)) = (number, turned_away) {
+            self.gate.unauthenticated.unlist(number);
+        }
+        Some(self.slot(permit.expect("these semaphores are never closed"), turned_away, standing))
+    }
+
+    /// A place only to be refused. It is not waited for: other addresses would wait too. And no
+    /// handshake is made for it: that would cost more than the connection it refuses.
+    fn refused_address(&self) -> Option<Slot> {
+        if self.gate.tls.is_some() {
+            return None;
+        }
+        let permit = Arc::clone(&self.refused).try_acquire_owned().ok()?;
+        Some(self.slot(permit, Some(TurnedAway::Address), Standing::unauthenticated(None)))
+    }
+
+    fn slot(
+        &self,
+        permit: OwnedSemaphorePermit,
+        turned_away: Option<TurnedAway>,
+        standing: Arc<Standing>,
+    ) -> Slot {
+        let metrics = self.gate.metrics();
+        metrics.connections.add_one();
+        if turned_away.is_some() {
+            metrics.connections_turned_away.add_one();
+        }
+        Slot { gate: Arc::clone(&self.gate), _permit: permit, turned_away, standing }
+    }
 }
 
 fn start(server: &Arc<Server>, stream: Accepted, slot: Slot) {
-    if slot.is_turned_away {
-        server.gate.metrics().connections_turned_away.add_one();
-    }
     // Without this an answer may wait for an acknowledgement that the peer is delaying.
     if let Accepted::Tcp(stream, _) = &stream
         && let Err(error) = stream.set_nodelay(true)

@@ -5,12 +5,15 @@
 //! `openapi` describes all of it. `socket` and `calls`
 //! lead to a WebSocket and to gRPC. `wire` is plain or TLS, `trace` names a request in the logs.
 
+mod accept;
 mod accounts;
 mod answer;
 mod body;
 mod calls;
+mod clock;
 mod connection;
 mod door;
+mod fixed;
 mod head;
 mod ingest;
 mod listen;
@@ -25,6 +28,8 @@ mod trace;
 mod watch;
 mod wire;
 
+pub(crate) use fixed::FixedDocument;
 pub use listen::{Drained, Listeners, ServeError, serve};
+pub(crate) use read::health::is_ready;
 pub(crate) use routes::is_own_route;
 pub(crate) use trace::field as trace_field;

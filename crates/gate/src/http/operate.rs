@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use admit_contracts::Reply;
 use admit_contracts::intents::DOOR;
-use admit_core::effect::By;
+use admit_core::effect::{By, Step};
 use admit_core::hash::hex;
 use admit_core::json::{self, Value};
 use admit_core::{Code, Door, Receipt};
-use axum::extract::{FromRequestParts, Path, State};
-use bytes::Bytes;
+use axum::extract::{FromRequestParts, State};
 use http::request::Parts;
 use http::{HeaderMap, header};
 
 use super::answer;
+use super::read::query::{Named, Sent};
 use super::read::{Routed, intents, known};
 use crate::auth;
 use crate::finish::Finishing;
@@ -22,7 +22,7 @@ use crate::perform::{self, NoReplay};
 use crate::principals::Role;
 
 /// Longest reason that is kept, in characters.
-const REASON_CHARS_MAX: usize = 1_000;
+pub(super) const REASON_CHARS_MAX: usize = 1_000;
 
 /// Somebody who may act on intents.
 pub(super) struct Operator {
@@ -43,9 +43,9 @@ impl FromRequestParts<Arc<Gate>> for Operator {
 pub(super) async fn replay(
     State(gate): State<Arc<Gate>>,
     operator: Operator,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Routed {
     let refused = |code, message: &str| Routed(answer::refuse(&gate, code, message));
     if gate.is_draining() {
@@ -58,16 +58,17 @@ pub(super) async fn replay(
     if !is_json {
         return refused(Code::UnsupportedMediaType, "the content type must be application/json");
     }
-    let why = match reason(&body) {
-        Ok(why) => why,
+    let (reason, is_again) = match asked(&body) {
+        Ok(asked) => asked,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
     let receipt = match intents::admission(&gate, &id).await {
         Ok(receipt) => receipt,
         Err(routed) => return routed,
     };
-    let by = By { who: operator.name, why };
-    let work = run(Arc::clone(&gate), receipt, by);
+    let by = By { who: operator.name, why: Some(reason) };
+    let step = if is_again { Step::Replay(by) } else { Step::ReplayUndone(by) };
+    let work = run(Arc::clone(&gate), receipt, step);
     match Finishing::new(gate.tasks.clone(), work).await {
         Ok(reply) => Routed(reply),
         Err(NoReplay::InWork) => {
@@ -78,7 +79,7 @@ pub(super) async fn replay(
     }
 }
 
-async fn run(gate: Arc<Gate>, receipt: Receipt, by: By) -> Result<Reply, NoReplay> {
+async fn run(gate: Arc<Gate>, receipt: Receipt, step: Step) -> Result<Reply, NoReplay> {
     let Some(door) = gate.doors.iter().find(|mount| mount.door == receipt.door) else {
         return Err(NoReplay::Nothing("the door of this event is not open"));
     };
@@ -86,29 +87,26 @@ async fn run(gate: Arc<Gate>, receipt: Receipt, by: By) -> Result<Reply, NoRepla
     if getrandom::fill(&mut trace).is_err() {
         return Err(NoReplay::Nothing("the system has no randomness to give"));
     }
-    perform::replay(&gate, door, &receipt, by, &hex(&trace)).await
+    perform::replay(&gate, door, &receipt, step, &hex(&trace)).await
 }
 
-/// `{"reason": "…"}`, which may be left out.
-fn reason(body: &[u8]) -> Result<Option<String>, &'static str> {
+/// `{"reason": "…", "again": true}`: why, and whether also what has been done is to be done again.
+fn asked(body: &[u8]) -> Result<(String, bool), &'static str> {
     const WANTED: &str =
-        r#"the body must be empty or {"reason": "…"} with at most 1000 characters"#;
-    if body.is_empty() {
-        return Ok(None);
-    }
+        r#"the body must be {"reason": "…"} with 1 to 1000 characters, and perhaps "again": true"#;
     let Ok(Value::Object(asked)) = json::parse(body, &json::Limits::default()) else {
         return Err(WANTED);
     };
-    if asked.iter().any(|(name, _)| name != "reason") {
+    if asked.iter().any(|(name, _)| !["reason", "again"].contains(&name)) {
         return Err(WANTED);
     }
-    match asked.get("reason") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(why)) if why.chars().count() <= REASON_CHARS_MAX => {
-            Ok(Some(why.clone().into_owned()).filter(|why| !why.trim().is_empty()))
-        }
-        Some(_) => Err(WANTED),
-    }
+    let is_again = match asked.get("again") {
+        None | Some(Value::Null) => false,
+        Some(again) => again.as_bool().ok_or(WANTED)?,
+    };
+    let reason = asked.get("reason").and_then(Value::as_str).ok_or(WANTED)?;
+    let is_reason = !reason.trim().is_empty() && reason.chars().count() <= REASON_CHARS_MAX;
+    if is_reason { Ok((reason.to_owned(), is_again)) } else { Err(WANTED) }
 }
 
 #[cfg(test)]
@@ -116,12 +114,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_a_text_or_nothing() {
-        assert_eq!(reason(b""), Ok(None));
-        assert_eq!(reason(b"{}"), Ok(None));
-        assert_eq!(reason(br#"{"reason":"because"}"#), Ok(Some("because".to_owned())));
-        for wrong in ["[]", "{", r#"{"reason":5}"#, r#"{"why":"x"}"#] {
-            assert!(reason(wrong.as_bytes()).is_err(), "{wrong}");
+    fn a_replay_has_a_reason_and_again_only_when_it_is_said() {
+        let because = |is_again| Ok(("because".to_owned(), is_again));
+        assert_eq!(asked(br#"{"reason":"because"}"#), because(false));
+        assert_eq!(asked(br#"{"reason":"because","again":false}"#), because(false));
+        assert_eq!(asked(br#"{"again":true,"reason":"because"}"#), because(true));
+        for wrong in [
+            "",
+            "{}",
+            "[]",
+            "{",
+            r#"{"again":true}"#,
+            r#"{"reason":null}"#,
+            r#"{"reason":""}"#,
+            r#"{"reason":" "}"#,
+            r#"{"reason":5}"#,
+            r#"{"reason":"x","why":"x"}"#,
+            r#"{"reason":"x","again":"yes"}"#,
+        ] {
+            assert!(asked(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 }

@@ -28,7 +28,7 @@ const NOT_PUBLISHED: &str = "this gate publishes no rounds";
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DoubtsQuery {
     /// The `next` of the page before.
-    after: Option<u64>,
+    after: Option<i64>,
     limit: Option<usize>,
 }
 
@@ -44,7 +44,10 @@ pub(super) async fn doubts(
         Ok(limit) => limit,
         Err(message) => return invalid(&gate, &message),
     };
-    match publisher.doubts(query.after.unwrap_or(0), limit).await {
+    let Ok(after) = u64::try_from(query.after.unwrap_or(0)) else {
+        return invalid(&gate, "after must be the next of a page before");
+    };
+    match publisher.doubts(after, limit).await {
         Err(fault) => Routed::fault(&gate, &fault),
         Ok(doubts) => {
             let next = doubts.last().filter(|_| doubts.len() == limit);
@@ -100,7 +103,7 @@ pub(super) async fn reconcile(
 
 /// Somebody who may act on what was published.
 pub(super) struct Operator {
-    name: String,
+    pub(super) name: String,
 }
 
 impl FromRequestParts<Arc<Gate>> for Operator {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_contracts::Reply;
 use admit_core::Code;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{get, post};
-use http::{Method, Request, Version};
+use http::{Method, Request, Uri, Version};
 use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout};
@@ -17,8 +18,10 @@ use tower::ServiceExt as _;
 use super::answer::{self, Answer};
 use super::body::{self, Lent};
 use super::connection::{Visit, close_after};
-use super::read::{Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams};
-use super::{accounts, ingest, openapi, operate, publications, runs};
+use super::read::{
+    Requester, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
+};
+use super::{accept, accounts, clock, ingest, openapi, operate, publications, runs};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
 /// Where everything that is not linked is linked again, and how long that may take.
@@ -35,18 +38,21 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::document))
         .route("/v1/receipts/{id}", get(receipts::one))
+        .route("/v1/receipts/{id}/document", get(receipts::document))
         .route("/v1/admissions", get(receipts::admissions))
         .route("/v1/quarantine", get(receipts::quarantine))
         .route("/v1/intents/{receipt_id}", get(intents::one))
         .route("/v1/intents/{receipt_id}/replay", post(operate::replay))
         .route("/v1/ops/lookup", get(ingest::lookup))
         .route("/v1/ops/health", get(ingest::health))
+        .route("/v1/ops/confirm-time", post(clock::confirm))
         .route("/v1/reconcile", get(ingest::doubts))
         .route("/v1/reconcile/{key}", post(ingest::reconcile))
         .route("/v1/quarantine/{id}/release", post(ingest::release))
         .route("/runs", post(runs::submit))
         .route("/runs/{run_id}", get(runs::status))
         .route("/runs/{run_id}/reemit", post(runs::reemit))
+        .route("/v1/runs", get(accounts::list))
         .route("/v1/runs/{platform_run_id}/report", get(accounts::report))
         .route("/v1/runs/{platform_run_id}/close", post(accounts::close))
         .route("/v1/pixel/servers", get(pixel::servers))
@@ -56,6 +62,7 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/rounds", get(rounds::list))
         .route("/v1/rounds/diagnostics", get(rounds::diagnostics))
         .route("/v1/rounds/relink", post(rounds::relink))
+        .route("/v1/rounds/accept/{receipt_id}", post(accept::accept))
         .route("/v1/rounds/reconcile", get(publications::doubts))
         .route("/v1/rounds/reconcile/{key}", post(publications::reconcile))
         .route("/v1/rounds/{round_id}", get(rounds::one).post(rounds::unknown))
@@ -128,9 +135,10 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>, begun: Ins
 async fn answer_apart(visit: &Visit, mut request: Request<Body>) -> Answer {
     let gate = &visit.server.gate;
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
-    if visit.is_turned_away() && !is_health {
-        let message = "the gate has as many connections as it takes";
-        return answer::from_reply(answer::refuse(gate, Code::Overloaded, message));
+    let is_question = ingest::is_question(request.uri().path());
+    if let Some(reason) = visit.turned_away().filter(|_| !is_health) {
+        let refused = refuse_at(gate, is_question, Code::Overloaded, reason.message());
+        return answer::from_reply(refused);
     }
     let is_acting = request.method() == Method::POST;
     let is_account = request.uri().path().starts_with("/v1/runs/");
@@ -141,6 +149,7 @@ async fn answer_apart(visit: &Visit, mut request: Request<Body>) -> Answer {
     let trees = ["/v1/reconcile", "/v1/rounds/reconcile"];
     let asks_the_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
     request.extensions_mut().insert(visit.peer);
+    request.extensions_mut().insert(Requester::of(visit.standing()));
     let acts = match is_acting {
         true if request.uri().path() == RELINK => RELINK_MAX,
         true => gate.call_max(),
@@ -156,7 +165,7 @@ async fn answer_apart(visit: &Visit, mut request: Request<Body>) -> Answer {
         Ok(Err(never)) => match never {},
         Err(_) => {
             let message = "the ledger did not answer in time";
-            answer::from_reply(answer::refuse(gate, Code::LedgerUnavailable, message))
+            answer::from_reply(refuse_at(gate, is_question, Code::LedgerUnavailable, message))
         }
     }
 }
@@ -165,9 +174,15 @@ async fn unknown_route(State(gate): State<Arc<Gate>>) -> Routed {
     Routed(answer::refuse(&gate, Code::NotFound, "there is nothing at this path"))
 }
 
-async fn unknown_method(State(gate): State<Arc<Gate>>) -> Routed {
+async fn unknown_method(State(gate): State<Arc<Gate>>, uri: Uri) -> Routed {
     let message = "this path does not answer this method";
-    Routed(answer::refuse(&gate, Code::MethodNotAllowed, message))
+    Routed(refuse_at(&gate, ingest::is_question(uri.path()), Code::MethodNotAllowed, message))
+}
+
+/// A refusal in the general dialect, or in the words of the ingestion gate where a question to it is refused.
+fn refuse_at(gate: &Gate, is_question: bool, code: Code, message: &str) -> Reply {
+    let own = if is_question { ingest::refuse(gate, code, message) } else { None };
+    own.unwrap_or_else(|| answer::refuse(gate, code, message))
 }
 
 #[cfg(test)]

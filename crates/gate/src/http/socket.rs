@@ -39,6 +39,7 @@ pub(super) fn open(
         }
         drop((slot, running));
     }));
+    visit.traffic.upgrade();
     let mut answer = Response::new(Either::Left(Full::new(Bytes::new())));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     answer.headers_mut().extend(headers);

@@ -9,7 +9,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::answer;
 use super::wire::Wire;
 use crate::limits::Limits;
+use crate::standing::Standing;
 
 /// How long, and for how much, a closing connection still listens to a peer that is sending.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
@@ -30,12 +31,14 @@ pub(super) const LINGER_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Traffic {
     begun: AtomicU64,
-    running: AtomicU32,
     linger: AtomicBool,
     opened: Instant,
     /// When the first byte came of a head that nobody has begun to answer, in microseconds after the
     /// connection was opened; 0 if it is not known.
     head_micros: AtomicU64,
+    /// Set once the connection speaks something else than HTTP.
+    upgraded: AtomicBool,
+    standing: Arc<Standing>,
 }
 
 /// One request that is being answered.
@@ -48,13 +51,14 @@ pub(super) struct Running<'a> {
 
 impl Traffic {
     /// Of a connection that is opened now.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(standing: Arc<Standing>) -> Self {
         Self {
             begun: AtomicU64::new(0),
-            running: AtomicU32::new(0),
             linger: AtomicBool::new(false),
             opened: Instant::now(),
             head_micros: AtomicU64::new(0),
+            upgraded: AtomicBool::new(false),
+            standing,
         }
     }
 
@@ -67,7 +71,7 @@ impl Traffic {
     /// A head has been read; until the guard is dropped its answer is being made.
     pub(super) fn begin(&self) -> Running<'_> {
         self.begun.fetch_add(1, Relaxed);
-        self.running.fetch_add(1, Relaxed);
+        self.standing.activity().running.fetch_add(1, Relaxed);
         let since = match self.head_micros.swap(0, Relaxed) {
             0 => Instant::now(),
             micros => self.opened + Duration::from_micros(micros),
@@ -75,12 +79,23 @@ impl Traffic {
         Running { traffic: self, since }
     }
 
+    /// How many requests are being answered.
+    pub(super) fn running(&self) -> u32 {
+        self.standing.activity().running.load(Relaxed)
+    }
+
     /// As [`begin`](Self::begin), for exchanges that outlive their request: until the guard is
     /// dropped nobody judges the connection by its silence.
     pub(super) fn begin_for_long(self: &Arc<Self>) -> RunningLong {
         self.begun.fetch_add(1, Relaxed);
-        self.running.fetch_add(1, Relaxed);
+        self.standing.activity().running.fetch_add(1, Relaxed);
         RunningLong(Arc::clone(self))
+    }
+
+    /// After the present answer the connection carries something else than HTTP, which is none of
+    /// this layer's business.
+    pub(super) fn upgrade(&self) {
+        self.upgraded.store(true, Relaxed);
     }
 
     /// The peer may still be sending when the connection is closed.
@@ -91,7 +106,7 @@ impl Traffic {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.traffic.running.fetch_sub(1, Relaxed);
+        self.traffic.standing.activity().running.fetch_sub(1, Relaxed);
     }
 }
 
@@ -100,7 +115,7 @@ pub(super) struct RunningLong(Arc<Traffic>);
 
 impl Drop for RunningLong {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Relaxed);
+        self.0.standing.activity().running.fetch_sub(1, Relaxed);
     }
 }
 
@@ -171,7 +186,7 @@ impl Watched {
     /// Follows what the request side did since the last look.
     fn follow(&mut self) {
         let begun = self.traffic.begun.load(Relaxed);
-        let running = self.traffic.running.load(Relaxed) > 0;
+        let running = self.traffic.running() > 0;
         if running {
             self.seen = begun;
             self.wait = Wait::Nothing;
@@ -190,7 +205,8 @@ impl Watched {
         let longest = match self.wait {
             Wait::Nothing => return false,
             Wait::Opening | Wait::Head => self.limits.header_read_max(),
-            Wait::Idle => self.limits.idle_max(),
+            Wait::Idle if self.traffic.standing.is_authenticated() => self.limits.idle_max(),
+            Wait::Idle => self.limits.unauthenticated_idle_max(),
         };
         let due = self.since + longest;
         // The timer may ring early, never late, so that a busy connection hardly ever sets it.
@@ -270,7 +286,8 @@ impl AsyncWrite for Watched {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.rewritten.is_none() && !this.is_http2 {
+        let is_http1 = !this.is_http2 && !this.traffic.upgraded.load(Relaxed);
+        if this.rewritten.is_none() && is_http1 {
             this.rewritten = rewrite(buf).map(|whole| (whole, buf.len()));
             if this.rewritten.is_some() {
                 this.traffic.linger();
@@ -360,8 +377,8 @@ fn rewrite(buf: &[u8]) -> Option<Bytes> {
 pub(super) fn whole_answer(status: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let mut whole = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {length}\r\n\r\n"
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\
+         x-content-type-options: nosniff\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     )
     .into_bytes();
     whole.extend_from_slice(body);

@@ -37,9 +37,10 @@ impl Ingest {
                 "this producer's quarantine is full, nothing more of it is kept",
             ));
         }
-        let is_closed = outlook == Outlook::RunClosed;
+        let (is_closed, is_closing) =
+            (outlook == Outlook::RunClosed, outlook == Outlook::RunClosing);
         let filed = match outlook {
-            Outlook::Said | Outlook::RunClosed => {
+            Outlook::Said | Outlook::RunClosed | Outlook::RunClosing => {
                 let raw = match &recorded.entry {
                     Entry::Event(event) => &event.body,
                     Entry::Refused(refused) => &refused.body,
@@ -52,6 +53,8 @@ impl Ingest {
         self.watch_over(&filed);
         let reply = if is_closed {
             self.contract.reply_closed(&filed)
+        } else if is_closing {
+            self.contract.reply_closing(&filed)
         } else {
             self.contract.reply_filed(&recorded, &filed)
         };

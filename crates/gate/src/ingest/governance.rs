@@ -2,16 +2,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use admit_artifacts::{File, Line, Markers};
+use admit_artifacts::{ArtifactsError, File, Line, Markers};
 use admit_bus::{Message, Published};
 use admit_contracts::ingestion_gate::governance::{self, AUDIT_TOPIC, Audit, PolicyRev};
 pub(super) use admit_contracts::ingestion_gate::paths::UNSCOPED;
 use admit_core::json::{self, Object, write_object};
-use admit_core::{Fault, FaultKind};
+use admit_core::{Fault, FaultKind, RunState};
 use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::Ingest;
+
+/// Runs that are read at a time.
+const RUNS_PAGE: usize = 256;
+
+/// Most runs whose logs get a line about a change of policy. A start waits for them.
+const RUNS_TOLD_MAX: usize = 1_024;
 
 /// Counts quarantines.
 #[derive(Debug, Default)]
@@ -44,12 +50,49 @@ impl Ingest {
         }
     }
 
+    /// Writes the change into the log of every run that is open: an event whose class changes is
+    /// published again there, under another dedupe key.
+    async fn tell_open_runs(
+        &self,
+        policy: &PolicyRev,
+        before: Option<&PolicyRev>,
+    ) -> Result<(), Fault> {
+        let (paths, now) = (self.contract.paths(), self.clock.now());
+        let (mut after, mut told) = (String::new(), 0);
+        loop {
+            let page = self.ledger.runs(after, RUNS_PAGE).await?;
+            for run in page.iter().filter(|run| run.state != RunState::Closed) {
+                let provenance = self.contract.provenance();
+                let (event_id, line) = policy.changed(before, &run.id, now, provenance);
+                let text = written(&line);
+                let mut marked = text.clone();
+                marked.push(b'\n');
+                let marker = File::new(paths.governance_marker(&run.id, &event_id), marked);
+                let lines = vec![Line { text: Bytes::from(text), marker }];
+                let log = paths.governance_log(&run.id);
+                for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
+                    put.map_err(cannot)?;
+                }
+                told += 1;
+            }
+            match page.last() {
+                Some(last) if page.len() == RUNS_PAGE && told < RUNS_TOLD_MAX => {
+                    after = last.id.clone();
+                }
+                Some(_) if page.len() == RUNS_PAGE => {
+                    tracing::warn!(
+                        told,
+                        "too many runs are open to write the change of policy into each; their reports and closures name every policy"
+                    );
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Before the doors open: where another policy decides than last time, that is written down.
     pub(super) async fn note_policy(&self) -> Result<(), Fault> {
-        let cannot = |error: admit_artifacts::ArtifactsError| {
-            let message = "the change of policy cannot be written down";
-            Fault::caused_by(FaultKind::Internal, message, error)
-        };
         let (paths, now) = (self.contract.paths(), self.clock.now());
         let active = paths.active_policy();
         let text = self.artifacts.get(&active).await.map_err(cannot)?;
@@ -71,6 +114,9 @@ impl Ingest {
         for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
             put.map_err(cannot)?;
         }
+        if before.is_some() {
+            self.tell_open_runs(&policy, before.as_ref()).await?;
+        }
         self.audit(policy.activation(before.as_ref(), now)).await;
         let mut bytes = written(&policy.active(now));
         bytes.push(b'\n');
@@ -85,6 +131,10 @@ impl Ingest {
         }
         Ok(())
     }
+}
+
+fn cannot(error: ArtifactsError) -> Fault {
+    Fault::caused_by(FaultKind::Internal, "the change of policy cannot be written down", error)
 }
 
 fn written(object: &Object<'_>) -> Vec<u8> {

@@ -17,6 +17,8 @@ pub(super) struct Health {
     can_write_artifacts: AtomicBool,
     read_failures: AtomicU32,
     bus: Mutex<BusProbe>,
+    /// What the bus says about itself while it is not up.
+    bus_trouble: Mutex<Option<String>>,
     publish_failures: AtomicU32,
     is_amber: AtomicBool,
     last: Mutex<Option<State>>,
@@ -28,6 +30,7 @@ impl Default for Health {
             can_write_artifacts: AtomicBool::new(true),
             read_failures: AtomicU32::new(0),
             bus: Mutex::new(BusProbe::Unknown),
+            bus_trouble: Mutex::default(),
             publish_failures: AtomicU32::new(0),
             is_amber: AtomicBool::new(false),
             last: Mutex::default(),
@@ -84,6 +87,11 @@ impl Ingest {
         health
     }
 
+    /// What the bus said about itself in the last probe, while it was not up.
+    pub(crate) fn bus_trouble(&self) -> Option<String> {
+        self.health.bus_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Whether the artifacts can be written to now, from a probe of its own.
     pub(super) async fn can_write(&self) -> bool {
         // Beside the other one, which is read back.
@@ -125,21 +133,22 @@ impl Ingest {
                 }
             }
         }
-        let bus = match self.bus.health(&self.contract.topics()).await {
+        let (bus, trouble) = match self.bus.health(&self.contract.topics()).await {
             BusHealth::Up => {
                 // Failures in a row close the door; only a probe can open it again.
                 self.health.publish_failures.store(0, Relaxed);
-                BusProbe::Up
+                (BusProbe::Up, None)
             }
             BusHealth::Unknown { reason } => {
                 tracing::debug!(reason, "the bus cannot be asked");
-                BusProbe::Unknown
+                (BusProbe::Unknown, Some(reason))
             }
             BusHealth::Down { reason } => {
                 tracing::warn!(reason, "the bus is down");
-                BusProbe::Down
+                (BusProbe::Down, Some(reason))
             }
         };
+        *self.health.bus_trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         *self.health.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
         self.health();
     }

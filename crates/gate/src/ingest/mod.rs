@@ -37,7 +37,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::in_work::InWork;
 use crate::metrics::Counter;
-use crate::principals::Known;
+use crate::principals::{Known, Role};
 
 pub(crate) use answer::admit;
 use behind::Behind;
@@ -250,7 +250,8 @@ impl Ingest {
 
     /// Whether a principal may ask this door how it is doing, or what it has decided.
     pub(crate) fn may_ask(known: &Known) -> bool {
-        known.may_use(&Self::door())
+        let roles = [Role::Produce, Role::Forward, Role::Read, Role::Operate];
+        known.may_use(&Self::door()) && roles.into_iter().any(|role| known.has(role))
     }
 }
 

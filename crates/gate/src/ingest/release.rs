@@ -5,9 +5,10 @@ use std::sync::Arc;
 use admit_contracts::Contract as _;
 use admit_contracts::ingestion_gate::Decision;
 use admit_core::effect::By;
-use admit_core::{Fault, Filed, IssuedKind, Submission};
+use admit_core::{Fault, Filed, IssuedKind, ReceiptId, Submission};
 
 use super::{Ingest, answer};
+use crate::receipt_detail::IngestDetail;
 
 /// How a quarantine is let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +53,21 @@ impl From<Fault> for Held {
     }
 }
 
+/// Why a receipt of another door cannot be released, and what to do about it.
+pub(crate) fn not_releasable(id: ReceiptId) -> String {
+    format!(
+        "{id} did not come in at ingestion-gate, the only door with a release; have the producer send the \
+         event again, corrected; what was sent is kept: admit receipts get {id} --body"
+    )
+}
+
 impl Ingest {
-    /// The quarantine with this id, in this run where several have it.
+    /// The quarantine with this id, in this run where several have it; or that of the delivery which left
+    /// this receipt.
     pub(crate) async fn quarantined(&self, id: &str, run: Option<&str>) -> Result<Filed, Held> {
+        if let Ok(id) = id.parse::<ReceiptId>() {
+            return self.quarantine_of(id).await;
+        }
         let named = self.ledger.named(id.to_owned()).await?;
         let mut found = named.into_iter().filter(|filed| {
             filed.issued.kind == IssuedKind::Quarantine
@@ -65,6 +78,24 @@ impl Ingest {
             return Err(Held::Refused("several runs have this id; say which run".to_owned()));
         }
         Ok(first)
+    }
+
+    /// The newest quarantine of the delivery that left this receipt.
+    async fn quarantine_of(&self, id: ReceiptId) -> Result<Filed, Held> {
+        let receipt = match id.ledger == self.reader.tag() {
+            true => self.reader.receipt(id.seq).await?.ok_or(Held::NotFound)?,
+            false => return Err(Held::NotFound),
+        };
+        let detail = IngestDetail::read(&*self.reader, &*self.ledger, &receipt).await?;
+        match detail {
+            Some(detail) => detail.quarantine().cloned().ok_or_else(|| {
+                Held::Refused(format!(
+                    "{id} is not in quarantine, its verdict is {}",
+                    receipt.verdict
+                ))
+            }),
+            None => Err(Held::Refused(not_releasable(id))),
+        }
     }
 
     /// Lets a quarantine go. The answer is what the door said, where it was asked again.

@@ -153,6 +153,15 @@ async fn a_panic_is_answered_and_costs_nobody_else_anything() {
     assert_eq!(client.ask(post("a")).await.json()["verdict"], "fresh", "the same connection");
     assert_eq!(world.gate.events_in_flight(), 0);
     assert_eq!(world.gate.metrics().panics.get(), 1);
+    let health = client.ask(get("/healthz?verbose")).await.json();
+    assert_eq!(health["load"]["admit_panics_total"], 1, "{health}");
+}
+
+#[tokio::test]
+async fn a_gate_without_a_defect_shows_none() {
+    let world = World::open().await;
+    let health = world.ask(get("/healthz?verbose")).await.json();
+    assert!(health["load"].get("admit_panics_total").is_none(), "{health}");
 }
 
 #[tokio::test]

@@ -155,6 +155,7 @@ impl MemoryLedger {
                     seq: receipt.id.seq,
                     digest: receipt.digest,
                     received_at: receipt.received_at,
+                    principal: receipt.principal.clone(),
                     facts: receipt.facts.clone(),
                 });
                 let decision = decide(first.as_ref(), &event.digest, event.on_other_content);

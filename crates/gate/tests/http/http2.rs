@@ -177,3 +177,24 @@ async fn a_head_that_is_too_large_is_answered_in_words_over_http_2_too() {
         assert_eq!(resets, 0, "{what}");
     }
 }
+
+#[tokio::test]
+async fn the_limit_for_requests_without_a_key_is_none_for_keys_and_unknown_paths() {
+    let arena = r#"{"name":"arena","keys":["a-key"]}"#;
+    let world = World::with(admit_gate::Limits::default(), &[arena]).await;
+    let mut client = world.client().await;
+    client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+    let nowhere = block("/nowhere", &[]);
+    for stream in 0..33 {
+        client.send(frame(HEADERS, END_HEADERS, 2 * stream + 1, &nowhere)).await;
+    }
+    let (_, body) = answer(&mut client).await;
+    assert!(body.contains(r#""code":"not_found""#), "{body}");
+    let mut known = world.client().await;
+    known.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+    let key = [("authorization".to_owned(), "Bearer a-key".to_owned())];
+    for stream in 0..60 {
+        known.send(frame(HEADERS, END_HEADERS, 2 * stream + 1, &block("/door", &key))).await;
+    }
+    crate::world::until(|| world.gate.events_in_flight() == 60).await;
+}

@@ -455,7 +455,8 @@ async fn a_run_that_is_being_closed_takes_nothing_new_and_knows_what_it_knows() 
     for late in [envelope(2), bad, other] {
         let answer = world.push(&late).await;
         let said = answer.json();
-        assert_eq!((answer.status, &said["error"]), (409, &json!("RUN_CLOSED")), "{said}");
+        assert_eq!((answer.status, &said["error"]), (503, &json!("RUN_CLOSING")), "{said}");
+        assert_eq!((&said["retryable"], answer.header("retry-after")), (&json!(true), Some("10")));
         let reference = said["quarantine_ref"].as_str().expect("where it is kept");
         assert!(reference.starts_with("unscoped/"), "outside of the run: {reference}");
         assert!(world.folder.path().join("artifacts").join(reference).exists());

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{get, post};
+use crate::client::{get, post, post_with};
 use crate::world::{World, until};
 
 /// A certificate authority of this test, and what it has signed.
@@ -49,6 +49,16 @@ fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
 
 /// A gate with a certificate for `localhost`; with `client_ca` it wants one of its peers too.
 async fn world(signer: &Signer, client_ca: Option<&Signer>, limits: Limits) -> World {
+    world_for(signer, client_ca, limits, &[]).await
+}
+
+/// The same for principals.
+async fn world_for(
+    signer: &Signer,
+    client_ca: Option<&Signer>,
+    limits: Limits,
+    principals: &[&str],
+) -> World {
     let folder = tempfile::tempdir().expect("a folder");
     let (cert, key) = signer.sign("localhost");
     let files = TlsFiles {
@@ -57,7 +67,7 @@ async fn world(signer: &Signer, client_ca: Option<&Signer>, limits: Limits) -> W
         client_ca: client_ca.map(|ca| write(folder.path(), "ca.pem", &ca.pem())),
     };
     let tls = Tls::load(&files).expect("files that fit");
-    World::with_change(limits, &[], |gate| gate.with_tls(tls)).await
+    World::with_change(limits, principals, |gate| gate.with_tls(tls)).await
 }
 
 /// What the gate answers to `request` over TLS, or why there is no answer.
@@ -171,4 +181,30 @@ fn files_that_do_not_fit_are_named_without_what_is_in_them() {
     lost.client_ca = Some(folder.path().join("lost.pem"));
     let error = Tls::load(&lost).expect_err("there is no such file").to_string();
     assert!(error.contains("lost.pem"), "{error}");
+}
+
+#[tokio::test]
+async fn too_many_connections_of_an_address_are_closed_before_the_handshake() {
+    let signer = Signer::new();
+    let limits = Limits {
+        unauthenticated_connections_per_address_max: 2,
+        header_read_ms_max: 60_000,
+        body_read_ms_max: 60_000,
+        answer_ms_max: 70_000,
+        ..Limits::default()
+    };
+    let arena = r#"{"name":"arena","keys":["a-key"]}"#;
+    let world = world_for(&signer, None, limits, &[arena]).await;
+    let (mut first, mut second) = (world.client().await, world.client().await);
+    // Neither is past its handshake, so neither can have shown a key.
+    first.send([0x16]).await;
+    second.send([0x16]).await;
+    until(|| world.gate.metrics().connections_open() == 2).await;
+    world.client().await.closed().await;
+    assert_eq!(world.gate.metrics().connections_closed_at_once.get(), 1);
+    drop(first);
+    let event = post_with("content-type: application/json\r\nauthorization: Bearer a-key\r\n", "a");
+    until(|| world.gate.metrics().connections_open() == 1).await;
+    let answer = ask(&world, &signer, None, &event).await.expect("an answer");
+    assert!(answer.contains(r#""verdict":"fresh""#), "{answer}");
 }

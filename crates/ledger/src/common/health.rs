@@ -1,7 +1,9 @@
 //! Whether the ledger can be written to, and whether it must stop the process.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use admit_core::{Fault, FaultKind};
 use tokio::sync::watch;
@@ -14,6 +16,15 @@ pub(crate) struct Health {
     stops: AtomicBool,
     /// Whether the log can be shortened; only what is said of it hangs on this.
     copies: AtomicBool,
+    /// When the present commit or probe began, in microseconds since `start`; zero while there is none.
+    began: AtomicU64,
+    start: Instant,
+    /// Whether it takes longer than it may.
+    hangs: AtomicBool,
+    /// Whether a reader holds the log back; only log lines depend on this.
+    held_back: AtomicBool,
+    /// Whether commits are noted in the mark; only log lines depend on this.
+    marks: AtomicBool,
     stop: watch::Sender<Option<Fault>>,
 }
 
@@ -23,12 +34,82 @@ impl Health {
             healthy: AtomicBool::new(true),
             stops: AtomicBool::new(false),
             copies: AtomicBool::new(true),
+            began: AtomicU64::new(0),
+            start: Instant::now(),
+            hangs: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
+            marks: AtomicBool::new(true),
             stop: watch::Sender::new(None),
         }
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
+        self.takes_writes() && !self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last write succeeded. For the writer, which does not ask while one is under way.
+    pub(crate) fn takes_writes(&self) -> bool {
         self.healthy.load(Ordering::Relaxed) && !self.stops.load(Ordering::Relaxed)
+    }
+
+    /// Why events cannot be recorded, for people.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        if !self.takes_writes() {
+            return Some("the last write to the ledger failed");
+        }
+        let hangs = self.hangs.load(Ordering::Relaxed);
+        hangs.then_some("a commit of the ledger takes longer than limits.answer_ms_max")
+    }
+
+    /// A commit or a probe begins.
+    pub(crate) fn begins(&self) {
+        self.began.store(self.micros().max(1), Ordering::Relaxed);
+    }
+
+    /// It has ended, however.
+    pub(crate) fn ends(&self) {
+        let began = self.began.swap(0, Ordering::Relaxed);
+        if self.hangs.swap(false, Ordering::Relaxed) && self.takes_writes() {
+            let took_ms = self.micros().saturating_sub(began) / 1_000;
+            tracing::info!(took_ms, "the commit that hung has ended, the ledger is ready again");
+        }
+    }
+
+    /// Notes a commit that takes longer than `commit_max`, and logs it once.
+    pub(crate) fn look_for_hang(&self, commit_max: Duration) {
+        let began = self.began.load(Ordering::Relaxed);
+        let age = Duration::from_micros(self.micros().saturating_sub(began));
+        if began == 0 || age <= commit_max || self.hangs.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if self.began.load(Ordering::Relaxed) != began {
+            // It ended in this moment.
+            self.hangs.store(false, Ordering::Relaxed);
+        } else if self.takes_writes() {
+            let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(
+                age_ms,
+                "a commit of the ledger hangs, the gate is not ready until it ends; check the disk \
+                 or the database"
+            );
+        }
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// A reader of an old state keeps the log from starting over, or has let go.
+    pub(crate) fn log_is_held_back(&self, is_held_back: bool, bytes: u64) {
+        match (self.held_back.swap(is_held_back, Ordering::Relaxed), is_held_back) {
+            (false, true) => tracing::warn!(
+                bytes,
+                "an open read transaction keeps the log of the ledger from starting over, so it grows with \
+                 every event; end the program that reads (a sqlite3 shell, a backup: fuser ledger.db)"
+            ),
+            (true, false) => tracing::info!(bytes, "the log of the ledger can start over again"),
+            (false, false) | (true, true) => {}
+        }
     }
 
     /// A commit went through.
@@ -56,6 +137,23 @@ impl Health {
     pub(crate) fn not_copied(&self, error: &dyn Error) {
         if self.copies.swap(false, Ordering::Relaxed) {
             tracing::warn!(%error, "the log could not be copied into the ledger's file");
+        }
+    }
+
+    /// Whether a commit was noted in the mark. Without the note the commit is as durable, but the loss of the
+    /// log would not be noticed.
+    pub(crate) fn marked(&self, error: Option<io::Error>) {
+        match error {
+            None => {
+                if !self.marks.load(Ordering::Relaxed) {
+                    self.marks.store(true, Ordering::Relaxed);
+                }
+            }
+            Some(error) => {
+                if self.marks.swap(false, Ordering::Relaxed) {
+                    tracing::warn!(%error, "a commit could not be noted in ledger.mark");
+                }
+            }
         }
     }
 
@@ -95,6 +193,24 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_commit_that_takes_too_long_makes_unhealthy_until_it_ends() {
+        const SHORT: Duration = Duration::from_millis(1);
+        let health = Health::new();
+        health.begins();
+        health.look_for_hang(Duration::from_secs(3_600));
+        assert!(health.is_healthy() && health.trouble().is_none());
+        std::thread::sleep(2 * SHORT);
+        health.look_for_hang(SHORT);
+        assert!(!health.is_healthy() && health.takes_writes());
+        assert!(health.trouble().is_some_and(|why| why.contains("answer_ms_max")));
+        health.ends();
+        assert!(health.is_healthy());
+        std::thread::sleep(2 * SHORT);
+        health.look_for_hang(SHORT);
+        assert!(health.is_healthy(), "nothing is under way");
+    }
 
     #[test]
     fn a_commit_that_goes_through_heals_what_may_pass_and_nothing_else() {

@@ -202,13 +202,18 @@ impl<W, A> Waiting<W, A> {
         self.reply.send(Err(for_tasks(fault))).unwrap_or_default();
     }
 
-    #[cfg(feature = "postgres")]
-    /// Tells that nobody knows yet; the work is kept for when somebody does.
+    /// Sends the fault now, ahead of the commit; the work itself stays in the group.
     pub(crate) fn unknown(&mut self, fault: &Fault) {
         let (nobody, _) = oneshot::channel();
         let reply = std::mem::replace(&mut self.reply, nobody);
         reply.send(Err(for_tasks(fault))).unwrap_or_default();
     }
+}
+
+/// A write command that is left out of its group because the database refused its content.
+pub(crate) fn unfit(error: impl std::error::Error + Send + Sync + 'static) -> Fault {
+    let message = "this cannot be stored as it is, nothing of it was";
+    Fault::caused_by(FaultKind::Internal, message, error)
 }
 
 /// The writer's words are for producers; these are for consumers and operators.

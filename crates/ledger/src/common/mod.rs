@@ -3,7 +3,9 @@
 
 pub(crate) mod answer;
 pub(crate) mod claims;
+pub(crate) mod clock;
 pub(crate) mod group;
+pub(crate) mod hang_watch;
 pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod news;
@@ -14,6 +16,7 @@ pub(crate) mod records;
 pub(crate) mod retention;
 
 pub use quota::RefusalQuota;
+pub(crate) use quota::refusal_cost;
 
 /// From which version to which the tables were brought; zero is none at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

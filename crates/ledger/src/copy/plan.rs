@@ -32,8 +32,10 @@ const LAST_GATE_ISSUED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate)
 const LAST_GATE_SYNCED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
      THEN coalesce((SELECT value FROM meta WHERE name = 'artifacts_synced'), 0) ELSE 0 END";
 
-const PLAYER: &[&str] = &["session_date", "round_number", "round_start_unix", "player_guid"];
-const GRID: &[&str] = &["session_date", "round_number", "round_start_unix", "grid_x", "grid_y"];
+const PLAYER: &[&str] =
+    &["session_date", "round_number", "round_start_unix", "map_name", "player_guid"];
+const GRID: &[&str] =
+    &["session_date", "round_number", "round_start_unix", "map_name", "grid_x", "grid_y"];
 
 /// All of them, each once.
 pub(crate) const PLANS: &[Plan] = &[
@@ -70,6 +72,7 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("claim"),
     plain("claim_finished"),
     plain("retain_later"),
+    Plan { counts: Some("id"), ..plain("clock_confirmation") },
     plain("effect"),
     plain("effect_history"),
     Plan { columns: &[("place", "rowid")], ..plain("event_inbox") },
@@ -87,11 +90,18 @@ pub(crate) const PLANS: &[Plan] = &[
     made("lua_spawn_stats", &["match_id", "round_number", "player_guid"]),
     made(
         "combat_engagement",
-        &["session_date", "round_number", "round_start_unix", "engagement_id"],
+        &["session_date", "round_number", "round_start_unix", "map_name", "engagement_id"],
     ),
     made(
         "player_track",
-        &["session_date", "round_number", "round_start_unix", "player_guid", "spawn_time_ms"],
+        &[
+            "session_date",
+            "round_number",
+            "round_start_unix",
+            "map_name",
+            "player_guid",
+            "spawn_time_ms",
+        ],
     ),
     made("proximity_objective_focus", PLAYER),
     made("proximity_kill_heatmap", GRID),

@@ -12,17 +12,50 @@ mod scenario;
 mod settling;
 mod steps;
 
+use std::collections::BTreeMap;
+
 use admit_core::effect::{By, Effect, Evidence, Standing, StoredReply};
 use admit_core::{Filed, Issue, Issued, IssuedKind, Millis, RunState, Seq, Taken};
 use bytes::Bytes;
 
 pub(crate) use closing::{Closing, begin_closing, end_closing, reopen};
 pub(crate) use documents::let_go;
-pub(crate) use recording::{Recording, Told, record};
+pub(crate) use recording::{Recording, Told, record, refused_while_closing};
 pub(crate) use runs::Runs;
 pub(crate) use scenario::{Held, ScenarioRows, keep, open_run, take_lease};
 pub(crate) use settling::{recover_door, settle, settle_copy};
 pub(crate) use steps::{advance, born, recover};
+
+/// The acknowledged end of each bus topic is a single value of the ledger under this prefix.
+pub(crate) const BUS_END: &str = "bus_end:";
+
+/// Single values of the ledger that a transaction raises or counts up.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// The least that each may be.
+    raised: BTreeMap<String, u64>,
+    /// What is added to each.
+    added: BTreeMap<String, u64>,
+}
+
+impl Counters {
+    fn raise(&mut self, name: String, to: u64) {
+        let value = self.raised.entry(name).or_default();
+        *value = to.max(*value);
+    }
+
+    fn add(&mut self, name: &str, more: u64) {
+        *self.added.entry(name.to_owned()).or_default() += more;
+    }
+
+    pub(crate) fn raised(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.raised.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    pub(crate) fn added(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.added.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
 
 /// What a transaction reads and writes of effects, documents and runs.
 pub(crate) trait Desk: Taken {
@@ -90,6 +123,9 @@ pub(crate) trait Desk: Taken {
 
     /// What is added to the counters of runs.
     fn runs(&mut self) -> &mut Runs;
+
+    /// Single values that the transaction moves forward.
+    fn counters(&mut self) -> &mut Counters;
 }
 
 /// One line of an effect's history, before it has a number.

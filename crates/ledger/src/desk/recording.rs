@@ -64,17 +64,17 @@ pub(crate) fn record<R: Recording>(
         Entry::Event(event) => (&event.facts, event.received_at),
         Entry::Refused(refused) => (&refused.facts, refused.received_at),
     };
-    let mut is_open = true;
+    // A run that nobody has named takes events.
+    let mut state = RunState::Open;
     if let Some(run) = issue.run(facts) {
         let desk = batch.desk();
-        // A run that nobody has named takes events.
-        is_open = desk.run_state(run)?.is_none_or(|state| state == RunState::Open);
+        state = desk.run_state(run)?.unwrap_or(RunState::Open);
         desk.runs().count(Some(run), at, |counts| counts.deliveries += 1);
     }
     match entry {
-        Entry::Refused(refused) if is_open => refuse(batch, refused, issue),
-        Entry::Refused(refused) => run_closed(batch, refused, issue),
-        Entry::Event(event) => admit(batch, event, issue, is_open),
+        Entry::Refused(refused) if state == RunState::Open => refuse(batch, refused, issue),
+        Entry::Refused(refused) => run_closed(batch, refused, issue, state),
+        Entry::Event(event) => admit(batch, event, issue, state),
     }
 }
 
@@ -96,8 +96,18 @@ fn run_closed<R: Recording>(
     batch: &mut R,
     refused: &Refused,
     issue: &dyn Issue,
+    state: RunState,
 ) -> Result<(Verdict, Told), R::Error> {
-    let message = "the run of this event is closed to new events".to_owned();
+    let (message, outlook) = match state {
+        RunState::Closing => ("the run of this event is being closed", Outlook::RunClosing),
+        RunState::Open | RunState::Closed => {
+            ("the run of this event is closed to new events", Outlook::RunClosed)
+        }
+    };
+    if let (RunState::Closing, Some(run)) = (state, issue.run(&refused.facts)) {
+        batch.desk().counters().add(&refused_while_closing(run), 1);
+    }
+    let message = message.to_owned();
     let refused = Refused { code: Code::RunClosed, message, ..refused.clone() };
     let verdict = batch.refused(&refused)?;
     let filed = match verdict.seq() {
@@ -107,18 +117,24 @@ fn run_closed<R: Recording>(
         }
         None => Vec::new(),
     };
-    Ok((verdict, Told { filed, outlook: Outlook::RunClosed }))
+    Ok((verdict, Told { filed, outlook }))
+}
+
+/// The name of the counter of events that a run has refused while it was being closed.
+pub(crate) fn refused_while_closing(run: &str) -> String {
+    format!("refused_while_closing:{run}")
 }
 
 fn admit<R: Recording>(
     batch: &mut R,
     event: &Event,
     issue: &dyn Issue,
-    is_open: bool,
+    state: RunState,
 ) -> Result<(Verdict, Told), R::Error> {
+    let is_open = state == RunState::Open;
     let Some(first) = batch.first(&event.key)? else {
         if !is_open {
-            return run_closed(batch, &as_refused(event), issue);
+            return run_closed(batch, &as_refused(event), issue, state);
         }
         let (verdict, seq) = batch.admit(event)?;
         let run = issue.run(&event.facts);
@@ -127,9 +143,9 @@ fn admit<R: Recording>(
         return Ok((verdict, Told { filed: Vec::new(), outlook }));
     };
     match decide(Some(&first), &event.digest, event.on_other_content) {
-        Decision::Fresh | Decision::Duplicate => copy(batch, event, first, issue, is_open),
+        Decision::Fresh | Decision::Duplicate => copy(batch, event, first, issue, state),
         Decision::Revision | Decision::Conflict if !is_open => {
-            run_closed(batch, &as_refused(event), issue)
+            run_closed(batch, &as_refused(event), issue, state)
         }
         Decision::Revision | Decision::Conflict => {
             let standing = standing(batch, first.seq)?;
@@ -149,13 +165,13 @@ fn copy<R: Recording>(
     event: &Event,
     first: First,
     issue: &dyn Issue,
-    is_open: bool,
+    state: RunState,
 ) -> Result<(Verdict, Told), R::Error> {
     let at = event.received_at;
     let standing = standing(batch, first.seq)?;
     let outlook = match &standing {
-        Standing::Refused(_) if !is_open => {
-            return run_closed(batch, &as_refused(event), issue);
+        Standing::Refused(_) if state != RunState::Open => {
+            return run_closed(batch, &as_refused(event), issue, state);
         }
         Standing::Refused(_) => {
             let renewed = advance(batch.desk(), first.seq, &Step::Renew, at)?;

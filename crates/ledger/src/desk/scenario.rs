@@ -2,6 +2,7 @@
 
 use admit_core::{Millis, ScenarioState};
 
+use crate::port::LEASE_LIFE_MAX;
 use crate::scenario_runs::{
     Keeping, NotKept, Opened, Opening, Publication, PublicationState, RunDocument, RunEvent,
     RunLease, Taking, Turn,
@@ -78,11 +79,13 @@ pub(crate) fn open_run<R: ScenarioRows>(rows: &R, opening: &Opening) -> Result<O
     }
 }
 
-/// Takes a lease that nobody has, or that has expired.
+/// Takes a lease that is free or expired, or that a wrong clock wrote further into the future than any
+/// lease may reach.
 pub(crate) fn take_lease<R: ScenarioRows>(rows: &R, lease: &RunLease) -> Result<Taking, R::Error> {
     if let Some(Held { owner, token, until }) = rows.held(&lease.name)?
         && token != lease.token
         && until > lease.at
+        && until <= LEASE_LIFE_MAX.after(lease.at)
     {
         return Ok(Taking::HeldBy { owner, until });
     }

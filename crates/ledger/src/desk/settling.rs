@@ -6,7 +6,7 @@ use admit_core::{Entry, Filed, Issue, Issued, Millis, Occasion, Original, Record
 
 use super::documents::{file, let_go, or_nothing, say, stored_facts, supersede};
 use super::steps::{advance, lost};
-use super::{About, Desk, Stepped};
+use super::{About, BUS_END, Desk, Stepped};
 use crate::issuance::{Copied, Settled, Settlement};
 
 /// Moves effects on, each with its own answer.
@@ -66,6 +66,11 @@ fn conclude<D: Desk>(
         let open = desk.open_of(seq)?;
         let open = open.into_iter().filter(|open| open.is_about_the_effect(issue)).collect();
         let_go(desk, open, "reconciled", by, at)?;
+    }
+    if let (Standing::Done(_), Some(evidence)) = (standing, standing.evidence())
+        && let Some((topic, messages)) = issue.acknowledged(evidence)
+    {
+        desk.counters().raise(format!("{BUS_END}{topic}"), messages);
     }
     let documents = words(desk, issue, standing, by, facts, seq, at);
     let reopens = matches!(standing, Standing::Ambiguous(_));

@@ -55,7 +55,9 @@ pub(crate) fn advance<D: Desk>(
         Step::Evidence { attempt, evidence } => {
             (line.attempt, line.what, line.evidence) = (*attempt, "evidence", Some(evidence));
         }
-        Step::Replay(by) | Step::Reconcile { by, .. } => line.by = Some(by),
+        Step::ReplayUndone(by) | Step::Replay(by) | Step::Reconcile { by, .. } => {
+            line.by = Some(by);
+        }
     }
     desk.add_line(seq, &line)?;
     if !matches!(step, Step::Evidence { .. }) {

@@ -19,6 +19,10 @@ use super::{BoxFuture, StreamEntry};
 /// The status that needs no further word. Any other is kept with its entry, and can be listed.
 pub const DONE: &str = "done";
 
+/// The longest life of a lease. One that seems to reach further into the future was written by a clock
+/// that was wrong, and holds nothing.
+pub const LEASE_LIFE_MAX: Age = Age::from_secs(86_400);
+
 /// Hands out the entries of streams. As with `record`, an answer means that its commit is durable,
 /// and a fault never claims more than is known: after `outcome_unknown` a claim may be held until
 /// its lease expires, and a change may have happened, which asking again shows.

@@ -64,4 +64,6 @@ pub struct InboxRow {
     pub last_updated_at: String,
     /// The event as it came, JSON.
     pub payload: String,
+    /// Principal that sent it first; `None` where the row has no admission.
+    pub principal: Option<String>,
 }

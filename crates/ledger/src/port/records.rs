@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use admit_core::record::Policy;
+use admit_core::record::{Acceptance, Policy};
 use admit_core::{Fault, Millis, Seq};
 
 use super::BoxFuture;
@@ -50,6 +50,36 @@ pub trait Records: RecordReader {
         at: Millis,
         is_dry: bool,
     ) -> BoxFuture<'_, Result<Relinked, Fault>>;
+
+    /// Has what the event at `seq` tells count before what its source told under the same key, in the
+    /// commit that keeps whose word that is. Doing it again changes nothing.
+    fn accept(
+        &self,
+        door: String,
+        policy: Arc<Policy>,
+        seq: Seq,
+        word: Acceptance,
+    ) -> BoxFuture<'_, Result<Result<Accepted, NotAccepted>, Fault>>;
+}
+
+/// What accepting an event came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The record that it counts in.
+    pub record_id: String,
+    /// Whether it did not count before.
+    pub is_new: bool,
+}
+
+/// Why an event was not accepted. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAccepted {
+    /// There is no such event.
+    Unknown,
+    /// It cannot be.
+    Unfit(&'static str),
+    /// What the ledger keeps of it cannot be read.
+    Unreadable,
 }
 
 /// Which records to list.
@@ -223,6 +253,10 @@ pub struct RecordCounts {
     pub days: Vec<(String, String, u64, u64)>,
     /// Day, records, those that none of the named sources told of.
     pub record_days: Vec<(String, u64, u64)>,
+    /// Queried table, its rows, those that belong to no record.
+    pub rows: Vec<(String, u64, u64)>,
+    /// Day, rows that the script's messages made, those that belong to no record.
+    pub row_days: Vec<(String, u64, u64)>,
     /// The newest events.
     pub newest: Vec<EventLine>,
 }

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use super::conn::{Ask, Columns, Conn, Error, Result, big, rows};
 use super::{documents, sql, text};
 use crate::common::receipts::{Copy, end_of, verdict};
-use crate::port::{BoxFuture, Filter, GateStatus, Reader, Status};
+use crate::port::{BoxFuture, Filter, GateStatus, Reader, ReceiptPage, Status};
 
 /// Implements a port of questions for the ledger of a gate and for a reader beside it. A blanket
 /// implementation would be the second one beside that of the embedded ledger.
@@ -41,6 +41,14 @@ Reader {
 
     fn list(&self, filter: Filter) -> BoxFuture<'_, std::result::Result<Vec<Receipt>, Fault>> {
         Box::pin(self.readers.read(move |conn, tag| list(conn, tag, &filter)))
+    }
+
+    fn page_of(
+        &self,
+        filter: Filter,
+        examined_max: usize,
+    ) -> BoxFuture<'_, std::result::Result<ReceiptPage, Fault>> {
+        Box::pin(self.readers.read(move |conn, tag| page_of(conn, tag, &filter, examined_max)))
     }
 
     fn document(&self, id: EntityId) -> BoxFuture<'_, std::result::Result<Option<String>, Fault>> {
@@ -105,13 +113,39 @@ fn body(conn: &Conn, seq: Seq) -> Result<Option<Bytes>> {
 }
 
 fn list(conn: &Conn, tag: u32, filter: &Filter) -> Result<Vec<Receipt>> {
+    list_to(conn, tag, filter, Seq::MAX)
+}
+
+/// A page, for which at most `examined_max` admissions are examined.
+fn page_of(conn: &Conn, tag: u32, filter: &Filter, examined_max: usize) -> Result<ReceiptPage> {
+    let window = match is_of_quarantine(filter) {
+        true => sql!("list_quarantine_window"),
+        false => sql!("list_window"),
+    };
+    // The first admission that is not examined any more.
+    let beyond = match filter.is_selective() {
+        true => conn.query_opt(window, &[&big(filter.after.0), &rows(examined_max)])?,
+        false => None,
+    };
+    let beyond = beyond.map(|row| row.seq("seq")).transpose()?;
+    let examined_to = beyond.map(|beyond| Seq(beyond.0.saturating_sub(1)));
+    let receipts = list_to(conn, tag, filter, examined_to.unwrap_or(Seq::MAX))?;
+    Ok(ReceiptPage::of(receipts, filter.rows_max, examined_to))
+}
+
+fn is_of_quarantine(filter: &Filter) -> bool {
     let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
-    let is_quarantine = !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine);
-    let query = if is_quarantine { sql!("list_quarantine") } else { sql!("list") };
+    !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine)
+}
+
+/// Receipts up to the place `to`.
+fn list_to(conn: &Conn, tag: u32, filter: &Filter, to: Seq) -> Result<Vec<Receipt>> {
+    let query = if is_of_quarantine(filter) { sql!("list_quarantine") } else { sql!("list") };
     let verdicts = (!filter.verdicts.is_empty()).then_some(&filter.verdicts);
+    let door = filter.door.as_deref().map(text::kept);
     let principal = filter.principal.as_deref().map(text::kept);
     let (after, rows_max) = (big(filter.after.0), rows(filter.rows_max));
-    conn.query(query, &[&filter.door, &principal, &verdicts, &after, &rows_max])?
+    conn.query(query, &[&door, &principal, &verdicts, &after, &rows_max, &big(to.0)])?
         .iter()
         .map(|row| receipt_row(row, tag))
         .collect()
@@ -138,6 +172,9 @@ fn status(conn: &Conn) -> Result<Status> {
         oldest_body_at: row.millis_opt("oldest_body_at")?,
         retain: row.num_opt("retain_ms")?.map(Age::from_millis),
         forgotten_to: row.val::<Option<i64>>("forgotten_to")?.map(Millis),
+        trusted_at: row.millis_opt("trusted_at")?,
+        refusals: count("refusals")?,
+        refusal_bytes: count("refusal_bytes")?,
         removed_bodies: count("removed_bodies")?,
         removed_keys,
         gates: gates.iter().map(gate).collect::<Result<_>>()?,

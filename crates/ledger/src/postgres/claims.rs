@@ -17,8 +17,8 @@ use super::{PostgresLedger, sql, streams};
 use crate::common::claims::{Found, Held, Taken, given_back, unheld};
 use crate::common::news::News;
 use crate::port::{
-    BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
-    Wanted, inbox_status,
+    BoxFuture, Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer,
+    LeaseChange, Standing, Wanted, inbox_status,
 };
 
 impl Claims for PostgresLedger {
@@ -74,15 +74,17 @@ impl Work for Claim {
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<Taken>> {
         let Self(wanted) = self;
         let (door, now) = (kept(wanted.door.as_str()), wanted.now.0);
+        let far = LEASE_LIFE_MAX.after(wanted.now).0;
         let mut found = Found::new(wanted);
         let most = found.left();
         let answers = tx.conn.query_all(&[
             Ask::new(sql!("claim_head"), vec![&door]),
             Ask::new(sql!("claim_free"), vec![&door, &now, &most]),
+            Ask::new(sql!("claim_stray"), vec![&door, &far, &most]),
             Ask::new(sql!("claim_new"), vec![&door, &most]),
         ])?;
         let head = answers[0].first().map(|row| row.seq(0)).transpose()?.unwrap_or(Seq(0));
-        for row in answers[1].iter().chain(&answers[2]) {
+        for row in answers[1..].iter().flatten() {
             let (seq, before) = (row.seq("seq")?, row.small("attempt")?);
             if found.left() == 0 || !found.take(seq, before, row.num("bytes")?) {
                 break;
@@ -265,7 +267,8 @@ fn lease(bytes: Vec<u8>) -> Result<Lease> {
 
 /// Whether there is anything to claim.
 fn has_some(conn: &Conn, door: &Door, now: Millis) -> Result<bool> {
-    conn.query_one(sql!("claim_some"), &[&kept(door.as_str()), &now.0])?.val(0)
+    let far = LEASE_LIFE_MAX.after(now).0;
+    conn.query_one(sql!("claim_some"), &[&kept(door.as_str()), &now.0, &far])?.val(0)
 }
 
 fn claimed(conn: &Conn, taken: &[Taken], expires_at: Millis) -> Result<Vec<Claimed>> {
@@ -285,7 +288,8 @@ fn claimed(conn: &Conn, taken: &[Taken], expires_at: Millis) -> Result<Vec<Claim
 }
 
 fn standing(conn: &Conn, door: &Door, now: Millis) -> Result<Standing> {
-    let row = conn.query_one(sql!("claim_standing"), &[&kept(door.as_str()), &now.0])?;
+    let far = LEASE_LIFE_MAX.after(now).0;
+    let row = conn.query_one(sql!("claim_standing"), &[&kept(door.as_str()), &now.0, &far])?;
     Ok(Standing {
         head: row.seq("head")?,
         newest: row.seq("newest")?,

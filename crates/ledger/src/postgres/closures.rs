@@ -10,7 +10,8 @@ use super::issuing::turn_run;
 use super::task::{Tx, Work};
 use super::{PostgresLedger, issued, sql, text};
 use crate::closures::{
-    Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
+    Ambiguities, Begun, Closure, Closures, DecidingPolicy, Ending, OfRun, QuarantineStanding,
+    RunAccounts, RunDocument, RunLine, Unsettled,
 };
 use crate::desk::{self, Closing};
 use crate::issuance::{FileNote, Issuance as _};
@@ -39,6 +40,52 @@ impl RunAccounts for PostgresLedger {
             let asked =
                 [&run as _, &kind.as_str() as _, &after as _, &below as _, &rows(rows_max) as _];
             conn.query(sql!("run_ids"), &asked)?.iter().map(|row| row.text("id")).collect()
+        }))
+    }
+
+    fn run_documents(
+        &self,
+        run: String,
+        kind: IssuedKind,
+        after: u64,
+        rows_max: usize,
+    ) -> Answer<'_, Vec<RunDocument>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let query = match kind {
+                IssuedKind::Receipt => sql!("run_receipts"),
+                IssuedKind::Quarantine => sql!("run_quarantines"),
+                IssuedKind::Governance => return Ok(Vec::new()),
+            };
+            let asked = [&text::kept(&run) as _, &big(after) as _, &rows(rows_max) as _];
+            let documents = conn.query(query, &asked)?;
+            let document = |row: &Row| {
+                Ok(RunDocument {
+                    n: row.num("n")?,
+                    decision: row.text("decision")?,
+                    path: row.text("path")?,
+                    text: row.text("text")?,
+                })
+            };
+            documents.iter().map(document).collect()
+        }))
+    }
+
+    fn ambiguities(&self, run: String) -> Answer<'_, Ambiguities> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let row = conn.query_one(sql!("run_ambiguities"), &[&text::kept(&run)])?;
+            Ok(Ambiguities {
+                found: row.num("found")?,
+                absent: row.num("absent")?,
+                never_arrived: row.num("never_arrived")?,
+            })
+        }))
+    }
+
+    fn refused_while_closing(&self, run: String) -> Answer<'_, u64> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let name = desk::refused_while_closing(&run);
+            let counted = conn.query_opt(sql!("meta_get"), &[&text::kept(&name)])?;
+            Ok(counted.map(|row| row.num("value")).transpose()?.unwrap_or(0))
         }))
     }
 
@@ -250,6 +297,10 @@ fn line_row(row: &Row) -> Result<RunLine> {
         Some(Value::Object(at)) => at.get(name).is_some_and(|value| *value != Value::Null),
         _ => false,
     };
+    let policy = |name| match said.get("policy_rev") {
+        Some(Value::Object(policy)) => policy.get(name).and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
     let word = |name| said.get(name).and_then(Value::as_str).map(str::to_owned);
     Ok(RunLine {
         n: row.num("n")?,
@@ -263,5 +314,9 @@ fn line_row(row: &Row) -> Result<RunLine> {
         has_reference: refers("topic") && refers("offset"),
         is_unwritten: row.flag("is_unwritten")?,
         standing,
+        policy: match (policy("revision"), policy("content_digest")) {
+            (Some(revision), Some(digest)) => Some(DecidingPolicy { revision, digest }),
+            _ => None,
+        },
     })
 }

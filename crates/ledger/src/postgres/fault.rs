@@ -23,11 +23,11 @@ pub(super) fn is_read_only(error: &Error) -> bool {
 pub(super) fn is_of_content(error: &Error) -> bool {
     match error {
         Error::Server(error) => match error.code() {
-            // A value that is none, a rule that is broken, too large, not understood; or all of that
-            // earlier in the same transaction.
+            // A value that is none, a rule or a trigger that refuses it, too large, not understood; or
+            // all of that earlier in the same transaction.
             Some(state) => {
                 let class = state.code().get(..2).unwrap_or_default();
-                ["22", "23", "42", "54"].contains(&class)
+                ["22", "23", "38", "39", "42", "44", "54", "P0"].contains(&class)
                     || *state == SqlState::IN_FAILED_SQL_TRANSACTION
             }
             // A parameter that cannot be sent, where the connection is still there.

@@ -17,6 +17,10 @@ impl Ledger for PostgresLedger {
         self.health.is_healthy()
     }
 
+    fn trouble(&self) -> Option<&'static str> {
+        self.health.trouble()
+    }
+
     fn must_stop(&self) -> BoxFuture<'_, Fault> {
         Box::pin(self.health.until_must_stop())
     }

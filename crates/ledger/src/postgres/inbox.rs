@@ -208,5 +208,6 @@ fn inbox_row(row: &Row) -> Result<InboxRow> {
         received_at: row.text("received_at")?,
         last_updated_at: row.text("last_updated_at")?,
         payload: row.text("payload")?,
+        principal: row.text_opt("principal")?,
     })
 }

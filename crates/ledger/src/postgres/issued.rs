@@ -1,5 +1,7 @@
 //! Documents and runs, as they are read.
 
+use std::collections::BTreeMap;
+
 use admit_core::effect::By;
 use admit_core::{Fault, Filed, Issued, IssuedKind, Released, RunState, Seq};
 use tokio_postgres::Row;
@@ -7,7 +9,7 @@ use tokio_postgres::Row;
 use super::answers::answering;
 use super::conn::{Columns, Conn, Error, Result, big, rows};
 use super::{sql, text};
-use crate::desk::Open;
+use crate::desk::{BUS_END, Open};
 use crate::issuance::{FiledFilter, IssuedReader, Run, RunCounts};
 use crate::port::BoxFuture;
 
@@ -44,6 +46,13 @@ answering!(IssuedReader {
 
     fn left_unsynced(&self) -> Answer<'_, (u64, u64)> {
         Box::pin(self.readers.read(|conn, _| synced(conn, sql!("issued_left"))))
+    }
+
+    fn bus_ends(&self) -> Answer<'_, BTreeMap<String, u64>> {
+        Box::pin(self.readers.read(|conn, _| {
+            let ends = conn.query(sql!("bus_ends"), &[&BUS_END])?;
+            ends.iter().map(|row| Ok((row.text("topic")?, row.num("messages")?))).collect()
+        }))
     }
 
     fn run(&self, id: String) -> Answer<'_, Option<Run>> {

@@ -21,6 +21,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_stream.sql"),
     include_str!("migrations/0011_vacuum.sql"),
     include_str!("migrations/0012_receipt.sql"),
+    include_str!("migrations/0013_clock.sql"),
+    include_str!("migrations/0014_rounds.sql"),
 ];
 
 /// The oldest server that keeps every promise.

@@ -6,8 +6,11 @@
 //! anyone with `psql` while gates run; the tables have the names they have in the embedded ledger.
 
 mod answers;
+mod attachments;
 mod batch;
+mod bus_holder;
 mod claims;
+mod clock;
 mod closures;
 mod conn;
 mod connect;
@@ -45,6 +48,7 @@ use std::time::Duration;
 use admit_core::{Age, Entry, Fault, Horizon, Recorded, unwound};
 
 use crate::Migrated;
+use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::job;
 use crate::common::news::News;
@@ -62,6 +66,7 @@ use task::{Task, Work};
 use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
+pub use attachments::reattach;
 pub use open::OpenError;
 pub use session::{Session, SessionError};
 
@@ -116,6 +121,8 @@ pub struct Options {
     pub lease: Duration,
     /// Places in one partition of what grows with time.
     pub partition_places: u64,
+    /// A commit that takes longer counts as hung, and the ledger as unhealthy until it ends.
+    pub commit_max: Duration,
 }
 
 impl Options {
@@ -139,6 +146,7 @@ impl Options {
             lock_timeout: Duration::from_secs(5),
             lease: Duration::from_secs(15),
             partition_places: 1_000_000,
+            commit_max: COMMIT_MAX,
         }
     }
 }
@@ -166,6 +174,7 @@ pub struct PostgresLedger {
     news: Arc<News>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
+    _watch: HangWatch,
 }
 
 /// What the writer found when it opened the ledger.
@@ -199,6 +208,7 @@ impl PostgresLedger {
             }
         };
         let failed = |source| OpenError::Thread { source };
+        let watch = HangWatch::start(&health, options.commit_max).map_err(failed)?;
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
@@ -213,6 +223,7 @@ impl PostgresLedger {
             news,
             horizon,
             sweeper: tokio::sync::Mutex::new(sweeper),
+            _watch: watch,
         };
         ledger.news.known_to(turn.last_seq);
         let heard = Arc::downgrade(&ledger.news);

@@ -6,12 +6,13 @@ use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Result, big, rows};
 use super::sweep::DropPartition;
-use super::{PostgresLedger, sql};
+use super::{PostgresLedger, clock, sql};
+use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
     BODIES, Body, FORGOTTEN_TO, Forget, Forgot, Kept, PutOff, ROWS, Remove, Removed, Sweeper,
     Sweeping,
 };
-use crate::port::{BoxFuture, Retention, Swept};
+use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, Swept};
 
 impl Sweeping for PostgresLedger {
     fn horizon(&self) -> &Horizon {
@@ -67,6 +68,21 @@ impl Retention for PostgresLedger {
             Ok(swept)
         })
     }
+
+    fn known_time(&self) -> BoxFuture<'_, std::result::Result<KnownTime, Fault>> {
+        Box::pin(self.readers.read(|conn, _| clock::known(conn)))
+    }
+
+    fn note_time(&self, at: Millis) -> BoxFuture<'_, std::result::Result<(), Fault>> {
+        Box::pin(self.write(NoteTime(at)))
+    }
+
+    fn confirm_time(
+        &self,
+        confirmation: ClockConfirmation,
+    ) -> BoxFuture<'_, std::result::Result<(), Fault>> {
+        Box::pin(self.write(ConfirmTime(confirmation)))
+    }
 }
 
 impl PostgresLedger {
@@ -99,6 +115,7 @@ pub(super) fn load_horizon(conn: &Conn, retain: Option<Age>) -> Result<Horizon> 
         Some(age) => conn.execute(sql!("meta_put"), &[&"retain_ms", &big(age.as_millis())])?,
         None => conn.execute(sql!("meta_remove"), &[&"retain_ms"])?,
     };
+    clock::settle_known(conn, retain)?;
     Ok(Horizon::new(retain, forgotten_to(conn)?))
 }
 

@@ -4,20 +4,26 @@
 mod indexes;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use admit_core::{Digest, Key, Seq};
 use tokio_postgres::Row;
 
-use super::conn::{Columns, Conn, Error, Result, big};
+use super::conn::{Columns, Conn, Error, Param, Result, big};
 use super::connect::Connector;
 use super::inbox::event_id;
 use super::migrate::Schema;
 use super::{OpenError, Options, connect_once, sql, text};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure, Verifier,
-    VerifyError,
+    InInbox, Kept, KeptDocument, KeptFile, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure,
+    UnreadableDocument, Verifier, VerifyError,
 };
+use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
+use crate::verify_laws::{EachBreach, Law};
+
+/// The longest that one question about a law may take.
+const LAW_MAX: Duration = Duration::from_secs(3_600);
 
 impl From<Error> for VerifyError {
     fn from(error: Error) -> Self {
@@ -103,7 +109,7 @@ impl Rows for PostgresRows {
     ) -> std::result::Result<Option<Seq>, VerifyError> {
         self.slice(sql!("verify_sightings"), slice, |row, seq| {
             let (verdict, other) = (row.text_opt("verdict")?, row.text_opt("other_verdict")?);
-            each(SightingRow {
+            each(Ok(SightingRow {
                 seq,
                 admission: row.seq("admission")?,
                 verdict: verdict.as_deref(),
@@ -111,7 +117,7 @@ impl Rows for PostgresRows {
                 other_verdict: other.as_deref(),
                 other_first: row.seq_opt("other_first")?,
                 has_twin: row.val("has_twin")?,
-            });
+            }));
             Ok(())
         })
     }
@@ -138,15 +144,79 @@ impl Rows for PostgresRows {
                 (Some(payload), Some(body)) => String::from_utf8_lossy(&body) != payload.as_str(),
                 _ => false,
             };
-            each(InInbox { seq, has_row: payload.is_some(), differs });
+            each(Ok(InInbox { seq, has_row: payload.is_some(), differs }));
         }
         Ok(last)
+    }
+
+    fn inbox_rows(
+        &self,
+        after: i64,
+        each: &mut EachInboxRow<'_>,
+    ) -> std::result::Result<Option<i64>, VerifyError> {
+        let found = self.conn.query(sql!("verify_inbox_rows"), &[&after, &SLICE_ROWS])?;
+        let mut last = None;
+        for row in &found {
+            let place: i64 = row.val("seq")?;
+            let seq = Seq(u64::try_from(place).unwrap_or(0));
+            each(inbox_record(row).map_err(|error| (seq, error.to_string())));
+            last = Some(place);
+        }
+        Ok(last.filter(|_| found.len() as i64 == SLICE_ROWS))
+    }
+
+    fn files(&self) -> std::result::Result<Vec<KeptFile>, VerifyError> {
+        let found = self.conn.query(sql!("verify_files"), &[])?;
+        let file = |row: &Row| {
+            let (kind, path, text) = (row.text("kind")?, row.text("path")?, row.text("text")?);
+            Ok(KeptFile { kind, path, text })
+        };
+        Ok(found.iter().map(file).collect::<Result<_>>()?)
+    }
+
+    fn scenario_runs(&self) -> std::result::Result<Vec<String>, VerifyError> {
+        let found = self.conn.query(sql!("verify_scenario_runs"), &[])?;
+        Ok(found.iter().map(|row| row.text("run_id")).collect::<Result<_>>()?)
+    }
+
+    fn reconciled(&self) -> std::result::Result<Vec<Seq>, VerifyError> {
+        let found = self.conn.query(sql!("verify_reconciled"), &[])?;
+        Ok(found.iter().map(|row| row.seq("seq")).collect::<Result<_>>()?)
+    }
+
+    fn breaches(
+        &self,
+        law: Law,
+        (after, to): Slice,
+        each: &mut EachBreach<'_>,
+    ) -> std::result::Result<(), VerifyError> {
+        let query = match law {
+            Law::Effects => sql!("verify_law_effects"),
+            Law::Ambiguous => sql!("verify_law_ambiguous"),
+            Law::Runs => sql!("verify_law_runs"),
+            Law::Closures => sql!("verify_law_closures"),
+            Law::Scenarios => sql!("verify_law_scenarios"),
+            Law::Records => sql!("verify_law_records"),
+            Law::RecordRows => sql!("verify_law_record_rows"),
+        };
+        let (after, to) = (big(after.0), big(to.0));
+        let params: &[Param<'_>] = if law.is_sliced() { &[&after, &to] } else { &[] };
+        self.conn.batch("BEGIN READ ONLY; SET LOCAL statement_timeout = 0")?;
+        let found = self.conn.patiently(LAW_MAX, || self.conn.query(query, params));
+        self.conn.batch("ROLLBACK")?;
+        let found = found?;
+        for row in &found {
+            let seq = row.val::<Option<i64>>("seq")?.and_then(|seq| u64::try_from(seq).ok());
+            each(seq.map(Seq), row.text_opt("what")?.unwrap_or_default());
+        }
+        Ok(())
     }
 
     fn documents(
         &self,
         after: &(String, String),
-    ) -> std::result::Result<Vec<KeptDocument>, VerifyError> {
+    ) -> std::result::Result<Vec<std::result::Result<KeptDocument, UnreadableDocument>>, VerifyError>
+    {
         let (projection, entity) = (text::kept(&after.0), text::kept(&after.1));
         let page =
             self.conn.query(sql!("verify_documents"), &[&projection, &entity, &SLICE_ROWS])?;
@@ -158,8 +228,41 @@ impl Rows for PostgresRows {
                 text: row.text("text")?,
             })
         };
-        Ok(page.iter().map(document).collect::<Result<_>>()?)
+        // The database takes no text that is none, so every document can be read.
+        let documents = page.iter().map(document).collect::<Result<Vec<_>>>()?;
+        Ok(documents.into_iter().map(Ok).collect())
     }
+}
+
+fn inbox_record(row: &Row) -> Result<InboxRecord> {
+    let admission = match row.val("is_ours")? {
+        true => Some(InboxOrigin {
+            event_id: event_id(&row.text("facts")?),
+            received_at: row.millis("admitted_at")?,
+        }),
+        false => None,
+    };
+    let claim = match row.val("is_claimed")? {
+        true => {
+            Some(InboxClaim { is_held: row.val("is_held")?, expires_at: row.millis("expires_at")? })
+        }
+        false => None,
+    };
+    let finished = match row.text_opt("finished")? {
+        Some(word) => Some((word, row.millis("finished_at")?)),
+        None => None,
+    };
+    Ok(InboxRecord {
+        place: row.val("seq")?,
+        event_id: row.text("event_id")?,
+        status: row.text("status")?,
+        received_at: row.text("received_at")?,
+        last_updated_at: row.text("last_updated_at")?,
+        admission,
+        claim,
+        finished,
+        was_out: row.val("was_out")?,
+    })
 }
 
 impl PostgresRows {

@@ -33,6 +33,7 @@ use super::task::Task;
 use super::token::{self, Fate, Token};
 use crate::common::RefusalQuota;
 use crate::common::group::Group;
+use crate::common::hang_watch::PROBE_IDLE_EVERY;
 use crate::common::health::Health;
 use crate::common::job::{Outcomes, answer_all};
 use crate::common::news::News;
@@ -122,7 +123,10 @@ impl Writer {
     /// Serves jobs until nobody can send any more, or until the ledger must stop.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         while let Some(first) = self.wait(jobs) {
-            if self.serve(first, jobs) == After::Stop {
+            self.health.begins();
+            let after = self.serve(first, jobs);
+            self.health.ends();
+            if after == After::Stop {
                 break;
             }
         }
@@ -133,10 +137,13 @@ impl Writer {
         self.stop();
     }
 
-    /// The next job; or none, when it is time to say that the gate is alive, or to try whether a
-    /// database that failed is back. Ends when nobody can send any more.
+    /// The next job; or none, when it is time to say that the gate is alive, or to try whether the
+    /// database takes commits. Ends when nobody can send any more.
     fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Option<Job>> {
-        let patience = if self.health.is_healthy() { self.lease.until_due() } else { PROBE_EVERY };
+        let patience = match self.health.takes_writes() {
+            true => self.lease.until_due().min(PROBE_IDLE_EVERY),
+            false => PROBE_EVERY,
+        };
         match jobs.recv_timeout(patience) {
             Ok(job) => Some(Some(job)),
             Err(RecvTimeoutError::Timeout) => Some(None),
@@ -292,13 +299,24 @@ impl Writer {
             BatchError::Replaced => {
                 let message = "another gate has started under this gate's id, so this one stops; give each \
                      its own ledger.gate_id";
-                let fault = Fault::new(FaultKind::LedgerUnavailable, message);
-                self.give_up(jobs, &fault);
-                self.health.must_stop(&fault);
-                return After::Stop;
+                return self.displaced(jobs, message);
+            }
+            BatchError::BusTaken => {
+                let message = "the lease of this gate ran out and another gate has taken its bus, a copy of \
+                     the folder, so this one stops; keep one of the folders, and have all gates share one \
+                     bus or close the doors that publish";
+                return self.displaced(jobs, message);
             }
         };
         self.give_up(jobs, &fault)
+    }
+
+    /// Another gate is in the place of this one, which stops.
+    fn displaced(&self, jobs: Vec<Job>, message: &'static str) -> After {
+        let fault = Fault::new(FaultKind::LedgerUnavailable, message);
+        self.give_up(jobs, &fault);
+        self.health.must_stop(&fault);
+        After::Stop
     }
 
     /// The commit was not answered and nobody could find out: say so, and keep what would have been
@@ -328,7 +346,7 @@ impl Writer {
 
     /// An outage is told when it begins and when it ends; every probe in between would drown it.
     fn tell_failure(&self, fault: &Fault, calls: usize) {
-        if self.health.is_healthy() {
+        if self.health.takes_writes() {
             let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(%fault, source, calls, "the ledger could not commit");
         }

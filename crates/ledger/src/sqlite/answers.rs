@@ -1,17 +1,20 @@
 //! The questions of the ports, answered alike by a ledger that writes and by one that only reads.
 
+use std::collections::BTreeMap;
+
 use admit_core::effect::{Effect, Passage};
 use admit_core::{EntityId, Fault, Filed, Key, Receipt, Seq};
 use bytes::Bytes;
 
 use super::reader::{self, Readers};
 use super::records::{self, published};
-use super::{SqliteLedger, SqliteReader, effects, issued};
+use super::{SqliteLedger, SqliteReader, effects, issued, queries};
+use crate::desk::BUS_END;
 use crate::effects::{EffectFilter, EffectReader};
 use crate::issuance::{FiledFilter, IssuedReader, Run};
 use crate::port::{
-    BoxFuture, CountsAsked, EventLine, Filter, Reader, RecordCounts, RecordDetail, RecordFilter,
-    RecordLine, RecordReader, Status,
+    BoxFuture, CountsAsked, EventLine, Filter, Reader, ReceiptPage, RecordCounts, RecordDetail,
+    RecordFilter, RecordLine, RecordReader, Status,
 };
 use crate::publications::{Publication, PublicationCounts, PublicationReader, Unoffered};
 
@@ -51,6 +54,15 @@ impl<T: Answers> Reader for T {
 
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
         Box::pin(self.readers().read(move |conn, tag| reader::list(conn, tag, &filter)))
+    }
+
+    fn page_of(
+        &self,
+        filter: Filter,
+        examined_max: usize,
+    ) -> BoxFuture<'_, Result<ReceiptPage, Fault>> {
+        let page = move |conn: &_, tag| reader::page_of(conn, tag, &filter, examined_max);
+        Box::pin(self.readers().read(page))
     }
 
     fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
@@ -202,6 +214,13 @@ impl<T: Answers> IssuedReader for T {
 
     fn synced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
         Box::pin(self.readers().read(|conn, _| issued::synced(conn)))
+    }
+
+    fn bus_ends(&self) -> BoxFuture<'_, Result<BTreeMap<String, u64>, Fault>> {
+        Box::pin(self.readers().read(|conn, _| {
+            let mut ends = conn.prepare_cached(queries::BUS_ENDS)?;
+            ends.query_map([BUS_END], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        }))
     }
 
     fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>> {

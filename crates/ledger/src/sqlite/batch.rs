@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Refused, Seq,
-    Verdict, decide,
+    Code, Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Principal,
+    Refused, Seq, Verdict, decide, evidence_of, refusal_of_conflict,
 };
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
@@ -20,9 +20,9 @@ use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, KeyIndex, Seed};
 use super::queries;
 use super::records::RecordTables;
-use crate::common::RefusalQuota;
 use crate::common::job::{Written, facts_text};
 use crate::common::records::{self, NotTold};
+use crate::common::{RefusalQuota, refusal_cost};
 use crate::desk;
 
 /// Where the ledger stands; the writer's copy moves only with durable commits.
@@ -202,6 +202,7 @@ impl<'c> Batch<'c> {
                     digest: Digest::from_bytes(row.get(0)?),
                     received_at: Millis(row.get(1)?),
                     facts: Bytes::from(row.get::<_, String>(2)?),
+                    principal: Principal::new(row.get_ref(3)?.as_str()?),
                 })
             })
             .map(Some)
@@ -216,7 +217,7 @@ impl<'c> Batch<'c> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
         let of = first.as_ref().map(|first| first.seq);
-        let seq = self.insert_event(event, verdict, of, &facts)?;
+        let seq = self.insert_event(event, verdict, of, None, &facts)?;
         self.project(event, seq)?;
         if let Some(first) = first {
             return Ok((Verdict::Revision { seq, first }, seq));
@@ -227,7 +228,8 @@ impl<'c> Batch<'c> {
         }
         self.claims.push((event.key, seq));
         let (digest, received_at) = (event.digest, event.received_at);
-        self.fresh.insert(event.key, First { seq, digest, received_at, facts: facts.into() });
+        let (principal, facts) = (event.principal.clone(), facts.into());
+        self.fresh.insert(event.key, First { seq, digest, received_at, principal, facts });
         Ok((Verdict::Fresh { seq }, seq))
     }
 
@@ -254,7 +256,8 @@ impl<'c> Batch<'c> {
             Some(known) => (None, known),
             None => {
                 let facts = facts_text(&event.facts);
-                let seq = self.insert_event(event, "conflict", Some(first.seq), &facts)?;
+                let reason = refusal_of_conflict(&first, event);
+                let seq = self.insert_event(event, "conflict", Some(first.seq), reason, &facts)?;
                 (Some(seq), seq)
             }
         };
@@ -264,9 +267,12 @@ impl<'c> Batch<'c> {
 
     /// A revision or conflict with this very content that is kept already.
     fn again(&mut self, event: &Event) -> rusqlite::Result<Option<Seq>> {
+        let principal = evidence_of(event).map(Principal::as_str);
         self.statements
             .again
-            .query_row((event.key.as_bytes(), event.digest.as_bytes()), |row| row.get(0).map(Seq))
+            .query_row((event.key.as_bytes(), event.digest.as_bytes(), principal), |row| {
+                row.get(0).map(Seq)
+            })
             .optional()
     }
 
@@ -288,10 +294,11 @@ impl<'c> Batch<'c> {
             self.statements.sighting.execute(row)?;
             return Ok(Verdict::Refused { seq: Some(seq) });
         }
+        let facts = facts_text(&refused.facts);
         let taken = self.conn.prepare_cached(queries::QUOTA_TAKE)?.execute((
             door,
             principal,
-            refused.body.len(),
+            refusal_cost(refused, &facts),
             self.quota.rows_max,
             self.quota.bytes_max,
         ))?;
@@ -313,7 +320,7 @@ impl<'c> Batch<'c> {
             None::<u64>,
             refused.code.as_str(),
             &refused.message,
-            facts_text(&refused.facts),
+            facts,
             None::<i64>,
         ))?;
         self.statements.body.execute((seq.0, &refused.body[..]))?;
@@ -325,6 +332,7 @@ impl<'c> Batch<'c> {
         event: &Event,
         verdict: &str,
         first: Option<Seq>,
+        reason: Option<(Code, &str)>,
         facts: &str,
     ) -> rusqlite::Result<Seq> {
         let seq = self.position.next();
@@ -340,8 +348,8 @@ impl<'c> Batch<'c> {
             event.received_at.0,
             event.attempt,
             first.map(|seq| seq.0),
-            None::<&str>,
-            None::<&str>,
+            reason.map(|(code, _)| code.as_str()),
+            reason.map(|(_, message)| message),
             facts,
             event.happened_at.map(|at| at.0),
         ))?;

@@ -13,8 +13,8 @@ use super::{SqliteLedger, queries, streams};
 use crate::common::claims::{Found, Held, Taken, given_back, unheld};
 use crate::common::news::News;
 use crate::port::{
-    BoxFuture, Change, Claimed, Claims, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing,
-    Wanted,
+    BoxFuture, Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer,
+    LeaseChange, Standing, Wanted,
 };
 
 impl Claims for SqliteLedger {
@@ -69,7 +69,10 @@ impl Work for Claim {
         let head = head(tx.conn, door)?;
         let mut found = Found::new(wanted);
         let new = i64::try_from(head.0).unwrap_or(i64::MAX);
-        for (query, from) in [(queries::CLAIM_FREE, wanted.now.0), (queries::CLAIM_NEW, new)] {
+        let (now, far) = (wanted.now.0, LEASE_LIFE_MAX.after(wanted.now).0);
+        let places =
+            [(queries::CLAIM_FREE, now), (queries::CLAIM_STRAY, far), (queries::CLAIM_NEW, new)];
+        for (query, from) in places {
             take(&mut found, &mut tx.conn.prepare_cached(query)?, door, from)?;
         }
         let taken = found.hand_out().map_err(|error| {
@@ -125,6 +128,10 @@ impl Work for ChangeLeases {
         let mut shown = Shown::at(tx.conn, &self.door, self.now)?;
         let mut answers = Vec::with_capacity(self.changes.len());
         for change in &self.changes {
+            if change.seq > Seq::MAX {
+                answers.push(LeaseAnswer::UnknownPlace);
+                continue;
+            }
             let held = get
                 .query_row((self.door.as_str(), change.seq.0), |row| {
                     Ok(Held {
@@ -209,7 +216,9 @@ fn has_some(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<boo
     if newest(conn, door)? > head(conn, door.as_str())? {
         return Ok(true);
     }
-    conn.prepare_cached(queries::CLAIM_FREE)?.exists((door.as_str(), now.0, 1))
+    let far = LEASE_LIFE_MAX.after(now).0;
+    Ok(conn.prepare_cached(queries::CLAIM_FREE)?.exists((door.as_str(), now.0, 1))?
+        || conn.prepare_cached(queries::CLAIM_STRAY)?.exists((door.as_str(), far, 1))?)
 }
 
 fn claimed(
@@ -229,7 +238,8 @@ fn claimed(
 
 fn standing(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<Standing> {
     let (head, newest) = (head(conn, door.as_str())?, newest(conn, door)?);
-    conn.prepare_cached(queries::CLAIM_STANDING)?.query_row((door.as_str(), now.0), |row| {
+    let asked = (door.as_str(), now.0, LEASE_LIFE_MAX.after(now).0);
+    conn.prepare_cached(queries::CLAIM_STANDING)?.query_row(asked, |row| {
         let free_at = row.get::<_, Option<i64>>(2)?.map(Millis);
         Ok(Standing { head, newest, held: row.get(0)?, free: row.get(1)?, free_at })
     })

@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::task::{Tx, Work};
 use super::{SqliteLedger, issued, queries};
 use crate::closures::{
-    Begun, Closure, Closures, Ending, OfRun, QuarantineStanding, RunAccounts, RunLine, Unsettled,
+    Ambiguities, Begun, Closure, Closures, DecidingPolicy, Ending, OfRun, QuarantineStanding,
+    RunAccounts, RunDocument, RunLine, Unsettled,
 };
 use crate::desk::{self, Closing};
 use crate::issuance::{FileNote, Issuance as _};
@@ -37,6 +38,55 @@ impl RunAccounts for SqliteLedger {
         Box::pin(self.readers.read(move |conn, _| {
             let asked = (run, kind.as_str(), after, below, limit(rows_max));
             conn.prepare_cached(queries::RUN_IDS)?.query_map(asked, |row| row.get(0))?.collect()
+        }))
+    }
+
+    fn run_documents(
+        &self,
+        run: String,
+        kind: IssuedKind,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunDocument>, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let query = match kind {
+                IssuedKind::Receipt => queries::RUN_RECEIPTS,
+                IssuedKind::Quarantine => queries::RUN_QUARANTINES,
+                IssuedKind::Governance => return Ok(Vec::new()),
+            };
+            let mut documents = conn.prepare_cached(query)?;
+            let documents = documents.query_map((run, after, limit(rows_max)), |row| {
+                Ok(RunDocument {
+                    n: row.get("n")?,
+                    decision: row.get("decision")?,
+                    path: row.get("path")?,
+                    text: row.get("text")?,
+                })
+            })?;
+            documents.collect()
+        }))
+    }
+
+    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<Ambiguities, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            conn.prepare_cached(queries::RUN_AMBIGUITIES)?.query_row([run], |row| {
+                Ok(Ambiguities {
+                    found: row.get("found")?,
+                    absent: row.get("absent")?,
+                    never_arrived: row.get("never_arrived")?,
+                })
+            })
+        }))
+    }
+
+    fn refused_while_closing(&self, run: String) -> BoxFuture<'_, Result<u64, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| {
+            let name = desk::refused_while_closing(&run);
+            let counted = conn
+                .prepare_cached(queries::META_GET)?
+                .query_row([name], |row| row.get(0))
+                .optional()?;
+            Ok(counted.unwrap_or(0))
         }))
     }
 
@@ -250,5 +300,9 @@ fn line_row(row: &Row<'_>) -> rusqlite::Result<RunLine> {
         has_reference: row.get("has_reference")?,
         is_unwritten: row.get("is_unwritten")?,
         standing,
+        policy: match (row.get("policy_revision")?, row.get("policy_digest")?) {
+            (Some(revision), Some(digest)) => Some(DecidingPolicy { revision, digest }),
+            _ => None,
+        },
     })
 }

@@ -8,24 +8,37 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{effects, issued, queries};
-use crate::desk::{About, Line, Open, Runs};
+use crate::desk::{About, Counters, Line, Open, Runs};
 
 /// The desk of one transaction.
 pub(super) struct Desk<'c> {
     conn: &'c Connection,
     epoch: u64,
     runs: Runs,
+    counters: Counters,
     /// Of the runs that somebody has asked about.
     states: HashMap<String, Option<RunState>>,
 }
 
 impl<'c> Desk<'c> {
     pub(super) fn new(conn: &'c Connection, epoch: u64) -> Self {
-        Self { conn, epoch, runs: Runs::default(), states: HashMap::new() }
+        Self {
+            conn,
+            epoch,
+            runs: Runs::default(),
+            counters: Counters::default(),
+            states: HashMap::new(),
+        }
     }
 
     /// Writes what the transaction as a whole adds.
     pub(super) fn finish(&self) -> rusqlite::Result<()> {
+        for value in self.counters.raised() {
+            self.conn.prepare_cached(queries::META_MAX)?.execute(value)?;
+        }
+        for value in self.counters.added() {
+            self.conn.prepare_cached(queries::META_ADD)?.execute(value)?;
+        }
         issued::add(self.conn, &self.runs)
     }
 }
@@ -126,5 +139,9 @@ impl crate::desk::Desk for Desk<'_> {
 
     fn runs(&mut self) -> &mut Runs {
         &mut self.runs
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        &mut self.counters
     }
 }

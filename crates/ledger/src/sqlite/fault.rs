@@ -41,6 +41,24 @@ pub(super) fn is_of_a_row(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// Whether the ledger refused what one write command contains, and did not fail as a whole: without
+/// that command the rest of its group can be committed.
+pub(super) fn is_of_content(error: &rusqlite::Error) -> bool {
+    use ErrorCode as C;
+    match error.sqlite_error_code() {
+        // The value never reached the database, or what was read is not what the ledger writes.
+        None => true,
+        Some(code) => matches!(
+            code,
+            C::ConstraintViolation
+                | C::TypeMismatch
+                | C::TooBig
+                | C::ParameterOutOfRange
+                | C::Unknown
+        ),
+    }
+}
+
 /// What an event is told whose key or whose document is in such a row.
 pub(super) fn damaged_row(error: rusqlite::Error) -> Fault {
     let message = "what is kept of this event's past is damaged, nothing was stored";

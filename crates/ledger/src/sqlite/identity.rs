@@ -8,7 +8,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::{OpenError, queries};
 
 /// The name of the file. It holds the tag of the ledger, which is in every receipt's id.
 const NAME: &str = "ledger.id";
@@ -27,6 +29,40 @@ pub(super) fn check(dir: &Path, ledger: &Path) -> Result<(), OpenError> {
         Err(error) => return Err(OpenError::Folder { path: ledger.to_owned(), source: error }),
     };
     Err(OpenError::Gone { path: ledger.to_owned(), missing, id: path })
+}
+
+/// The tag of the ledger that belongs in the folder, as far as its id says.
+pub(super) fn read(ledger: &Path) -> Result<Option<u32>, OpenError> {
+    let path = ledger.with_file_name(NAME);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(u32::from_str_radix(text.trim(), 16).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(OpenError::Folder { path, source }),
+    }
+}
+
+/// Refuses a ledger without a tag in a folder where there was one: the tag is durable before the id is
+/// written, so the ledger has lost what its first log held.
+pub(super) fn check_tag(ledger: &Path, conn: &Connection) -> Result<(), OpenError> {
+    let id = ledger.with_file_name(NAME);
+    if !id.try_exists().map_err(|source| OpenError::Folder { path: id.clone(), source })? {
+        return Ok(());
+    }
+    let has_tag = || {
+        let table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'";
+        if conn.query_row(table, [], |row| row.get::<_, i64>(0))? == 0 {
+            return Ok(false);
+        }
+        let tag = conn.query_row(queries::META_GET, ["tag"], |row| row.get::<_, i64>(0));
+        Ok(tag.optional()?.is_some())
+    };
+    match has_tag() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(OpenError::Gone { path: ledger.to_owned(), missing: "without its tag", id })
+        }
+        Err(source) => Err(OpenError::from_sqlite(ledger, source)),
+    }
 }
 
 /// Writes down which ledger is in the folder, durably and together with its name there.

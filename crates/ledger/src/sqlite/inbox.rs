@@ -123,6 +123,7 @@ fn inbox_row(row: &Row<'_>) -> rusqlite::Result<InboxRow> {
         received_at: row.get(3)?,
         last_updated_at: row.get(4)?,
         payload: row.get(5)?,
+        principal: row.get(6)?,
     })
 }
 

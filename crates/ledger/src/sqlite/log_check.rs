@@ -17,6 +17,7 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
+use admit_sqlite_log::mark::Salts;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 /// What is wrong with a log.
@@ -63,6 +64,32 @@ pub(super) fn damage(log: &Path, index: &Path) -> io::Result<Option<Damage>> {
         Some(frames) => frames.damage(from, indexed(index)?),
         None => Ok(Some(Damage::Header)),
     }
+}
+
+/// What a log is by its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    Missing,
+    Empty,
+    /// There is none that SQLite would take.
+    Unreadable,
+    /// A whole one, with the salts of its generation.
+    Whole(Salts),
+}
+
+/// Reads the header of a log.
+pub(super) fn header(log: &Path) -> io::Result<Header> {
+    let mut file = match File::open(log) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Header::Missing),
+        Err(error) => return Err(error),
+    };
+    if file.metadata()?.len() == 0 {
+        return Ok(Header::Empty);
+    }
+    let mut header = [0; HEADER_BYTES];
+    let frames = if fill(&mut file, &mut header)? { Frames::after(&header) } else { None };
+    Ok(frames.map_or(Header::Unreadable, |frames| Header::Whole(frames.salts)))
 }
 
 /// Whether another process has the ledger open with SQLite. Whoever has holds a lock on this byte of the index.

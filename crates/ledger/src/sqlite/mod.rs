@@ -5,10 +5,13 @@
 //! `sqlite3` while the gate runs; written by one process only ([`lock`]).
 
 mod answers;
+mod attachments;
+mod backup;
 mod batch;
 mod beside;
 mod checkpoint;
 mod claims;
+mod clock;
 mod closures;
 mod desk;
 mod documents;
@@ -21,7 +24,9 @@ mod issuing;
 mod keys;
 mod lock;
 mod log_check;
+mod mark_check;
 mod open;
+mod place;
 mod queries;
 mod reader;
 mod records;
@@ -39,9 +44,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use admit_core::effect::{By, Effect, Illegal, Step};
-use admit_core::record::Policy;
+use admit_core::record::{Acceptance, Policy};
 use admit_core::unwound;
 use admit_core::{
     Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, Recorded, RunState, Seq,
@@ -49,16 +55,17 @@ use admit_core::{
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::Migrated;
+use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::job;
 use crate::common::news::News;
 use crate::common::queue::Queue;
-use crate::common::records::Relinking;
+use crate::common::records::{Accepting, Relinking};
 use crate::common::retention::Sweeper;
 use crate::effects::{AdvanceError, Effects, Recovered};
 use crate::gauges::Gauges;
 use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
-use crate::port::{Admissions, BoxFuture, Ledger, Records, Relinked};
+use crate::port::{Accepted, Admissions, BoxFuture, Ledger, NotAccepted, Records, Relinked};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
 use checkpoint::Log;
@@ -71,9 +78,12 @@ use task::{Task, Work};
 use writer::Writer;
 
 pub use crate::common::RefusalQuota;
+pub use attachments::reattach;
+pub use backup::Snapshot;
 pub use beside::SqliteReader;
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
+pub use place::{accept_copy, is_copy, mark_as_copy};
 
 /// A call of this ledger.
 type Job = job::Job<Box<dyn Task>>;
@@ -97,6 +107,8 @@ pub struct Options {
     pub waiting_max: usize,
     /// How long things are kept; `None` is for ever. See [`Retention`](crate::Retention).
     pub retain: Option<Age>,
+    /// A commit that takes longer counts as hung, and the ledger as unhealthy until it ends.
+    pub commit_max: Duration,
 }
 
 impl Options {
@@ -111,6 +123,7 @@ impl Options {
             commit_events_max: 1024,
             waiting_max: 16_384,
             retain: None,
+            commit_max: COMMIT_MAX,
         }
     }
 }
@@ -126,6 +139,7 @@ pub struct SqliteLedger {
     news: Arc<News>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
+    _watch: HangWatch,
     _lock: FolderLock,
 }
 
@@ -142,7 +156,11 @@ impl SqliteLedger {
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
         identity::note(&options.dir, tag).map_err(folder)?;
+        place::note(&options.dir).map_err(folder)?;
         let position = position(&conn).map_err(fail)?;
+        let reach = mark_check::reach(&conn).map_err(fail)?;
+        let mark = open::mark(&path, reach)?;
+        admit_sqlite_log::mark_generations(&conn, &mark).map_err(fail)?;
         let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
             .map_err(fail)?;
@@ -154,14 +172,17 @@ impl SqliteLedger {
         let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
-        let (log, checkpointer) = Log::start(&path, page_bytes, &health).map_err(folder)?;
+        let (log, checkpointer) =
+            Log::start(&path, page_bytes, &health, &gauges).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
         let writer = Writer {
             in_place: InPlace::of(&path).map_err(folder)?,
             path: path.clone(),
             conn,
+            mark,
             keys,
             position,
+            task_commits: reach.tasks,
             tag,
             epoch,
             quota: options.refusal_quota,
@@ -172,6 +193,7 @@ impl SqliteLedger {
             news: news.clone(),
         };
         let (jobs, waiting) = sync_channel(options.waiting_max);
+        let watch = HangWatch::start(&health, options.commit_max).map_err(folder)?;
         let writer = thread::Builder::new()
             .name("ledger-writer".to_owned())
             .spawn({
@@ -188,6 +210,7 @@ impl SqliteLedger {
             news,
             horizon,
             sweeper,
+            _watch: watch,
             _lock: lock,
         })
     }
@@ -296,6 +319,16 @@ impl Issuance for SqliteLedger {
 }
 
 impl Records for SqliteLedger {
+    fn accept(
+        &self,
+        door: String,
+        policy: Arc<Policy>,
+        seq: Seq,
+        word: Acceptance,
+    ) -> BoxFuture<'_, Result<Result<Accepted, NotAccepted>, Fault>> {
+        Box::pin(self.write(Accepting { door, policy, seq, word }))
+    }
+
     fn relink(
         &self,
         door: String,
@@ -349,6 +382,10 @@ impl Publications for SqliteLedger {
 impl Ledger for SqliteLedger {
     fn is_healthy(&self) -> bool {
         self.health.is_healthy()
+    }
+
+    fn trouble(&self) -> Option<&'static str> {
+        self.health.trouble()
     }
 
     fn must_stop(&self) -> BoxFuture<'_, Fault> {

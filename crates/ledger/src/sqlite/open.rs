@@ -1,14 +1,17 @@
 //! Opening the file: pragmas on every connection, migrations, and the recovery that comes first.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use admit_sqlite_log::Mark;
+use admit_sqlite_log::mark::Reach;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::keys::ClaimError;
 use super::log_check::{self, Damage};
-use super::{identity, queries};
+use super::{identity, mark_check, queries};
 
 /// The ledger's file in the data folder.
 pub(super) const FILE: &str = "ledger.db";
@@ -32,6 +35,10 @@ const MENDING_CACHE_KIB: i32 = 64 << 10;
 /// How long any connection waits for a lock before it gives up.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
+/// A log that starts over keeps at most so much of its file. Under load it starts over at about half of it,
+/// so only one that a reader has held back is cut.
+pub(super) const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
+
 /// Migrations in order; `user_version` says how many are in.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
@@ -45,6 +52,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_publications.sql"),
     include_str!("migrations/0010_key_pages.sql"),
     include_str!("migrations/0011_receipt.sql"),
+    include_str!("migrations/0012_clock.sql"),
+    include_str!("migrations/0013_rounds.sql"),
 ];
 
 /// Why the ledger could not be opened. The texts are for the person who has to act on them.
@@ -75,7 +84,7 @@ pub enum OpenError {
         source: rusqlite::Error,
     },
     /// The log beside the file is damaged.
-    #[error("the log {} is damaged: {what}, and events that were acknowledged are behind that\n  nothing was changed; keep a copy of the folder, then restore a backup. To go on without those events: sqlite3 {} 'PRAGMA wal_checkpoint(TRUNCATE)'", log.display(), path.display())]
+    #[error("the log {} is damaged: {what}, and events that were acknowledged are behind that\n  nothing was changed; keep a copy of the folder, then restore a backup. To go on without those events: sqlite3 {} 'PRAGMA wal_checkpoint(TRUNCATE)', then remove {} if it is there", log.display(), path.display(), mark_check::mark_of(path).display())]
     LogDamaged {
         /// The file.
         path: PathBuf,
@@ -83,6 +92,18 @@ pub enum OpenError {
         log: PathBuf,
         /// How much of it.
         what: String,
+    },
+    /// What was acknowledged is not all in the ledger, or may not be.
+    #[error("events that were acknowledged {what}\n  the ledger is {}; nothing was changed. If the log {} was moved away, put it back; or restore a backup into an empty folder. To accept what is missing and go on with what is left, remove {}", path.display(), log.display(), mark.display())]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What is missing, and why.
+        what: String,
+        /// Its log.
+        log: PathBuf,
+        /// What says how much was acknowledged.
+        mark: PathBuf,
     },
     /// There was a ledger, and now there is none.
     #[error("the ledger of this folder is gone: {} is {missing}, and {} says that there was one\n  nothing was changed; put it back, or restore a backup. A new ledger would admit every event a second time; if that is what you want, remove {1}", path.display(), id.display())]
@@ -172,7 +193,10 @@ impl OpenError {
 /// The connection that commits events: WAL, a sync before every commit returns, a bounded wait for locks,
 /// and a log that is written in one piece for each commit (decision 0036).
 pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
-    set_up(admit_sqlite_log::open(path, flags())?)
+    let conn = set_up(admit_sqlite_log::open(path, flags())?)?;
+    // Once the log has started over, what a reader made it grow by is given back.
+    conn.pragma_update(None, "journal_size_limit", LOG_FILE_BYTES_MAX)?;
+    Ok(conn)
 }
 
 /// A connection for whatever else changes the file, such as a migration, which may not fit into memory.
@@ -242,8 +266,10 @@ pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
         return Ok(0);
     }
     let fail = |source| OpenError::from_sqlite(path, source);
+    mark_check::check(path)?;
     let conn = looking(path).map_err(fail)?;
     check_owner(&conn, path)?;
+    identity::check_tag(path, &conn)?;
     let found = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     Ok(usize::try_from(found.map_err(fail)?).unwrap_or(0))
 }
@@ -262,13 +288,14 @@ pub(super) fn beside(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
             .map_err(|source| OpenError::Folder { path: index.clone(), source })
     };
     if !is_in_use()?
-        && let Err(damaged) = check_log(&path)
+        && let Err(damaged) = check_log(&path).and_then(|()| mark_check::check(&path))
         && !is_in_use()?
     {
         return Err(damaged);
     }
     let conn = looking(&path).map_err(|source| OpenError::from_sqlite(&path, source))?;
     check_owner(&conn, &path)?;
+    identity::check_tag(&path, &conn)?;
     Ok((path, conn))
 }
 
@@ -277,6 +304,7 @@ pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     version(path)?;
     let mut conn = mending(path).map_err(fail)?;
+    clear_mark(&conn, path)?;
     checkpoint_all(&conn, path)?;
     migrate(&mut conn).map_err(fail)?;
     checkpoint_all(&conn, path)?;
@@ -285,8 +313,32 @@ pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     writing(path).map_err(fail)
 }
 
+/// Clears the mark once everything acknowledged is in the file, and before the log is emptied: in between, a
+/// crash would leave a mark without its log.
+fn clear_mark(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let copied = conn.query_row(queries::CHECKPOINT_PASSIVE, [], |row| {
+        Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+    });
+    if !copied.map_err(|source| not_durable(path, source))? {
+        // A reader is in the way; it may let go until the log is emptied, or the start fails.
+        checkpoint_all(conn, path)?;
+    }
+    Mark::clear_at(&mark_check::mark_of(path)).map_err(|source| no_mark(path, &source))
+}
+
+/// The mark of a ledger that was recovered and is about to be written to.
+pub(super) fn mark(path: &Path, reach: Reach) -> Result<Arc<Mark>, OpenError> {
+    let mark = Mark::open(&mark_check::mark_of(path), reach);
+    mark.map(Arc::new).map_err(|source| no_mark(path, &source))
+}
+
+fn no_mark(path: &Path, source: &std::io::Error) -> OpenError {
+    let reason = format!("{} cannot be written: {source}", admit_sqlite_log::mark::NAME);
+    OpenError::NotDurable { path: path.to_owned(), reason }
+}
+
 /// The log beside the file.
-fn log_of(path: &Path) -> PathBuf {
+pub(super) fn log_of(path: &Path) -> PathBuf {
     with_suffix(path, "-wal")
 }
 
@@ -389,12 +441,14 @@ fn checkpoint_all(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     match busy {
         Ok(0) => Ok(()),
         Ok(_) => Err(OpenError::HeldByOthers { path: path.to_owned() }),
-        Err(source) => {
-            let error = OpenError::from_sqlite(path, source);
-            if let OpenError::Sqlite { path, source } = error {
-                return Err(OpenError::NotDurable { path, reason: source.to_string() });
-            }
-            Err(error)
-        }
+        Err(source) => Err(not_durable(path, source)),
     }
+}
+
+fn not_durable(path: &Path, source: rusqlite::Error) -> OpenError {
+    let error = OpenError::from_sqlite(path, source);
+    if let OpenError::Sqlite { path, source } = error {
+        return OpenError::NotDurable { path, reason: source.to_string() };
+    }
+    error
 }

@@ -18,7 +18,7 @@ use super::keys::find_anywhere;
 use super::{open, queries};
 use crate::common::answer::{Answer, opened};
 use crate::common::receipts::{Copy, end_of, verdict};
-use crate::port::{Filter, Status};
+use crate::port::{Filter, ReceiptPage, Status};
 
 /// Reads at a time; more wait.
 const READERS_MAX: usize = 4;
@@ -159,17 +159,55 @@ pub(super) fn body(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Bytes
 }
 
 pub(super) fn list(conn: &Connection, tag: u32, filter: &Filter) -> rusqlite::Result<Vec<Receipt>> {
-    let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
-    let query = if !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine) {
-        queries::LIST_QUARANTINE
-    } else {
-        queries::LIST
+    list_to(conn, tag, filter, Seq::MAX)
+}
+
+/// A page, for which at most `examined_max` admissions are examined.
+pub(super) fn page_of(
+    conn: &Connection,
+    tag: u32,
+    filter: &Filter,
+    examined_max: usize,
+) -> rusqlite::Result<ReceiptPage> {
+    let window = match is_of_quarantine(filter) {
+        true => queries::LIST_QUARANTINE_WINDOW,
+        false => queries::LIST_WINDOW,
     };
+    // The first admission that is not examined any more.
+    let beyond: Option<u64> = match filter.is_selective() {
+        true => conn
+            .prepare_cached(window)?
+            .query_row((filter.after.0, count(examined_max)), |row| row.get(0))
+            .optional()?,
+        false => None,
+    };
+    let examined_to = beyond.map(|beyond| Seq(beyond.saturating_sub(1)));
+    let receipts = list_to(conn, tag, filter, examined_to.unwrap_or(Seq::MAX))?;
+    Ok(ReceiptPage::of(receipts, filter.rows_max, examined_to))
+}
+
+fn is_of_quarantine(filter: &Filter) -> bool {
+    let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
+    !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine)
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Receipts up to the place `to`.
+fn list_to(
+    conn: &Connection,
+    tag: u32,
+    filter: &Filter,
+    to: Seq,
+) -> rusqlite::Result<Vec<Receipt>> {
+    let query = if is_of_quarantine(filter) { queries::LIST_QUARANTINE } else { queries::LIST };
     let verdicts =
         (!filter.verdicts.is_empty()).then(|| format!(" {} ", filter.verdicts.join(" ")));
-    let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
+    let Filter { door, principal, after, rows_max, .. } = filter;
     conn.prepare_cached(query)?
-        .query_map((&filter.door, &filter.principal, verdicts, filter.after.0, rows_max), |row| {
+        .query_map((door, principal, verdicts, after.0, count(*rows_max), to.0), |row| {
             receipt_row(row, tag)
         })?
         .collect()
@@ -221,6 +259,9 @@ pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status>
             oldest_body_at: at(4)?,
             retain: row.get::<_, Option<u64>>(6)?.map(Age::from_millis),
             forgotten_to: at(7)?,
+            trusted_at: at(12)?,
+            refusals: count(13)?,
+            refusal_bytes: count(14)?,
             removed_bodies: count(10)?,
             removed_keys,
             gates: Vec::new(),

@@ -4,12 +4,13 @@
 use admit_core::{Fault, Horizon, Key, Millis, Seq};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::{SqliteLedger, queries};
+use super::{SqliteLedger, clock, queries};
+use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
     BODIES, Body, FORGOTTEN_TO, Forget, Forgot, Kept, PutOff, ROWS, Remove, Removed, Sweeper,
     Sweeping,
 };
-use crate::port::{BoxFuture, Retention, Swept};
+use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, Swept};
 
 impl Sweeping for SqliteLedger {
     fn horizon(&self) -> &Horizon {
@@ -50,6 +51,18 @@ impl Retention for SqliteLedger {
             self.sweeper.lock().await.sweep(self, now).await
         })
     }
+
+    fn known_time(&self) -> BoxFuture<'_, Result<KnownTime, Fault>> {
+        Box::pin(self.readers.read(|conn, _| clock::known(conn)))
+    }
+
+    fn note_time(&self, at: Millis) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.write(NoteTime(at)))
+    }
+
+    fn confirm_time(&self, confirmation: ClockConfirmation) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.write(ConfirmTime(confirmation)))
+    }
 }
 
 /// A sweeper that goes on from where the last one stopped.
@@ -68,6 +81,7 @@ pub(super) fn load_horizon(
         Some(age) => conn.execute(queries::META_PUT, ("retain_ms", age.as_millis()))?,
         None => conn.execute(queries::META_REMOVE, ["retain_ms"])?,
     };
+    clock::settle_known(conn, retain)?;
     Ok(Horizon::new(retain, meta(conn, FORGOTTEN_TO)?.map(Millis)))
 }
 

@@ -4,15 +4,18 @@
 use std::path::Path;
 
 use admit_core::{Digest, Key, Millis, Seq};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::keys::{check, find_merged};
 use super::{OpenError, open, queries};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure, Verifier,
-    VerifyError,
+    InInbox, Kept, KeptDocument, KeptFile, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure,
+    UnreadableDocument, Verifier, VerifyError,
 };
+use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
+use crate::verify_laws::{EachBreach, Law};
 
 impl From<rusqlite::Error> for VerifyError {
     fn from(error: rusqlite::Error) -> Self {
@@ -102,46 +105,123 @@ impl Rows for SqliteRows {
         each: &mut EachSighting<'_>,
     ) -> Result<Option<Seq>, VerifyError> {
         self.slice(queries::VERIFY_SIGHTINGS, slice, |row, seq| {
-            each(SightingRow {
-                seq,
-                admission: Seq(row.get("admission")?),
-                verdict: row.get_ref("verdict")?.as_str_or_null()?,
-                other: row.get::<_, Option<u64>>("other")?.map(Seq),
-                other_verdict: row.get_ref("other_verdict")?.as_str_or_null()?,
-                other_first: row.get::<_, Option<u64>>("other_first")?.map(Seq),
-                has_twin: row.get::<_, Option<i64>>("twice")?.is_some(),
-            });
+            each(sighting(row, seq).map_err(|error| (seq, error.to_string())));
             Ok(())
         })
     }
 
     fn inbox(&self, slice: Slice, each: &mut EachInInbox<'_>) -> Result<Option<Seq>, VerifyError> {
-        let exists = "SELECT 1 FROM sqlite_schema WHERE name = 'event_inbox'";
-        // A ledger that no gate of this version has opened yet has none.
-        if !self.conn.prepare(exists)?.exists([])? {
+        if !self.has_inbox()? {
             return Ok(None);
         }
         self.slice(queries::VERIFY_INBOX, slice, |row, seq| {
-            each(InInbox { seq, has_row: row.get("has_row")?, differs: row.get("differs")? });
+            let read = || Ok((row.get("has_row")?, row.get("differs")?));
+            let read = read().map(|(has_row, differs)| InInbox { seq, has_row, differs });
+            each(read.map_err(|error: rusqlite::Error| (seq, error.to_string())));
             Ok(())
         })
     }
 
-    fn documents(&self, after: &(String, String)) -> Result<Vec<KeptDocument>, VerifyError> {
+    fn inbox_rows(
+        &self,
+        after: i64,
+        each: &mut EachInboxRow<'_>,
+    ) -> Result<Option<i64>, VerifyError> {
+        if !self.has_inbox()? {
+            return Ok(None);
+        }
+        let mut query = self.conn.prepare_cached(queries::VERIFY_INBOX_ROWS)?;
+        let mut rows = query.query((after, SLICE_ROWS))?;
+        let (mut read, mut last) = (0, None);
+        while let Some(row) = rows.next()? {
+            let place: i64 = row.get("seq")?;
+            let seq = Seq(u64::try_from(place).unwrap_or(0));
+            each(inbox_record(row).map_err(|error| (seq, error.to_string())));
+            (read, last) = (read + 1, Some(place));
+        }
+        Ok(last.filter(|_| read == SLICE_ROWS))
+    }
+
+    fn files(&self) -> Result<Vec<KeptFile>, VerifyError> {
+        let mut query = self.conn.prepare(queries::VERIFY_FILES)?;
+        let files = query.query_map([], |row| {
+            let (kind, path, text) = (lossy(row, 0)?, lossy(row, 2)?, lossy(row, 3)?);
+            Ok(KeptFile { kind, path, text })
+        })?;
+        Ok(files.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn scenario_runs(&self) -> Result<Vec<String>, VerifyError> {
+        let mut query = self.conn.prepare(queries::VERIFY_SCENARIO_RUNS)?;
+        let runs = query.query_map([], |row| lossy(row, 0))?;
+        Ok(runs.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn reconciled(&self) -> Result<Vec<Seq>, VerifyError> {
+        let mut query = self.conn.prepare(queries::VERIFY_RECONCILED)?;
+        let seqs = query.query_map([], |row| row.get(0).map(Seq))?;
+        Ok(seqs.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn breaches(
+        &self,
+        law: Law,
+        (after, to): Slice,
+        each: &mut EachBreach<'_>,
+    ) -> Result<(), VerifyError> {
+        let query = match law {
+            Law::Effects => queries::VERIFY_LAW_EFFECTS,
+            Law::Ambiguous => queries::VERIFY_LAW_AMBIGUOUS,
+            Law::Runs => queries::VERIFY_LAW_RUNS,
+            Law::Closures => queries::VERIFY_LAW_CLOSURES,
+            Law::Scenarios => queries::VERIFY_LAW_SCENARIOS,
+            Law::Records => queries::VERIFY_LAW_RECORDS,
+            Law::RecordRows => queries::VERIFY_LAW_RECORD_ROWS,
+        };
+        let mut query = self.conn.prepare_cached(query)?;
+        let mut rows = match law.is_sliced() {
+            true => query.query((after.0, to.0))?,
+            false => query.query([])?,
+        };
+        while let Some(row) = rows.next()? {
+            let seq = row.get::<_, Option<i64>>(0)?.and_then(|seq| u64::try_from(seq).ok());
+            each(seq.map(Seq), lossy(row, 1)?);
+        }
+        Ok(())
+    }
+
+    fn documents(
+        &self,
+        after: &(String, String),
+    ) -> Result<Vec<Result<KeptDocument, UnreadableDocument>>, VerifyError> {
         let mut query = self.conn.prepare_cached(queries::VERIFY_DOCUMENTS)?;
         let page = query.query_map((&after.0, &after.1, SLICE_ROWS), |row| {
-            Ok(KeptDocument {
-                projection: row.get(0)?,
-                entity: row.get(1)?,
-                seq: Seq(row.get(2)?),
-                text: row.get(3)?,
-            })
+            let seq = Seq(row.get(2)?);
+            let read = || {
+                let (projection, entity, text) = (row.get(0)?, row.get(1)?, row.get(3)?);
+                Ok(KeptDocument { projection, entity, seq, text })
+            };
+            let unreadable = |error: rusqlite::Error| {
+                let (projection, entity) = (lossy(row, 0)?, lossy(row, 1)?);
+                let why = error.to_string();
+                Ok(UnreadableDocument { projection, entity, seq, why })
+            };
+            match read() {
+                Ok(document) => Ok(Ok(document)),
+                Err(error) => unreadable(error).map(Err),
+            }
         })?;
         Ok(page.collect::<rusqlite::Result<_>>()?)
     }
 }
 
 impl SqliteRows {
+    /// A ledger that no gate of this version has opened yet has no inbox.
+    fn has_inbox(&self) -> rusqlite::Result<bool> {
+        let exists = "SELECT 1 FROM sqlite_schema WHERE name = 'event_inbox'";
+        self.conn.prepare(exists)?.exists([])
+    }
+
     /// A claim, with the admission that it names.
     fn claim(&self, claim: &check::Found<'_>, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
         let mut named = self.conn.prepare_cached(queries::VERIFY_CLAIMED)?;
@@ -200,6 +280,61 @@ fn admission<'r>(row: &'r Row<'_>, seq: Seq) -> rusqlite::Result<AdmissionRow<'r
         code: row.get_ref("code")?.as_str_or_null()?,
         claimed_by: None,
         noted_key: key("noted_key")?,
+    })
+}
+
+fn sighting<'r>(row: &'r Row<'_>, seq: Seq) -> rusqlite::Result<SightingRow<'r>> {
+    Ok(SightingRow {
+        seq,
+        admission: Seq(row.get("admission")?),
+        verdict: row.get_ref("verdict")?.as_str_or_null()?,
+        other: row.get::<_, Option<u64>>("other")?.map(Seq),
+        other_verdict: row.get_ref("other_verdict")?.as_str_or_null()?,
+        other_first: row.get::<_, Option<u64>>("other_first")?.map(Seq),
+        has_twin: row.get::<_, Option<i64>>("twice")?.is_some(),
+    })
+}
+
+fn inbox_record(row: &Row<'_>) -> rusqlite::Result<InboxRecord> {
+    let is_ours: Option<bool> = row.get("is_ours")?;
+    let admission = match is_ours {
+        Some(true) => Some(InboxOrigin {
+            event_id: row.get("own_id")?,
+            received_at: Millis(row.get("admitted_at")?),
+        }),
+        _ => None,
+    };
+    let claim = match row.get("is_claimed")? {
+        true => Some(InboxClaim {
+            is_held: row.get("is_held")?,
+            expires_at: Millis(row.get("expires_at")?),
+        }),
+        false => None,
+    };
+    let finished = match row.get::<_, Option<String>>("finished")? {
+        Some(word) => Some((word, Millis(row.get("finished_at")?))),
+        None => None,
+    };
+    Ok(InboxRecord {
+        place: row.get("seq")?,
+        event_id: row.get("event_id")?,
+        status: row.get("status")?,
+        received_at: row.get("received_at")?,
+        last_updated_at: row.get("last_updated_at")?,
+        admission,
+        claim,
+        finished,
+        was_out: row.get("was_out")?,
+    })
+}
+
+/// A cell as text, with what is no text in it replaced.
+fn lossy(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => String::new(),
     })
 }
 

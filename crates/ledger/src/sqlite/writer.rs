@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
+//! … of one event or task -> the group is written without it -> internal_error for it alone, go on
 //! COMMIT fails         -> look again on a new connection   -> verdicts, or outcome_unknown; go on
 //! a sync fails         -> nobody knows                     -> outcome_unknown, stop the process
 //! a damaged file       -> rolled back, nothing kept        -> ledger_unavailable, stop the process
@@ -18,6 +19,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use admit_core::{Entry, Fault, FaultKind};
+use admit_sqlite_log::Mark;
+use admit_sqlite_log::mark::Reach;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::batch::{Batch, BatchError, Position};
@@ -26,15 +29,17 @@ use super::fault::{self, Severity};
 use super::identity::InPlace;
 use super::keys::KeyIndex;
 use super::task::{Task, Tx};
-use super::{Job, open, queries};
+use super::{Job, mark_check, open, queries};
 use crate::common::RefusalQuota;
 use crate::common::group::Group;
+use crate::common::hang_watch::PROBE_IDLE_EVERY;
 use crate::common::health::Health;
-use crate::common::job::{Outcomes, answer_all};
+use crate::common::job::{Outcomes, answer_all, unfit};
 use crate::common::news::News;
 use crate::gauges::Gauges;
 
-/// How often a writer that could not write tries whether the disk has healed.
+/// How often a writer that could not write tries whether the disk has healed, and one whose log is long
+/// whether it can be shortened.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// A sync is so short that waiting for company brings nothing (docs/performance.md).
@@ -48,8 +53,11 @@ pub(super) struct Writer {
     pub(super) path: PathBuf,
     pub(super) in_place: InPlace,
     pub(super) conn: Connection,
+    pub(super) mark: Arc<Mark>,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
+    /// Commits with work other than recording, ever.
+    pub(super) task_commits: u64,
     pub(super) tag: u32,
     pub(super) epoch: u64,
     pub(super) quota: RefusalQuota,
@@ -64,8 +72,17 @@ pub(super) struct Writer {
 enum Unwritten {
     /// The event at `index` cannot be recorded; without it the others can.
     Poisoned { index: usize, fault: Fault },
+    /// The task at `index` is refused for what it contains; without it the others can be written.
+    Unfit { index: usize, error: rusqlite::Error },
     /// None of it can.
     All(BatchError),
+}
+
+/// What a group is written without.
+#[derive(Default)]
+struct LeftOut {
+    events: Vec<(usize, Fault)>,
+    tasks: Vec<usize>,
 }
 
 impl<E: Into<BatchError>> From<E> for Unwritten {
@@ -84,15 +101,15 @@ impl Writer {
     /// Serves jobs until nobody can send any more, or until the ledger must stop.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         while let Some(first) = self.wait(jobs) {
-            if let After::Stop = self.serve(Some(first), jobs) {
+            if let After::Stop = self.serve_watched(Some(first), jobs) {
                 break;
             }
             self.log.after_commit(&self.conn, &self.health);
             self.gauges.log_is(self.log.bytes());
         }
         // Not left to whoever closes the file last, who may be somebody who only looks.
-        if self.health.is_healthy() {
-            self.log.finish(&self.conn, &self.health);
+        if self.health.takes_writes() {
+            self.leave();
         }
         self.health.stopped();
         for job in jobs.try_iter() {
@@ -100,19 +117,36 @@ impl Writer {
         }
     }
 
-    /// The next job; tries meanwhile whether a disk that failed has healed.
+    /// The last commit is made: copies what is left of the log, and clears the mark if all of it is copied.
+    fn leave(&self) {
+        let noted = match self.log.finish(&self.conn, &self.health) {
+            true => self.mark.clear(self.reach()),
+            // A reader holds on to the log; the last program that closes the file copies the rest.
+            false => self.mark.end(),
+        };
+        if let Err(error) = noted {
+            tracing::warn!(%error, path = %self.mark.path().display(), "the mark could not be written");
+        }
+    }
+
+    /// The next job; tries meanwhile whether a disk that failed has healed, or one that is idle still works.
     fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         loop {
-            if self.health.is_healthy() {
-                return jobs.recv().ok();
-            }
-            match jobs.recv_timeout(PROBE_EVERY) {
+            let takes_writes = self.health.takes_writes();
+            let is_calm = takes_writes && !self.log.is_long();
+            let patience = if is_calm { PROBE_IDLE_EVERY } else { PROBE_EVERY };
+            match jobs.recv_timeout(patience) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if takes_writes => {
+                    self.health.begins();
+                    self.idle();
+                    self.health.ends();
+                }
                 // An empty commit may find room where no event does.
                 Err(RecvTimeoutError::Timeout) if !has_room(&self.path) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    if let After::Stop = self.serve(None, jobs) {
+                    if let After::Stop = self.serve_watched(None, jobs) {
                         return None;
                     }
                 }
@@ -120,11 +154,42 @@ impl Writer {
         }
     }
 
+    /// No event for a while: writes to the disk, and gives back a log that is longer than it needs to be.
+    fn idle(&mut self) {
+        let reach = self.reach();
+        // A mark of a log that another program has emptied would have the ledger refused after a power cut.
+        let noted = match self.log.is_emptied(&self.conn, &self.health) {
+            true => self.mark.clear(reach),
+            false => self.mark.probe(),
+        };
+        if let Err(error) = noted {
+            let message = "the disk of the ledger takes no writes";
+            // The next probe is a commit, which finds out what is wrong.
+            self.health.failed(&Fault::caused_by(FaultKind::LedgerUnavailable, message, error));
+            return;
+        }
+        let mark = &self.mark;
+        self.log.give_back(&self.conn, &self.health, || mark.clear(reach));
+        self.gauges.log_is(self.log.bytes());
+    }
+
+    fn reach(&self) -> Reach {
+        Reach { last_seq: self.position.last_seq.0, tasks: self.task_commits }
+    }
+
+    fn serve_watched(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
+        self.health.begins();
+        let after = self.serve(first, jobs);
+        self.health.ends();
+        after
+    }
+
     /// One group: one transaction, then the answers. Without a first call it probes the disk.
     fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
         let begun = Instant::now();
         let mut group = Group::new(first, jobs, self.commit_events_max, NO_COMPANY);
         let written = self.write(&mut group);
+        let has_tasks = group.tasks().next().is_some();
         let group = group.into_jobs();
         self.gauges.calls_taken(group.len());
         let (outcomes, position) = match written {
@@ -149,6 +214,10 @@ impl Writer {
         }
         self.keys.committed();
         self.position = position;
+        self.task_commits += u64::from(has_tasks);
+        // Before anything is answered: what is acknowledged must be missed if it gets lost.
+        let marked = self.mark.committed(self.reach());
+        self.health.marked(marked.err());
         self.health.wrote();
         if !group.is_empty() {
             self.gauges.committed(outcomes.len(), begun.elapsed());
@@ -157,30 +226,38 @@ impl Writer {
         After::GoOn
     }
 
-    /// Writes a group into an open transaction, leaving out events that cannot be recorded.
+    /// Writes a group into an open transaction, leaving out events that cannot be recorded and tasks
+    /// that are refused.
     fn write(
         &mut self,
         group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<(Outcomes, Position), BatchError> {
-        let mut poisoned: Vec<(usize, Fault)> = Vec::new();
+        let mut without = LeftOut::default();
         loop {
-            match self.write_without(&poisoned, group) {
+            match self.write_without(&without, group) {
                 Err(Unwritten::Poisoned { index, fault }) => {
                     tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
-                    self.keys.rolled_back();
-                    roll_back(&self.conn)?;
-                    poisoned.push((index, fault));
-                    group.rewind();
+                    without.events.push((index, fault));
+                }
+                Err(Unwritten::Unfit { index, error }) => {
+                    tracing::error!(index, %error, "a write command failed, the rest of its group goes on");
+                    if let Some(task) = group.tasks().nth(index) {
+                        task.left_out(&unfit(error));
+                    }
+                    without.tasks.push(index);
                 }
                 Err(Unwritten::All(error)) => return Err(error),
                 Ok(written) => return Ok(written),
             }
+            self.keys.rolled_back();
+            roll_back(&self.conn)?;
+            group.rewind();
         }
     }
 
     fn write_without(
         &mut self,
-        poisoned: &[(usize, Fault)],
+        without: &LeftOut,
         group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<(Outcomes, Position), Unwritten> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
@@ -195,7 +272,7 @@ impl Writer {
             }
             for entry in job.entries() {
                 let index = outcomes.len();
-                if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
+                if let Some((_, fault)) = without.events.iter().find(|(at, _)| *at == index) {
                     outcomes.push_back(Err(fault.clone()));
                     continue;
                 }
@@ -215,9 +292,21 @@ impl Writer {
         let position = batch.finish(&mut self.keys)?;
         if tasks {
             let mut tx = Tx { conn: &self.conn, keys: &mut self.keys };
-            for task in group.tasks() {
-                task.write(&mut tx)?;
+            for (index, task) in group.tasks().enumerate() {
+                if without.tasks.contains(&index) {
+                    continue;
+                }
+                match task.write(&mut tx) {
+                    Ok(()) => {}
+                    // Some failures end the transaction, and then it is not only this task's.
+                    Err(error) if fault::is_of_content(&error) && !self.conn.is_autocommit() => {
+                        return Err(Unwritten::Unfit { index, error });
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
+            let mut put = self.conn.prepare_cached(queries::META_PUT)?;
+            put.execute((mark_check::TASK_COMMITS, self.task_commits + 1))?;
         }
         Ok((outcomes, position))
     }
@@ -251,7 +340,7 @@ impl Writer {
     fn give_up(&self, group: Vec<Job>, severity: Severity, fault: &Fault) -> After {
         self.gauges.commit_failed();
         // An outage is told when it begins and when it ends; every probe in between would drown it.
-        if self.health.is_healthy() {
+        if self.health.takes_writes() {
             let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(%fault, source, ?severity, calls = group.len(), "the ledger could not commit");
         }
@@ -293,6 +382,7 @@ impl Writer {
         self.keys.rolled_back();
         let afresh = roll_back(&self.conn).and_then(|()| {
             self.conn = open::writing(&self.path)?;
+            admit_sqlite_log::mark_generations(&self.conn, &self.mark)?;
             self.log.watch(&mut self.conn)
         });
         if let Err(error) = afresh {

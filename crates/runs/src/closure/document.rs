@@ -8,7 +8,7 @@ use admit_core::effect::By;
 use admit_core::json::{self, Limits, Object, Value, write_object};
 
 use super::Accounted;
-use crate::report::{Settings, ingress, quarantine, splits};
+use crate::report::{Settings, ambiguities, ingress, notes, policies, quarantine, splits};
 
 /// The closure of a run.
 pub(super) fn closure(
@@ -18,7 +18,12 @@ pub(super) fn closure(
     at: Millis,
     settings: &Settings,
 ) -> Object<'static> {
-    let Accounted { account, tally, unsettled, sent, counts, receipts, records } = accounted;
+    let Accounted { account, tally, unsettled, sent, counts, receipts, records, .. } = accounted;
+    let messages = &accounted.contents.messages;
+    let bus = Object::from_iter([
+        ("messages_present", Value::from(messages.present)),
+        ("messages_expired", messages.expired.into()),
+    ]);
     let manifest = account.manifest.as_ref().map(|manifest| {
         manifest.iter().map(|(output, n)| (output.clone(), Value::from(*n))).collect::<Object<'_>>()
     });
@@ -34,6 +39,7 @@ pub(super) fn closure(
         ("reason", by.why.clone().into()),
         ("ingress", ingress(tally, unsettled, sent).into()),
         ("deliveries", counts.deliveries.into()),
+        ("refused_while_closing", accounted.refused_while_closing.into()),
         ("quarantine", quarantine(tally).into()),
         ("producers", splits(&tally.producers).into()),
         ("outputs", splits(&tally.outputs).into()),
@@ -41,6 +47,10 @@ pub(super) fn closure(
         ("outputs_not_in_manifest", unlisted.into()),
         ("receipts_present", receipts.present.into()),
         ("quarantine_records_present", records.present.into()),
+        ("bus", bus.into()),
+        ("ambiguities", ambiguities(accounted.ambiguities).into()),
+        ("policies", policies(tally).into()),
+        ("notes", notes(tally).into()),
         ("provenance", settings.provenance.clone().into()),
     ])
 }

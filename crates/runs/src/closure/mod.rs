@@ -9,6 +9,7 @@
 //! takes it up from the beginning, and the next start opens it again. What stops after it leaves a
 //! closed run whose file the next attempt, or the next start, writes.
 
+mod contents;
 mod document;
 mod presence;
 
@@ -17,15 +18,16 @@ use std::time::Duration;
 
 use admit_artifacts::{Artifacts as _, ArtifactsError, File};
 use admit_contracts::ingestion_gate::governance::Family;
-use admit_core::closure::{Account, Manifest, Miscount, Objection, judge};
+use admit_core::closure::{Account, Listed, Manifest, Miscount, Objection, judge};
 use admit_core::effect::By;
 use admit_core::json::{Object, Value};
 use admit_core::{Fault, FaultKind, IssuedKind};
 use admit_ledger::RunCounts;
-use admit_ledger::closures::{Begun, Closure, Ending, Unsettled};
+use admit_ledger::closures::{Ambiguities, Begun, Closure, Ending, Unsettled};
 use tokio::time::{Instant, sleep};
 
 use crate::report::{Books, Sent, Tally};
+use contents::Contents;
 use presence::Presence;
 
 /// Between two looks at what is awaited.
@@ -76,6 +78,9 @@ struct Accounted {
     counts: RunCounts,
     receipts: Presence,
     records: Presence,
+    contents: Contents,
+    ambiguities: Ambiguities,
+    refused_while_closing: u64,
 }
 
 impl Books {
@@ -197,6 +202,15 @@ impl Books {
         let bytes = format!("{}\n", closure.text);
         let put = self.artifacts.put_if_absent(vec![File::new(&*closure.path, bytes)]).await;
         put.into_iter().try_for_each(|put| put.map(drop)).map_err(cannot)?;
+        let details = evidence(closure);
+        let resolved = self.tell(
+            Family::EvidenceRefResolved,
+            &closure.run,
+            "run_closure_evidence",
+            closure.at,
+            details,
+        );
+        resolved.await.map_err(cannot)?;
         let details = Object::from_iter([("closure_ref", Value::from(closure.path.clone()))]);
         let told = self.tell(Family::RunEnded, &closure.run, "run_closure", closure.at, details);
         told.await.map_err(cannot)?;
@@ -229,6 +243,8 @@ impl Books {
         unknown.count += records.unknown.count;
         unknown.sample.extend(records.unknown.sample.iter().cloned());
         unknown.sample.truncate(admit_core::closure::SAMPLE_MAX);
+        let contents = self.contents(run).await?;
+        let sent = self.sent(run).await?;
         let account = Account {
             admitted: tally.receipts.admit,
             in_flight: unsettled.in_work,
@@ -237,19 +253,58 @@ impl Books {
             receipts_missing: receipts.missing.clone(),
             records_missing: records.missing.clone(),
             misplaced: tally.misplaced.clone(),
+            differing: contents.differing.clone(),
             unknown,
             without_reference: tally.without_reference.clone(),
+            messages_missing: contents.messages.missing.clone(),
+            bus_trouble: contents.messages.trouble.clone(),
+            ready_failed: sent.failed.clone(),
+            outputs_unknown: self.unknown_outputs(manifest.as_ref(), &tally),
             miscounted: miscounted(&before, &counts, &tally, unsettled),
             outputs: tally.admitted(),
             manifest,
         };
-        let sent = self.sent(run).await?;
-        Ok(Accounted { account, tally, unsettled, sent, counts, receipts, records })
+        let ambiguities = self.ledger.ambiguities(run.to_owned()).await?;
+        Ok(Accounted {
+            account,
+            tally,
+            unsettled,
+            sent,
+            counts,
+            receipts,
+            records,
+            contents,
+            ambiguities,
+            refused_while_closing: self.ledger.refused_while_closing(run.to_owned()).await?,
+        })
+    }
+
+    /// Outputs of a manifest that no event can be of, and none is of.
+    fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &Tally) -> Listed {
+        let (Some(manifest), Some(known)) = (manifest, &self.settings.outputs) else {
+            return Listed::default();
+        };
+        let (admitted, outputs) = (tally.admitted(), manifest.keys().map(String::as_str));
+        outputs.filter(|name| !known.contains(*name) && !admitted.contains_key(*name)).collect()
     }
 
     async fn counts(&self, run: &str) -> Result<RunCounts, Fault> {
         Ok(self.ledger.run(run.to_owned()).await?.map(|run| run.counts).unwrap_or_default())
     }
+}
+
+/// What governance learns of the evidence behind a closure: every receipt and quarantine record of the
+/// run was followed to its file.
+fn evidence(closure: &Closure) -> Object<'static> {
+    let document = document::read(&closure.text).unwrap_or_default();
+    let count = |name: &str| document.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let resolved = count("receipts_present") + count("quarantine_records_present");
+    Object::from_iter([
+        ("closure_ref", Value::from(closure.path.clone())),
+        ("attempted", resolved.into()),
+        ("resolved", resolved.into()),
+        ("denied", 0.into()),
+    ])
 }
 
 /// Counters that are not what there is. Copies are still counted while a run is closing, so a counter

@@ -6,7 +6,7 @@ use admit_contracts::ingestion_gate::{Paths, utc};
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 use admit_ledger::Run;
-use admit_ledger::closures::Unsettled;
+use admit_ledger::closures::{Ambiguities, Unsettled};
 
 use super::{Sent, Settings, Split, Tally, digest_of};
 
@@ -16,6 +16,10 @@ pub(super) struct Facts {
     pub(super) tally: Tally,
     pub(super) unsettled: Unsettled,
     pub(super) sent: Sent,
+    /// Events that were refused while the run was being closed.
+    pub(super) refused_while_closing: u64,
+    /// What was found out about ambiguous publishes.
+    pub(super) ambiguities: Ambiguities,
     /// Where the closure is, once there is one.
     pub(super) closure: Option<String>,
 }
@@ -27,7 +31,7 @@ pub(super) fn report(
     settings: &Settings,
     now: Millis,
 ) -> (Object<'static>, String) {
-    let Facts { run, tally, unsettled, sent, closure } = facts;
+    let Facts { run, tally, unsettled, sent, ambiguities: found, closure, .. } = facts;
     let scenario_runs: Vec<String> = tally.scenario_runs.iter().cloned().collect();
     let said = Object::from_iter([
         ("platform_run_id", Value::from(run.id.clone())),
@@ -38,7 +42,11 @@ pub(super) fn report(
         ("in_flight", unsettled.in_work.into()),
         ("deliveries", run.counts.deliveries.into()),
         ("quarantine", quarantine(tally).into()),
+        ("refused_while_closing", facts.refused_while_closing.into()),
         ("reasons", counts(&tally.reasons).into()),
+        ("ambiguities", ambiguities(*found).into()),
+        ("policies", policies(tally).into()),
+        ("notes", notes(tally).into()),
         ("producers", splits(&tally.producers).into()),
         ("outputs", splits(&tally.outputs).into()),
         ("ready", sent.to_object().into()),
@@ -68,6 +76,39 @@ pub(crate) fn ingress(tally: &Tally, unsettled: &Unsettled, sent: &Sent) -> Obje
         ("publish_ambiguous", unsettled.ambiguous.into()),
         ("receipt_write_failed", tally.write_failed.into()),
     ])
+}
+
+/// What was found out about publishes whose outcome was unknown.
+pub(crate) fn ambiguities(ambiguities: Ambiguities) -> Object<'static> {
+    Object::from_iter([
+        ("found", Value::from(ambiguities.found)),
+        ("absent", ambiguities.absent.into()),
+        ("absent_never_arrived", ambiguities.never_arrived.into()),
+    ])
+}
+
+/// Every policy that has decided in the run, with how many receipts name it.
+pub(crate) fn policies(tally: &Tally) -> Vec<Object<'static>> {
+    let policies = tally.policies.iter().map(|(policy, receipts)| {
+        Object::from_iter([
+            ("revision", Value::from(policy.revision.clone())),
+            ("content_digest", policy.digest.clone().into()),
+            ("receipts", (*receipts).into()),
+        ])
+    });
+    policies.collect()
+}
+
+/// What a reader of the numbers must know and cannot see from them.
+pub(crate) fn notes(tally: &Tally) -> Vec<String> {
+    let policies = tally.policies.len();
+    let changed = (policies > 1).then(|| {
+        format!(
+            "the policy changed in this run: {policies} policies decided; an event whose class \
+             changed with it was admitted again under another dedupe key"
+        )
+    });
+    changed.into_iter().collect()
 }
 
 /// How the quarantines of a run stand.

@@ -8,12 +8,13 @@ mod document;
 mod sent;
 mod tally;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use admit_artifacts::{Artifacts, ArtifactsError, File, Limited, Line, Markers};
+use admit_bus::Bus;
 use admit_contracts::ingestion_gate::governance::{self, Family};
 use admit_contracts::ingestion_gate::{self, Paths};
 use admit_core::hash::sha256_hex;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 pub use document::redacted;
-pub(crate) use document::{ingress, quarantine, splits};
+pub(crate) use document::{ambiguities, ingress, notes, policies, quarantine, splits};
 pub use sent::Sent;
 pub use tally::{Split, Tally};
 
@@ -48,6 +49,8 @@ pub struct Parts {
     pub artifacts: Arc<dyn Artifacts>,
     /// Where files of a run lie.
     pub paths: Paths,
+    /// Where admitted events are.
+    pub bus: Arc<dyn Bus>,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
     /// The rest.
@@ -67,6 +70,10 @@ pub struct Settings {
     pub locator: String,
     /// The config file, where there is one.
     pub profile: Option<String>,
+    /// Every topic that events are published to.
+    pub topics: Vec<String>,
+    /// Every output that an event can be of; nothing where that is not known.
+    pub outputs: Option<BTreeSet<String>>,
 }
 
 impl Default for Settings {
@@ -77,6 +84,8 @@ impl Default for Settings {
             provenance: Object::new(),
             locator: "sqlite:".to_owned(),
             profile: None,
+            topics: Vec::new(),
+            outputs: None,
         }
     }
 }
@@ -86,6 +95,7 @@ pub struct Books {
     pub(crate) ledger: Arc<dyn Closures>,
     pub(crate) artifacts: Limited,
     pub(crate) paths: Paths,
+    pub(crate) bus: Arc<dyn Bus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     /// Runs that somebody here is closing.
@@ -102,11 +112,12 @@ impl fmt::Debug for Books {
 impl Books {
     /// Opens the books.
     pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, artifacts, paths, clock, settings } = parts;
+        let Parts { ledger, artifacts, paths, bus, clock, settings } = parts;
         Self {
             artifacts: Limited::new(artifacts, paths.prefix(), FOLDERS),
             ledger,
             paths,
+            bus,
             clock,
             settings,
             closing: Mutex::default(),
@@ -125,6 +136,8 @@ impl Books {
             tally: self.tally(id).await?,
             unsettled: self.unsettled(id).await?,
             sent: self.sent(id).await?,
+            refused_while_closing: self.ledger.refused_while_closing(id.to_owned()).await?,
+            ambiguities: self.ledger.ambiguities(id.to_owned()).await?,
             closure: self.ledger.closure(id.to_owned()).await?.map(|closure| closure.path),
             run,
         };

@@ -1,6 +1,7 @@
 //! What streamers say they have sent, from their records of READY messages.
 
 use admit_core::Fault;
+use admit_core::closure::Listed;
 use admit_core::json::{self, Limits, Object, Value};
 
 use super::{Books, unreadable};
@@ -18,18 +19,37 @@ pub struct Sent {
     pub total: u64,
     /// READY messages there are records of.
     pub messages: u64,
-    /// Some of them: message id, last status, rows.
-    pub told: Vec<(String, String, u64)>,
+    /// Some of them.
+    pub told: Vec<SentReady>,
+    /// READY messages that were never streamed to their end, and whose last record is a failure.
+    pub failed: Listed,
+}
+
+/// What a streamer says of one READY message.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SentReady {
+    /// The message.
+    pub message_id: String,
+    /// The last status.
+    pub status: String,
+    /// Rows it has had answers for.
+    pub emitted: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// The knobs that the last recorded attempt ran with, where it says so.
+    pub knobs: Option<Object<'static>>,
 }
 
 impl Sent {
     /// As a report shows it.
     pub fn to_object(&self) -> Object<'static> {
-        let told = self.told.iter().map(|(message_id, status, emitted)| {
+        let told = self.told.iter().map(|ready| {
             Object::from_iter([
-                ("message_id", Value::from(message_id.clone())),
-                ("status", status.clone().into()),
-                ("emitted", (*emitted).into()),
+                ("message_id", Value::from(ready.message_id.clone())),
+                ("status", ready.status.clone().into()),
+                ("emitted", ready.emitted.into()),
+                ("failures", ready.failures.into()),
+                ("knobs", ready.knobs.clone().into()),
             ])
         });
         let told: Vec<Object<'static>> = told.collect();
@@ -37,28 +57,52 @@ impl Sent {
     }
 
     fn add(&mut self, message_id: &str, record: &[u8]) {
-        let (status, emitted) = read(record);
+        let Record { status, emitted, is_terminal, reason, failures, knobs } = read(record);
+        if status == "FAILED" && !is_terminal {
+            self.failed.add(format!("{message_id} {reason}").trim_end());
+        }
         self.messages += 1;
         self.total += emitted;
         if self.told.len() < TOLD_MAX {
-            self.told.push((message_id.to_owned(), status, emitted));
+            let message_id = message_id.to_owned();
+            self.told.push(SentReady { message_id, status, emitted, failures, knobs });
         }
     }
 }
 
-/// The last status of a record, and the most that one of its STREAMED lines has sent. A line that
-/// cannot be read says nothing.
-fn read(record: &[u8]) -> (String, u64) {
-    let (mut last, mut most) = (String::new(), 0);
+/// What the record of a READY message says. A line that cannot be read says nothing.
+#[derive(Default)]
+struct Record {
+    /// The last status.
+    status: String,
+    /// Its reason, where it has one.
+    reason: String,
+    /// The most that one of its STREAMED lines has sent.
+    emitted: u64,
+    /// Whether any line ends the work on the message for good.
+    is_terminal: bool,
+    failures: u64,
+    knobs: Option<Object<'static>>,
+}
+
+fn read(record: &[u8]) -> Record {
+    let mut read = Record::default();
     for line in record.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Ok(line) = json::parse(line, &Limits::default()) else { continue };
         let Some(status) = line.get("status").and_then(Value::as_str) else { continue };
         if status == "STREAMED" {
-            most = most.max(line.get("emitted").and_then(Value::as_u64).unwrap_or(0));
+            let emitted = line.get("emitted").and_then(Value::as_u64).unwrap_or(0);
+            read.emitted = read.emitted.max(emitted);
         }
-        status.clone_into(&mut last);
+        read.failures += u64::from(status == "FAILED");
+        if let Some(knobs) = line.get("knobs").and_then(Value::as_object) {
+            read.knobs = Some(knobs.clone().into_owned());
+        }
+        read.is_terminal |= matches!(status, "STREAMED" | "SKIPPED_OUT_OF_SCOPE");
+        status.clone_into(&mut read.status);
+        line.get("reason").and_then(Value::as_str).unwrap_or_default().clone_into(&mut read.reason);
     }
-    (last, most)
+    read
 }
 
 impl Books {
@@ -111,8 +155,12 @@ mod tests {
                        {\"status\":\"STREAMED\",\"emitted\":8}\nnot json\n{\"status\":\"STREAMED\",\"emitted\":2}\n");
         sent.add("b", b"{\"status\":\"FAILED\",\"emitted\":0}\n");
         sent.add("c", b"");
-        assert_eq!((sent.total, sent.messages), (8, 3));
-        let told: Vec<(&str, u64)> = sent.told.iter().map(|(_, s, n)| (s.as_str(), *n)).collect();
-        assert_eq!(told, [("STREAMED", 8), ("FAILED", 0), ("", 0)]);
+        sent.add("d", b"{\"status\":\"STREAMED\",\"emitted\":0}\n{\"status\":\"FAILED\"}\n");
+        assert_eq!((sent.total, sent.messages), (8, 4));
+        assert_eq!(sent.failed, ["b"].into_iter().collect(), "what was streamed once is over");
+        let told: Vec<(&str, u64)> =
+            sent.told.iter().map(|one| (one.status.as_str(), one.emitted)).collect();
+        assert_eq!(sent.told[0].failures, 1);
+        assert_eq!(told, [("STREAMED", 8), ("FAILED", 0), ("", 0), ("FAILED", 0)]);
     }
 }

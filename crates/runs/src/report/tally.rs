@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admit_contracts::ingestion_gate::{Decision, Paths};
 use admit_core::Fault;
 use admit_core::closure::{Listed, SAMPLE_MAX};
-use admit_ledger::closures::{QuarantineStanding, RunLine};
+use admit_ledger::closures::{DecidingPolicy, QuarantineStanding, RunLine};
 
 use super::Books;
 
@@ -65,8 +65,10 @@ pub struct Tally {
     pub reasons: BTreeMap<String, u64>,
     /// Receipts by who produced the event.
     pub producers: BTreeMap<String, Split>,
-    /// Receipts of admissions and copies by output. The policy says which outputs there are.
+    /// Receipts by output: the event type, as the envelope has it.
     pub outputs: BTreeMap<String, Split>,
+    /// Receipts by the policy that decided.
+    pub policies: BTreeMap<DecidingPolicy, u64>,
     /// The scenario runs that events name.
     pub scenario_runs: BTreeSet<String>,
     /// Some receipts.
@@ -84,6 +86,11 @@ impl Tally {
         let Some(decision) = decision(&line.decision) else { return };
         self.receipts.add(decision);
         self.write_failed += u64::from(line.is_unwritten);
+        if let Some(policy) = &line.policy
+            && (self.policies.len() < NAMES_MAX || self.policies.contains_key(policy))
+        {
+            *self.policies.entry(policy.clone()).or_default() += 1;
+        }
         let producer = line.producer.as_deref().unwrap_or(NOBODY);
         named(&mut self.producers, producer).add(decision);
         if let Some(scenario_run) = &line.scenario_run
@@ -98,10 +105,10 @@ impl Tally {
         if self.receipt_refs.len() < SAMPLE_MAX {
             self.receipt_refs.push(line.path.clone());
         }
+        let output = line.event_type.as_deref().unwrap_or(NOBODY);
+        named(&mut self.outputs, output).add(decision);
         match decision {
             Decision::Admit | Decision::Duplicate => {
-                let output = line.event_type.as_deref().unwrap_or(NOBODY);
-                named(&mut self.outputs, output).add(decision);
                 if !line.has_reference {
                     self.without_reference.add(&line.id);
                 }
@@ -183,6 +190,7 @@ mod tests {
             has_reference: decision != "QUARANTINE",
             is_unwritten: false,
             standing: QuarantineStanding::Open,
+            policy: Some(DecidingPolicy { revision: "v0".to_owned(), digest: "d".repeat(64) }),
         }
     }
 
@@ -204,6 +212,7 @@ mod tests {
             added.admitted(),
             BTreeMap::from([("output".to_owned(), 1), ("unknown".to_owned(), 1)])
         );
+        assert_eq!(added.policies.values().copied().collect::<Vec<_>>(), [4]);
         assert_eq!(added.scenario_runs.len(), 1);
         assert_eq!(added.quarantine_refs, [Paths::top().quarantine(RUN, &format!("{:032x}", 4))]);
     }

@@ -84,6 +84,28 @@ impl Runner {
         self.files.tell(&log, marker, documents::written(&line.to_object())).await
     }
 
+    /// Appends to the governance log of the platform run that a run ended without becoming ready, once.
+    pub(super) async fn cancelled(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
+        let line = Line {
+            family: Family::RunCancelled,
+            run: &run.platform_run_id,
+            scenario_run: Some(&run.run_id),
+            component: COMPONENT,
+            dedupe_key: &format!("sr_ended:{}:{}", run.run_id, run.state.word()),
+            at: run.turned_at,
+            actor: Object::from_iter([("actor_id", Value::from(COMPONENT))]),
+            provenance: self.settings.provenance.to_object(&self.policy),
+            details: Object::from_iter([
+                ("run_id", Value::from(run.run_id.clone())),
+                ("state", run.state.word().into()),
+                ("reason_code", run.reason.clone().into()),
+            ]),
+        };
+        let marker = self.paths.governance_marker(&run.platform_run_id, &line.event_id());
+        let log = self.paths.governance_log(&run.platform_run_id);
+        self.files.tell(&log, marker, documents::written(&line.to_object())).await
+    }
+
     /// Brings the files of a run to how it stands, and notes that nothing is left to do about it.
     pub(super) async fn show(&self, run_id: &str) -> Result<(), RunnerError> {
         match self.copy(run_id).await? {

@@ -148,6 +148,8 @@ pub(super) struct FactsParts<'a> {
     pub(super) outputs: &'a [String],
     pub(super) evidence: &'a Evidence,
     pub(super) policy: &'a PolicyRev,
+    /// See [`provenance`].
+    pub(super) provenance: Option<Object<'static>>,
 }
 
 impl FactsParts<'_> {
@@ -246,7 +248,7 @@ impl FactsParts<'_> {
             ("policy_rev", self.policy.to_object().into()),
         ]));
         let Self { refs, policy, outputs, .. } = self;
-        let facts = Object::from_iter([
+        let mut facts = Object::from_iter([
             ("run_id", Value::from(refs.run_id)),
             ("platform_run_id", refs.run.into()),
             ("scenario_run_id", refs.run_id.into()),
@@ -263,6 +265,12 @@ impl FactsParts<'_> {
             ("status_ref", refs.status().into()),
             ("oracle_pack_ref", self.pack_ref().into()),
         ]);
+        if let Some(provenance) = &self.provenance {
+            for name in ["service_release_id", "environment"] {
+                facts.push(name, provenance.get(name).cloned().unwrap_or(Value::Null));
+            }
+            facts.push("provenance", provenance.clone());
+        }
         documents.push(document(FACTS, refs.of(FACTS), &facts));
         Facts { documents, bundle_hash }
     }
@@ -286,6 +294,22 @@ impl Provenance {
             ("config_revision", policy.revision.clone().into()),
             ("run_config_digest", policy.content_digest.clone().into()),
         ])
+    }
+}
+
+/// What the facts of a run say about the runner that made them. Facts that are kept already keep what
+/// they say: another release that goes on with the run must make the same document.
+pub(super) fn provenance(
+    run: &ScenarioRun,
+    own: &Provenance,
+    policy: &PolicyRev,
+) -> Option<Object<'static>> {
+    match run.document(FACTS) {
+        None => Some(own.to_object(policy)),
+        Some(kept) => {
+            let facts = read(&kept.text)?;
+            facts.get("provenance")?.as_object().cloned().map(Object::into_owned)
+        }
     }
 }
 

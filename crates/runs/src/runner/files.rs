@@ -43,18 +43,7 @@ impl Files {
 
     /// Shows how a run stands.
     pub(super) async fn show(&self, run: &ScenarioRun, refs: &Refs<'_>) -> Result<(), RunnerError> {
-        let mut record = String::new();
-        for event in &run.events {
-            record.push_str(&event.line);
-            record.push('\n');
-        }
-        let line = |object| format!("{}\n", documents::written(&object));
-        let files = vec![
-            File::new(refs.record(), record),
-            File::new(refs.index(), line(documents::index(run))),
-            File::new(refs.status(), line(documents::status(run, refs))),
-        ];
-        for shown in self.artifacts.show(files).await {
+        for shown in self.artifacts.show(shown_files(run, refs)).await {
             shown.map_err(|error| unavailable(&error))?;
         }
         Ok(())
@@ -84,6 +73,30 @@ impl Files {
     pub(super) async fn sync(&self) -> Result<(), RunnerError> {
         self.artifacts.sync().await.map_err(|error| unavailable(&error))
     }
+}
+
+/// The files that show how a run stands, as the ledger has it.
+fn shown_files(run: &ScenarioRun, refs: &Refs<'_>) -> Vec<File> {
+    let mut record = String::new();
+    for event in &run.events {
+        record.push_str(&event.line);
+        record.push('\n');
+    }
+    let line = |object| format!("{}\n", documents::written(&object));
+    vec![
+        File::new(refs.record(), record),
+        File::new(refs.index(), line(documents::index(run))),
+        File::new(refs.status(), line(documents::status(run, refs))),
+    ]
+}
+
+/// The files that show how a run stands, for a check or a repair. Nothing where the runner has not shown
+/// its newest version yet.
+pub fn files_of(run: &ScenarioRun, paths: &Paths) -> Vec<File> {
+    if run.shown != run.version {
+        return Vec::new();
+    }
+    shown_files(run, &Refs { paths, run: &run.platform_run_id, run_id: &run.run_id })
 }
 
 fn bytes(document: &RunDocument) -> Bytes {

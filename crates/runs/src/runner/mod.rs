@@ -10,8 +10,10 @@
 //! A run that is final never goes back: asking for it again returns it as it stands.
 
 pub mod active;
+mod again;
 mod announce;
 mod answer;
+mod audit;
 mod documents;
 pub mod evidence;
 mod files;
@@ -50,8 +52,9 @@ use reason::{Refusal, Refused, RunnerError};
 use request::RunRequest;
 
 pub use answer::{failed, reemitted, standing};
+pub use audit::contradictions;
 pub use documents::Provenance;
-pub use files::FOLDERS;
+pub use files::{FOLDERS, files_of};
 pub use reemit::{Reemit, ReemitKind, Reemitted};
 pub use settings::{CONTROL_TOPIC, Settings};
 
@@ -220,6 +223,10 @@ impl Runner {
         asked: Option<&RunRequest>,
     ) -> Result<Pursued, RunnerError> {
         let run = self.known(run_id).await?;
+        if let Some(asked) = asked.filter(|_| run.state.is_final()) {
+            self.same_outputs(&run, asked)?;
+            self.restore(&run).await?;
+        }
         if run.state.is_final() && !must_say(&run) && run.shown == run.version {
             return Ok(Pursued::Standing(Standing::of(run)));
         }
@@ -255,6 +262,8 @@ impl Runner {
         if run.state == ScenarioState::Ready {
             self.copy(run_id).await?;
             self.announce(lead, run).await?;
+        } else if run.state.is_final() {
+            self.cancelled(&run).await?;
         }
         self.show(run_id).await?;
         self.known(run_id).await

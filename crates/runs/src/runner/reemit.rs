@@ -142,12 +142,13 @@ impl Runner {
     pub async fn reemit(&self, run_id: &str, asked: &Reemit) -> Result<Reemitted, RunnerError> {
         let run = self.known(run_id).await?;
         self.may_emit(&run, asked).await?;
-        let saying = self.to_say(&run, asked).await?;
+        let saying = self.to_say(&run, asked)?;
         let (kind, message_id) = (saying.kind.word(), saying.message_id.clone());
         if asked.is_dry_run {
             return Ok(Reemitted { run, kind, message_id, is_dry_run: true });
         }
         self.not_too_often(&run)?;
+        self.restore(&run).await?;
         // Named by what is said: whoever asks for BOTH says one of the two.
         let said = match saying.kind {
             Kind::Ready | Kind::ReadyReemit => ReemitKind::ReadyOnly,
@@ -228,7 +229,7 @@ impl Runner {
     }
 
     /// What there is to say of the kind that is asked for.
-    async fn to_say(&self, run: &ScenarioRun, asked: &Reemit) -> Result<Saying, RunnerError> {
+    fn to_say(&self, run: &ScenarioRun, asked: &Reemit) -> Result<Saying, RunnerError> {
         let is_ready = run.state == ScenarioState::Ready;
         let is_ended = matches!(run.state, ScenarioState::Failed | ScenarioState::Quarantined);
         let refusal = match asked.kind {
@@ -258,7 +259,7 @@ impl Runner {
             return Ok(Saying { kind: Kind::TerminalReemit, message_id, payload, details });
         }
         let signal = run.document(documents::SIGNAL).zip(documents::message_id(run));
-        if !self.files.has(&refs.of(documents::FACTS)).await? {
+        if run.document(documents::FACTS).is_none() {
             let detail = "the facts of this run are not there, nobody could stream it";
             return Err(Refused::new(Refusal::FactsViewMissing, detail).into());
         }

@@ -157,6 +157,7 @@ impl Runner {
             outputs: &plan.outputs,
             evidence,
             policy: &self.policy,
+            provenance: documents::provenance(run, &self.settings.provenance, &self.policy),
         };
         let facts = parts.facts();
         let kept = Kept { documents: facts.documents.clone(), ..Kept::default() };

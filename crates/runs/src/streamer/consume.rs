@@ -324,7 +324,8 @@ impl Streamer {
         entry.reason.clone_from(&outcome.reason);
         outcome.status = entry.status;
         let now = self.parts.clock.now();
-        if let Err(error) = self.parts.records.append(scope, &ready, &entry, now).await {
+        let knobs = self.parts.settings.knobs();
+        if let Err(error) = self.parts.records.append(scope, &ready, &entry, knobs, now).await {
             // Not recorded is not done: it is streamed again, from its checkpoints.
             outcome.status = Status::Failed;
             let detail = "what became of the run could not be recorded";
@@ -353,6 +354,11 @@ impl Streamer {
             ("run_id", ready.run_id.as_str().into()),
         ];
         session.write("ready_received", said);
+        let (provenance, now) = (self.parts.settings.provenance(), self.parts.clock.now());
+        let seen = self.parts.records.ready_seen(&platform_run_id, ready, provenance, now).await;
+        seen.map_err(|error| {
+            Failure::caused(Reason::StreamFailed, "the governance log cannot be written", error)
+        })?;
         if let Err(what) = self.parts.gate.alive().await {
             outcome.detail = Some(what);
             return Ok(Status::DeferredDownstreamNotReady);
@@ -364,6 +370,7 @@ impl Streamer {
         let engine_root = facts.engine_root(ready)?;
         entry.engine_run_root = Some(engine_root.clone());
         facts.same_world(ready)?;
+        facts.same_bundle(ready)?;
         let run = Run {
             ready: ready.clone(),
             facts,

@@ -28,6 +28,8 @@ pub struct Facts {
     pub failed_gates: Vec<String>,
     /// Which pack, where the facts say so.
     pub pack: PackRef,
+    /// The hash of what vouches for the run.
+    pub bundle_hash: String,
 }
 
 /// What every event of the run is pinned to.
@@ -63,10 +65,10 @@ impl Facts {
             text(facts, name).ok_or_else(|| invalid(format!("{name} is missing")))?;
         }
         let has_policy = facts.get("policy_rev").is_some_and(Value::is_object);
-        let has_bundle = text(facts, "bundle_hash").is_some_and(|hash| is_hex(&hash, 64));
-        if !has_policy || !has_bundle {
+        let bundle_hash = text(facts, "bundle_hash").filter(|hash| is_hex(hash, 64));
+        let (true, Some(bundle_hash)) = (has_policy, bundle_hash) else {
             return Err(invalid("policy_rev or bundle_hash is missing or malformed"));
-        }
+        };
         let run_id = text(facts, "run_id").filter(|id| is_hex(id, 32));
         let pins = facts.get("pins").and_then(Value::as_object);
         Ok(Self {
@@ -77,7 +79,20 @@ impl Facts {
             outputs: outputs(facts)?,
             failed_gates: failed_gates(facts)?,
             pack: PackRef::of(facts),
+            bundle_hash,
         })
+    }
+
+    /// Checks that READY was said for these very facts.
+    ///
+    /// # Errors
+    /// `RUN_FACTS_INVALID` with both hashes.
+    pub fn same_bundle(&self, ready: &Ready) -> Result<(), Failure> {
+        if self.bundle_hash == ready.bundle_hash {
+            return Ok(());
+        }
+        let (facts, said) = (&self.bundle_hash, &ready.bundle_hash);
+        Err(invalid(format!("their bundle_hash is {facts}, READY was said for {said}")))
     }
 
     /// Checks that READY and the facts are of the same run, and gives its two ids.

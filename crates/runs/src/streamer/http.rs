@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
@@ -43,8 +44,19 @@ pub struct HttpGateConfig {
     pub key: Option<String>,
     /// Longest wait for the answer to a push.
     pub push_max: Duration,
+    /// The gate's socket on this machine, which is tried before its URL.
+    pub socket: Option<GateSocket>,
     /// Further URLs that must answer with success before a run is streamed.
     pub require_alive: Vec<String>,
+}
+
+/// The socket in the data folder of a gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateSocket {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether only the gate of that folder is meant, so that no other is asked in its place.
+    pub is_only: bool,
 }
 
 /// Why a gate cannot be spoken to at all.
@@ -71,6 +83,7 @@ struct Server {
     authority: HeaderValue,
     prefix: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    socket: Option<GateSocket>,
 }
 
 impl Server {
@@ -93,10 +106,26 @@ impl Server {
             authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
             prefix: uri.path().trim_end_matches('/').to_owned(),
             tls,
+            socket: None,
         })
     }
 
+    /// How people would call it.
+    fn name(&self) -> String {
+        match &self.socket {
+            Some(GateSocket { path, is_only: true }) => path.display().to_string(),
+            _ => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        if let Some(GateSocket { path, is_only }) = &self.socket {
+            match UnixStream::connect(path).await {
+                Ok(stream) => return Ok(Box::new(stream)),
+                Err(error) if *is_only => return Err(error),
+                Err(_) => {}
+            }
+        }
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
@@ -164,7 +193,7 @@ impl HttpGate {
         };
         let required = config.require_alive.iter();
         Ok(Self {
-            server: Server::at(&config.url)?,
+            server: Server { socket: config.socket.clone(), ..Server::at(&config.url)? },
             required: required
                 .map(|url| Ok((url.clone(), Server::at(url)?)))
                 .collect::<Result<_, HttpGateError>>()?,
@@ -199,9 +228,8 @@ impl HttpGate {
     }
 
     async fn connected(&self, server: &Server) -> Result<SendRequest<Full<Bytes>>, String> {
-        let cannot = |error: &dyn fmt::Display| {
-            format!("cannot connect to {}:{}: {error}", server.host, server.port)
-        };
+        let cannot =
+            |error: &dyn fmt::Display| format!("cannot connect to {}: {error}", server.name());
         let connecting = async {
             let stream = server.connect().await.map_err(|error| cannot(&error))?;
             let made = http1::handshake(TokioIo::new(stream)).await;
@@ -337,6 +365,7 @@ mod tests {
             key_header: "X-IG-Api-Key".to_owned(),
             key: Some("hush".to_owned()),
             push_max: Duration::from_secs(1),
+            socket: None,
             require_alive: Vec::new(),
         });
         assert!(!format!("{gate:?}").contains("hush"));

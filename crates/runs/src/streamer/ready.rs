@@ -18,6 +18,8 @@ pub struct Ready {
     pub scenario_run_id: String,
     /// Where the facts of the run lie.
     pub facts_view_ref: String,
+    /// The hash of what vouches for the run, as READY was said for it.
+    pub bundle_hash: String,
     /// The world, as READY tells it.
     pub manifest_fingerprint: String,
     /// The same.
@@ -66,8 +68,7 @@ impl Ready {
             (!text.is_empty()).then(|| text.to_owned())
         };
         let hex = |name: &str, digits| text(name).filter(|text| is_hex(text, digits));
-        // Asked for, though streaming does not need them: a signal without them is no READY.
-        hex("bundle_hash", 64)?;
+        // Asked for, though streaming does not need it: a signal without it is no READY.
         hex("run_config_digest", 64)?;
         Some(Self {
             message_id: hex("message_id", 64)?,
@@ -75,6 +76,7 @@ impl Ready {
             platform_run_id: text("platform_run_id").filter(|run| is_platform_run(run))?,
             scenario_run_id: hex("scenario_run_id", 32)?,
             facts_view_ref: text("facts_view_ref")?,
+            bundle_hash: hex("bundle_hash", 64)?,
             manifest_fingerprint: hex("manifest_fingerprint", 64)?,
             parameter_hash: hex("parameter_hash", 64)?,
             scenario_id: text("scenario_id")?,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use admit_artifacts::{Artifacts, ArtifactsError, File, Limited, Line, Markers};
+use admit_contracts::ingestion_gate::governance::{self, Family};
 use admit_contracts::ingestion_gate::{Paths, utc};
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
@@ -12,8 +13,11 @@ use bytes::Bytes;
 
 use super::ready::Ready;
 
-/// The folders of a run that the streamer writes in.
-pub const FOLDERS: &[&str] = &["wsp"];
+/// The folders of a run that the streamer writes in. The second is a log that everybody appends to.
+pub const FOLDERS: &[&str] = &["wsp", "obs/governance"];
+
+/// The component in governance lines.
+const COMPONENT: &str = "world_stream_producer";
 
 /// What became of a READY message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,8 +127,8 @@ impl Records {
         }))
     }
 
-    /// Appends a line to the record of a message, unless one that says the same is there: what fails
-    /// the same way for a week is one line.
+    /// Appends a line to the record of a message. An end is recorded once; every failure has a line of
+    /// its own, as often as the streamer tries again. `knobs` are those the attempt ran with.
     ///
     /// # Errors
     /// When the store fails.
@@ -133,6 +137,7 @@ impl Records {
         run: &str,
         ready: &Ready,
         entry: &Entry,
+        knobs: Object<'static>,
         now: Millis,
     ) -> Result<(), ArtifactsError> {
         if !entry.status.is_recorded() {
@@ -149,14 +154,54 @@ impl Records {
         ]);
         let mut said = Vec::new();
         json::write_object(&line, &mut said);
-        let marker = format!("{}.{}", ready.message_id, &sha256_hex(&said)[..16]);
-        let marker = self.paths.of_run(run, &format!("wsp/ready_runs/markers/{marker}.json"));
+        line.push("knobs", knobs);
         line.push("ts_utc", utc(now));
         let mut text = Vec::new();
         json::write_object(&line, &mut text);
+        // A marker makes a line one line only: of what is dealt with, whoever finds it so again.
+        let identity = if entry.status == Status::Failed { &text } else { &said };
+        let marker = format!("{}.{}", ready.message_id, &sha256_hex(identity)[..16]);
+        let marker = self.paths.of_run(run, &format!("wsp/ready_runs/markers/{marker}.json"));
         let line = Line { marker: File::new(marker, text.clone()), text: text.into() };
         let path = self.path(run, &ready.message_id);
         let answers = self.artifacts.append_lines(&path, vec![line], Markers::Believed).await;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    /// Appends to the governance log of a run that its READY was seen, once for each message.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn ready_seen(
+        &self,
+        run: &str,
+        ready: &Ready,
+        provenance: Object<'static>,
+        now: Millis,
+    ) -> Result<(), ArtifactsError> {
+        let line = governance::Line {
+            family: Family::RunReadySeen,
+            run,
+            scenario_run: Some(&ready.scenario_run_id),
+            component: COMPONENT,
+            dedupe_key: &format!("wsp_ready:{}", ready.message_id),
+            at: now,
+            actor: Object::from_iter([("actor_id", Value::from(format!("SYSTEM::{COMPONENT}")))]),
+            provenance,
+            details: Object::from_iter([
+                ("message_id", Value::from(ready.message_id.clone())),
+                ("run_id", ready.run_id.clone().into()),
+                ("facts_view_ref", ready.facts_view_ref.clone().into()),
+            ]),
+        };
+        let marker = self.paths.governance_marker(run, &line.event_id());
+        let mut text = Vec::new();
+        json::write_object(&line.to_object(), &mut text);
+        let mut marked = text.clone();
+        marked.push(b'\n');
+        let lines = vec![Line { marker: File::new(marker, marked), text: text.into() }];
+        let log = self.paths.governance_log(run);
+        let answers = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 

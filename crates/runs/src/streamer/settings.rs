@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use admit_core::json::{Object, Value};
+
 use crate::catalogue::Catalogue;
 
 /// Who the streamer says it is.
@@ -84,6 +86,31 @@ impl Settings {
     /// Whether a pack must have a manifest and a seal.
     pub fn must_be_sealed(&self) -> bool {
         matches!(self.profile.as_str(), "dev" | "prod")
+    }
+
+    /// What names this streamer in governance lines.
+    pub fn provenance(&self) -> Object<'static> {
+        Object::from_iter([
+            ("producer", Value::from(self.producer.clone())),
+            ("profile", self.profile.clone().into()),
+        ])
+    }
+
+    /// The knobs in force, under the names that reports use.
+    pub fn knobs(&self) -> Object<'static> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Object::from_iter([
+            ("max_events_per_output", Value::from(self.max_events_per_output)),
+            ("ready_max_messages", self.max_messages.into()),
+            ("ig_retry_max_attempts", self.retry.max_attempts.into()),
+            ("ig_retry_base_delay_ms", millis(self.retry.base_delay).into()),
+            ("ig_retry_max_delay_ms", millis(self.retry.max_delay).into()),
+            ("checkpoint_every", self.checkpoint_every.into()),
+            ("in_flight", (self.in_flight as u64).into()),
+            ("output_concurrency", (self.concurrency as u64).into()),
+            ("stream_speedup", self.speedup.into()),
+            ("poll_ms", millis(self.poll_every).into()),
+        ])
     }
 
     /// The replay window, within its bounds.

@@ -7,18 +7,22 @@ use std::time::Duration;
 
 use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
 use admit_artifacts::{Artifacts, File};
+use admit_bus::file::{FileBus, Options as BusOptions};
+use admit_bus::{Bus as _, Message, Published};
 use admit_contracts::Contract as _;
 use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
 use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::publication::{self, Plan};
 use admit_contracts::ingestion_gate::receipt::Committed;
 use admit_contracts::ingestion_gate::{DOOR, IngestionGate, Settings as ContractSettings};
 use admit_core::closure::Ground;
 use admit_core::effect::{By, Outcome, Step};
-use admit_core::json::Value;
+use admit_core::json::{self, Limits, Value};
 use admit_core::{Door, Millis, Principal, RunState, Seq, Submission};
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_ledger::{
-    Handover, Issuance as _, IssuedReader as _, Issuing, Kept, Outlook, Settlement,
+    EffectReader as _, Handover, Issuance as _, IssuedReader as _, Issuing, Kept, Outlook,
+    Settlement,
 };
 use admit_runs::closure::NotClosed;
 use admit_runs::report::{Books, Parts, Settings};
@@ -41,6 +45,7 @@ struct World {
     ledger: Arc<SqliteLedger>,
     artifacts: Arc<LocalArtifacts>,
     contract: Arc<IngestionGate>,
+    bus: Arc<FileBus>,
     books: Arc<Books>,
     folder: TempDir,
 }
@@ -52,16 +57,19 @@ impl World {
         let ledger = Arc::new(SqliteLedger::open(options).expect("a ledger"));
         let artifacts = ArtifactOptions::new(folder.path().join("artifacts"));
         let artifacts = Arc::new(LocalArtifacts::open(artifacts).expect("a store"));
+        let bus = BusOptions::new(folder.path().join("bus"));
+        let bus = Arc::new(FileBus::open(bus).expect("a bus"));
         let contract = IngestionGate::new(ContractSettings::default(), Policy::shipped());
         let contract = Arc::new(contract.expect("settings"));
         let books = Books::new(Parts {
             ledger: ledger.clone(),
             artifacts: artifacts.clone(),
             paths: contract.paths().clone(),
+            bus: bus.clone(),
             clock: Arc::new(ManualClock::at(NOW)),
             settings: Settings { closing_wait, ..Settings::default() },
         });
-        Self { ledger, artifacts, contract, books: Arc::new(books), folder }
+        Self { ledger, artifacts, contract, bus, books: Arc::new(books), folder }
     }
 
     /// Event number `n` is recorded, and in flight.
@@ -84,10 +92,18 @@ impl World {
 
     /// It is on the bus, and the file of its receipt is written where `with_file` says so.
     async fn land(&self, seq: Seq, with_file: bool) {
+        let plan = self.ledger.effect(seq).await.expect("readable").expect("an effect").plan;
+        let plan = json::parse(&plan, &Limits::default()).expect("json");
+        let plan = publication::plan(plan.as_object().expect("an object")).expect("a plan");
+        let (topic, payload) = (plan.topic.to_string(), Bytes::from_static(b"{}"));
+        let Plan { partition_key, dedupe_key, .. } = plan;
+        let message = Message { topic: plan.topic, partition_key, dedupe_key, payload, at: NOW };
+        let published = self.bus.publish(vec![message]).await.pop();
+        let Some(Published::Committed(at)) = published else { panic!("{published:?}") };
         let eb_ref = EbRef {
-            topic: "t".to_owned(),
-            partition: 0,
-            offset: seq.0.to_string(),
+            topic,
+            partition: at.partition,
+            offset: at.offset,
             offset_kind: OffsetKind::FileLine,
             published_at: None,
         };

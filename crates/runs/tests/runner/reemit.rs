@@ -57,8 +57,10 @@ async fn only_what_is_there_can_be_said_again() {
     let refused = runner.reemit(RUN, &terminal).await;
     assert_eq!(refusal(refused), Refusal::ReemitTerminalOnlyMismatch);
     let facts = format!("artifacts/{PLATFORM_RUN}/sr/run_facts_view/{RUN}.json");
-    std::fs::remove_file(world.folder.path().join(facts)).expect("they go");
-    assert_eq!(refusal(runner.reemit(RUN, &asked("")).await), Refusal::FactsViewMissing);
+    let facts = world.folder.path().join(facts);
+    std::fs::remove_file(&facts).expect("they go");
+    runner.reemit(RUN, &asked("")).await.expect("the ledger has them");
+    assert!(facts.exists(), "nothing is said of facts that are not there");
 
     let world = World::new();
     let runner = world.runner();

@@ -28,6 +28,9 @@ async fn the_golden_pack_becomes_ready_with_every_document_about_it() {
     assert_eq!(plan.get("intended_outputs").and_then(Value::as_array).map(<[_]>::len), Some(4));
     let facts = world.file("run_facts_view").await;
     assert_eq!(text(&facts, "/pins/scenario_run_id"), RUN);
+    let signal = world.file("ready_signal").await;
+    assert_eq!(facts.get("provenance"), signal.get("provenance"), "who vouches for the run");
+    assert_eq!(text(&facts, "/environment"), text(&signal, "/environment"));
     let receipts = facts.get("gate_receipts").and_then(Value::as_array).expect("receipts");
     assert!(receipts.iter().all(|receipt| text(receipt, "/status") == "PASS"));
     let signal = world.file("ready_signal").await;
@@ -73,6 +76,50 @@ async fn a_run_that_is_ready_is_returned_and_never_goes_back() {
     std::fs::remove_dir_all(world.pack()).expect("the pack goes");
     assert_eq!(world.submit().await.run, first.run);
     world.check_files().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_ready_is_not_one_with_other_outputs() {
+    let world = World::new();
+    let first = world.submit().await;
+    let other = world.request_with(r#""output_ids":["arrival_events_5B"]"#);
+    assert_eq!(refusal(world.runner().submit(other).await), Refusal::PlanDrift);
+    assert_eq!(world.run().await, first.run, "nothing was changed");
+    let plan = world.file("run_plan").await;
+    let planned = plan.get("intended_outputs").and_then(Value::as_array).expect("outputs");
+    let planned: Vec<String> =
+        planned.iter().rev().map(|output| format!("{:?}", output.as_str().unwrap())).collect();
+    let same = world.request_with(&format!("\"output_ids\":[{}]", planned.join(",")));
+    assert_eq!(world.runner().submit(same).await.expect("the same outputs").run, first.run);
+}
+
+#[tokio::test]
+async fn lost_files_of_a_ready_run_are_made_again_when_it_is_asked_for() {
+    let world = World::new();
+    world.submit().await;
+    let sr = world.folder.path().join("artifacts").join(PLATFORM_RUN).join("sr");
+    let files = |folder: &std::path::Path| {
+        let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() { folders.push(path) } else { found.push(path) }
+            }
+        }
+        found.sort();
+        found
+            .into_iter()
+            .map(|path| (std::fs::read(&path).expect("a file"), path))
+            .collect::<Vec<_>>()
+    };
+    let before = files(&sr);
+    assert!(before.len() >= 9, "plan, facts, signal, status, record, index, receipts");
+    for (_, path) in &before {
+        std::fs::remove_file(path).expect("removed");
+        world.submit().await;
+        assert_eq!(files(&sr), before, "{}", path.display());
+    }
+    assert_eq!(world.said().await.len(), 1, "nothing is said again");
 }
 
 #[tokio::test]

@@ -66,6 +66,17 @@ async fn facts_that_are_missing_or_bad_fail_the_run() {
 }
 
 #[tokio::test]
+async fn facts_that_ready_was_not_said_for_fail_the_run() {
+    let other = |facts: String| {
+        let at = facts.find("\"bundle_hash\":\"").expect("a hash") + "\"bundle_hash\":\"".len();
+        let digit = if facts[at..].starts_with('0') { "1" } else { "0" };
+        format!("{}{digit}{}", &facts[..at], &facts[at + 1..])
+    };
+    let found = with_facts(other).await;
+    assert_eq!(found, (Status::Failed, "RUN_FACTS_INVALID".to_owned()));
+}
+
+#[tokio::test]
 async fn ids_that_are_missing_or_differ_fail_the_run_in_the_order_of_the_contract() {
     let run_id = "df5647f07d4f430de9cfde91f3a454b6";
     let platform = format!("\"platform_run_id\":\"{RUN}\"");
@@ -193,16 +204,6 @@ async fn a_failed_ready_is_tried_again_and_the_others_do_not_wait_for_it() {
 }
 
 #[tokio::test]
-async fn the_same_failure_over_and_over_is_recorded_once() {
-    let world = World::golden();
-    world.control.send(world.ready(&id('a')));
-    for _ in 0..3 {
-        assert_eq!(world.one().await.status, Status::Failed);
-    }
-    assert_eq!(world.record(&id('a')), ["FAILED RUN_FACTS_INVALID 0"]);
-}
-
-#[tokio::test]
 async fn messages_beyond_the_limit_wait_for_the_next_cycle() {
     let mut world = World::golden();
     world.announce().await;
@@ -232,6 +233,25 @@ async fn more_messages_than_a_page_are_all_found() {
     assert_eq!((cycle.dropped, cycle.outcomes.len()), (250, 1));
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "251");
     assert_eq!(*world.control.read_from.lock().unwrap(), ["", "100", "200"]);
+}
+
+#[tokio::test]
+async fn every_failure_is_recorded_with_the_knobs_it_ran_with() {
+    let mut world = World::golden();
+    world.control.send(world.ready(&id('a')));
+    for checkpoint_every in [10, 7] {
+        world.settings.checkpoint_every = checkpoint_every;
+        assert_eq!(world.one().await.status, Status::Failed);
+    }
+    world.commit_facts(&world.facts()).await;
+    assert_eq!(world.one().await.status, Status::Streamed);
+    let failed = "FAILED RUN_FACTS_INVALID 0";
+    assert_eq!(world.record(&id('a')), [failed, failed, "STREAMED - 12"]);
+    let path = format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs/{}.jsonl", id('a'));
+    let text = std::fs::read_to_string(world.folder.path().join(path)).unwrap();
+    let knobs: Vec<bool> =
+        text.lines().map(|line| line.contains("\"checkpoint_every\":7")).collect();
+    assert_eq!(knobs, [false, true, true]);
 }
 
 #[tokio::test]

@@ -66,6 +66,7 @@ impl Peer {
             key_header: "X-IG-Api-Key".to_owned(),
             key: Some("a-key-of-sixteen".to_owned()),
             push_max: Duration::from_millis(300),
+            socket: None,
             require_alive: Vec::new(),
         })
         .unwrap()

@@ -36,7 +36,7 @@ pub(super) fn run(
         },
     };
     let mut tally = Tally::new();
-    tally.skip(found.skipped);
+    tally.skip(found.skipped, found.outside);
     let mut bar = Progress::of(found.artifacts.len(), as_json);
     for artifact in &found.artifacts {
         tally.add(&artifact.path, dry.one(artifact)?);
@@ -82,6 +82,7 @@ impl Dry {
         let fact = |name: &str| event.facts.get(name).and_then(Value::as_str).unwrap_or_default();
         let is_read = fact("parse_status") != "failed";
         Ok(Fate::Taken(Told {
+            differs: known.as_ref().is_some_and(|known| known.digest != event.digest),
             disposition: match known {
                 None => "new",
                 Some(known) if known.digest == event.digest => "replay",

@@ -20,6 +20,8 @@ pub(super) struct Stamp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Artifact {
     pub(super) path: PathBuf,
+    /// Where it really is, links resolved.
+    pub(super) real: PathBuf,
     /// Its own name, which the sources put their facts in.
     pub(super) name: String,
     pub(super) source: &'static str,
@@ -33,6 +35,8 @@ pub(super) struct Found {
     pub(super) artifacts: Vec<Artifact>,
     /// Files that are none of ours.
     pub(super) skipped: Vec<PathBuf>,
+    /// Links that lead out of the folder, which are not followed.
+    pub(super) outside: Vec<PathBuf>,
 }
 
 /// The source that writes files called so. Whatever may be meant as an artifact is one: a name that
@@ -54,25 +58,29 @@ pub(super) fn source_of(name: &str) -> Option<&'static str> {
 /// Looks at a folder and those below it, or at a single file.
 pub(super) fn find(path: &Path) -> io::Result<Found> {
     let mut found = Found::default();
-    let meta = fs::metadata(path)?;
+    // A link that is named itself is meant.
+    let real = fs::canonicalize(path)?;
+    let meta = fs::metadata(&real)?;
     if meta.is_dir() {
-        walk(path, 0, &mut found)?;
+        walk(path, &real, 0, &mut found)?;
     } else {
-        take(path, &meta, &mut found);
+        take(path, real, &meta, &mut found);
     }
+    found.outside.sort();
     found.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
     found.skipped.sort();
     Ok(found)
 }
 
-/// The same file as it looks now, if it is still there.
+/// The same file as it looks now, if it is still there and no link has taken its place.
 pub(super) fn again(artifact: Artifact) -> Option<Artifact> {
-    let meta = fs::metadata(&artifact.path).ok()?;
+    let meta = fs::symlink_metadata(&artifact.real).ok().filter(Metadata::is_file)?;
     let stamp = Stamp { bytes: meta.len(), modified: modified(&meta) };
     Some(Artifact { stamp, ..artifact })
 }
 
-fn walk(folder: &Path, depth: usize, found: &mut Found) -> io::Result<()> {
+/// Looks through `folder`; `root` is what was named, links resolved.
+fn walk(folder: &Path, root: &Path, depth: usize, found: &mut Found) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if is_hidden(&entry) {
@@ -82,13 +90,26 @@ fn walk(folder: &Path, depth: usize, found: &mut Found) -> io::Result<()> {
         // Links to folders are not followed: they may lead round in a circle.
         if entry.file_type()?.is_dir() {
             if depth < DEPTH_MAX {
-                walk(&path, depth + 1, found)?;
+                walk(&path, root, depth + 1, found)?;
             }
             continue;
         }
-        // Somebody may have taken it away since it was listed.
-        match fs::metadata(&path) {
-            Ok(meta) if meta.is_file() => take(&path, &meta, found),
+        // It may be gone since it was listed, and a link may lead nowhere or round in a circle.
+        let real = match fs::canonicalize(&path) {
+            Ok(real) => real,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) if entry.file_type()?.is_symlink() => {
+                found.skipped.push(path);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if !real.starts_with(root) {
+            found.outside.push(path);
+            continue;
+        }
+        match fs::metadata(&real) {
+            Ok(meta) if meta.is_file() => take(&path, real, &meta, found),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -102,13 +123,13 @@ fn is_hidden(entry: &DirEntry) -> bool {
     entry.file_name().as_encoded_bytes().starts_with(b".")
 }
 
-fn take(path: &Path, meta: &Metadata, found: &mut Found) {
+fn take(path: &Path, real: PathBuf, meta: &Metadata, found: &mut Found) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match source_of(&name) {
         None => found.skipped.push(path.to_owned()),
         Some(source) => {
             let stamp = Stamp { bytes: meta.len(), modified: modified(meta) };
-            found.artifacts.push(Artifact { path: path.to_owned(), name, source, stamp });
+            found.artifacts.push(Artifact { path: path.to_owned(), real, name, source, stamp });
         }
     }
 }

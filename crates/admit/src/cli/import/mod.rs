@@ -46,7 +46,7 @@ also after a run that was killed. Which source a file is from is told by its nam
   *.txt                     filename_trigger (but not *-endstats.txt)
   gametime*.json            gametime_fallback
   stats_ready*.json         stats_ready, the message as it came
-Other files, and hidden ones, are skipped.")]
+Other files, and hidden ones, are skipped. Links that lead out of the folder are not followed.")]
     Rounds(Rounds),
 }
 
@@ -123,8 +123,8 @@ struct Import {
 impl Import {
     /// Sends what is there, waiting for files that are still being written.
     fn once(mut self) -> Result<(), Failure> {
-        let Found { artifacts, skipped } = look(&self.path)?;
-        self.tally.skip(skipped);
+        let Found { artifacts, skipped, outside } = look(&self.path)?;
+        self.tally.skip(skipped, outside);
         let mut left = artifacts;
         let mut bar = Progress::of(left.len(), self.as_json);
         loop {
@@ -146,8 +146,8 @@ impl Import {
             aside(&format!("watching {}, Ctrl-C ends it", self.path.display()));
         }
         loop {
-            let Found { artifacts, skipped } = look(&self.path)?;
-            self.tally.skip(skipped);
+            let Found { artifacts, skipped, outside } = look(&self.path)?;
+            self.tally.skip(skipped, outside);
             let unsent = artifacts.into_iter().filter(|artifact| self.settling.is_new(artifact));
             let (settled, _) = self.settling.split(unsent.collect());
             let mut bar = Progress::of(settled.len(), self.as_json);

@@ -26,9 +26,13 @@ pub(super) struct Tally {
     states: BTreeMap<String, u64>,
     links: BTreeMap<String, u64>,
     reasons: BTreeMap<String, u64>,
+    /// Files that are known by their name with other content, which does not count.
+    differing: Vec<PathBuf>,
     /// What was not taken, and why; without a reason it was not tried.
     failed: BTreeMap<PathBuf, Option<String>>,
     skipped: Vec<PathBuf>,
+    /// Links that lead out of the folder.
+    outside: Vec<PathBuf>,
     /// How all events of the gate stand in the end.
     standing: Option<Standing>,
 }
@@ -42,8 +46,10 @@ impl Tally {
             states: BTreeMap::new(),
             links: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            differing: Vec::new(),
             failed: BTreeMap::new(),
             skipped: Vec::new(),
+            outside: Vec::new(),
             standing: None,
         }
     }
@@ -53,14 +59,18 @@ impl Tally {
         self.standing = standing;
     }
 
-    pub(super) fn skip(&mut self, skipped: Vec<PathBuf>) {
-        self.skipped = skipped;
+    /// Notes what the last look at the folder left out.
+    pub(super) fn skip(&mut self, skipped: Vec<PathBuf>, outside: Vec<PathBuf>) {
+        (self.skipped, self.outside) = (skipped, outside);
     }
 
     pub(super) fn add(&mut self, path: &Path, fate: Fate) {
         match fate {
             Fate::Taken(told) => {
                 self.failed.remove(path);
+                if told.differs && told.disposition != "updated" {
+                    self.differing.push(path.to_owned());
+                }
                 self.taken(told);
             }
             Fate::Refused(message) | Fate::Failed(message) | Fate::Hopeless(message) => {
@@ -74,7 +84,7 @@ impl Tally {
 
     fn taken(&mut self, told: Told) {
         self.taken += 1;
-        let Told { disposition, state, link_status, reason_code } = told;
+        let Told { disposition, state, link_status, reason_code, differs: _ } = told;
         for (counts, word) in [
             (&mut self.dispositions, disposition),
             (&mut self.states, state),
@@ -126,8 +136,10 @@ impl Tally {
             "states": self.states,
             "link_status": self.links,
             "reasons": self.reasons,
+            "content_differs": self.differing,
             "failed": failed,
             "skipped": self.skipped,
+            "outside": self.outside,
             "gate_now": self.standing.map(|now| json!({
                 "events": now.events,
                 "not_linked": now.not_linked,
@@ -173,6 +185,23 @@ impl Tally {
                 "\nnow the gate holds {events} events, {not_linked} of them not linked ({unread} of \
                  these cannot be read)\n"
             ));
+        }
+        if !self.differing.is_empty() {
+            let count = self.differing.len();
+            text.push_str(&format!(
+                "\n{count} files are known with other content, which is kept and does not count (admit \
+                 rounds accept RECEIPT --reason … has it count):\n"
+            ));
+            for path in self.differing.iter().take(NAMED_MAX) {
+                text.push_str(&format!("  {}\n", printable(&path.display().to_string())));
+            }
+        }
+        if !self.outside.is_empty() {
+            let count = self.outside.len();
+            text.push_str(&format!("\n{count} links lead out of the folder and were left out:\n"));
+            for path in self.outside.iter().take(NAMED_MAX) {
+                text.push_str(&format!("  {}\n", printable(&path.display().to_string())));
+            }
         }
         let told = self.failed.iter().filter_map(|(path, why)| Some((path, why.as_ref()?)));
         for (path, why) in told.take(NAMED_MAX) {

@@ -45,6 +45,8 @@ pub(super) enum Fate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) disposition: String,
+    /// Whether other content was known under the name.
+    pub(super) differs: bool,
     pub(super) state: String,
     pub(super) link_status: String,
     pub(super) reason_code: String,
@@ -172,6 +174,7 @@ fn tried(answered: io::Result<Answer>) -> Tried {
     if answer.status == 200 {
         return Tried::Done(Fate::Taken(Told {
             disposition: text("disposition"),
+            differs: body["content_differs"] == true,
             state: text("state"),
             link_status: text("link_status"),
             reason_code: text("reason_code"),
@@ -195,7 +198,11 @@ pub(super) fn body(artifact: &Artifact) -> io::Result<Vec<u8>> {
     if artifact.stamp.bytes > FILE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is larger than any artifact"));
     }
-    let bytes = fs::read(&artifact.path)?;
+    // A link that has taken the file's place may lead anywhere.
+    if fs::canonicalize(&artifact.real)? != artifact.real {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a link has taken its place"));
+    }
+    let bytes = fs::read(&artifact.real)?;
     if artifact.source == "stats_ready" {
         return Ok(bytes);
     }

@@ -67,6 +67,7 @@ mod tests {
     fn artifact(bytes: u64, modified: i64) -> Artifact {
         Artifact {
             path: "a-round-1.txt".into(),
+            real: "/a-round-1.txt".into(),
             name: "a-round-1.txt".to_owned(),
             source: "filename_trigger",
             stamp: Stamp { bytes, modified },

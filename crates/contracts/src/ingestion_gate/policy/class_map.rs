@@ -92,6 +92,11 @@ impl ClassMap {
         self.event_types.get(event_type).map(|mapped| (mapped.class.as_str(), mapped.line))
     }
 
+    /// Every event type that is expressly mapped.
+    pub(super) fn event_types(&self) -> impl Iterator<Item = &str> {
+        self.event_types.keys().map(String::as_str)
+    }
+
     pub(super) fn required_pins(&self, class: &str) -> &[String] {
         self.classes.get(class).map_or(&[], |class| &class.pins)
     }

@@ -18,6 +18,7 @@ mod reader;
 mod schema_policy;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use admit_core::json::{Object, Value};
@@ -184,6 +185,11 @@ impl Policy {
     /// The class of an event type.
     pub fn class_of(&self, event_type: &str) -> &str {
         self.class_map.class_of(event_type)
+    }
+
+    /// Every event type that the policy names, each once.
+    pub fn event_types(&self) -> BTreeSet<&str> {
+        self.class_map.event_types().chain(self.schemas.event_types()).collect()
     }
 
     /// The pins that a class wants.

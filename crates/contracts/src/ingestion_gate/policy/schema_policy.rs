@@ -67,6 +67,11 @@ impl SchemaPolicy {
         read
     }
 
+    /// Every event type that has an entry.
+    pub(super) fn event_types(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
     pub(super) fn entry(&self, event_type: &str) -> Option<&Entry> {
         self.entries.get(event_type)
     }

@@ -70,5 +70,11 @@ pub(crate) fn reply(events: &Events, event: &Event, verdict: Verdict) -> Reply {
 
 /// What the ledger knows of `event` when it was admitted at place 3.
 pub(crate) fn first(event: &Event) -> First {
-    First { seq: Seq(3), digest: event.digest, received_at: event.received_at, facts: Bytes::new() }
+    First {
+        seq: Seq(3),
+        digest: event.digest,
+        received_at: event.received_at,
+        principal: event.principal.clone(),
+        facts: Bytes::new(),
+    }
 }

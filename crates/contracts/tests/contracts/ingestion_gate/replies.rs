@@ -65,6 +65,7 @@ fn an_envelope_without_a_run_gets_a_422_that_says_where_it_is_kept() {
         json!({
             "error": "PINS_MISSING",
             "detail": "no receipt can be written for it: platform_run_id is missing",
+            "retryable": false,
             "quarantine_id": id,
             "quarantine_ref": path,
         })
@@ -120,6 +121,7 @@ fn every_layer_answers_in_the_words_of_this_door() {
     422 OUTSIDE_HORIZON
     400 IDEMPOTENCY_KEY_MISSING
     422 PAYLOAD_HASH_MISMATCH
+    409 EVENT_ID_TAKEN
     503 PUBLISH_IN_FLIGHT retry-after
     409 LEASE_LOST
     415 UNSUPPORTED_MEDIA_TYPE

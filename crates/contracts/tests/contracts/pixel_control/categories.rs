@@ -5,8 +5,8 @@ use admit_core::{Code, Entry};
 use serde_json::{Value, json};
 
 use super::{
-    CATEGORIES, SAMPLE, V19, V20, combat_payload, event, is_strictly_valid, sample, valid, vet_as,
-    warnings,
+    CATEGORIES, SAMPLE, V19, V20, combat_payload, event, is_strictly_valid, sample, summary, valid,
+    vet_as, warnings,
 };
 
 #[test]
@@ -169,7 +169,8 @@ fn a_lifecycle_variant_fixes_phase_and_state() {
             json!({"name": "x", "payload": []}),
         );
         let name = "envelope.payload.script_callback.name must not be empty";
-        let script_callback = json!({"name": "", "payload_summary": 1});
+        let script_callback =
+            json!({"name": "", "payload_summary": {"arguments_count": 0, "arguments": []}});
         breaks(version, "lifecycle", "/payload/script_callback", script_callback, name);
     }
     let variants = [
@@ -196,7 +197,16 @@ fn a_lifecycle_variant_fixes_phase_and_state() {
     payload["phase"] = json!("pause");
     payload["state"] = json!("start");
     assert_eq!(warnings(&body).len(), 2, "the older version knows no pause");
-    keeps(V20, "lifecycle", "/payload/aggregate_stats", json!([]));
+    let mut stats = json!({
+        "scope": "round", "counter_scope": "c", "window_state": "w", "player_counters_delta": [],
+        "totals": {}, "source_coverage": {}, "win_context": {}, "field_availability": {},
+        "missing_fields": []
+    });
+    keeps(V20, "lifecycle", "/payload/aggregate_stats", stats.clone());
+    stats["scope"] = json!("match");
+    let scope =
+        "envelope.payload.aggregate_stats.scope is not one of the values this schema version lists";
+    breaks(V20, "lifecycle", "/payload/aggregate_stats", stats, scope);
     let rotation = "envelope.payload has unknown fields: map_rotation";
     breaks(V19, "lifecycle", "/payload/map_rotation", json!({}), rotation);
 }
@@ -221,7 +231,7 @@ fn an_admin_action_is_what_the_amended_text_says() {
     action["action_domain"] = json!("match_flow");
     action["action_type"] = json!("warmup");
     action["target_scope"] = json!("server");
-    action["target_id"] = json!(null);
+    action["target_id"] = json!("warmup");
     action["initiator_kind"] = json!("script");
     keeps(V20, "lifecycle", "/payload/admin_action", action.clone());
     action["action_name"] = json!("Warmup");
@@ -317,4 +327,45 @@ fn a_very_large_event_is_still_judged_but_only_its_first_violation_is_told() {
     assert!(!is_strictly_valid(&body));
     body["envelope"]["payload"]["arguments"] = json!(vec![json!({"type": "x", "value": 1}); 2_000]);
     assert_eq!(warnings(&body), [""; 0]);
+}
+
+#[test]
+fn what_only_the_published_schemas_said_is_said_here_too() {
+    let callback = |summary: Value| json!({"name": "x", "payload_summary": summary});
+    let place = "/payload/script_callback";
+    for version in [V19, V20] {
+        keeps(version, "lifecycle", place, callback(summary()));
+        let of_type = "envelope.payload.script_callback.payload_summary must be of type object";
+        breaks(version, "lifecycle", place, callback(json!(1)), of_type);
+        let negative = json!({"arguments_count": -1, "arguments": []});
+        let count =
+            "envelope.payload.script_callback.payload_summary.arguments_count must be at least 0";
+        breaks(version, "lifecycle", place, callback(negative), count);
+    }
+    let mut combat = combat_payload();
+    combat["dimensions"]["shooter_position"]["w"] = json!(1);
+    let mut body = valid(V19, "combat");
+    body["envelope"]["payload"] = combat;
+    assert_eq!(warnings(&body).len(), 1, "{:?}", warnings(&body));
+    assert!(!is_strictly_valid(&body));
+
+    for (part, member) in [
+        ("state_delta", "is_referee"),
+        ("permission_signals", "can_admin_actions"),
+        ("roster_snapshot", "spectators"),
+    ] {
+        let mut body = valid(V20, "player");
+        assert!(is_strictly_valid(&body));
+        body["envelope"]["payload"][part].as_object_mut().unwrap().remove(member);
+        let missing = format!("envelope.payload.{part}.{member} is missing");
+        assert_eq!(warnings(&body), [missing]);
+        assert!(!is_strictly_valid(&body));
+    }
+    breaks(
+        V20,
+        "player",
+        "/payload/player",
+        json!(5),
+        "envelope.payload.player must be of type object",
+    );
 }

@@ -205,12 +205,35 @@ pub(crate) fn player_payload() -> Value {
         "source_callback": "PlayerManagerCallback.PlayerConnect",
         "player": null,
         "previous_player": null,
-        "state_delta": {},
-        "permission_signals": {},
+        "state_delta": state_delta(),
+        "permission_signals": {
+            "auth_level": 0, "auth_name": "Player", "auth_role": "player", "is_referee": false,
+            "has_player_slot": null, "can_admin_actions": false, "auth_level_changed": false,
+            "role_changed": false
+        },
         "roster_snapshot": {"active": 1, "total": 1, "spectators": 0},
         "tracked_player_cache_size": 1,
         "field_availability": {},
         "missing_fields": [],
         "raw_callback_summary": summary()
     })
+}
+
+/// Nothing has changed.
+fn state_delta() -> Value {
+    let names = [
+        "connectivity",
+        "spectator",
+        "team_id",
+        "auth_level",
+        "auth_role",
+        "is_referee",
+        "has_player_slot",
+    ];
+    let same = json!({"before": null, "after": null, "changed": false});
+    names
+        .into_iter()
+        .map(|name| (name.to_owned(), same.clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }

@@ -23,6 +23,7 @@ fn first() -> First {
         seq: Seq(1),
         digest: Digest::of(b"the first"),
         received_at: Millis(0),
+        principal: admit_core::Principal::new("arena-1"),
         facts: "{}".into(),
     }
 }

@@ -57,7 +57,7 @@ fn a_server_is_shown_with_all_that_its_events_told() {
     insta::assert_snapshot!(one.replace(",\"", ",\n\""), @r#"
     {"scope":"arena",
     "login":"arena-1",
-    "online":true,
+    "online":false,
     "name":"Arena One",
     "game_mode":"Elite",
     "title_id":"SMStormElite@nadeolabs",
@@ -99,7 +99,7 @@ fn a_server_is_shown_with_all_that_its_events_told() {
     insta::assert_snapshot!(item.replace(",\"", ",\n\""), @r#"
     {"scope":"arena",
     "login":"arena-1",
-    "online":true,
+    "online":false,
     "name":"Arena One",
     "game_mode":"Elite",
     "title_id":"SMStormElite@nadeolabs",
@@ -116,23 +116,55 @@ fn a_server_is_shown_with_all_that_its_events_told() {
     "#);
 }
 
+/// The same body with the time of an event so many seconds before it came in.
+fn aged(mut body: Value, seconds: i64) -> Value {
+    body["envelope"]["source_time"] = (RECEIVED_AT.0 / 1000 - seconds).into();
+    body
+}
+
+fn is_online(bodies: &[Value], seconds: i64) -> bool {
+    let (_, stored) = document(bodies);
+    let now = Millis(RECEIVED_AT.0 + seconds * 1000);
+    let item = read::list_item(&stored, now).unwrap();
+    item.get("online").and_then(|value| value.as_bool()).unwrap()
+}
+
 #[test]
-fn a_server_is_online_for_360_seconds_after_it_was_heard() {
-    let (_, stored) = document(&[heartbeat(1)]);
-    let online = |seconds: i64| {
-        let now = Millis(RECEIVED_AT.0 + seconds * 1000);
-        read::list_item(&stored, now).unwrap().get("online").and_then(|value| value.as_bool())
-    };
+fn a_server_is_online_for_360_seconds_after_its_event() {
     assert_eq!(read::ONLINE_SECONDS_MAX, 360);
-    assert_eq!(online(0), Some(true));
-    assert_eq!(online(360), Some(true));
-    assert_eq!(online(361), Some(false));
-    assert_eq!(online(-10), Some(true));
+    let fresh = [aged(heartbeat(1), 0)];
+    for (seconds, expected) in [(0, true), (359, true), (361, false), (-10, true)] {
+        assert_eq!(is_online(&fresh, seconds), expected, "{seconds}");
+    }
+}
+
+#[test]
+fn a_heartbeat_that_comes_late_is_as_old_as_it_says() {
+    for (age, expected) in [(300, true), (361, false), (86_400, false)] {
+        assert_eq!(is_online(&[aged(heartbeat(1), age)], 0), expected, "{age}");
+    }
+    // The newest counts, whichever came last.
+    let [old, new] = [aged(heartbeat(1), 86_400), aged(heartbeat(2), 10)];
+    assert!(is_online(&[old.clone(), new.clone()], 0) && is_online(&[new, old], 0));
+}
+
+#[test]
+fn a_time_that_cannot_be_is_not_the_time_of_the_event() {
+    let of = |source_time: Value| {
+        let mut body = heartbeat(1);
+        body["envelope"]["source_time"] = source_time;
+        body
+    };
+    let no_clock = of(json!(0));
+    for future in [aged(heartbeat(1), -86_400), of(json!(u64::MAX)), no_clock] {
+        assert!(is_online(std::slice::from_ref(&future), 300), "{future}");
+        assert!(!is_online(&[future], 361), "it counts from when it came");
+    }
 }
 
 #[test]
 fn a_registration_makes_a_server_online_and_a_lifecycle_event_does_not() {
-    let mut registration = heartbeat(1);
+    let mut registration = aged(heartbeat(1), 1);
     registration["envelope"]["payload"]["type"] = "plugin_registration".into();
     let shown = seen(&[registration]);
     assert_eq!(shown["online"], true);

@@ -157,6 +157,7 @@ impl Book {
             seq: place(at),
             digest: self.digests[at],
             received_at: self.events[at].received_at,
+            principal: admit_core::Principal::new("local"),
             facts: Bytes::new(),
         };
         let seq = place(self.events.len());

@@ -17,6 +17,14 @@ pub(super) const CODES: &[Code] = &[
 /// Everything about accounts in `routes.rs`, in its order.
 pub(super) const ROUTES: &[Route] = &[
     route(
+        "/v1/runs",
+        "platform_runs",
+        "Every run that an envelope has named, with its counters",
+        &["after_entity", "limit"],
+        "PlatformRuns",
+        Access::ReadersOfOne,
+    ),
+    route(
         "/v1/runs/{platform_run_id}/report",
         "run_report",
         "What became of a run, in numbers",
@@ -43,6 +51,25 @@ pub(super) fn schemas() -> Value {
     let text = json!({ "type": "string" });
     let ingress = ingress(&count);
     json!({
+        "PlatformRuns": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["runs", "next"],
+            "properties": {
+                "runs": { "type": "array", "items": {
+                    "type": "object",
+                    "required": ["platform_run_id", "state", "opened_at", "changed_at", "deliveries",
+                                 "admit", "duplicate", "quarantine", "in_flight",
+                                 "publish_ambiguous"],
+                    "properties": {
+                        "platform_run_id": text,
+                        "state": { "enum": ["open", "closing", "closed"] },
+                        "deliveries": count,
+                    },
+                } },
+                "next": { "type": ["string", "null"] },
+            },
+        },
         "RunReport": {
             "type": "object",
             "required": ["generated_at_utc", "platform_run_id", "scenario_run_ids", "state",

@@ -33,6 +33,7 @@ fn event() -> Value {
         "status": { "enum": ["received", "claimed", "done", "failed"] },
         "received_at": time(),
         "last_updated_at": time(),
+        "principal": nullable("string"),
         "payload": nullable("object"),
     })
 }

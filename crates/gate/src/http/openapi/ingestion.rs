@@ -7,11 +7,12 @@ use super::schemas::{closed, list, nullable, open, path, query, sent};
 /// The shapes of the answers.
 pub(super) fn schemas() -> Value {
     json!({
+        "IssuedDocument": json!({
+            "type": "object",
+            "description": "a receipt or a quarantine record of the ingestion gate, as it was issued",
+        }),
         "Lookup": admit_contracts::ingestion_gate::describe::lookup(),
-        "IngestionHealth": closed(&json!({
-            "state": { "enum": ["GREEN", "AMBER", "RED"] },
-            "reasons": list(&json!({ "type": "string" })),
-        })),
+        "IngestionHealth": health(),
         "IngestionError": open(&json!({
             "error": { "type": "string" },
             "detail": { "type": "string" },
@@ -51,6 +52,35 @@ pub(super) fn schemas() -> Value {
     })
 }
 
+/// What one receipt of the ingestion gate shows besides; listings leave it out.
+pub(super) fn receipt_members() -> Value {
+    let document = closed(&json!({
+        "kind": { "enum": ["receipt", "quarantine"] },
+        "id": { "type": "string" },
+        "platform_run_id": nullable("string"),
+        "reason": nullable("string"),
+        "ref": { "type": "string" },
+        "stands": nullable("string"),
+    }));
+    let document = json!({ "oneOf": [document, { "type": "null" }] });
+    json!({
+        "state": nullable("string"),
+        "decision": nullable("string"),
+        "eb_ref": nullable("object"),
+        "document": document,
+        "quarantine": document,
+    })
+}
+
+fn health() -> Value {
+    let mut health = closed(&json!({
+        "state": { "enum": ["GREEN", "AMBER", "RED"] },
+        "reasons": list(&json!({ "type": "string" })),
+    }));
+    health["properties"]["details"] = list(&json!({ "type": "string" }));
+    health
+}
+
 /// What may be asked.
 pub(super) fn parameters() -> Value {
     let text = || json!({ "type": "string" });
@@ -60,11 +90,11 @@ pub(super) fn parameters() -> Value {
         "dedupe_key": query("dedupe_key", "the name of an event: 64 hex digits", text()),
         "run": query("run", "only of this run", text()),
         "key": path("key", "a dedupe key", json!({ "type": "string", "minLength": 1 })),
-        "quarantine_id": path("id", "a quarantine id", json!({ "type": "string", "minLength": 1 })),
+        "quarantine_id": path("id", "a quarantine id, or the receipt id of the delivery", json!({ "type": "string", "minLength": 1 })),
     })
 }
 
 /// Why somebody did something to what is kept.
-fn reason() -> Value {
+pub(super) fn reason() -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": 1000, "pattern": "\\S" })
 }

@@ -13,16 +13,17 @@ mod table;
 
 use std::sync::Arc;
 
-use admit_contracts::Reply;
 use admit_contracts::describe::{Answer, Description};
 use admit_core::Code;
 use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
-use super::answer;
-use super::read::Routed;
+use super::FixedDocument;
 use crate::gate::Gate;
 use crate::parts::DoorMount;
+use crate::principals::Role;
 use table::{Access, ROUTES, Route};
 
 const JSON: &str = "application/json";
@@ -63,20 +64,15 @@ const STREAM_PATHS: [&str; 2] = ["/v1/events", "/v1/events/{stream}"];
 /// Below which sources of rounds post; any other name is a round that can be read.
 const ROUND_PATH: &str = "/v1/rounds/{round_id}";
 
-/// `GET /openapi.json`
-pub(super) async fn document(State(gate): State<Arc<Gate>>) -> Routed {
-    let body = match serde_json::to_vec(&describe(&gate)) {
-        Ok(body) => body,
-        Err(_) => {
-            let message = "the document could not be written";
-            return Routed(answer::refuse(&gate, Code::InternalError, message));
-        }
-    };
-    Routed(Reply { status: 200, content_type: JSON, headers: Vec::new(), body })
+/// `GET /openapi.json`, rendered at the first request for it.
+pub(super) async fn document(State(gate): State<Arc<Gate>>, headers: HeaderMap) -> Response {
+    gate.openapi.get_or_init(|| FixedDocument::json(describe(&gate))).answer(&headers)
 }
 
-fn describe(gate: &Gate) -> Value {
+fn describe(gate: &Gate) -> Vec<u8> {
     described(&gate.doors, gate.principals.is_open(), gate.limits.wait_ms_max)
+        .to_string()
+        .into_bytes()
 }
 
 fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value {
@@ -139,7 +135,10 @@ fn read(route: &Route, is_open: bool) -> Value {
         Access::Everybody => (ALWAYS.to_vec(), error),
         Access::Ready => (ALWAYS.to_vec(), json!({ "anyOf": [schema, error] })),
         Access::Readers => ([ALWAYS, WITH_KEY].concat(), error),
-        Access::ReadersOfOne => ([ALWAYS, WITH_KEY, &[Code::NotFound]].concat(), error),
+        Access::Scrapers => ([ALWAYS, WITH_KEY].concat(), error),
+        Access::ReadersOfOne | Access::EntryReaders => {
+            ([ALWAYS, WITH_KEY, &[Code::NotFound]].concat(), error)
+        }
         Access::Menders => {
             let codes = [Code::NotFound, Code::UnsupportedMediaType, Code::BodyTooLarge];
             ([ALWAYS, WITH_KEY, &codes].concat(), error)
@@ -176,7 +175,7 @@ fn read(route: &Route, is_open: bool) -> Value {
         "summary": route.summary,
         "parameters": parameters,
         "responses": responses(&answers),
-        "security": if is_public { json!([]) } else { security("x-api-key") },
+        "security": if is_public { json!([]) } else { security("x-api-key", route.access.roles(route.method)) },
     });
     if !route.body.is_empty() {
         let schema = schemas::reference("schemas", route.body);
@@ -231,6 +230,10 @@ fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
         .map(|(media_type, schema)| ((*media_type).to_owned(), json!({ "schema": schema })))
         .collect();
     let header = mount.api_key_header.as_str();
+    let senders: &[Role] = match mount.contract.is_forwardable() {
+        true => &[Role::Produce, Role::Forward],
+        false => &[Role::Produce],
+    };
     // The content type is described with the body, and a family of headers has no one name.
     let read = mount.contract.headers().iter();
     let headers: Vec<Value> = read
@@ -248,7 +251,7 @@ fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
         "parameters": headers,
         "requestBody": { "required": true, "content": content },
         "responses": responses(&described.answers),
-        "security": if is_open { json!([]) } else { security(header) },
+        "security": if is_open { json!([]) } else { security(header, senders) },
     })
 }
 
@@ -299,17 +302,35 @@ fn responses(answers: &[Answer]) -> Map<String, Value> {
     found
 }
 
-/// A key may come in either header.
-fn security(header: &str) -> Value {
-    json!([{ "bearer": [] }, { header: [] }])
+/// A key may come in either header, of a principal with any one of `roles`; with no role named, of
+/// any principal.
+fn security(header: &str, roles: &[Role]) -> Value {
+    if roles.is_empty() {
+        return json!([{ "bearer": [] }, { header: [] }]);
+    }
+    let with = |role: &Role| {
+        let role = role.as_str();
+        [json!({ "bearer": [role] }), json!({ header: [role] })]
+    };
+    roles.iter().flat_map(with).collect()
 }
+
+/// What the role names of a security requirement mean.
+const ROLES: &str = "The key of a principal. A requirement names the role that the principal needs: \
+    `produce` sends events, `forward` sends in the names of others, `read` reads and changes nothing, \
+    `consume` reads, claims and settles entries of streams and of the inbox, `metrics` reads \
+    /metrics, `operate` contains `read`, `consume` and `metrics` and acts on what is kept.";
 
 fn schemes(doors: &[Arc<DoorMount>]) -> Map<String, Value> {
     let mut schemes = Map::new();
-    schemes.insert("bearer".to_owned(), json!({ "type": "http", "scheme": "bearer" }));
+    schemes.insert(
+        "bearer".to_owned(),
+        json!({ "type": "http", "scheme": "bearer", "description": ROLES }),
+    );
     let headers = doors.iter().map(|mount| mount.api_key_header.as_str());
     for header in headers.chain(["x-api-key"]) {
-        let scheme = json!({ "type": "apiKey", "in": "header", "name": header });
+        let scheme =
+            json!({ "type": "apiKey", "in": "header", "name": header, "description": ROLES });
         schemes.insert(header.to_owned(), scheme);
     }
     schemes

@@ -3,7 +3,8 @@
 use admit_core::record::State;
 use serde_json::{Value, json};
 
-use super::schemas::{closed, list, nullable, open, path, query, receipt_id, time, with};
+use super::ingestion::reason;
+use super::schemas::{closed, list, nullable, open, path, query, receipt_id, sent, time, with};
 
 /// The shapes of the answers.
 pub(super) fn schemas() -> Value {
@@ -40,6 +41,12 @@ pub(super) fn schemas() -> Value {
             "state": { "enum": ["published", "released"] },
             "round_id": { "type": "string" },
             "revision": { "type": "integer", "minimum": 1 },
+        })),
+        "Accept": sent(&["reason"], &json!({ "reason": reason() })),
+        "AcceptedRound": closed(&json!({
+            "receipt_id": receipt_id(),
+            "round_id": { "type": "string" },
+            "accepted_before": { "type": "boolean" },
         })),
         "Relinked": closed(&json!({
             "scanned": { "type": "integer", "minimum": 0 },
@@ -85,6 +92,7 @@ fn round() -> Value {
 pub(super) fn parameters() -> Value {
     let text = || json!({ "type": "string" });
     json!({
+        "round_receipt_id": path("receipt_id", "the receipt id of an event of a round", receipt_id()),
         "map_name": query("map_name", "only rounds on this map", text()),
         "date": query("date", "only rounds of this day, by the servers' own clock", text()),
         "round_state": query(
@@ -100,7 +108,7 @@ pub(super) fn parameters() -> Value {
         "after_publication": query(
             "after",
             "the `next` of the page before",
-            json!({ "type": "integer", "minimum": 0 }),
+            json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
         ),
         "dry_run": query(
             "dry_run",

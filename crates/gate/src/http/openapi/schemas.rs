@@ -22,7 +22,24 @@ pub(super) fn schemas() -> Value {
         super::runs::schemas(),
         super::accounts::schemas(),
     ];
-    parts.iter().fold(own(), |all, part| with(&all, part))
+    parts.iter().fold(with(&own(), &settling()), |all, part| with(&all, part))
+}
+
+/// What consumers say of entries that they claimed.
+fn settling() -> Value {
+    json!({
+        "Change": sent(&["status", "lease"], &json!({
+            "status": { "enum": ["done", "failed", "released", "extended"] },
+            "lease": { "type": "string" },
+            "lease_seconds": lease_seconds(),
+        })),
+        "Changed": sent(&["receipt_id", "status", "finished_before"], &json!({
+            "receipt_id": receipt_id(),
+            "status": { "type": "string" },
+            "finished_before": { "type": "boolean" },
+            "lease_expires_at": time(),
+        })),
+    })
 }
 
 fn own() -> Value {
@@ -61,8 +78,17 @@ fn own() -> Value {
         "PixelServer": pixel_server(),
         "Intent": intent(),
         "IntentEnvelope": admit_contracts::intents::envelope(),
-        "Replay": sent(&[], &json!({
+        "ConfirmTime": sent(&[], &json!({
             "reason": { "type": ["string", "null"], "maxLength": 1000 },
+        })),
+        "ConfirmedTime": closed(&json!({
+            "confirmed": { "type": "boolean" },
+            "time": time(),
+            "trusted_before": { "oneOf": [time(), { "type": "null" }] },
+        })),
+        "Replay": sent(&["reason"], &json!({
+            "reason": { "type": "string", "minLength": 1, "maxLength": 1000, "pattern": "\\S" },
+            "again": { "type": ["boolean", "null"], "default": false },
         })),
         "StreamPage": closed(&json!({
             "events": list(&open(&stream_event())),
@@ -78,17 +104,6 @@ fn own() -> Value {
             "consumer": { "type": "string", "minLength": 1, "maxLength": 128 },
             "max": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 1 },
             "lease_seconds": lease_seconds(),
-        })),
-        "Change": sent(&["status", "lease"], &json!({
-            "status": { "enum": ["done", "failed", "released", "extended"] },
-            "lease": { "type": "string" },
-            "lease_seconds": lease_seconds(),
-        })),
-        "Changed": sent(&["receipt_id", "status", "finished_before"], &json!({
-            "receipt_id": receipt_id(),
-            "status": { "type": "string" },
-            "finished_before": { "type": "boolean" },
-            "lease_expires_at": time(),
         })),
     })
 }
@@ -139,6 +154,11 @@ fn ready() -> Value {
     json!({
         "ready": { "type": "boolean" },
         "reasons": list(&json!({ "type": "string" })),
+        "closed_doors": list(&closed(&json!({
+            "door": { "type": "string" },
+            "state": { "enum": ["AMBER", "RED"] },
+            "reasons": list(&json!({ "type": "string" })),
+        }))),
     })
 }
 
@@ -146,9 +166,15 @@ fn health() -> Value {
     let checks = json!({
         "ledger": { "enum": ["ok", "failing"] },
         "doors": { "enum": ["ok", "draining"] },
+        "retention": { "enum": ["ok", "clock_jump"] },
     });
     let mut health = closed(&with(&ready(), &json!({ "checks": closed(&checks) })));
     let count = json!({ "type": "integer", "minimum": 0 });
+    health["properties"]["retention"] = closed(&json!({
+        "trusted_time": time(),
+        "clock": time(),
+        "action": { "type": "string" },
+    }));
     health["properties"]["load"] = json!({ "type": "object", "additionalProperties": count });
     health
 }
@@ -156,10 +182,11 @@ fn health() -> Value {
 fn receipt() -> Value {
     let reason = closed(&json!({
         "code": { "type": "string" },
+        "reply_code": nullable("string"),
         "message": { "type": "string" },
     }));
     let hash = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
-    closed(&json!({
+    let mut receipt = closed(&json!({
         "id": receipt_id(),
         "door": { "type": "string" },
         "principal": { "type": "string" },
@@ -173,7 +200,11 @@ fn receipt() -> Value {
         "first": { "oneOf": [receipt_id(), { "type": "null" }] },
         "reason": { "oneOf": [reason, { "type": "null" }] },
         "facts": { "description": "the contract's part, in its own words" },
-    }))
+    }));
+    for (name, schema) in super::ingestion::receipt_members().as_object().into_iter().flatten() {
+        receipt["properties"][name] = schema.clone();
+    }
+    receipt
 }
 
 pub(super) fn receipt_id() -> Value {

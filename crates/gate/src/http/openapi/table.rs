@@ -2,6 +2,7 @@
 
 use super::JSON;
 use crate::exposition;
+use crate::principals::Role;
 
 /// A route beside the doors.
 pub(super) struct Route {
@@ -31,7 +32,11 @@ pub(super) enum Access {
     Readers,
     /// Role `read`, and what is asked for may not be there.
     ReadersOfOne,
-    /// Role `read`, in the body of a request.
+    /// Role `read` or `consume`, and what is asked for may not be there.
+    EntryReaders,
+    /// Role `read` or `metrics`.
+    Scrapers,
+    /// Role `consume`, in the body of a request.
     Consumers,
     /// Role `operate`, and what is asked for may fail elsewhere.
     Operators,
@@ -39,12 +44,31 @@ pub(super) enum Access {
     Menders,
     /// Role `operate`, and what is asked for may not be so.
     Judges,
-    /// Whoever may use the ingestion gate, which answers in its own words.
+    /// Role `produce`, `forward`, `read` or `operate` at the ingestion gate, which answers in its own words.
     Ingestion,
     /// Role `operate`, and a run that may not be closed.
     Closers,
     /// Whoever may ask for runs; the runner answers in the same words.
     Runner,
+}
+
+impl Access {
+    /// The roles any one of which is enough; none where no key is needed.
+    pub(super) fn roles(self, method: &str) -> &'static [Role] {
+        match self {
+            Self::Everybody | Self::Ready => &[],
+            Self::Ingestion => &[Role::Produce, Role::Forward, Role::Read, Role::Operate],
+            Self::Readers | Self::ReadersOfOne => &[Role::Read],
+            Self::EntryReaders => &[Role::Read, Role::Consume],
+            Self::Scrapers => &[Role::Metrics, Role::Read],
+            Self::Consumers => &[Role::Consume],
+            Self::Operators | Self::Menders | Self::Judges | Self::Closers => &[Role::Operate],
+            Self::Runner => match method {
+                "get" => &[Role::Read],
+                _ => &[Role::Operate],
+            },
+        }
+    }
 }
 
 /// A route that is read, in JSON.
@@ -89,7 +113,7 @@ pub(super) const ROUTES: &[Route] = &[
         body: "",
         content_types: &[exposition::CONTENT_TYPE],
         answer: "",
-        access: Access::Readers,
+        access: Access::Scrapers,
     },
     json("/openapi.json", "openapi", "This document", &[], "OpenApi", Access::Everybody),
     json(
@@ -98,6 +122,14 @@ pub(super) const ROUTES: &[Route] = &[
         "One receipt",
         &["receipt_id", "id_door", "id_run"],
         "Receipt",
+        Access::ReadersOfOne,
+    ),
+    json(
+        "/v1/receipts/{id}/document",
+        "receipt_document",
+        "The document that the contract issued about one delivery",
+        &["receipt_id", "id_door", "id_run"],
+        "IssuedDocument",
         Access::ReadersOfOne,
     ),
     json(
@@ -152,6 +184,18 @@ pub(super) const ROUTES: &[Route] = &[
         "IngestionHealth",
         Access::Ingestion,
     ),
+    Route {
+        method: "post",
+        body: "ConfirmTime",
+        ..json(
+            "/v1/ops/confirm-time",
+            "confirm_time",
+            "Confirm that the clock is right after a jump, so that retention goes on",
+            &[],
+            "ConfirmedTime",
+            Access::Menders,
+        )
+    },
     json(
         "/v1/reconcile",
         "ambiguous",
@@ -243,6 +287,18 @@ pub(super) const ROUTES: &[Route] = &[
             Access::Menders,
         )
     },
+    Route {
+        method: "post",
+        body: "Accept",
+        ..json(
+            "/v1/rounds/accept/{receipt_id}",
+            "rounds_accept",
+            "Have a later stats file of a round count, totals too",
+            &["round_receipt_id"],
+            "AcceptedRound",
+            Access::Judges,
+        )
+    },
     json(
         "/v1/rounds/reconcile",
         "ambiguous_rounds",
@@ -279,7 +335,7 @@ pub(super) const ROUTES: &[Route] = &[
             "The default stream, in ledger order; or every event as it comes",
             &["after", "limit", "wait_ms"],
             "StreamPage",
-            Access::ReadersOfOne,
+            Access::EntryReaders,
         )
     },
     Route {
@@ -290,7 +346,7 @@ pub(super) const ROUTES: &[Route] = &[
             "A stream, in ledger order; or every event as it comes",
             STREAM,
             "StreamPage",
-            Access::ReadersOfOne,
+            Access::EntryReaders,
         )
     },
     Route {
@@ -323,7 +379,7 @@ pub(super) const ROUTES: &[Route] = &[
         "What came into the inbox, in order of arrival",
         &["inbox_status", "after_row", "limit"],
         "InboxPage",
-        Access::ReadersOfOne,
+        Access::EntryReaders,
     ),
     Route {
         method: "post",
@@ -343,7 +399,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One event of the inbox",
         &["inbox_event_id"],
         "InboxEvent",
-        Access::ReadersOfOne,
+        Access::EntryReaders,
     ),
     Route {
         method: "post",

@@ -1,6 +1,6 @@
 //! The inbox: what came in by its own id, claimed and finished by consumers.
 //!
-//! A consumer needs the role `read`. The rows are those of the table `event_inbox`, in its words.
+//! A consumer needs the role `consume`. The rows are those of the table `event_inbox`, in its words.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use http::HeaderMap;
 
 use super::query::{Asked, InboxQuery, Named, Sent, invalid, rows};
 use super::streams::{ChangeBody, ClaimBody, PAGE_BYTES_MAX, said};
-use super::{Reader, Routed};
+use super::{Consumer, EntryReader, Reader, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
 use crate::way_out::WayOut;
@@ -39,7 +39,7 @@ fn open(gate: &Gate, reader: &Reader) -> Result<(Arc<dyn WayOut>, Door), Routed>
 /// `GET /v1/inbox`: rows in order of arrival, perhaps of one status.
 pub(in crate::http) async fn list(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    EntryReader(reader): EntryReader,
     Asked(query): Asked<InboxQuery>,
 ) -> Routed {
     let (way_out, _) = match open(&gate, &reader) {
@@ -53,7 +53,9 @@ pub(in crate::http) async fn list(
     if query.status.as_ref().is_some_and(|status| !STATUSES.contains(&status.as_str())) {
         return invalid(&gate, &format!("status must be of {}", STATUSES.join(", ")));
     }
-    let after = query.after.unwrap_or(0).min(i64::MAX.unsigned_abs());
+    let Ok(after) = u64::try_from(query.after.unwrap_or(0)) else {
+        return invalid(&gate, "after must be the next_after of a page before");
+    };
     let filter = InboxFilter { status: query.status, after, rows_max, bytes_max: PAGE_BYTES_MAX };
     match way_out.inbox(filter).await {
         Err(fault) => Routed::fault(&gate, &fault),
@@ -74,7 +76,7 @@ pub(in crate::http) async fn list(
 /// `GET /v1/inbox/{event_id}`
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    EntryReader(reader): EntryReader,
     Named(event_id): Named<String>,
 ) -> Routed {
     let (way_out, _) = match open(&gate, &reader) {
@@ -95,6 +97,7 @@ fn seen(row: &InboxRow) -> Object<'static> {
         ("status", row.status.clone().into()),
         ("received_at", row.received_at.clone().into()),
         ("last_updated_at", row.last_updated_at.clone().into()),
+        ("principal", Value::from(row.principal.as_deref()).into_owned()),
         ("payload", parsed(row.payload.as_bytes())),
     ])
 }
@@ -107,7 +110,7 @@ fn parsed(payload: &[u8]) -> Value<'static> {
 /// `POST /v1/inbox/claim`
 pub(in crate::http) async fn claim(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    Consumer(reader): Consumer,
     headers: HeaderMap,
     Sent(body): Sent,
 ) -> Routed {
@@ -161,6 +164,7 @@ async fn held(
         ("status", inbox_status::CLAIMED.into()),
         ("received_at", entry.received_at.to_rfc3339_millis().into()),
         ("last_updated_at", now.to_rfc3339_millis().into()),
+        ("principal", entry.principal.as_str().to_owned().into()),
         ("payload", payload),
         ("lease", claimed.lease.to_string().into()),
         ("lease_expires_at", claimed.expires_at.to_rfc3339_millis().into()),
@@ -171,7 +175,7 @@ async fn held(
 /// `POST /v1/inbox/{event_id}`
 pub(in crate::http) async fn change(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    Consumer(reader): Consumer,
     Named(event_id): Named<String>,
     headers: HeaderMap,
     Sent(body): Sent,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use admit_contracts::intents::{DOOR, read};
 use admit_core::{Door, Receipt, ReceiptId};
-use axum::extract::{Path, State};
+use axum::extract::State;
 
-use super::query::invalid;
+use super::query::{Named, invalid};
 use super::{Reader, Routed};
 use crate::gate::Gate;
 
@@ -14,7 +14,7 @@ use crate::gate::Gate;
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
     reader: Reader,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Routed {
     let receipt = match admission(&gate, &id).await {
         Ok(receipt) if reader.may_see(&receipt.door) => receipt,

@@ -7,7 +7,7 @@ use admit_contracts::Reply;
 use axum::extract::State;
 use tokio::time::timeout;
 
-use super::{Reader, Routed};
+use super::{Routed, Scraper};
 use crate::exposition;
 use crate::gate::Gate;
 
@@ -16,7 +16,10 @@ use crate::gate::Gate;
 const STATUS_MAX: Duration = Duration::from_secs(1);
 
 /// `GET /metrics`: of the doors that this reader may see.
-pub(in crate::http) async fn metrics(State(gate): State<Arc<Gate>>, reader: Reader) -> Routed {
+pub(in crate::http) async fn metrics(
+    State(gate): State<Arc<Gate>>,
+    Scraper(reader): Scraper,
+) -> Routed {
     let status = timeout(STATUS_MAX, gate.ledger.status()).await.ok().and_then(Result::ok);
     let text = exposition::write(&gate, status.as_ref(), |counters| reader.may_see(&counters.door));
     Routed(Reply {

@@ -11,7 +11,7 @@ pub(super) mod rounds;
 pub(super) mod streams;
 mod watching;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use admit_contracts::Reply;
 use admit_core::json::{Object, write_object};
@@ -27,6 +27,7 @@ use crate::auth::{self, Denied};
 use crate::gate::Gate;
 use crate::peer::Peer;
 use crate::principals::Known;
+use crate::standing::Standing;
 
 /// Where a key may be sent to these routes, beside `Authorization: Bearer`.
 const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
@@ -61,6 +62,7 @@ impl IntoResponse for Routed {
     fn into_response(self) -> Response {
         let mut response = answer::from_reply(self.0).map(Body::new);
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        answer::forbid_embedding(response.headers_mut());
         response
     }
 }
@@ -87,6 +89,7 @@ pub(super) fn known<'g>(
         return Err(refused(Code::InternalError, "the peer of this request is not known"));
     };
     let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
+        .and_then(|known| authenticated(head, gate, known))
         .and_then(|known| permit(known).map(|()| known))
         .map_err(|denied| {
             let mut routed = refused(denied.code, denied.message);
@@ -101,11 +104,87 @@ pub(super) fn known<'g>(
     Ok(known)
 }
 
+/// A request to a route, once it is known whose it is.
+#[derive(Debug)]
+pub(super) struct Requester {
+    standing: Arc<Standing>,
+    place: OnceLock<usize>,
+}
+
+impl Requester {
+    pub(super) fn of(standing: &Arc<Standing>) -> Arc<Self> {
+        Arc::new(Self { standing: Arc::clone(standing), place: OnceLock::new() })
+    }
+
+    /// The place of the principal whose key it came with.
+    pub(super) fn place(&self) -> Option<usize> {
+        self.place.get().copied()
+    }
+}
+
+/// Notes that a request came with the key of a principal, which may have too many connections.
+pub(super) fn authenticated<'g>(
+    head: &Parts,
+    gate: &Gate,
+    known: &'g Known,
+) -> Result<&'g Known, Denied> {
+    if let Some(requester) = head.extensions.get::<Arc<Requester>>() {
+        if !requester.standing.authenticate(&gate.authenticated, known.place) {
+            return Err(auth::TOO_MANY_CONNECTIONS);
+        }
+        requester.place.get_or_init(|| known.place);
+    }
+    Ok(known)
+}
+
 impl FromRequestParts<Arc<Gate>> for Reader {
     type Rejection = Routed;
 
     async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        let known = known(head, gate, auth::permit_reading)?;
+        Self::with(head, gate, auth::permit_reading)
+    }
+}
+
+impl Reader {
+    fn with(
+        head: &Parts,
+        gate: &Gate,
+        permit: fn(&Known) -> Result<(), Denied>,
+    ) -> Result<Self, Routed> {
+        let known = known(head, gate, permit)?;
         Ok(Self { doors: known.doors().to_vec() })
+    }
+}
+
+/// A principal that may read streams and the inbox: role `read` or `consume`.
+pub(super) struct EntryReader(pub(super) Reader);
+
+impl FromRequestParts<Arc<Gate>> for EntryReader {
+    type Rejection = Routed;
+
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        Reader::with(head, gate, auth::permit_reading_entries).map(Self)
+    }
+}
+
+/// A principal that may claim and settle: role `consume`.
+pub(super) struct Consumer(pub(super) Reader);
+
+impl FromRequestParts<Arc<Gate>> for Consumer {
+    type Rejection = Routed;
+
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        Reader::with(head, gate, auth::permit_consuming).map(Self)
+    }
+}
+
+/// A principal that may read the metrics: role `metrics` or `read`.
+pub(super) struct Scraper(pub(super) Reader);
+
+impl FromRequestParts<Arc<Gate>> for Scraper {
+    type Rejection = Routed;
+
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+        Reader::with(head, gate, auth::permit_metrics).map(Self)
     }
 }

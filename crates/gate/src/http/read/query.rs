@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use admit_core::{Code, ReceiptId, Seq};
-use axum::body::to_bytes;
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
+use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::Routed;
+use super::{Requester, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
+use crate::request_permit::FULL;
+use crate::room::Inside;
 
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -54,8 +57,8 @@ pub(in crate::http) struct ReceiptsQuery {
 #[serde(default, deny_unknown_fields)]
 pub(in crate::http) struct DocumentsQuery {
     /// The `next` of the page before.
-    pub(super) after: Option<String>,
-    pub(super) limit: Option<usize>,
+    pub(in crate::http) after: Option<String>,
+    pub(in crate::http) limit: Option<usize>,
 }
 
 /// The query of a list of ambiguous publishes.
@@ -85,8 +88,8 @@ pub(in crate::http) struct StreamQuery {
 #[serde(default, deny_unknown_fields)]
 pub(in crate::http) struct InboxQuery {
     pub(super) status: Option<String>,
-    /// The `next_after` of the page before.
-    pub(super) after: Option<u64>,
+    /// The `next_after` of the page before, no larger than the ledger can count.
+    pub(super) after: Option<i64>,
     pub(super) limit: Option<usize>,
 }
 
@@ -94,12 +97,14 @@ pub(in crate::http) struct InboxQuery {
 pub(in crate::http) fn after(text: Option<&str>, ledger: u32) -> Result<Seq, String> {
     let Some(text) = text else { return Ok(Seq::default()) };
     if let Ok(seq) = text.parse() {
-        return Ok(Seq(seq));
+        return Ok(seq);
     }
     match text.parse::<ReceiptId>() {
         Ok(id) if id.ledger == ledger => Ok(id.seq),
         Ok(_) => Err("after names a receipt of another ledger".to_owned()),
-        Err(error) => Err(format!("after cannot be read: {error}")),
+        Err(error) => {
+            Err(format!("after cannot be read: {error}, and a place in the ledger like 42"))
+        }
     }
 }
 
@@ -124,11 +129,33 @@ impl<Q: DeserializeOwned> FromRequestParts<Arc<Gate>> for Asked<Q> {
     async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
         match Query::<Q>::try_from_uri(&head.uri) {
             Ok(Query(query)) => Ok(Self(query)),
-            Err(error) => {
-                let message = format!("the query cannot be read: {}", error.body_text());
-                Err(invalid(gate, &message))
+            Err(_) => {
+                let wrong = wrong_parameter::<Q>(head.uri.query().unwrap_or_default());
+                Err(invalid(gate, &format!("the query cannot be read: {wrong}")))
             }
         }
+    }
+}
+
+/// Longest part of a parameter that is repeated in a message, in characters.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// What is wrong with a query that cannot be read. Every parameter of every route may be left out, so
+/// each is read alone to find the one at fault.
+fn wrong_parameter<Q: DeserializeOwned>(query: &str) -> String {
+    let fits = |pair: &str| {
+        let uri = format!("/?{pair}").parse();
+        uri.is_ok_and(|uri| Query::<Q>::try_from_uri(&uri).is_ok())
+    };
+    let shown = |text: &str| text.chars().take(SHOWN_CHARS_MAX).collect::<String>();
+    let Some(pair) = query.split('&').find(|pair| !pair.is_empty() && !fits(pair)) else {
+        return "a parameter is given more than once".to_owned();
+    };
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    // A parameter that is there takes one of these, whatever its type is.
+    match ["1", "true"].iter().any(|value| fits(&format!("{name}={value}"))) {
+        true => format!("{} cannot be {:?}", shown(name), shown(value)),
+        false => format!("there is no parameter {:?} here", shown(name)),
     }
 }
 
@@ -153,19 +180,44 @@ impl FromRequest<Arc<Gate>> for Sent {
     type Rejection = Routed;
 
     async fn from_request(request: Request, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        let reading = to_bytes(request.into_body(), gate.limits.body_bytes_max);
-        match timeout(gate.limits.body_read_max(), reading).await {
-            Ok(Ok(body)) => Ok(Self(body)),
-            Ok(Err(_)) => {
-                let message = "the body is larger than this gate takes, or broke off";
-                Err(Routed(answer::refuse(gate, Code::BodyTooLarge, message)))
-            }
-            Err(_) => {
-                let message = "the body did not arrive in time";
-                Err(Routed(answer::refuse(gate, Code::RequestTimeout, message)))
-            }
-        }
+        let place = request.extensions().get::<Arc<Requester>>().and_then(|known| known.place());
+        // A route whose body is read asks for a key before.
+        let inside = place.and_then(|place| gate.room.enter(place, 0));
+        let Some(mut inside) = inside else {
+            return Err(Routed(answer::refuse(gate, FULL.code, FULL.message)));
+        };
+        let reading = read(request.into_body(), gate.limits.body_bytes_max, &mut inside);
+        let refused = match timeout(gate.limits.body_read_max(), reading).await {
+            Ok(Ok(body)) => return Ok(Self(body)),
+            Ok(Err(refused)) => refused,
+            Err(_) => (Code::RequestTimeout, "the body did not arrive in time"),
+        };
+        let (code, message) = refused;
+        Err(Routed(answer::refuse(gate, code, message)))
     }
+}
+
+/// Reads a whole body of at most `bytes_max`; what arrives is reserved.
+async fn read(
+    mut body: Body,
+    bytes_max: usize,
+    inside: &mut Inside,
+) -> Result<Bytes, (Code, &'static str)> {
+    const UNUSABLE: (Code, &str) =
+        (Code::BodyTooLarge, "the body is larger than this gate takes, or broke off");
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| UNUSABLE)?.into_data() else { continue };
+        let length = whole.len() + data.len();
+        if length > bytes_max {
+            return Err(UNUSABLE);
+        }
+        if !inside.grow_to(length) {
+            return Err((FULL.code, FULL.message));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
 }
 
 pub(in crate::http) fn invalid(gate: &Gate, message: &str) -> Routed {
@@ -182,7 +234,9 @@ mod tests {
         assert_eq!(after(Some("42"), 7), Ok(Seq(42)));
         assert_eq!(after(Some("rcp-00000007-42"), 7), Ok(Seq(42)));
         assert!(after(Some("rcp-00000008-42"), 7).is_err());
-        assert!(after(Some("yesterday"), 7).is_err());
+        for wrong in ["yesterday", "18446744073709551615", "rcp-00000007-9223372036854775808"] {
+            assert!(after(Some(wrong), 7).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -192,6 +246,20 @@ mod tests {
         assert_eq!(verdicts(Some("refused, conflict"), &allowed).unwrap(), ["refused", "conflict"]);
         assert!(verdicts(Some("fresh"), &allowed).is_err());
         assert!(verdicts(Some(""), &allowed).is_err());
+    }
+
+    #[test]
+    fn a_query_that_cannot_be_read_is_told_which_parameter_is_wrong() {
+        let wrong = wrong_parameter::<StreamQuery>;
+        assert_eq!(wrong("after=1&limit=many"), "limit cannot be \"many\"");
+        assert_eq!(wrong("limit=-1"), "limit cannot be \"-1\"");
+        assert_eq!(
+            wrong("wait_ms=99999999999999999999"),
+            "wait_ms cannot be \"99999999999999999999\""
+        );
+        assert_eq!(wrong("x=1&limit=2"), "there is no parameter \"x\" here");
+        assert_eq!(wrong("limit=1&limit=2"), "a parameter is given more than once");
+        assert_eq!(wrong("limit="), "limit cannot be \"\"");
     }
 
     #[test]

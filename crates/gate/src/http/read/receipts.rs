@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use admit_core::Code;
+use admit_contracts::Reply;
 use admit_core::json::{Object, Value};
-use admit_ledger::Filter;
+use admit_core::{Code, Receipt, ReceiptId};
+use admit_ledger::{Filter, ReceiptPage};
 use axum::extract::State;
 
 use super::query::{Asked, Named, ReceiptQuery, ReceiptsQuery, after, invalid, rows, verdicts};
@@ -13,6 +14,10 @@ use crate::find::{Unfindable, Wanted, find};
 use crate::gate::Gate;
 use crate::http::answer;
 use crate::receipt;
+use crate::receipt_detail::{self, IngestDetail};
+
+/// Most admissions that one page examines where its filter lets little through.
+const EXAMINED_MAX: usize = 20_000;
 
 /// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
 const KEPT: [&str; 4] = ["fresh", "revision", "conflict", "refused"];
@@ -26,23 +31,62 @@ pub(in crate::http) async fn one(
     Named(id): Named<String>,
     Asked(query): Asked<ReceiptQuery>,
 ) -> Routed {
+    match detailed(&gate, &reader, &id, &query).await {
+        Ok((receipt, detail)) => Routed::object(200, &receipt::detailed(&receipt, detail.as_ref())),
+        Err(refused) => refused,
+    }
+}
+
+/// `GET /v1/receipts/{id}/document`: the document that the contract issued, as it was stored.
+pub(in crate::http) async fn document(
+    State(gate): State<Arc<Gate>>,
+    reader: Reader,
+    Named(id): Named<String>,
+    Asked(query): Asked<ReceiptQuery>,
+) -> Routed {
+    let (receipt, detail) = match detailed(&gate, &reader, &id, &query).await {
+        Ok(found) => found,
+        Err(refused) => return refused,
+    };
+    match detail.as_ref().and_then(IngestDetail::document) {
+        Some(filed) => {
+            let body = filed.issued.text.clone().into_bytes();
+            let (content_type, headers) = ("application/json", Vec::new());
+            Routed(Reply { status: 200, content_type, headers, body })
+        }
+        None => Routed::not_found(&gate, &receipt_detail::missing(&receipt)),
+    }
+}
+
+/// The receipt that is asked for, with its detail, if the reader may see it.
+async fn detailed(
+    gate: &Gate,
+    reader: &Reader,
+    id: &str,
+    query: &ReceiptQuery,
+) -> Result<(Receipt, Option<IngestDetail>), Routed> {
     let ingest = gate.doors.iter().find_map(|mount| mount.outward.ingest.as_ref());
     let documents = ingest.map(|ingest| ingest.documents());
-    let wanted = Wanted { id: &id, door: query.door.as_deref(), run: query.run.as_deref() };
-    match find(&*gate.ledger, documents, wanted).await {
-        Err(Unfindable::Fault(fault)) => Routed::fault(&gate, &fault),
-        Err(Unfindable::RunWithoutItsDoor) => invalid(&gate, "run= goes with door=ingestion-gate"),
-        Err(Unfindable::OtherLedger(_)) => Routed::not_found(&gate, "this id is of another ledger"),
+    let wanted = Wanted { id, door: query.door.as_deref(), run: query.run.as_deref() };
+    let receipt = match find(&*gate.ledger, documents, wanted).await {
+        Err(Unfindable::Fault(fault)) => return Err(Routed::fault(gate, &fault)),
+        Err(Unfindable::RunWithoutItsDoor) => {
+            return Err(invalid(gate, "run= goes with door=ingestion-gate"));
+        }
+        Err(Unfindable::OtherLedger(_)) => {
+            return Err(Routed::not_found(gate, "this id is of another ledger"));
+        }
         Err(Unfindable::NotAnId) => {
             let message = "a receipt id looks like rcp-5e1f09ab-42; for an id that a contract has \
                            given, such as a dedupe_key, name its door with door=";
-            invalid(&gate, message)
+            return Err(invalid(gate, message));
         }
-        Ok(Some(receipt)) if reader.may_see(&receipt.door) => {
-            Routed::object(200, &receipt::object(&receipt))
-        }
-        Ok(_) => Routed::not_found(&gate, "there is no such receipt"),
-    }
+        Ok(Some(receipt)) if reader.may_see(&receipt.door) => receipt,
+        Ok(_) => return Err(Routed::not_found(gate, "there is no such receipt")),
+    };
+    let Some(documents) = documents else { return Ok((receipt, None)) };
+    let detail = IngestDetail::read(&*gate.ledger, documents, &receipt).await;
+    detail.map(|detail| (receipt, detail)).map_err(|fault| Routed::fault(gate, &fault))
 }
 
 /// `GET /v1/admissions`.
@@ -78,13 +122,12 @@ async fn list(
         Ok(filter) => filter,
         Err(message) => return invalid(gate, &message),
     };
-    let rows_max = filter.rows_max;
-    let receipts = match gate.ledger.list(filter).await {
-        Ok(receipts) => receipts,
+    let ReceiptPage { receipts, next } = match gate.ledger.page_of(filter, EXAMINED_MAX).await {
+        Ok(page) => page,
         Err(fault) => return Routed::fault(gate, &fault),
     };
-    let next = receipts.last().filter(|_| receipts.len() >= rows_max);
-    let next = Value::from(next.map(|receipt| receipt.id.to_string()));
+    let ledger = gate.ledger.tag();
+    let next = Value::from(next.map(|seq| ReceiptId { ledger, seq }.to_string()));
     let listed: Value<'_> = receipts.iter().map(receipt::object).collect();
     Routed::object(200, &Object::from_iter([(name, listed), ("next", next)]))
 }

@@ -198,7 +198,7 @@ pub(in crate::http) async fn relink(
 }
 
 /// The records, and the table by which they are put together, where this gate has the door.
-fn opened(gate: &Gate) -> Option<(Arc<dyn Records>, Arc<Policy>)> {
+pub(in crate::http) fn opened(gate: &Gate) -> Option<(Arc<dyn Records>, Arc<Policy>)> {
     let mount = gate.doors.iter().find(|mount| mount.door.as_str() == DOOR)?;
     Some((Arc::clone(gate.records.as_ref()?), Arc::clone(mount.contract.record_policy()?)))
 }

@@ -1,7 +1,8 @@
 //! The way out of a stream: read on from a place, watch, or claim and settle.
 //!
-//! A consumer needs the role `read`. Reading moves nothing: whoever reads keeps its own place.
-//! Claiming shares a stream among consumers, each event under a lease in one pair of hands.
+//! Reading needs the role `read` or `consume`, claiming `consume`. Reading moves nothing: whoever
+//! reads keeps its own place. Claiming shares a stream among consumers, each event under a lease in
+//! one pair of hands.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use tokio::time::{Duration, timeout};
 
 use super::query::{Asked, Named, Sent, StreamQuery, after, invalid, rows};
 use super::watching::watch;
-use super::{Reader, Routed};
+use super::{Consumer, EntryReader, Reader, Routed};
 use crate::gate::Gate;
 use crate::http::answer;
 use crate::way_out::WayOut;
@@ -42,7 +43,7 @@ pub(super) struct Stream {
 /// `GET /v1/events`
 pub(in crate::http) async fn read_default(
     state: State<Arc<Gate>>,
-    reader: Reader,
+    reader: EntryReader,
     query: Asked<StreamQuery>,
     headers: HeaderMap,
 ) -> Response {
@@ -53,7 +54,7 @@ pub(in crate::http) async fn read_default(
 /// event as it comes, for whoever accepts `text/event-stream`.
 pub(in crate::http) async fn read(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    EntryReader(reader): EntryReader,
     Named(stream): Named<String>,
     Asked(query): Asked<StreamQuery>,
     headers: HeaderMap,
@@ -174,7 +175,7 @@ impl ClaimBody {
 /// `POST /v1/events/{stream}/claim`
 pub(in crate::http) async fn claim(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    Consumer(reader): Consumer,
     Named(stream): Named<String>,
     headers: HeaderMap,
     Sent(body): Sent,
@@ -270,7 +271,7 @@ impl ChangeBody {
 /// `POST /v1/events/{stream}/{receipt_id}`
 pub(in crate::http) async fn change(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
+    Consumer(reader): Consumer,
     Named((stream, id)): Named<(String, String)>,
     headers: HeaderMap,
     Sent(body): Sent,
@@ -339,8 +340,24 @@ async fn finished(stream: &Stream, id: ReceiptId, asked: ChangeWord) -> Routed {
     Routed(answer::refuse(gate, Code::LeaseLost, &message))
 }
 
-/// The JSON that a consumer sent.
-pub(super) fn said<T: DeserializeOwned>(
+/// A body whose shape is described where it cannot be read.
+pub(super) trait Spoken {
+    const SHAPE: &'static str;
+}
+
+impl Spoken for ClaimBody {
+    const SHAPE: &'static str = "a claim is a JSON object with consumer (a text), and if needed max \
+                                 (1 to 1000) and lease_seconds (1 to 3600), nothing else";
+}
+
+impl Spoken for ChangeBody {
+    const SHAPE: &'static str = "it is a JSON object with status (done, failed, released or \
+                                 extended), lease (a text), and if needed lease_seconds (1 to \
+                                 3600), nothing else";
+}
+
+/// The JSON object that a consumer sent.
+pub(super) fn said<T: DeserializeOwned + Spoken>(
     gate: &Gate,
     headers: &HeaderMap,
     body: &[u8],
@@ -351,8 +368,10 @@ pub(super) fn said<T: DeserializeOwned>(
         let message = "the content type must be application/json";
         return Err(Routed(answer::refuse(gate, Code::UnsupportedMediaType, message)));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| invalid(gate, &format!("the body cannot be read: {error}")))
+    // An array of the values in their order would be read as well.
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    let read = serde_json::from_slice(body).ok().filter(|_| is_object);
+    read.ok_or_else(|| invalid(gate, &format!("the body cannot be read, {}", T::SHAPE)))
 }
 
 /// `POST` to a stream that is not there, in the words that producers of streams know.

@@ -5,6 +5,7 @@
 //! of the queried tables are made from events; where an index of somebody else's is in their way,
 //! they are left out and the event says so, and nothing else is held up by it.
 
+mod accept;
 pub(crate) mod near;
 pub(crate) mod publications;
 mod relink;
@@ -23,6 +24,7 @@ use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
 use near::Near;
 use publications::{PublicationTables, catch_up};
 
+pub(crate) use accept::Accepting;
 pub(crate) use relink::Relinking;
 pub(crate) use tables::{
     Asked, Decided, Drift, FarAsked, Linked, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
@@ -105,7 +107,8 @@ fn arrive<T: PublicationTables>(
         true => near::one(tables, seq)?.map_or(link, |now| now.link),
         false => link,
     };
-    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref)))
+    let is_later = event.revision_of.is_some();
+    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref), is_later))
 }
 
 /// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
@@ -119,7 +122,7 @@ fn seen<T: Tables>(
     tables.seen(seq, at).map_err(RecordError::Store)?;
     let policy = rule.policy();
     let stamp = policy.source(&event.source).and_then(|source| source.stamp);
-    if let (Some(stamp), true) = (stamp, link.status != LinkStatus::Ambiguous) {
+    if let (Some(stamp), true) = (stamp, link.has_rows()) {
         for table in policy.tables {
             tables.rows_seen(table, seq, at).map_err(RecordError::Store)?;
         }
@@ -129,11 +132,11 @@ fn seen<T: Tables>(
             stamped.map_err(RecordError::Store)?;
         }
     }
-    Ok(Some(standing(&link, drift.as_deref())))
+    Ok(Some(standing(&link, drift.as_deref(), event.revision_of.is_some())))
 }
 
-/// How an event stands, for whoever replies.
-fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
+/// How an event stands, for the reply; `is_later` is whether other content came before it under its key.
+fn standing(link: &Link, drift: Option<&str>, is_later: bool) -> Object<'static> {
     let text = link.to_text();
     let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
     let mut object = match json::parse(text.as_bytes(), &limits) {
@@ -152,6 +155,7 @@ fn standing(link: &Link, drift: Option<&str>) -> Object<'static> {
         ])
     });
     object.push("fingerprint", fingerprint);
+    object.push("is_later", is_later);
     object.push("drift", drift.map(str::to_owned));
     object
 }

@@ -72,7 +72,8 @@ impl Relinking {
         };
         settle(tables, &mut near, &settling)?;
         let after = resolution.link(seq).cloned().unwrap_or_else(|| before.clone());
-        if had_drifted {
+        let lacks_rows = after.status == LinkStatus::Ambiguous && after.has_rows();
+        if had_drifted || lacks_rows {
             self.rows_again(tables, &mut near, seq, &after)?;
         }
         let is_mended =

@@ -85,16 +85,23 @@ fn share<'a>(
         let mut events = all.clone();
         events.retain(|event| rank(event).is_some());
         events.sort_by_key(|event| (std::cmp::Reverse(rank(event)), event.seq));
+        let link_of = |seq: &Seq| links.get(seq).or_else(|| known.get(seq)).copied();
+        let is_sure = |event: &&SourceEvent| {
+            link_of(&event.seq).is_some_and(|link| link.status != LinkStatus::Ambiguous)
+        };
+        let has_sure = events.iter().any(is_sure);
         let before: Vec<Seq> =
             events.iter().map(|event| event.seq).filter(|seq| known.contains_key(seq)).collect();
         if !before.is_empty() {
             writes.push(Write::ClearRows(table, before));
         }
         for event in events {
-            let link = links.get(&event.seq).or_else(|| known.get(&event.seq)).copied();
-            let (Some(link), Some(fields)) = (link, told.get(&event.seq)) else { continue };
+            let (Some(link), Some(fields)) = (link_of(&event.seq), told.get(&event.seq)) else {
+                continue;
+            };
             drift.entry(event.seq).or_default();
-            if link.status == LinkStatus::Ambiguous {
+            // What contradicts others has rows of its own only where it shares none with them.
+            if !link.has_rows() || (link.status == LinkStatus::Ambiguous && has_sure) {
                 continue;
             }
             let rows = table.rows(event, fields, link);
@@ -115,6 +122,10 @@ pub(super) fn note(writes: &[Write<'_>], said: Vec<Option<String>>, drift: &mut 
         // It is told by the event itself and by the diagnostics; a folder of such files would flood
         // the log.
         tracing::debug!(seq = set.event.seq.0, table = set.table.name, said, "rows are left out");
-        drift.insert(set.event.seq, Some(said));
+        match drift.entry(set.event.seq).or_default() {
+            // The rows of its other tables are kept; each table that lacks some is named.
+            Some(before) => *before = format!("{before}; {said}"),
+            none => *none = Some(said),
+        }
     }
 }

@@ -76,6 +76,8 @@ pub(crate) trait Tables {
 pub(crate) enum Write<'a> {
     /// An event that has just come, of a door.
     Event(&'a str, &'a SourceEvent, &'a Link),
+    /// What names an event, which a person has accepted.
+    Head(&'a SourceEvent),
     /// Records that are no more, with their fields, are removed.
     Retire(&'a [String]),
     /// A record and its fields, if what it says has changed.

@@ -4,13 +4,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use admit_core::{Digest, EntityId, Entry, Event, First, Key, Seq};
+use admit_core::{Digest, EntityId, Entry, Event, First, Key, Principal, Seq, evidence_of};
 use bytes::Bytes;
 
 use super::super::conn::{Ask, Columns, Conn, Result};
 use super::super::desk::Wanted;
 use super::super::documents::Documents;
-use super::super::sql;
+use super::super::{sql, text};
 use super::Delivery;
 use super::refusals::Refusals;
 use crate::common::RefusalQuota;
@@ -20,7 +20,21 @@ pub(super) struct Known {
     firsts: HashMap<Key, First>,
     /// Revisions and conflicts by their content, as far as somebody has asked; none where there is
     /// nothing.
-    again: HashMap<(Key, Digest), Option<Seq>>,
+    again: HashMap<Content, Option<Seq>>,
+}
+
+/// Content under a key, of one principal only where keys belong to principals.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Content {
+    key: Key,
+    digest: Digest,
+    principal: Option<Principal>,
+}
+
+impl Content {
+    fn of(event: &Event) -> Self {
+        Self { key: event.key, digest: event.digest, principal: evidence_of(event).cloned() }
+    }
 }
 
 impl Known {
@@ -43,6 +57,7 @@ impl Known {
                 seq: row.seq("seq")?,
                 digest: Digest::from_bytes(row.bytes32("digest")?),
                 received_at: row.millis("received_at")?,
+                principal: Principal::new(&row.text("principal")?),
                 facts: Bytes::from(row.text("facts")?),
             };
             known.firsts.insert(Key::from_bytes(row.bytes32("key")?), first);
@@ -63,19 +78,15 @@ impl Known {
                 None => repeated.contains(&event.key),
             };
             if differs {
-                self.again.insert((event.key, event.digest), None);
+                self.again.insert(Content::of(event), None);
             }
         }
         if self.again.is_empty() {
             return Ok(());
         }
-        let pairs: Vec<(Key, Digest)> = self.again.keys().copied().collect();
-        let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| &key.as_bytes()[..]).collect();
-        let digests: Vec<&[u8]> = pairs.iter().map(|(_, digest)| &digest.as_bytes()[..]).collect();
-        for row in conn.query(sql!("agains"), &[&keys, &digests])? {
-            let key = Key::from_bytes(row.bytes32("key")?);
-            let digest = Digest::from_bytes(row.bytes32("digest")?);
-            self.again.insert((key, digest), Some(row.seq("seq")?));
+        let contents: Vec<Content> = self.again.keys().cloned().collect();
+        for (content, seq) in kept(conn, contents)? {
+            self.again.insert(content, Some(seq));
         }
         Ok(())
     }
@@ -86,20 +97,18 @@ impl Known {
 
     /// A revision or conflict with this very content that is kept already.
     pub(super) fn again(&mut self, conn: &Conn, event: &Event) -> Result<Option<Seq>> {
-        let content = (event.key, event.digest);
+        let content = Content::of(event);
         if let Some(known) = self.again.get(&content) {
             return Ok(*known);
         }
-        let (keys, digests) = ([&event.key.as_bytes()[..]], [&event.digest.as_bytes()[..]]);
-        let row = conn.query_opt(sql!("agains"), &[&&keys[..], &&digests[..]])?;
-        let known = row.map(|row| row.seq("seq")).transpose()?;
+        let known = kept(conn, vec![content.clone()])?.pop().map(|(_, seq)| seq);
         self.again.insert(content, known);
         Ok(known)
     }
 
     /// A revision or conflict is kept from here on.
     pub(super) fn keep(&mut self, event: &Event, seq: Seq) {
-        self.again.insert((event.key, event.digest), Some(seq));
+        self.again.insert(Content::of(event), Some(seq));
     }
 
     /// The deliveries at doors that issue, each with the first under its key.
@@ -115,6 +124,23 @@ impl Known {
             })
             .collect()
     }
+}
+
+/// Those of the contents that are kept as a revision or conflict, with their places.
+fn kept(conn: &Conn, contents: Vec<Content>) -> Result<Vec<(Content, Seq)>> {
+    let keys: Vec<&[u8]> = contents.iter().map(|content| &content.key.as_bytes()[..]).collect();
+    let digests: Vec<&[u8]> =
+        contents.iter().map(|content| &content.digest.as_bytes()[..]).collect();
+    let name = |principal: &Principal| text::kept(principal.as_str()).into_owned();
+    let principals: Vec<Option<String>> =
+        contents.iter().map(|content| content.principal.as_ref().map(name)).collect();
+    let mut found = Vec::new();
+    for row in conn.query(sql!("agains"), &[&keys, &digests, &principals])? {
+        let at = usize::try_from(row.num("at")?).unwrap_or(usize::MAX).wrapping_sub(1);
+        let Some(content) = contents.get(at) else { continue };
+        found.push((content.clone(), row.seq("seq")?));
+    }
+    Ok(found)
 }
 
 /// What refusals and projections need, in one round trip.

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Decision, Entry, Event, Fault, FaultKind, First, Issue, Key, Seq, Verdict, decide,
+    Code, Decision, Entry, Event, Fault, FaultKind, First, Issue, Key, Seq, Verdict, decide,
+    refusal_of_conflict,
 };
 
 use super::conn::{self, Conn};
@@ -60,6 +61,9 @@ pub(super) enum BatchError {
     /// Another process has started under the name of this gate.
     #[error("another process has started under the name of this gate")]
     Replaced,
+    /// The lease of this gate ran out, and another gate has its bus.
+    #[error("another gate has taken the bus of this gate")]
+    BusTaken,
 }
 
 /// A key that was free under the lock was claimed all the same. It cannot happen; if it does,
@@ -181,7 +185,7 @@ impl<'c> Batch<'c> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
         let of = first.as_ref().map(|first| first.seq);
-        let seq = self.insert_event(event, verdict, of, facts.clone());
+        let seq = self.insert_event(event, verdict, of, None, facts.clone());
         self.project(event, seq)?;
         if let Some(first) = first {
             self.known.keep(event, seq);
@@ -193,7 +197,8 @@ impl<'c> Batch<'c> {
         }
         self.rows.claim(event.key, seq);
         let (digest, received_at) = (event.digest, event.received_at);
-        self.fresh.insert(event.key, First { seq, digest, received_at, facts: facts.into() });
+        let (principal, facts) = (event.principal.clone(), facts.into());
+        self.fresh.insert(event.key, First { seq, digest, received_at, principal, facts });
         Ok((Verdict::Fresh { seq }, seq))
     }
 
@@ -220,7 +225,8 @@ impl<'c> Batch<'c> {
             Some(known) => (None, known),
             None => {
                 let facts = facts_text(&event.facts);
-                let seq = self.insert_event(event, "conflict", Some(first.seq), facts);
+                let reason = refusal_of_conflict(&first, event);
+                let seq = self.insert_event(event, "conflict", Some(first.seq), reason, facts);
                 self.known.keep(event, seq);
                 (Some(seq), seq)
             }
@@ -234,11 +240,12 @@ impl<'c> Batch<'c> {
         event: &Event,
         verdict: &'static str,
         first: Option<Seq>,
+        reason: Option<(Code, &str)>,
         facts: String,
     ) -> Seq {
         let seq = self.position.next();
         self.position.admissions += 1;
-        self.rows.event(seq, event, verdict, first, facts);
+        self.rows.event(seq, event, verdict, first, reason, facts);
         seq
     }
 

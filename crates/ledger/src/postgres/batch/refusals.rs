@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 use super::super::conn::{self, Ask, Columns, Conn, Result, big};
 use super::super::{sql, text};
 use super::Batch;
-use crate::common::RefusalQuota;
 use crate::common::job::facts_text;
+use crate::common::{RefusalQuota, refusal_cost};
 
 /// What makes two refusals the same.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,12 +170,13 @@ impl Batch<'_> {
             return Ok(Verdict::Refused { seq: Some(seq) });
         }
         let producer = (content.door.clone(), content.principal.clone());
-        if !self.refusals.take(producer, refused.body.len() as u64) {
+        let facts = facts_text(&refused.facts);
+        if !self.refusals.take(producer, refusal_cost(refused, &facts)) {
             return Ok(Verdict::Refused { seq: None });
         }
         let seq = self.position.next();
         self.position.admissions += 1;
-        self.rows.refused(seq, refused, content.digest, facts_text(&refused.facts));
+        self.rows.refused(seq, refused, content.digest, facts);
         self.refusals.before.insert(content, Some(seq));
         Ok(Verdict::Refused { seq: Some(seq) })
     }

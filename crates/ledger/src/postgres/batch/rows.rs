@@ -1,6 +1,6 @@
 //! The rows of a group, collected column by column and written in one go.
 
-use admit_core::{Digest, Door, Event, Key, Millis, Principal, Refused, Seq};
+use admit_core::{Code, Digest, Door, Event, Key, Millis, Principal, Refused, Seq};
 use bytes::Bytes;
 
 use super::super::conn::{Ask, Conn, Param, Result, big, big_opt};
@@ -53,6 +53,7 @@ impl Rows {
         event: &Event,
         verdict: &'static str,
         first: Option<Seq>,
+        reason: Option<(Code, &str)>,
         facts: String,
     ) {
         let rows = &mut self.admissions;
@@ -65,8 +66,8 @@ impl Rows {
         rows.received_ats.push(event.received_at.0);
         rows.attempts.push(event.attempt.map(i64::from));
         rows.firsts.push(first.map(|first| big(first.0)));
-        rows.codes.push(None);
-        rows.messages.push(None);
+        rows.codes.push(reason.map(|(code, _)| code.as_str()));
+        rows.messages.push(reason.map(|(_, message)| message.to_owned()));
         rows.facts.push(text::into_kept(facts));
         rows.happened_ats.push(event.happened_at.map(|at| at.0));
         self.bodies.push((big(seq.0), event.body.clone()));

@@ -13,12 +13,20 @@ use crate::desk::{Runs, evidence_text};
 
 type Text<'a> = Cow<'a, str>;
 
+/// A single value as it is written.
+fn kept<'a>((name, value): (&'a str, u64)) -> (Text<'a>, i64) {
+    (text::kept(name), big(value))
+}
+
 impl Desk<'_> {
     /// Writes everything, in one round trip. The number of the newest document.
     pub(in super::super) fn flush(&mut self) -> Result<u64> {
         self.check()?;
-        let Changes { issued_before, last_issued, effects, lines, documents, runs, .. } =
-            &self.changes;
+        let Changes {
+            issued_before, last_issued, effects, lines, documents, runs, counters, ..
+        } = &self.changes;
+        let raised: Vec<(Text<'_>, i64)> = counters.raised().map(kept).collect();
+        let added: Vec<(Text<'_>, i64)> = counters.added().map(kept).collect();
         let (epoch, newest) = (big(self.epoch), big(*last_issued));
         let (born, turned): (Vec<_>, Vec<_>) = effects.values().partition(|turned| turned.is_born);
         let (born, turned) =
@@ -47,6 +55,8 @@ impl Desk<'_> {
         if !runs.run.is_empty() {
             asks.push(runs.ask());
         }
+        asks.extend(raised.iter().map(|(name, to)| Ask::new(sql!("meta_max"), vec![name, to])));
+        asks.extend(added.iter().map(|(name, more)| Ask::new(sql!("meta_add"), vec![name, more])));
         if !asks.is_empty() {
             self.conn.execute_all(&asks)?;
         }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use super::conn::{Conn, Error, Result};
 use super::task::Tx;
-use crate::desk::{About, Line, Open, Runs, evidence_text};
+use crate::desk::{About, Counters, Line, Open, Runs, evidence_text};
 use known::Known;
 
 pub(super) use known::Asked;
@@ -74,6 +74,7 @@ struct Changes {
     named: HashMap<Name, u64>,
     of: HashMap<Seq, Vec<u64>>,
     runs: Runs,
+    counters: Counters,
 }
 
 struct Turned {
@@ -104,6 +105,7 @@ impl Changes {
             named: HashMap::new(),
             of: HashMap::new(),
             runs: Runs::default(),
+            counters: Counters::default(),
         }
     }
 }
@@ -352,5 +354,9 @@ impl crate::desk::Desk for Desk<'_> {
 
     fn runs(&mut self) -> &mut Runs {
         &mut self.changes.runs
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        &mut self.changes.counters
     }
 }

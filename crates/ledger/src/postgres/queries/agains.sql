@@ -1,6 +1,8 @@
 -- Revisions or conflicts already kept under these keys with these very contents; the newest of each.
-SELECT DISTINCT ON (a.key, a.digest) a.key, a.digest, a.seq
-FROM unnest($1::bytea[], $2::bytea[]) AS w(key, digest)
+-- Where keys belong to principals, only of that principal: each has its own evidence. `at` is which of
+-- the contents, counted from one.
+SELECT DISTINCT ON (w.at) w.at, a.seq
+FROM unnest($1::bytea[], $2::bytea[], $3::text[]) WITH ORDINALITY AS w(key, digest, principal, at)
 JOIN admission a ON a.key = w.key AND a.digest = w.digest
-WHERE a.verdict IN ('revision', 'conflict')
-ORDER BY a.key, a.digest, a.seq DESC;
+WHERE a.verdict IN ('revision', 'conflict') AND (w.principal IS NULL OR a.principal = w.principal)
+ORDER BY w.at, a.seq DESC;

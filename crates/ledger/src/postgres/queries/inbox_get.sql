@@ -1,3 +1,4 @@
--- One row of the inbox.
-SELECT place, event_id, status, received_at, last_updated_at, payload FROM event_inbox
-WHERE event_id = $1;
+-- One row of the inbox, with the principal as in inbox_list.sql.
+SELECT i.place, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
+FROM event_inbox i LEFT JOIN admission a ON a.seq = i.place
+WHERE i.event_id = $1;

@@ -1,3 +1,5 @@
 -- The inbox in order of arrival, after a row.
-SELECT place, event_id, status, received_at, last_updated_at, payload FROM event_inbox
-WHERE place > $1 ORDER BY place LIMIT $2;
+-- The principal is that of the admission, whose number the row has.
+SELECT i.place, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
+FROM event_inbox i LEFT JOIN admission a ON a.seq = i.place
+WHERE i.place > $1 ORDER BY i.place LIMIT $2;

@@ -1,3 +1,4 @@
 -- As inbox_list.sql, in one status.
-SELECT place, event_id, status, received_at, last_updated_at, payload FROM event_inbox
-WHERE status = $3 AND place > $1 ORDER BY place LIMIT $2;
+SELECT i.place, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
+FROM event_inbox i LEFT JOIN admission a ON a.seq = i.place
+WHERE i.status = $3 AND i.place > $1 ORDER BY i.place LIMIT $2;

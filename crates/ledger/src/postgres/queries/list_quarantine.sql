@@ -1,7 +1,7 @@
 -- As list.sql, for verdicts of the quarantine only: these are rare, and this spelling of the
 -- condition lets the walk use the index that holds nothing else.
 SELECT * FROM receipt
-WHERE seq > $4
+WHERE seq > $4 AND seq <= $6
   AND ($1::text IS NULL OR door = $1)
   AND ($2::text IS NULL OR principal = $2)
   AND verdict IN ('conflict', 'refused')

@@ -9,6 +9,9 @@ SELECT h.admissions, h.sightings, h.last_seq, h.keys,
        (SELECT value FROM meta WHERE name = 'removed_sightings') AS removed_sightings,
        (SELECT value FROM meta WHERE name = 'removed_bodies') AS removed_bodies,
        (SELECT value FROM meta WHERE name = 'removed_keys') AS removed_keys,
+       (SELECT value FROM meta WHERE name = 'trusted_at') AS trusted_at,
+       (SELECT sum(rows)::bigint FROM refusal_quota) AS refusals,
+       (SELECT sum(bytes)::bigint FROM refusal_quota) AS refusal_bytes,
        (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_catalog.pg_class c
         WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r') AS bytes
 FROM head h;

@@ -19,9 +19,9 @@ use super::sql;
 use super::task::{Tx, Work};
 use super::text::kept;
 use crate::common::records::{
-    Asked, Decided, FarAsked, RecordError, Relinking, Side, Tables, Write, decided,
+    Accepting, Asked, Decided, FarAsked, RecordError, Relinking, Side, Tables, Write, decided,
 };
-use crate::port::Relinked;
+use crate::port::{Accepted, NotAccepted, Relinked};
 
 /// The tables inside the writer's transaction.
 pub(super) struct RecordTables<'c> {
@@ -211,6 +211,14 @@ impl Tables for RecordTables<'_> {
     fn release(&mut self, take_back: bool) -> conn::Result<()> {
         let back = if take_back { "ROLLBACK TO SAVEPOINT relink; " } else { "" };
         self.conn.batch(&format!("{back}RELEASE SAVEPOINT relink"))
+    }
+}
+
+impl Work for Accepting {
+    type Answer = Result<Accepted, NotAccepted>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<Self::Answer> {
+        self.accept(&mut RecordTables::new(tx.conn))
     }
 }
 

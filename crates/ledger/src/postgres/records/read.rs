@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use admit_core::record::Policy;
+use admit_core::record::{Acceptance, Policy};
 use admit_core::{Fault, Millis, Seq};
 use tokio_postgres::Row;
 
-use crate::common::records::Relinking;
+use crate::common::records::{Accepting, Relinking};
 use crate::port::{
-    BoxFuture, CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter,
-    RecordLine, RecordReader, Records, Relinked, SourceCounts, StepLine,
+    Accepted, BoxFuture, CountsAsked, EventLine, FieldLine, NotAccepted, RecordCounts,
+    RecordDetail, RecordFilter, RecordLine, RecordReader, Records, Relinked, SourceCounts,
+    StepLine,
 };
 use crate::postgres::conn::{Columns, Conn, Param, Result, big, rows};
 use crate::postgres::text::kept;
@@ -68,6 +69,16 @@ macro_rules! answer_about_records {
 answer_about_records!(PostgresLedger, PostgresReader);
 
 impl Records for PostgresLedger {
+    fn accept(
+        &self,
+        door: String,
+        policy: Arc<Policy>,
+        seq: Seq,
+        word: Acceptance,
+    ) -> BoxFuture<'_, std::result::Result<std::result::Result<Accepted, NotAccepted>, Fault>> {
+        Box::pin(self.write(Accepting { door, policy, seq, word }))
+    }
+
     fn relink(
         &self,
         door: String,
@@ -146,6 +157,8 @@ fn counts(conn: &Conn, door: &str, asked: &CountsAsked) -> Result<RecordCounts> 
     let since = asked.days_since.0 / 1000;
     let record_days =
         conn.query(sql!("record_count_record_days"), &[&door, &since, &asked.without])?;
+    let counted = conn.query(sql!("record_count_rows"), &[])?;
+    let row_days = conn.query(sql!("record_count_row_days"), &[&asked.days_since.0])?;
     let newest = events(conn, sql!("record_events_newest"), &[&door, &rows(asked.newest)])?;
     let source = |row: &Row| {
         Ok(SourceCounts {
@@ -161,12 +174,14 @@ fn counts(conn: &Conn, door: &str, asked: &CountsAsked) -> Result<RecordCounts> 
     };
     let state = |row: &Row| Ok((row.text(0)?, row.num(1)?));
     let day = |row: &Row| Ok((row.text(0)?, row.text(1)?, row.num(2)?, row.num(3)?));
-    let record_day = |row: &Row| Ok((row.text(0)?, row.num(1)?, row.num(2)?));
+    let three = |row: &Row| Ok((row.text(0)?, row.num(1)?, row.num(2)?));
     Ok(RecordCounts {
         sources: sources.iter().map(source).collect::<Result<_>>()?,
         states: states.iter().map(state).collect::<Result<_>>()?,
         days: days.iter().map(day).collect::<Result<_>>()?,
-        record_days: record_days.iter().map(record_day).collect::<Result<_>>()?,
+        record_days: record_days.iter().map(three).collect::<Result<_>>()?,
+        rows: counted.iter().map(three).collect::<Result<_>>()?,
+        row_days: row_days.iter().map(three).collect::<Result<_>>()?,
         newest,
     })
 }

@@ -85,6 +85,10 @@ impl RecordTables<'_> {
 pub(super) fn statements(write: &Write<'_>) -> impl Iterator<Item = Statement> + use<> {
     let statements = match write {
         Write::Event(door, event, link) => Vec::from(arrival(door, event, link)),
+        Write::Head(event) => {
+            let row = vec![param(big(event.seq.0)), text(&event.to_text())];
+            vec![Statement::new(sql!("record_event_head"), row)]
+        }
         Write::Retire(ids) => {
             let ids =
                 || vec![param(ids.iter().map(|id| kept(id).into_owned()).collect::<Vec<_>>())];

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use admit_core::{Fault, FaultKind};
+use admit_core::Fault;
 use tokio::sync::oneshot;
 
 use super::super::Job;
 use super::super::batch::{Batch, BatchError, Delivery};
-use super::super::conn::Conn;
+use super::super::conn::{self, Conn};
 use super::super::fault;
 use super::super::head::{self, Beginner, Position};
 use super::super::retention;
@@ -15,12 +15,14 @@ use super::super::task::{Task, Tx};
 use super::super::token::Token;
 use super::{Prepared, Writer};
 use crate::common::group::Group;
-use crate::common::job::Outcomes;
+use crate::common::job::{Outcomes, unfit};
 
 /// Why a group is not written.
 enum Unwritten {
     /// The event at `index` cannot be recorded; without it the others can.
     Poisoned { index: usize, fault: Fault },
+    /// A task is refused for what it contains; each in a savepoint of its own, the others can be written.
+    Unfit(conn::Error),
     /// None of it can.
     All(BatchError),
 }
@@ -29,6 +31,13 @@ impl<E: Into<BatchError>> From<E> for Unwritten {
     fn from(error: E) -> Self {
         Self::All(error.into())
     }
+}
+
+/// What of a group is written in savepoints of its own, so that each failure is its own.
+#[derive(Clone, Copy)]
+struct Savepoints {
+    entries: bool,
+    tasks: bool,
 }
 
 /// So many events that cannot be recorded are left out one after the other; with more of them the
@@ -43,9 +52,15 @@ impl Writer {
         group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<Prepared, BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
-        let mut one_by_one = false;
+        let (mut one_by_one, mut tasks_alone) = (false, false);
         loop {
-            match self.write_without(conn, &poisoned, one_by_one, group) {
+            let savepoints = Savepoints { entries: one_by_one, tasks: one_by_one || tasks_alone };
+            match self.write_without(conn, &poisoned, savepoints, group) {
+                Err(Unwritten::Unfit(error)) => {
+                    // The next attempt finds out which, and logs it.
+                    tracing::debug!(%error, "a write command failed, each gets a savepoint");
+                    tasks_alone = true;
+                }
                 Err(Unwritten::Poisoned { index, fault }) => {
                     tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
                     poisoned.push((index, fault));
@@ -71,7 +86,7 @@ impl Writer {
         &mut self,
         conn: &Conn,
         poisoned: &[(usize, Fault)],
-        one_by_one: bool,
+        savepoints: Savepoints,
         group: &mut Group<'_, Box<dyn Task>>,
     ) -> Result<Prepared, Unwritten> {
         // Whoever waits already is in it; whoever comes while the lock is waited for, too.
@@ -81,7 +96,7 @@ impl Writer {
         while group.next().is_some() {}
         let entries: usize = group.jobs().iter().map(|job| job.entries().len()).sum();
         self.growth.make_room(conn, before.last_seq.0 + 2 * entries as u64)?;
-        let recorded = match one_by_one {
+        let recorded = match savepoints.entries {
             false => self.record(conn, epoch, before, poisoned, group)?,
             true => self.record_one_by_one(conn, epoch, before, group)?,
         };
@@ -89,9 +104,16 @@ impl Writer {
         let (own, may_judge) = (self.lease.own(), self.lease.may_judge(epoch));
         let mut tx = Tx { conn, epoch, own: &own, may_judge, position: &mut position };
         for task in group.tasks() {
-            match one_by_one {
-                false => task.write(&mut tx)?,
-                true => write_alone(&mut **task, &mut tx)?,
+            if savepoints.tasks {
+                write_alone(&mut **task, &mut tx)?;
+                continue;
+            }
+            match task.write(&mut tx) {
+                Ok(()) => {}
+                Err(error) if !conn.is_lost() && fault::is_of_content(&error) => {
+                    return Err(Unwritten::Unfit(error));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         if position != before {
@@ -109,6 +131,9 @@ impl Writer {
         if !begun.is_alive {
             if self.lease.is_taken(conn)? {
                 return Err(BatchError::Replaced);
+            }
+            if self.lease.bus_is_taken(conn)? {
+                return Err(BatchError::BusTaken);
             }
             return Ok((self.lease.start_over(conn, began)?, begun.position));
         }
@@ -199,8 +224,7 @@ fn alone<T>(
         }
         Err(BatchError::Poisoned(fault)) => fault,
         Err(BatchError::Server(error)) if !conn.is_lost() && fault::is_of_content(&error) => {
-            let message = "this cannot be stored as it is, nothing of it was";
-            Fault::caused_by(FaultKind::Internal, message, error)
+            unfit(error)
         }
         Err(error) => return Err(error),
     };

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::super::conn::{Columns, Conn, Result, big};
 use super::super::head::millis;
-use super::super::{Options, sql, text};
+use super::super::{Options, bus_holder, sql, text};
+use crate::port::StoreId;
 
 /// So many epochs of its own a gate remembers: enough for whatever it may still have in flight.
 const EPOCHS_MAX: usize = 64;
@@ -24,11 +25,13 @@ struct Terms {
     all: Vec<u64>,
     /// When the last lease had run out.
     started_over: Option<Instant>,
+    /// The bus in a folder that this process holds.
+    bus: Option<StoreId>,
 }
 
 impl Epochs {
     fn new(epoch: u64) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Terms { all: vec![epoch], started_over: None })))
+        Arc::new(Self(Mutex::new(Terms { all: vec![epoch], started_over: None, bus: None })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Terms> {
@@ -52,6 +55,15 @@ impl Epochs {
     /// All of them, the present one last.
     pub(in super::super) fn all(&self) -> Vec<u64> {
         self.lock().all.clone()
+    }
+
+    /// This process holds a bus from now on.
+    pub(in super::super) fn hold(&self, bus: StoreId) {
+        self.lock().bus = Some(bus);
+    }
+
+    fn bus(&self) -> Option<StoreId> {
+        self.lock().bus
     }
 
     /// Whether this gate may take others for dead. Where its own lease ran out just now, theirs may
@@ -140,9 +152,18 @@ impl Lease {
         Ok(self.is_named && asked()?.is_some())
     }
 
+    /// Whether another gate took the bus of this one while its lease had run out.
+    pub(super) fn bus_is_taken(&self, conn: &Conn) -> Result<bool> {
+        let Some(bus) = self.shared.bus() else { return Ok(false) };
+        bus_holder::is_taken(conn, bus, &self.own())
+    }
+
     /// It had run out: a new epoch, in the open transaction.
     pub(super) fn start_over(&mut self, conn: &Conn, began: Instant) -> Result<u64> {
         let epoch = start(conn, &self.owner, self.length)?;
+        if let Some(bus) = self.shared.bus() {
+            bus_holder::put(conn, bus, epoch)?;
+        }
         tracing::warn!(
             was = self.epoch,
             is = epoch,

@@ -1,3 +1,6 @@
 -- As inbox_list.sql, over the index of one status.
-SELECT rowid, event_id, status, received_at, last_updated_at, payload FROM event_inbox
-WHERE status = ?3 AND rowid > ?1 ORDER BY rowid LIMIT ?2;
+SELECT i.rowid, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
+FROM event_inbox i
+LEFT JOIN admission a ON a.seq = i.rowid AND a.door = 'skyra'
+  AND json_extract(a.facts, '$.event_id') = i.event_id
+WHERE i.status = ?3 AND i.rowid > ?1 ORDER BY i.rowid LIMIT ?2;

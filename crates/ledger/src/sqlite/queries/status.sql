@@ -10,4 +10,7 @@ SELECT (SELECT value FROM meta WHERE name = 'admissions'),
        (SELECT value FROM meta WHERE name = 'removed_admissions'),
        (SELECT value FROM meta WHERE name = 'removed_sightings'),
        (SELECT value FROM meta WHERE name = 'removed_bodies'),
-       (SELECT value FROM meta WHERE name = 'removed_keys');
+       (SELECT value FROM meta WHERE name = 'removed_keys'),
+       (SELECT value FROM meta WHERE name = 'trusted_at'),
+       (SELECT sum(rows) FROM refusal_quota),
+       (SELECT sum(bytes) FROM refusal_quota);

@@ -15,10 +15,10 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::queries;
 use super::task::{Tx, Work};
 use crate::common::records::{
-    Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, Side, Step, Tables,
-    Write, decided,
+    Accepting, Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, Side,
+    Step, Tables, Write, decided,
 };
-use crate::port::Relinked;
+use crate::port::{Accepted, NotAccepted, Relinked};
 
 /// The tables inside the writer's transaction.
 pub(super) struct RecordTables<'c>(pub(super) &'c Connection);
@@ -224,6 +224,10 @@ impl Tables for RecordTables<'_> {
         for write in writes {
             match write {
                 Write::Event(door, event, link) => self.insert(door, event, link)?,
+                Write::Head(event) => {
+                    let row = (event.seq.0, event.to_text());
+                    self.0.prepare_cached(queries::RECORD_EVENT_HEAD)?.execute(row)?;
+                }
                 Write::Retire(ids) => self.retire(ids)?,
                 Write::Record(new) => self.put(new)?,
                 Write::ClearRows(table, seqs) => rows::clear(self.0, table, seqs)?,
@@ -268,6 +272,14 @@ impl Tables for RecordTables<'_> {
         }
         self.0.prepare_cached("RELEASE relink")?.execute([])?;
         Ok(())
+    }
+}
+
+impl Work for Accepting {
+    type Answer = Result<Accepted, NotAccepted>;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+        self.accept(&mut RecordTables(tx.conn))
     }
 }
 

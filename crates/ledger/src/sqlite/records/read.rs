@@ -102,9 +102,18 @@ pub(in crate::sqlite) fn counts(
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
+    let three = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let rows = tx
+        .prepare_cached(queries::RECORD_COUNT_ROWS)?
+        .query_map([], three)?
+        .collect::<rusqlite::Result<_>>()?;
+    let row_days = tx
+        .prepare_cached(queries::RECORD_COUNT_ROW_DAYS)?
+        .query_map([asked.days_since.0], three)?
+        .collect::<rusqlite::Result<_>>()?;
     let newest = i64::try_from(asked.newest).unwrap_or(i64::MAX);
     let newest = events(&tx, queries::RECORD_EVENTS_NEWEST, (door, newest))?;
-    Ok(RecordCounts { sources, states, days, record_days, newest })
+    Ok(RecordCounts { sources, states, days, record_days, rows, row_days, newest })
 }
 
 fn line(row: &Row<'_>) -> rusqlite::Result<RecordLine> {

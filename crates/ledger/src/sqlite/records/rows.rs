@@ -3,7 +3,7 @@
 use admit_core::record::{Scalar, Table};
 use admit_core::{Millis, Seq};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Error, ToSql, ffi};
+use rusqlite::{Connection, Error, ErrorCode, ToSql};
 
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
 
@@ -22,12 +22,7 @@ pub(super) fn put(conn: &Connection, rows: &RowSet<'_>) -> rusqlite::Result<Opti
     conn.prepare_cached("SAVEPOINT record_rows")?.execute([])?;
     let said = match write(conn, rows) {
         Ok(said) => said,
-        Err(Error::SqliteFailure(code, message))
-            if matches!(
-                code.extended_code,
-                ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
-            ) =>
-        {
+        Err(Error::SqliteFailure(code, message)) if code.code == ErrorCode::ConstraintViolation => {
             Some(format!("{SCHEMA_DRIFT}: {}", message.unwrap_or_else(|| code.to_string())))
         }
         Err(error) => return Err(error),

@@ -1,0 +1,163 @@
+//! Lists of connections in the order in which they came, to close the oldest idle one where too many
+//! are open, and the share of the connections that one principal may have.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::Limits;
+
+/// What a list has to know of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Requests being answered.
+    pub(crate) running: AtomicU32,
+    /// Cancelled when the connection is to make room for another.
+    pub(crate) evicted: CancellationToken,
+}
+
+impl Activity {
+    fn is_idle(&self) -> bool {
+        self.running.load(Relaxed) == 0
+    }
+}
+
+/// Connections of one kind, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct ByAge {
+    next: u64,
+    listed: BTreeMap<u64, Arc<Activity>>,
+}
+
+impl ByAge {
+    /// Lists a connection under the number that is returned.
+    pub(crate) fn add(&mut self, activity: &Arc<Activity>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.listed.insert(number, Arc::clone(activity));
+        number
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.listed.remove(&number);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// Closes the oldest idle connection and no longer lists it; false if all are busy.
+    pub(crate) fn evict_idle(&mut self, except: Option<u64>) -> bool {
+        let idle = self
+            .listed
+            .iter()
+            .find(|(number, activity)| Some(**number) != except && activity.is_idle());
+        let number = idle.map(|(number, _)| *number);
+        self.evict(number)
+    }
+
+    /// The same with the oldest one, idle or busy; false if there is no other than `except`.
+    pub(crate) fn evict_oldest(&mut self, except: Option<u64>) -> bool {
+        let number = self.listed.keys().copied().find(|number| Some(*number) != except);
+        self.evict(number)
+    }
+
+    fn evict(&mut self, number: Option<u64>) -> bool {
+        let evicted = number.and_then(|number| self.listed.remove(&number));
+        if let Some(activity) = &evicted {
+            activity.evicted.cancel();
+        }
+        evicted.is_some()
+    }
+}
+
+/// The authenticated connections of each principal.
+#[derive(Debug)]
+pub(crate) struct PrincipalConnections {
+    share: usize,
+    by_place: Vec<Mutex<ByAge>>,
+}
+
+impl PrincipalConnections {
+    /// For principals with so many `places`; without others a principal may have all connections.
+    pub(crate) fn new(limits: &Limits, places: usize, is_shared: bool) -> Arc<Self> {
+        let share = if is_shared { limits.principal_connections_max() } else { usize::MAX };
+        Arc::new(Self { share, by_place: (0..places).map(|_| Mutex::default()).collect() })
+    }
+
+    /// Counts a connection of the principal at `place`, if need be instead of its oldest idle one;
+    /// none if its share is full of busy ones.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        place: usize,
+        activity: &Arc<Activity>,
+    ) -> Option<PrincipalPermit> {
+        let mut listed = self.locked(place)?;
+        if listed.len() >= self.share && !listed.evict_idle(None) {
+            return None;
+        }
+        let number = listed.add(activity);
+        drop(listed);
+        Some(PrincipalPermit { connections: Arc::clone(self), place, number })
+    }
+
+    fn locked(&self, place: usize) -> Option<MutexGuard<'_, ByAge>> {
+        let listed = self.by_place.get(place)?;
+        Some(listed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One connection of a principal. It is no longer counted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PrincipalPermit {
+    connections: Arc<PrincipalConnections>,
+    place: usize,
+    number: u64,
+}
+
+impl Drop for PrincipalPermit {
+    fn drop(&mut self) {
+        if let Some(mut listed) = self.connections.locked(self.place) {
+            listed.remove(self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy() -> Arc<Activity> {
+        let activity = Arc::new(Activity::default());
+        activity.running.store(1, Relaxed);
+        activity
+    }
+
+    fn shares() -> Arc<PrincipalConnections> {
+        let limits = Limits { connections_max: 4, ..Limits::default() };
+        PrincipalConnections::new(&limits, 2, true)
+    }
+
+    #[test]
+    fn beyond_its_share_a_principal_loses_its_oldest_idle_connection() {
+        let shares = shares();
+        let (first, second, third) = (busy(), Arc::new(Activity::default()), busy());
+        let _first = shares.add(0, &first).unwrap();
+        let _second = shares.add(0, &second).unwrap();
+        let _third = shares.add(0, &third).unwrap();
+        assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled());
+    }
+
+    #[test]
+    fn a_share_of_busy_connections_takes_no_more_and_leaves_others_theirs() {
+        let shares = shares();
+        let first = shares.add(0, &busy());
+        let _second = shares.add(0, &busy()).unwrap();
+        assert!(shares.add(0, &busy()).is_none());
+        assert!(shares.add(1, &busy()).is_some());
+        drop(first);
+        assert!(shares.add(0, &busy()).is_some());
+    }
+}

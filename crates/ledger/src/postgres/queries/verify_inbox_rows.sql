@@ -1,0 +1,13 @@
+-- Rows of the inbox after the place $1, with what their admissions and their claims say of them. No end:
+-- a foreign row may have any place.
+SELECT i.place AS seq, i.event_id, i.status, i.received_at, i.last_updated_at,
+       coalesce(a.verdict = 'fresh' AND a.door = 'skyra', false) AS is_ours,
+       a.received_at AS admitted_at, a.facts, c.expires_at,
+       c.lease IS NOT NULL AS is_held, c.seq IS NOT NULL AS is_claimed,
+       f.status AS finished, f.finished_at,
+       i.place <= coalesce((SELECT head FROM claim_head WHERE door = 'skyra'), 0) AS was_out
+FROM event_inbox i
+LEFT JOIN admission a ON a.seq = i.place
+LEFT JOIN claim c ON c.door = 'skyra' AND c.seq = i.place
+LEFT JOIN claim_finished f ON f.door = 'skyra' AND f.seq = i.place
+WHERE i.place > $1 ORDER BY i.place LIMIT $2;

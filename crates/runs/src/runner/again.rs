@@ -1,0 +1,72 @@
+//! Asking again for a run that is final: it never goes back, its files are made again where they were
+//! lost, and a request for other outputs is refused.
+
+use std::collections::BTreeSet;
+
+use admit_core::json::Value;
+use admit_ledger::scenario_runs::ScenarioRun;
+
+use super::reason::{Refusal, Refused, RunnerError};
+use super::request::RunRequest;
+use super::{Runner, documents};
+
+impl Runner {
+    /// Refuses a request for other outputs than the run was planned with. The same request is the same
+    /// run, also where the configured outputs have changed since.
+    pub(super) fn same_outputs(
+        &self,
+        run: &ScenarioRun,
+        asked: &RunRequest,
+    ) -> Result<(), RunnerError> {
+        let first = RunRequest::read(run.request.as_bytes())?;
+        let set = |outputs: &[String]| outputs.iter().cloned().collect::<BTreeSet<_>>();
+        if set(&first.output_ids) == set(&asked.output_ids) {
+            return Ok(());
+        }
+        // A run that ended before it was planned has no outputs.
+        let Some(planned) = planned_outputs(run) else { return Ok(()) };
+        let of_mode = self.settings.map.catalogue.of_mode(&self.settings.mode);
+        let wanted = match asked.output_ids.as_slice() {
+            [] => of_mode.iter().map(|output| output.output_id.clone()).collect(),
+            asked => set(asked),
+        };
+        if wanted == planned {
+            return Ok(());
+        }
+        let detail = format!(
+            "this run_equivalence_key stands for a run with the outputs {}; use another key for \
+             other outputs",
+            planned.into_iter().collect::<Vec<_>>().join(", ")
+        );
+        Err(Refused::new(Refusal::PlanDrift, detail).into())
+    }
+
+    /// Makes files of a run again that are not there. A file that says something else is left alone:
+    /// what the run is, the ledger says.
+    pub(super) async fn restore(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
+        let refs = self.refs(run);
+        let mut is_lost = false;
+        for path in [refs.record(), refs.index(), refs.status()] {
+            is_lost |= !self.files.has(&path).await?;
+        }
+        for document in &run.documents {
+            if self.files.has(&document.path).await? {
+                continue;
+            }
+            is_lost = true;
+            self.files.put(std::slice::from_ref(document)).await?;
+        }
+        if is_lost {
+            self.copy(&run.run_id).await?;
+            self.files.sync().await?;
+            tracing::warn!(run_id = run.run_id, "lost files of a run were made again");
+        }
+        Ok(())
+    }
+}
+
+fn planned_outputs(run: &ScenarioRun) -> Option<BTreeSet<String>> {
+    let plan = documents::read(&run.document(documents::PLAN)?.text)?;
+    let outputs = plan.get("intended_outputs").and_then(Value::as_array)?;
+    Some(outputs.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}

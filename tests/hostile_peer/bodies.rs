@@ -1,0 +1,238 @@
+//! Bodies that never end, or that are announced and never sent: they cost their sender's share, and
+//! without a key a small pool.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+
+use crate::events::{configured, post, problem, receipt};
+use crate::support::gate::Gate;
+use crate::support::http::Answer;
+use crate::support::{SOON, until};
+
+const LOUD: (&str, &str) = ("Authorization", "Bearer loud-key-long-enough");
+const SHOP: (&str, &str) = ("Authorization", "Bearer shop-key-long-enough");
+
+/// The example of the Standard Webhooks libraries, with a tolerance that lets it pass for ever.
+const SIGNED: [(&str, &str); 3] = [
+    ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+    ("webhook-timestamp", "1614265330"),
+    ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
+];
+const SIGNED_BODY: &str = r#"{"test": 2432232314}"#;
+
+/// Four of the largest bodies fit; a principal may hold two. Nothing times out meanwhile.
+const LIMITS: &str = "body_bytes_max = 1048576\nbody_bytes_in_flight_max = 4194304\n\
+    unauthenticated_body_bytes_in_flight_max = 1048576\nbody_read_ms_max = 60000\n\
+    answer_ms_max = 70000\n";
+
+/// A gate with two producers and a stream that also takes signed requests without a key.
+pub(super) fn gate(folder: &Path, limits: &str) -> Gate {
+    configured(
+        folder,
+        &format!(
+            "[limits]\n{limits}\n[[doors.events]]\nname = \"orders\"\n\
+             [[doors.events]]\nname = \"hooks\"\nwebhook_tolerance_seconds = 4294967295\n\
+             webhook_secrets = [\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]\n\
+             webhook_principal = \"shop\"\n\
+             [[principals]]\nname = \"loud\"\nkeys = [\"loud-key-long-enough\"]\n\
+             [[principals]]\nname = \"shop\"\nkeys = [\"shop-key-long-enough\"]\n"
+        ),
+    )
+}
+
+/// An event of the principal that means no harm.
+pub(super) fn shop_sends(gate: &Gate, key: &str, bytes: usize) -> Answer {
+    let body = format!("{{\"note\":\"{}\"}}", "x".repeat(bytes));
+    post(gate, "/v1/events/orders", &[SHOP, ("Idempotency-Key", key)], &body)
+}
+
+pub(super) fn signed_event(gate: &Gate) -> Answer {
+    post(gate, "/v1/events/hooks", &SIGNED, SIGNED_BODY)
+}
+
+/// A request whose body does not end.
+struct Unfinished(BufReader<TcpStream>);
+
+impl Unfinished {
+    /// Sends a head, and says with which status the gate reacts: 100 asks for the body.
+    fn begin(gate: &Gate, path: &str, headers: &str) -> (Self, u16) {
+        let stream = TcpStream::connect(gate.address()).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut request = Self(BufReader::new(stream));
+        request.write(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Idempotency-Key: unfinished\r\nExpect: 100-continue\r\n{headers}\r\n\r\n"
+        ));
+        let status = request.status();
+        (request, status)
+    }
+
+    fn write(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The status of the next answer; the rest of its head is passed over.
+    fn status(&mut self) -> u16 {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let status = line.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status: {line:?}"));
+        while line != "\r\n" {
+            line.clear();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "a whole head");
+        }
+        status
+    }
+}
+
+const CHUNKED: &str = "Transfer-Encoding: chunked";
+
+fn with_key(headers: &str) -> String {
+    format!("{}: {}\r\n{headers}", LOUD.0, LOUD.1)
+}
+
+#[test]
+fn chunked_bodies_that_never_end_cost_others_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let held: Vec<Unfinished> = (0..40)
+        .map(|number| {
+            let (mut request, status) =
+                Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
+            assert_eq!(status, 100, "body {number} is asked for");
+            request.write("1\r\n{\r\n");
+            request
+        })
+        .collect();
+    receipt(&shop_sends(&gate, "large", 900_000));
+    drop(held);
+}
+
+#[test]
+fn a_principal_that_fills_its_share_is_refused_and_others_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let announced = with_key("Content-Length: 1048576");
+    let begin = || Unfinished::begin(&gate, "/v1/events/orders", &announced);
+    let held: Vec<_> = (0..2).map(|_| begin()).collect();
+    assert!(held.iter().all(|(_, status)| *status == 100));
+    assert_eq!(begin().1, 503, "a third body is more than half of what there is");
+    receipt(&shop_sends(&gate, "beside", 900_000));
+    drop(held);
+    until("the share is free again", SOON, || (begin().1 == 100).then_some(()));
+}
+
+#[test]
+fn bodies_without_a_key_have_a_pool_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let begin = |headers| Unfinished::begin(&gate, "/v1/events/hooks", headers);
+    let held: Vec<_> = (0..40).map(|_| begin(CHUNKED)).collect();
+    assert!(held.iter().all(|(_, status)| *status == 100), "nothing has arrived of them");
+    let announced: Vec<_> = (0..10).map(|_| begin("Content-Length: 1048576")).collect();
+    assert!(announced.iter().all(|(_, status)| *status == 100), "nor of these");
+    receipt(&signed_event(&gate));
+    // What really arrives fills the pool: the second body finds no room.
+    let piece = "x".repeat(700_000);
+    let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+    let first = until("the pool is full", SOON, || {
+        // Whichever arrives first is the one that fits, so both are new each time.
+        let (mut first, _) = begin(CHUNKED);
+        first.write(&chunk);
+        let (mut second, status) = begin(CHUNKED);
+        assert_eq!(status, 100);
+        second.write(&chunk);
+        second.write("0\r\n\r\n");
+        // Whole and unsigned it is refused for that, as long as there was room for it.
+        match second.status() {
+            503 => Some(first),
+            401 => None,
+            status => panic!("{status}"),
+        }
+    });
+    receipt(&shop_sends(&gate, "beside", 900_000));
+    drop((first, held, announced));
+    until("the pool is free again", SOON, || {
+        let (mut body, _) = begin(CHUNKED);
+        body.write(&chunk);
+        body.write("0\r\n\r\n");
+        (body.status() == 401).then_some(())
+    });
+}
+
+/// HTTP/2 in as few frames as it takes.
+struct Http2(TcpStream);
+
+impl Http2 {
+    fn connect(gate: &Gate) -> Self {
+        let mut stream = TcpStream::connect(gate.address()).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        let mut connection = Self(stream);
+        connection.frame(4, 0, 0, &[]);
+        connection
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        self.0.write_all(&[&head, payload].concat()).unwrap();
+    }
+
+    /// The head of a POST that announces a body.
+    fn begin(&mut self, stream: u32, headers: &[(&str, &str)]) {
+        let usual = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/v1/events/orders"),
+            (":authority", "localhost"),
+            ("content-type", "application/json"),
+            ("authorization", LOUD.1),
+        ];
+        let mut block = Vec::new();
+        for (name, value) in usual.iter().chain(headers) {
+            // A literal with a new name, neither indexed nor compressed.
+            block.push(0);
+            for text in [name, value] {
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend_from_slice(text.as_bytes());
+            }
+        }
+        const END_HEADERS: u8 = 4;
+        self.frame(1, END_HEADERS, stream, &block);
+    }
+}
+
+fn in_flight(gate: &Gate) -> u64 {
+    gate.client().get("/healthz?verbose")["load"]["events_in_flight"].as_u64().unwrap()
+}
+
+#[test]
+fn http_2_streams_that_announce_and_never_send_cost_others_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let mut unknown = Http2::connect(&gate);
+    (0..200).for_each(|number| unknown.begin(2 * number + 1, &[]));
+    until("all of them have begun", SOON, || (in_flight(&gate) == 200).then_some(()));
+    let mut announced = Http2::connect(&gate);
+    (0..200).for_each(|number| announced.begin(2 * number + 1, &[("content-length", "1048576")]));
+    until("two of them fill the share", SOON, || (in_flight(&gate) == 202).then_some(()));
+    receipt(&shop_sends(&gate, "first", 900_000));
+    drop(unknown);
+    until("those that announced nothing are gone", SOON, || (in_flight(&gate) == 2).then_some(()));
+    receipt(&shop_sends(&gate, "second", 900_000));
+}
+
+#[test]
+fn a_full_share_is_answered_in_typed_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), &format!("{LIMITS}events_in_flight_max = 2\n"));
+    let (held, status) = Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
+    assert_eq!(status, 100);
+    let answer = post(&gate, "/v1/events/orders", &[LOUD, ("Idempotency-Key", "a")], "{}");
+    problem(&answer, 503, "overloaded");
+    assert!(answer.header("retry-after").is_some());
+    receipt(&shop_sends(&gate, "beside", 10));
+    drop(held);
+}

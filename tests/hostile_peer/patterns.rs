@@ -1,0 +1,215 @@
+//! Events made to be expensive to check.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::events::{configured, problem};
+use crate::support::gate::{Gate, Launch, admit};
+use crate::support::http::Answer;
+
+const SHARED: &str = "\
+[[principals]]
+name = \"a\"
+keys = [\"a-key-of-the-tests\"]
+role = \"produce\"
+[[principals]]
+name = \"b\"
+keys = [\"b-key-of-the-tests\"]
+role = \"produce\"
+[[principals]]
+name = \"ops\"
+keys = [\"o-key-of-the-tests\"]
+role = \"operate\"
+";
+
+/// A schema whose check takes twice as long for each level of an event.
+fn doubling() -> Value {
+    let branch = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}});
+    json!({
+        "$ref": "#/$defs/node",
+        "$defs": {"node": {"oneOf": [
+            {"allOf": [branch, {"required": ["x"]}]},
+            {"allOf": [branch, {"required": ["y"]}]},
+            {"type": "string"},
+        ]}},
+    })
+}
+
+/// Twice the work for each of thirty levels of the schema, whatever the event. Half a dozen lines, valid
+/// for every text, and nothing a validator remembers.
+fn doubling_for_any_text() -> Value {
+    let level = |n: u32| {
+        let inner = json!({"$ref": format!("#/$defs/n{}", n + 1)});
+        json!({"oneOf": [
+            {"allOf": [inner, {"maxLength": 4}]},
+            {"allOf": [inner, {"minLength": 5}]},
+        ]})
+    };
+    let mut levels: serde_json::Map<_, _> = (0..30).map(|n| (format!("n{n}"), level(n))).collect();
+    levels.insert("n30".to_owned(), json!({"type": "string"}));
+    json!({"properties": {"text": {"$ref": "#/$defs/n0"}}, "$defs": levels})
+}
+
+fn with_schema(data: &Path, schema: &Value) -> String {
+    std::fs::write(data.join("schema.json"), schema.to_string()).unwrap();
+    format!(
+        "{SHARED}[[doors.events]]\nname = \"plain\"\nidentity = \"body\"\n\
+         [[doors.events]]\nname = \"strict\"\nidentity = \"body\"\nschemas = {{ \"*\" = \"schema.json\" }}\n"
+    )
+}
+
+fn post(gate: &Gate, key: &str, path: &str, body: &str) -> Answer {
+    let key = format!("Bearer {key}-key-of-the-tests");
+    let headers = [("Authorization", key.as_str())];
+    gate.client().send("POST", path, &headers, body.as_bytes()).expect("the gate answers")
+}
+
+/// A small event that never finishes its check.
+fn costly(n: usize) -> String {
+    json!({"text": format!("number {n}")}).to_string()
+}
+
+/// An event that breaks the recursive schema at its end, in a few hundred bytes.
+fn deep(n: usize) -> String {
+    format!("{}{n}{}", r#"{"x":0,"y":0,"a":"#.repeat(100), "}".repeat(100))
+}
+
+#[test]
+fn a_pattern_without_a_linear_match_is_refused_with_its_file_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("admit.toml");
+    for pattern in ["^(?=(a+)+b).*$", r"^(\w+)-\1$", "(?<!x)y"] {
+        let schema = json!({"properties": {"name": {"type": "string", "pattern": pattern}}});
+        std::fs::write(&file, with_schema(folder.path(), &schema)).unwrap();
+        let checked = admit(["config", "check", file.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        assert!(!checked.status.success(), "{pattern}: {said}");
+        let started = Launch::on(&folder.path().join("data"))
+            .argument("--config")
+            .argument(&file)
+            .start_in_vain();
+        assert!(!started.status.success());
+        for said in [said, started.stderr] {
+            for named in ["schema.json", "/properties/name/pattern", &format!("{pattern:?}")] {
+                assert!(said.contains(named), "{named} in {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policy_with_such_a_pattern_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("payload.json", r#"{"properties":{"n":{"pattern":"^(?!x).*$"}}}"#);
+    write(
+        "policy.yaml",
+        "version: \"v0\"\npolicies:\n  - event_type: audit\n    class: traffic\n    payload_schema_ref: payload.json\n",
+    );
+    write("admit.toml", "[doors.ingestion-gate]\nschema_policy = \"policy.yaml\"\n");
+    let file = folder.path().join("admit.toml");
+    let checked = admit(["config", "check", file.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(!checked.status.success(), "{said}");
+    for named in ["policy.yaml:", "payload.json", "/properties/n/pattern", "\"^(?!x).*$\""] {
+        assert!(said.contains(named), "{named} in {said}");
+    }
+}
+
+#[test]
+fn events_that_never_finish_their_check_are_refused_and_others_go_on_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = configured(folder.path(), &with_schema(folder.path(), &doubling_for_any_text()));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..4)
+            .map(|n| {
+                let gate = &gate;
+                scope.spawn(move || post(gate, "a", "/v1/events/strict", &costly(n)))
+            })
+            .collect();
+        let neighbour = scope.spawn(|| {
+            let mut slowest = Duration::ZERO;
+            let mut count = 0;
+            while count < 20 || !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let body = json!({"n": count}).to_string();
+                assert_eq!(post(&gate, "b", "/v1/events/plain", &body).status, 201);
+                slowest = slowest.max(begun.elapsed());
+                count += 1;
+            }
+            slowest
+        });
+        for asked in asked {
+            let answer = asked.join().unwrap();
+            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+            let code = body["error"]["code"].as_str().unwrap_or_default();
+            // A slow machine may have too many of them at once; the answer says so in time.
+            assert!(["invalid_envelope", "overloaded"].contains(&code), "{body}");
+            assert_eq!(body["error"]["retryable"], code == "overloaded", "{body}");
+        }
+        over.store(true, Ordering::Relaxed);
+        let slowest = neighbour.join().unwrap();
+        assert!(slowest < Duration::from_secs(4), "a neighbour waited {slowest:?}");
+    });
+    let refused = post(&gate, "a", "/v1/events/strict", &costly(9));
+    let said = problem(&refused, 400, "invalid_envelope");
+    assert!(said.to_string().contains("more steps than one event may cost"), "{said}");
+    gate.stop();
+}
+
+#[test]
+fn a_deep_recursion_of_references_ends_in_a_violation() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = configured(folder.path(), &with_schema(folder.path(), &doubling()));
+    problem(&post(&gate, "a", "/v1/events/strict", &deep(1)), 400, "invalid_envelope");
+    let good = format!("{}\"end\"{}", r#"{"x":0,"a":"#.repeat(60), "}".repeat(60));
+    assert_eq!(post(&gate, "a", "/v1/events/strict", &good).status, 201);
+    gate.stop();
+}
+
+#[test]
+fn a_gate_that_checks_costly_events_still_drains() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = configured(folder.path(), &with_schema(folder.path(), &doubling_for_any_text()));
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..8)
+            .map(|n| {
+                let mut client = gate.client().with("Authorization", "Bearer a-key-of-the-tests");
+                scope.spawn(move || {
+                    client.send("POST", "/v1/events/strict", &[], costly(n).as_bytes())
+                })
+            })
+            .collect();
+        // The first has been refused, so others are being checked.
+        let said = post(&gate, "a", "/v1/events/strict", &costly(99));
+        assert!(said.status >= 400);
+        gate.stop();
+        for asked in asked {
+            if let Ok(answer) = asked.join().unwrap() {
+                assert!(answer.status >= 400, "{answer:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_large_valid_event_is_taken_whatever_its_schema_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema =
+        json!({"items": {"anyOf": [{"type": "null"}, {"type": "string"}, {"minimum": 0}]}});
+    let gate = configured(folder.path(), &with_schema(folder.path(), &schema));
+    let large = format!("[{}7]", "1,".repeat(40_000));
+    assert_eq!(post(&gate, "a", "/v1/events/strict", &large).status, 201);
+    let lines: String = (0..200).map(|n| format!("[{n},\"{}\"]\n", "x".repeat(500))).collect();
+    let headers =
+        [("Authorization", "Bearer a-key-of-the-tests"), ("Content-Type", "application/x-ndjson")];
+    let answer =
+        gate.client().send("POST", "/v1/events/strict", &headers, lines.as_bytes()).unwrap();
+    assert!(answer.status < 300, "{answer:?}");
+    gate.stop();
+}

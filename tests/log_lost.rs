@@ -1,0 +1,375 @@
+//! The log of a killed gate is lost, or part of it: no gate goes on without what was acknowledged in it, and
+//! none is refused that has everything.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::support::events::match_begin;
+use crate::support::gate::{Gate, Launch, admit};
+use crate::support::ledger::{Stored, assert_intact};
+use crate::support::load::{Load, Told};
+use crate::support::machine::text;
+use crate::support::strace::{self, Point, lie_in_wait, point};
+use crate::support::{SOON, machine, sql, until};
+
+/// So many events are acknowledged by [`killed`], each with a commit of its own.
+const EVENTS: u64 = 50;
+
+/// A folder as a killed gate leaves it.
+fn killed(data: &Path) {
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    for n in 1..=EVENTS {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    gate.kill();
+}
+
+fn log_of(data: &Path) -> PathBuf {
+    data.join("ledger.db-wal")
+}
+
+fn mark_of(data: &Path) -> PathBuf {
+    data.join("ledger.mark")
+}
+
+/// Every file of a folder and what is in it, but who has it.
+fn files(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
+    let ours = paths.filter(|path| path.is_file() && !path.ends_with("admit.lock"));
+    ours.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+fn put_back(data: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
+    for path in files(data).keys() {
+        fs::remove_file(path).unwrap();
+    }
+    for (path, bytes) in before {
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+const LOOKS: [&[&str]; 4] =
+    [&["receipts", "list"], &["ledger", "status"], &["ledger", "migrate"], &["verify"]];
+
+/// A gate and every command refuse, in the same words, and change nothing.
+fn all_refuse(data: &Path, what: &str, words: &[&str]) {
+    let before = files(data);
+    let check = |who: &str, code: Option<i32>, stderr: &str| {
+        assert_eq!(code, Some(1), "{what}, {who}: {stderr}");
+        for word in words {
+            assert!(stderr.contains(word), "{what}, {who} does not say {word:?}: {stderr}");
+        }
+        assert!(files(data) == before, "{what}, {who}: evidence is left as it is");
+    };
+    for look in LOOKS {
+        let output = admit([look, &["--data", text(data)]].concat()).output().unwrap();
+        check(&look.join(" "), output.status.code(), &String::from_utf8(output.stderr).unwrap());
+    }
+    let ended = Launch::on(data).start_in_vain();
+    check("serve", ended.status.code(), &ended.stderr);
+}
+
+fn all_are_known(data: &Path) {
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    for n in 1..=EVENTS {
+        client.say(&match_begin(n, "a").attempt(2)).duplicate();
+    }
+    gate.stop();
+}
+
+#[test]
+fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let data = folder.path();
+    killed(data);
+    killed(other.path());
+    let whole = files(data);
+    let another_log = fs::read(log_of(other.path())).unwrap();
+    type Damage<'d> = &'d dyn Fn(&Path);
+    let damages: [(&str, &str, Damage<'_>); 5] = [
+        ("no log", "its log is missing", &|log| fs::remove_file(log).unwrap()),
+        ("an empty log", "its log is empty", &|log| fs::write(log, b"").unwrap()),
+        ("a header of zeros", "no readable header", &|log| {
+            let mut bytes = fs::read(log).unwrap();
+            bytes[..32].fill(0);
+            fs::write(log, bytes).unwrap();
+        }),
+        ("nothing but zeros", "no readable header", &|log| {
+            fs::write(log, vec![0; 100_000]).unwrap();
+        }),
+        ("another log", "not the one that was in use", &|log| {
+            fs::write(log, &another_log).unwrap();
+        }),
+    ];
+    for (name, why, damage) in damages {
+        fs::remove_file(data.join("ledger.db-shm")).unwrap();
+        damage(&log_of(data));
+        if name == "another log" {
+            // SQLite makes its index of a log that it can read.
+            let ended = Launch::on(data).start_in_vain();
+            assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+        }
+        let log = log_of(data);
+        let words = ["acknowledged", "are missing", why, text(&log), "backup", "ledger.mark"];
+        all_refuse(data, name, &words);
+        put_back(data, &whole);
+    }
+    all_are_known(data);
+}
+
+/// Part of it is in the file by then, so what is left of the ledger looks whole.
+#[test]
+fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
+    const ACKED: u64 = 3_000;
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    let numbers = Arc::new(AtomicU64::new(1));
+    let load = Load::start(gate.address(), 8, &numbers, &mut machine::rng());
+    until("enough is acknowledged", SOON, || (load.acked() >= ACKED).then_some(()));
+    gate.kill();
+    load.join();
+    fs::remove_file(log_of(data)).unwrap();
+    fs::remove_file(data.join("ledger.db-shm")).unwrap();
+    all_refuse(data, "no log", &["acknowledged", "are missing", "ledger.mark"]);
+}
+
+#[test]
+fn a_log_that_another_program_brought_into_the_file_is_not_missed() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    killed(data);
+    // As `sqlite3 ledger.db 'SELECT …'` does: the last one that closes the file empties its log.
+    let conn = Connection::open(data.join("ledger.db")).unwrap();
+    let rows: u64 = conn.query_row("SELECT count(*) FROM admission", [], |row| row.get(0)).unwrap();
+    drop(conn);
+    assert_eq!(rows, EVENTS);
+    assert!(!log_of(data).exists(), "it is gone with the last one");
+    for look in LOOKS {
+        let output = admit([look, &["--data", text(data)]].concat()).output().unwrap();
+        assert!(output.status.success(), "{look:?}: {output:?}");
+    }
+    all_are_known(data);
+}
+
+#[test]
+fn removing_the_mark_accepts_the_loss() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    gate.client().say(&match_begin(1, "a")).processed();
+    gate.stop();
+    let gate = Gate::on(data);
+    gate.client().say(&match_begin(2, "a")).processed();
+    gate.kill();
+    fs::remove_file(log_of(data)).unwrap();
+    fs::remove_file(data.join("ledger.db-shm")).unwrap();
+    all_refuse(data, "no log", &["are missing"]);
+    fs::remove_file(mark_of(data)).unwrap();
+    let gate = Gate::on(data);
+    gate.client().say(&match_begin(1, "a").attempt(2)).duplicate();
+    gate.client().say(&match_begin(2, "a").attempt(2)).processed();
+    gate.stop();
+}
+
+/// Its receipts would be given out again.
+#[test]
+fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_removed() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let says = |n, attempt| {
+        let gate = Gate::on(data);
+        let said = gate.client().say(&match_begin(n, "a").attempt(attempt));
+        gate.stop();
+        said
+    };
+    says(1, 1).processed();
+    let older = fs::read(data.join("ledger.db")).unwrap();
+    says(2, 1).processed();
+    let newer = fs::read(data.join("ledger.db")).unwrap();
+    fs::write(data.join("ledger.db"), &older).unwrap();
+    let words = ["acknowledged", "are missing", "an older one", "up to 2", "ends at 1"];
+    all_refuse(data, "an older file", &words);
+    fs::write(data.join("ledger.db"), newer).unwrap();
+    says(2, 2).duplicate();
+    fs::write(data.join("ledger.db"), &older).unwrap();
+    fs::remove_file(mark_of(data)).unwrap();
+    says(2, 3).processed();
+    // A folder of its own, as of a backup, has no mark.
+    let apart = tempfile::tempdir().unwrap();
+    fs::write(apart.path().join("ledger.db"), older).unwrap();
+    assert_has_everything(apart.path(), "apart");
+}
+
+#[test]
+fn a_ledger_without_a_tag_is_not_begun_anew_where_there_was_one() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    gate.client().say(&match_begin(1, "a")).processed();
+    gate.kill();
+    // As an earlier version left it, which had no mark: all but the tables were in its first log.
+    for name in ["ledger.db-wal", "ledger.db-shm", "ledger.mark"] {
+        fs::remove_file(data.join(name)).unwrap();
+    }
+    all_refuse(data, "no tag", &["without its tag", "ledger.id", "backup"]);
+}
+
+/// Where a new generation of the log is begun: its mark, its header, its first commit, the place after that.
+const POINTS: [Point; 7] = [
+    point("pwrite64", "ledger.mark", 1),
+    point("fdatasync", "ledger.mark", 1),
+    point("pwrite64", "ledger.db-wal", 1),
+    point("fdatasync", "ledger.db-wal", 1),
+    point("pwrite64", "ledger.db-wal", 2),
+    point("fdatasync", "ledger.db-wal", 2),
+    point("pwrite64", "ledger.mark", 2),
+];
+
+#[test]
+fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_refused() {
+    if !strace::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let mut kills = 0;
+    let mut acked = 0;
+    for at in POINTS {
+        let mut gate = Gate::on(data);
+        let mut client = gate.client();
+        for n in 1..=acked {
+            client.say(&match_begin(n, "a").attempt(2)).duplicate();
+        }
+        // The outcome of the one before is not known.
+        let said = client.say(&match_begin(acked + 1, "a"));
+        assert!(said.is_accepted(), "{said:?}");
+        acked += 1;
+        start_over(data);
+        let mut strace = lie_in_wait(&gate, at, "");
+        match client.post(&match_begin(acked + 1, "a")) {
+            Ok(answer) => {
+                answer.processed();
+                acked += 1;
+            }
+            Err(_) => {
+                until("the gate is dead", SOON, || (!gate.is_running()).then_some(()));
+                kills += 1;
+            }
+        }
+        gate.kill();
+        strace.wait().unwrap();
+        assert_has_everything(data, &format!("{at:?}"));
+        pretend_a_reboot(data);
+        assert_has_everything(data, &format!("{at:?}, after a restart of the machine"));
+    }
+    assert!(kills >= 5, "only {kills} points were reached");
+    let gate = Gate::on(data);
+    for n in 1..=acked {
+        gate.client().say(&match_begin(n, "a").attempt(2)).duplicate();
+    }
+    gate.stop();
+}
+
+/// Another program copies the log into the file while the gate writes, so that generations are short.
+#[test]
+fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
+    const ROUNDS: u32 = 6;
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let mut rng = machine::rng();
+    let numbers = Arc::new(AtomicU64::new(1));
+    let mut told = Told::default();
+    for round in 0..ROUNDS {
+        let gate = Gate::on(data);
+        let load = Load::start(gate.address(), 4, &numbers, &mut rng);
+        for _ in 0..4 {
+            thread::sleep(Duration::from_millis(10 + rng.below(60)));
+            start_over(data);
+        }
+        gate.kill();
+        told.add(load.join());
+        if round % 2 == 0 {
+            pretend_a_reboot(data);
+        }
+        assert_has_everything(data, &format!("round {round}"));
+    }
+    let gate = Gate::on(data);
+    told.assert_kept(&Stored::read(data));
+    gate.stop();
+    assert_intact(data);
+}
+
+/// Has the next commit begin a new generation of the log, if no reader is in the way, as `sqlite3` may.
+fn start_over(data: &Path) {
+    let conn = Connection::open(data.join("ledger.db")).unwrap();
+    conn.busy_timeout(Duration::from_millis(20)).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+}
+
+/// Commands refuse what a gate refuses.
+fn assert_has_everything(data: &Path, when: &str) {
+    let output = admit(["ledger", "status", "--data", text(data)]).output().unwrap();
+    assert!(output.status.success(), "{when}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Rewrites the mark as if another boot of the machine had written it: what it says was acknowledged is then a
+/// lower bound only, and the log has to be the one it names.
+fn pretend_a_reboot(data: &Path) {
+    const SLOT: usize = 1024;
+    let mut bytes = fs::read(mark_of(data)).unwrap();
+    bytes[SLOT + 32..SLOT + 48].fill(7);
+    let sum = bytes[SLOT..SLOT + 64].iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    bytes[SLOT + 64..SLOT + 72].copy_from_slice(&sum.to_be_bytes());
+    fs::write(mark_of(data), bytes).unwrap();
+}
+
+#[test]
+fn after_a_restart_of_the_machine_a_log_that_is_missing_is_never_taken_for_an_empty_one() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    killed(data);
+    pretend_a_reboot(data);
+    assert_has_everything(data, "with its log");
+    let conn = Connection::open(data.join("ledger.db")).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(conn);
+    all_refuse(data, "no log", &["may be missing", "restarted", "sqlite3", "ledger.mark"]);
+    fs::remove_file(mark_of(data)).unwrap();
+    all_are_known(data);
+}

@@ -1,0 +1,140 @@
+//! A ledger is served with the bus and the artifact store that belong to it, or not at all.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use admit_testkit::postgres::{TestDatabase, database};
+
+use crate::support::events::match_begin;
+use crate::support::gate::{Gate, Launch, admit};
+use crate::support::ingest::{STREAM, envelope, gist, published, push};
+use crate::support::machine::text;
+use crate::support::sql;
+
+/// The config of a gate on a shared ledger, as variables.
+fn shared<'a>(database: &'a TestDatabase, id: &'a str) -> [(&'static str, &'a str); 2] {
+    [("ADMIT_LEDGER__URL", &database.url), ("ADMIT_LEDGER__GATE_ID", id)]
+}
+
+fn gate(data: &Path, database: &TestDatabase, id: &str) -> Launch {
+    shared(database, id)
+        .into_iter()
+        .fold(Launch::on(data), |launch, (name, value)| launch.variable(name, value))
+}
+
+/// Runs a command on a shared ledger; whether it went well, and what it printed.
+fn command(data: &Path, database: &TestDatabase, words: &[&str]) -> (bool, String) {
+    let words = [words, &["--data", text(data)]].concat();
+    let output = admit(words).envs(shared(database, "")).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let Some(database) = database() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let first = gate(&a, &database, "a").start();
+    assert_eq!(gist(&push(&mut first.client(), &envelope(1))), "ADMIT");
+
+    let ended = gate(&b, &database, "b").start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    for word in ["is not the one of this ledger", "bus.url", "admit ledger attach --bus"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+    let silent =
+        gate(&b, &database, "b").variable("ADMIT_DOORS__INGESTION_GATE__ENABLED", "false").start();
+    silent.client().say(&match_begin(1, "b")).processed();
+    silent.stop();
+
+    // On purpose, and not while a gate goes on with the other one.
+    let attach = ["ledger", "attach", "--bus", "--artifacts"];
+    let (ok, said) = command(&b, &database, &attach);
+    assert!(!ok && said.contains("are running: a"), "{said}");
+    first.stop();
+    let (ok, said) = command(&b, &database, &attach);
+    assert!(ok && said.contains("belongs to this ledger now; before it was"), "{said}");
+    let ended = gate(&a, &database, "a").start_in_vain();
+    assert!(ended.stderr.contains("is not the one of this ledger"), "{}", ended.stderr);
+    let second = gate(&b, &database, "b").start();
+    assert_eq!(gist(&push(&mut second.client(), &envelope(2))), "ADMIT");
+    assert_eq!(gist(&push(&mut second.client(), &envelope(1))), "DUPLICATE DUPLICATE");
+    assert_eq!(published(&b, STREAM), ["event-2"]);
+    second.stop();
+}
+
+#[test]
+fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_lives() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let Some(database) = database() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    // Without a name of its own a gate ends the lease of no gate before it.
+    let unnamed =
+        |data: &Path| gate(data, &database, "").variable("ADMIT_LEDGER__LEASE_SECONDS", "3");
+    let first = unnamed(&a).start();
+    assert_eq!(gist(&push(&mut first.client(), &envelope(1))), "ADMIT");
+    first.stop();
+    let copied = Command::new("cp").arg("-a").args([&a, &b]).status().unwrap();
+    assert!(copied.success());
+    let first = unnamed(&a).start();
+
+    let ended = unnamed(&b).start_in_vain();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    for word in ["is held by another gate", "one eb_ref to two events", "bus.url"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+    assert_eq!(gist(&push(&mut first.client(), &envelope(2))), "ADMIT", "the first goes on");
+    let silent = unnamed(&b).variable("ADMIT_DOORS__INGESTION_GATE__ENABLED", "false").start();
+    silent.client().say(&match_begin(1, "b")).processed();
+    silent.stop();
+
+    // A crash frees it with the end of its lease, for which the next start waits.
+    first.kill();
+    let again = unnamed(&a).start();
+    assert_eq!(gist(&push(&mut again.client(), &envelope(3))), "ADMIT");
+    again.stop();
+    assert_eq!(published(&a, STREAM), ["event-1", "event-2", "event-3"]);
+    assert_eq!(published(&b, STREAM), ["event-1"]);
+}
+
+#[test]
+fn a_bus_or_a_store_that_was_moved_away_is_noticed_and_its_return_is_enough() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let gate = Gate::on(&data);
+    assert_eq!(gist(&push(&mut gate.client(), &envelope(1))), "ADMIT");
+    gate.stop();
+    for (name, key) in [("bus", "bus.url"), ("artifacts", "artifacts.url")] {
+        let (here, away) = (data.join(name), folder.path().join(name));
+        fs::rename(&here, &away).unwrap();
+        let ended = Launch::on(&data).start_in_vain();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {}", ended.stderr);
+        let said = &ended.stderr;
+        assert!(said.contains("carries no id") && said.contains(key), "{name}: {said}");
+        let elsewhere = format!("file:{}", away.display());
+        let variable = format!("ADMIT_{}__URL", name.to_uppercase());
+        let gate = Launch::on(&data).variable(&variable, &elsewhere).start();
+        assert_eq!(gist(&push(&mut gate.client(), &envelope(1))), "DUPLICATE DUPLICATE");
+        gate.stop();
+        fs::remove_dir_all(&here).unwrap_or_default();
+        fs::rename(&away, &here).unwrap();
+    }
+    Gate::on(&data).stop();
+    fs::remove_dir_all(data.join("bus")).unwrap();
+    let output = admit(["ledger", "attach", "--bus", "--data", text(&data)]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let gate = Gate::on(&data);
+    assert_eq!(gist(&push(&mut gate.client(), &envelope(2))), "ADMIT");
+    gate.stop();
+}

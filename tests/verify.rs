@@ -1,0 +1,256 @@
+//! `admit verify` is complete or says what it left out, and `admit repair` writes again what the ledger can
+//! make again.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::events::match_begin;
+use crate::support::gate::{self, Gate};
+use crate::support::ingest::{RUN, artifact, envelope, impatient, push};
+use crate::support::machine::text;
+use crate::support::rounds::{Round, SOURCES, told};
+use crate::support::skyra::text as skyra;
+use crate::support::sql;
+
+struct Verified {
+    agrees: bool,
+    said: String,
+}
+
+fn run(words: &[&str], data: &Path) -> Verified {
+    let output = gate::admit([words, &["--data", text(data)]].concat()).output().unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    Verified { agrees: output.status.success(), said }
+}
+
+fn verify(data: &Path) -> Verified {
+    run(&["verify"], data)
+}
+
+/// Spoils the ledger, has it verified, and mends it again.
+fn assert_found(data: &Path, spoil: &str, mend: &str, expected: &[&str]) {
+    sql::operate(data, spoil);
+    let Verified { agrees, said } = verify(data);
+    assert!(!agrees, "{spoil}: {said}");
+    for words in expected {
+        assert!(said.contains(words), "{spoil}: {words} is not in\n{said}");
+    }
+    sql::operate(data, mend);
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{mend}: {said}");
+}
+
+fn post(gate: &Gate, path: &str, body: &Value) -> Value {
+    let answer = gate.client().send("POST", path, &[], body.to_string().as_bytes()).unwrap();
+    assert!(answer.status < 300, "{}", String::from_utf8_lossy(&answer.body));
+    answer.json()
+}
+
+#[test]
+fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    for n in 0..4 {
+        post(&gate, "/v1/ingress", &serde_json::from_str(&skyra(n)).unwrap());
+    }
+    let asked = json!({ "consumer": "c", "max": 3, "lease_seconds": 60 });
+    let claimed = post(&gate, "/v1/inbox/claim", &asked);
+    for (n, status) in [(0, "done"), (1, "failed")] {
+        let event = &claimed["events"][n];
+        let path = format!("/v1/inbox/{}", event["event_id"].as_str().unwrap());
+        post(&gate, &path, &json!({ "status": status, "lease": event["lease"] }));
+    }
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees && said.contains("4 inbox rows checked"), "{said}");
+    assert!(said.contains("not checked: last_updated_at of 1 finished inbox rows"), "{said}");
+    assert!(
+        said.ends_with("everything that was checked agrees\n"),
+        "it did not look there: {said}"
+    );
+
+    let foreign = match sql::is_postgres() {
+        true => "INSERT INTO event_inbox VALUES ('f', 'received', 'x', 'x', '{}', 90000)",
+        false => "INSERT INTO event_inbox VALUES ('f', 'received', 'x', 'x', '{}')",
+    };
+    let gone = "DELETE FROM event_inbox WHERE event_id = 'f'";
+    assert_found(data, foreign, gone, &["inbox", "no admission made", "1 disagreement found"]);
+    // The one that was never claimed, the failed one, and the claimed one.
+    for (status, column, value, expected) in [
+        ("received", "status", "lost", "none of the inbox"),
+        ("received", "status", "done", "by its claims it is \"received\""),
+        ("claimed", "status", "received", "by its claims it is \"claimed\""),
+        ("failed", "received_at", "2020-01-01T00:00:00.000Z", "its admission came at"),
+        ("failed", "last_updated_at", "2020-01-01T00:00:00.000Z", "it was finished at"),
+        ("received", "last_updated_at", "2020-01-01T00:00:00.000Z", "nothing has happened"),
+        ("claimed", "last_updated_at", "2999-01-01T00:00:00.000Z", "after the lease"),
+        ("done", "last_updated_at", "yesterday", "no time as the gate writes it"),
+    ] {
+        let row: String =
+            sql::one(data, &format!("SELECT event_id FROM event_inbox WHERE status = '{status}'"));
+        let is = |column: &str| {
+            let query = format!("SELECT {column} FROM event_inbox WHERE event_id = '{row}'");
+            sql::one::<String>(data, &query)
+        };
+        let set = |value: &str| {
+            format!("UPDATE event_inbox SET {column} = '{value}' WHERE event_id = '{row}'")
+        };
+        let before = is(column);
+        assert_found(data, &set(value), &set(&before), &[expected, "1 disagreement found"]);
+    }
+}
+
+#[test]
+fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = impatient(data).start();
+    let mut client = gate.client();
+    for n in [1, 2, 3, 1] {
+        push(&mut client, &envelope(n));
+    }
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
+    let first = "seq = (SELECT min(seq) FROM effect)";
+    for (spoil, mend, expected) in [
+        (
+            format!("UPDATE effect SET attempt = 7 WHERE {first}"),
+            format!("UPDATE effect SET attempt = 1 WHERE {first}"),
+            "its history ends with done in attempt 1",
+        ),
+        (
+            format!("UPDATE effect_history SET n = 9 WHERE n = 1 AND {first}"),
+            format!("UPDATE effect_history SET n = 1 WHERE n = 9 AND {first}"),
+            "the history of its effect has 2 lines",
+        ),
+        (
+            "UPDATE run SET in_flight = in_flight + 1".to_owned(),
+            "UPDATE run SET in_flight = in_flight - 1".to_owned(),
+            "in_flight of ",
+        ),
+        (
+            "UPDATE run SET ambiguous = ambiguous + 1".to_owned(),
+            "UPDATE run SET ambiguous = ambiguous - 1".to_owned(),
+            "ambiguous of ",
+        ),
+        (
+            "UPDATE run SET deliveries = deliveries - 1".to_owned(),
+            "UPDATE run SET deliveries = deliveries + 1".to_owned(),
+            "deliveries of ",
+        ),
+        (
+            "UPDATE run SET state = 'closed'".to_owned(),
+            "UPDATE run SET state = 'open'".to_owned(),
+            "its closure says that it is not closed",
+        ),
+        (
+            "UPDATE effect SET state = 'ambiguous'".to_owned(),
+            "UPDATE effect SET state = 'done'".to_owned(),
+            "no open quarantine says so",
+        ),
+    ] {
+        assert_found(data, &spoil, &mend, &[expected, "restore it from a backup"]);
+    }
+}
+
+#[test]
+fn repair_writes_again_what_a_closed_run_has_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = impatient(data).start();
+    let mut client = gate.client();
+    let references: Vec<String> = (1..=3)
+        .map(|n| push(&mut client, &envelope(n)).json()["receipt_ref"].as_str().unwrap().to_owned())
+        .collect();
+    // Kept outside of any run, with its body beside it.
+    push(&mut client, &json!({ "event_type": "x" }));
+    let path = format!("/v1/runs/{RUN}/close");
+    let headers = [("content-type", "application/json")];
+    let closed = client.send("POST", &path, &headers, b"").unwrap().json();
+    let closure = closed["closure_ref"].as_str().unwrap_or_else(|| panic!("{closed}")).to_owned();
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+
+    let files = [&references[0], &references[1], &closure].map(|path| artifact(data, path));
+    let kept = files.each_ref().map(|file| fs::read(file).unwrap());
+    fs::remove_file(&files[0]).unwrap();
+    fs::write(&files[1], "{}\n").unwrap();
+    fs::remove_file(&files[2]).unwrap();
+    let Verified { agrees, said } = verify(data);
+    assert!(!agrees && said.contains("3 disagreements found"), "{said}");
+    assert!(said.contains("closure") && said.contains("admit repair writes"), "{said}");
+    let Verified { agrees, said } = run(&["repair", "--dry-run"], data);
+    assert!(agrees && said.contains("3 files") && !files[0].exists(), "{said}");
+    let Verified { agrees, said } = run(&["repair"], data);
+    assert!(agrees && said.contains("3 files"), "{said}");
+    assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()), kept, "byte for byte");
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+}
+
+#[test]
+fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
+    if sql::is_about_sqlite() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    for n in 1..=3 {
+        client.say(&match_begin(n, "a")).processed();
+    }
+    gate.stop();
+    sql::operate(data, "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT)");
+    sql::operate(data, "UPDATE admission SET facts = CAST(x'7bff7d' AS TEXT) WHERE seq = 2");
+    let Verified { agrees, said } = verify(data);
+    assert!(!agrees && said.contains("cannot be read"), "{said}");
+    assert!(said.contains("-2: row: the row cannot be read"), "{said}");
+    assert!(said.contains("3 admissions (2 recomputed"), "it went on to the end: {said}");
+}
+
+#[test]
+fn verify_finds_records_that_do_not_belong_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    let round = Round::reference();
+    for source in SOURCES {
+        told(&mut client, source, &round.post(source));
+    }
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+    let one = "seq = (SELECT min(seq) FROM record_event WHERE record_id IS NOT NULL)";
+    let is = |column: &str| -> String {
+        sql::one(data, &format!("SELECT {column} FROM record_event WHERE {one}"))
+    };
+    let (record, state) = (is("record_id"), is("state"));
+    let field = format!("record_id = '{record}' AND name = (SELECT min(name) FROM record_field)");
+    let event: i64 = sql::one(data, &format!("SELECT event FROM record_field WHERE {field}"));
+    for (spoil, mend, expected) in [
+        (
+            format!("UPDATE record_event SET state = 'lost' WHERE {one}"),
+            format!("UPDATE record_event SET state = '{state}' WHERE {one}"),
+            "its event is lost, its history ends with",
+        ),
+        (
+            format!("UPDATE record_field SET event = 900000 WHERE {field}"),
+            format!("UPDATE record_field SET event = {event} WHERE {field}"),
+            "from no event of it",
+        ),
+        (
+            "UPDATE record SET record_id = 'x' || record_id".to_owned(),
+            "UPDATE record SET record_id = substr(record_id, 2)".to_owned(),
+            "which is no record",
+        ),
+    ] {
+        assert_found(data, &spoil, &mend, &["record: ", expected]);
+    }
+}
