@@ -346,3 +346,26 @@ async fn somebody_elses_tables_are_left_alone() {
     let ledger = PostgresLedger::open(apart).expect("it opens");
     assert_eq!(word(&ledger, "k").await, "fresh");
 }
+
+#[tokio::test]
+async fn a_schema_may_have_any_name_for_every_command() {
+    let Some(database) = database() else { return };
+    for schema in ["admit \"ledger\"", "Admit", "select"] {
+        let options = Options { schema: schema.to_owned(), ..options(&database.url) };
+        let ledger = PostgresLedger::open(options.clone()).expect("it opens");
+        assert_eq!(word(&ledger, "k").await, "fresh", "{schema}");
+        assert!(ledger.status().await.expect("readable").bytes > 0, "{schema}");
+        let checked = std::thread::spawn(move || {
+            let verifier = admit_ledger::postgres::verify::verifier(&options, false);
+            let mut found = Vec::new();
+            let structure = verifier
+                .expect("it opens")
+                .structure(&mut |disagreement| found.push(disagreement))
+                .expect("readable");
+            (structure, found)
+        });
+        let (structure, found) = checked.join().expect("it ends");
+        assert!(found.is_empty(), "{schema}: {found:?}");
+        assert!(structure.indexes > 0 || structure.unchecked.is_some(), "{schema}");
+    }
+}

@@ -12,7 +12,7 @@ BEGIN
       ('proximity_objective_focus', 'player_guid'),
       ('proximity_kill_heatmap', 'grid_x, grid_y'),
       ('proximity_movement_heatmap', 'grid_x, grid_y')) AS keys (name, rest)
-    JOIN pg_class t ON t.relname = keys.name AND t.relnamespace = current_schema()::regnamespace
+    JOIN pg_class t ON t.relname = keys.name AND t.relnamespace = quote_ident(current_schema())::regnamespace
     JOIN pg_constraint c ON c.conrelid = t.oid AND c.contype = 'u'
      AND pg_get_constraintdef(c.oid)
          = 'UNIQUE (session_date, round_number, round_start_unix, ' || keys.rest || ')'

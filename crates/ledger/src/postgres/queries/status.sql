@@ -13,5 +13,5 @@ SELECT h.admissions, h.sightings, h.last_seq, h.keys,
        (SELECT sum(rows)::bigint FROM refusal_quota) AS refusals,
        (SELECT sum(bytes)::bigint FROM refusal_quota) AS refusal_bytes,
        (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_catalog.pg_class c
-        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r') AS bytes
+        WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r') AS bytes
 FROM head h;

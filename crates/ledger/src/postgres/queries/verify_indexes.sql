@@ -1,9 +1,9 @@
 -- Indexes of this schema that the database itself does not trust, and constraints it did not check.
 SELECT c.relname AS name, 'the index is not valid, rebuild it with REINDEX' AS said
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE c.relnamespace = current_schema()::regnamespace
+WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
   AND NOT (i.indisvalid AND i.indisready AND i.indislive)
 UNION ALL
 SELECT conname, 'the constraint was never checked' FROM pg_constraint
-WHERE connamespace = current_schema()::regnamespace AND NOT convalidated
+WHERE connamespace = quote_ident(current_schema())::regnamespace AND NOT convalidated
 ORDER BY 1;
