@@ -7,7 +7,7 @@ use admit_core::Age;
 use admit_ledger::port::{Attachments as _, Store, StoreId};
 use admit_ledger::postgres::{Options, PostgresLedger};
 use admit_ledger::scenario_runs::ScenarioRuns;
-use admit_ledger::{Ledger as _, WholeLedger};
+use admit_ledger::{Ledger as _, Reader as _, WholeLedger};
 use admit_testkit::closures_suite::{self, ClosingHome, ClosingLedger};
 use admit_testkit::effects_suite;
 use admit_testkit::gates_suite::{self, GatesHome};
@@ -18,6 +18,22 @@ use admit_testkit::runs_suite::{self, RunsHome};
 
 /// A database of its own.
 struct Base(TestDatabase);
+
+/// One where a gate that is gone has written its lease while the clock of the database was wrong.
+struct WrongClock(Base);
+
+impl GatesHome for WrongClock {
+    fn open(&self, owner: &str) -> Arc<dyn ClosingLedger> {
+        GatesHome::open(&self.0, owner)
+    }
+
+    fn presume_dead(&self, owner: &str) {
+        let far = format!(
+            "UPDATE gate SET alive_until = clock_timestamp() + interval '21 days' WHERE owner = '{owner}'"
+        );
+        self.0.0.run(&far).expect("the lease is far ahead");
+    }
+}
 
 impl Base {
     fn gate(&self, owner: &str) -> PostgresLedger {
@@ -100,6 +116,34 @@ async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
 async fn the_ledger_keeps_the_contract_of_several_gates() {
     let Some(_kept_running) = database() else { return };
     gates_suite::all(|| base()).await;
+}
+
+#[tokio::test]
+async fn a_lease_far_ahead_of_the_clock_of_the_database_holds_nothing_up() {
+    let Some(_kept_running) = database() else { return };
+    gates_suite::all(|| Box::new(WrongClock(*base()))).await;
+    let home = WrongClock(*base());
+    let (a, b) = (home.0.gate("a"), home.0.gate("b"));
+    let bus = StoreId::from_bits(7);
+    assert_eq!(a.hold_bus(bus).await.expect("it answers"), None);
+    home.presume_dead("a");
+    assert_eq!(b.hold_bus(bus).await.expect("it answers"), None, "the lease of a is over");
+    let gates = b.status().await.expect("readable").gates;
+    let alive: Vec<_> = gates.iter().filter(|gate| gate.is_alive).collect();
+    assert_eq!(alive.len(), 1, "{gates:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_by_less_than_a_lease_ends_no_lease() {
+    let Some(_kept_running) = database() else { return };
+    let base = base();
+    let (a, b) = (base.gate("a"), base.gate("b"));
+    let bus = StoreId::from_bits(7);
+    assert_eq!(a.hold_bus(bus).await.expect("it answers"), None);
+    let back = "UPDATE gate SET alive_until = clock_timestamp() + interval '25 seconds'";
+    base.0.run(back).expect("the clock is set back");
+    let holder = b.hold_bus(bus).await.expect("it answers").expect("the lease holds");
+    assert_eq!(holder.gate, "a");
 }
 
 #[tokio::test]

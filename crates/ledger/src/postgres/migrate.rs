@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_receipt.sql"),
     include_str!("migrations/0013_clock.sql"),
     include_str!("migrations/0014_rounds.sql"),
+    include_str!("migrations/0015_leases.sql"),
 ];
 
 /// The oldest server that keeps every promise.

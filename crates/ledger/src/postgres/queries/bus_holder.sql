@@ -1,5 +1,5 @@
 -- The epoch that took a bus last, the gate it is of, and whether others must take it for alive.
 SELECT held.value AS epoch, coalesce(gate.owner, '') AS owner,
        coalesce((extract(epoch FROM gate.alive_until) * 1000)::bigint, 0) AS lease_until,
-       coalesce(gate.alive_until > clock_timestamp(), false) AS is_alive
+       coalesce(admit_lease_holds(gate.alive_until, gate.lease_ms), false) AS is_alive
 FROM meta AS held LEFT JOIN gate ON gate.epoch = held.value WHERE held.name = $1;

@@ -4,7 +4,7 @@
 SELECT e.* FROM (
   SELECT * FROM effect f
   WHERE f.state <> 'done' AND f.state = 'in_flight' AND f.seq > $2 AND NOT EXISTS (
-    SELECT 1 FROM gate g WHERE g.epoch = f.epoch AND g.alive_until > clock_timestamp())
+    SELECT 1 FROM gate g WHERE g.epoch = f.epoch AND admit_lease_holds(g.alive_until, g.lease_ms))
   UNION ALL
   SELECT * FROM effect l
   WHERE l.state = 'ambiguous' AND l.epoch IS NOT NULL AND l.seq > $2

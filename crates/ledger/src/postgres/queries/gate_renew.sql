@@ -1,3 +1,3 @@
 -- The gate is alive for another while; nothing when it was late, and others may have taken over.
-UPDATE gate SET alive_until = clock_timestamp() + $2::bigint * interval '1 millisecond'
-WHERE epoch = $1 AND alive_until > clock_timestamp() RETURNING 1;
+UPDATE gate SET alive_until = clock_timestamp() + $2::bigint * interval '1 millisecond', lease_ms = $2
+WHERE epoch = $1 AND admit_lease_holds(alive_until, lease_ms) RETURNING 1;
