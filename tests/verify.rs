@@ -194,6 +194,60 @@ fn repair_writes_again_what_a_closed_run_has_lost() {
 }
 
 #[test]
+fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = impatient(data).start();
+    let mut client = gate.client();
+    for n in 1..=3 {
+        push(&mut client, &envelope(n));
+        let mut other = envelope(n);
+        other["payload"]["amount"] = (100 + n).into();
+        push(&mut client, &other);
+    }
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+    let log = artifact(data, &format!("fraud-platform/{RUN}/obs/governance/events.jsonl"));
+    let kept = fs::read_to_string(&log).unwrap();
+    let mut lines: Vec<&str> = kept.lines().collect();
+    assert!(lines.len() >= 3, "{kept}");
+
+    // One line is lost and one is damaged.
+    let damaged = format!("{{{}", lines[1]);
+    lines.remove(0);
+    lines[0] = &damaged;
+    fs::write(&log, format!("{}\n", lines.join("\n"))).unwrap();
+    let Verified { agrees, said } = verify(data);
+    assert!(!agrees && said.contains("2 disagreements found"), "{said}");
+    assert!(said.contains("does not have its line") && said.contains("admit repair"), "{said}");
+    let Verified { agrees, said } = run(&["repair", "--dry-run"], data);
+    assert!(agrees && said.contains("2 governance lines would be written"), "{said}");
+    let Verified { agrees, said } = run(&["repair"], data);
+    assert!(agrees && said.contains("2 governance lines written"), "{said}");
+    assert_lines(&log, &kept);
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+
+    // The whole log is lost.
+    fs::remove_file(&log).unwrap();
+    let Verified { agrees, said } = run(&["repair"], data);
+    let all = kept.lines().count();
+    assert!(agrees && said.contains(&format!("{all} governance lines written")), "{said}");
+    assert_lines(&log, &kept);
+    let Verified { agrees, said } = run(&["repair"], data);
+    assert!(agrees && said.contains("0 governance lines written"), "once is enough: {said}");
+}
+
+/// Every line of `kept` is in the log, once.
+fn assert_lines(log: &Path, kept: &str) {
+    let now = fs::read_to_string(log).unwrap();
+    for line in kept.lines() {
+        assert_eq!(now.lines().filter(|now| *now == line).count(), 1, "{line} in\n{now}");
+    }
+}
+
+#[test]
 fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
     if sql::is_about_sqlite() {
         return;
