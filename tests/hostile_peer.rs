@@ -8,3 +8,4 @@ mod patterns;
 mod readers;
 mod roles;
 mod routes;
+mod shares;

@@ -107,7 +107,10 @@ fn a_batch_counts_as_its_events() {
     let answer = send(&batch(0), "first");
     assert!(answer.status < 300, "a batch larger than a burst is let in: {answer:?}");
     // It owes 495 events, which is 99 seconds.
-    problem(&send(&batch(500), "second"), 429, "rate_limited");
+    let refused = send(&batch(500), "second");
+    problem(&refused, 429, "rate_limited");
+    let hint: u32 = refused.header("retry-after").expect("a hint").parse().expect("a number");
+    assert!((80..=110).contains(&hint), "not before the debt is paid: {hint} s");
     problem(
         &post(&gate, "/v1/events/orders", &[LOUD, ("Idempotency-Key", "one")], "{}"),
         429,

@@ -1,5 +1,6 @@
 //! Events made to be expensive to check.
 
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -159,6 +160,77 @@ fn events_that_never_finish_their_check_are_refused_and_others_go_on_meanwhile()
     let refused = post(&gate, "a", "/v1/events/strict", &costly(9));
     let said = problem(&refused, 400, "invalid_envelope");
     assert!(said.to_string().contains("more steps than one event may cost"), "{said}");
+    gate.stop();
+}
+
+/// Letters without a pattern of their own, so that a matcher can remember nothing: 4 KB, then a `c`.
+fn letters(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let letter = |_| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        if state >> 63 == 0 { 'a' } else { 'b' }
+    };
+    (0..4_095).map(letter).chain(['c']).collect()
+}
+
+#[test]
+fn lines_that_are_slow_to_match_do_not_stop_the_requests_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    // Linear, and with hundreds of states for each byte.
+    let text = json!({"type": "string", "pattern": "^([ab]*a[ab]{600}c)?$"});
+    let schema = json!({"properties": {"text": text}});
+    let gate = configured(folder.path(), &with_schema(folder.path(), &schema));
+    // With 15 lines the body is small enough to be checked on a serving thread.
+    let lines = |request: u64| -> String {
+        let line = |n| format!("{}\n", json!({"text": letters(request * 30 + n)}));
+        (0..if request % 2 == 0 { 15 } else { 30 }).map(line).collect()
+    };
+    // Enough for every serving thread to be busy for long.
+    let requests = 8 * thread::available_parallelism().map_or(2, NonZero::get) as u64;
+    let over = AtomicBool::new(false);
+    let slowest = |ask: &dyn Fn(usize)| {
+        let (mut slowest, mut count) = (Duration::ZERO, 0);
+        while count < 20 || !over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            ask(count);
+            slowest = slowest.max(begun.elapsed());
+            count += 1;
+        }
+        slowest
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..requests)
+            .map(|n| {
+                let client = gate.client().with("Authorization", "Bearer a-key-of-the-tests");
+                let mut client = client.with("Content-Type", "application/x-ndjson");
+                let body = lines(n);
+                scope.spawn(move || {
+                    client.send("POST", "/v1/events/strict", &[], body.as_bytes()).unwrap()
+                })
+            })
+            .collect();
+        let alive = scope.spawn(|| {
+            slowest(&|_| {
+                let answer = gate.client().send("GET", "/livez", &[], b"").unwrap();
+                assert_eq!(answer.status, 200);
+            })
+        });
+        let neighbour = scope.spawn(|| {
+            slowest(&|n| {
+                let body = json!({"n": n}).to_string();
+                assert_eq!(post(&gate, "b", "/v1/events/plain", &body).status, 201);
+            })
+        });
+        for asked in asked {
+            let answer = asked.join().unwrap();
+            assert!([200, 201, 207, 503].contains(&answer.status), "{answer:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+        for (name, asked) in [("/livez", alive), ("a neighbour", neighbour)] {
+            let slowest = asked.join().unwrap();
+            assert!(slowest < Duration::from_secs(3), "{name} waited {slowest:?}");
+        }
+    });
     gate.stop();
 }
 

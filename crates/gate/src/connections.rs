@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
+use crate::shares::Shares;
 
 /// What a list has to know of a connection.
 #[derive(Debug, Default)]
@@ -40,8 +41,9 @@ impl ByAge {
         number
     }
 
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.listed.remove(&number);
+    /// Whether it was listed.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        self.listed.remove(&number).is_some()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -76,26 +78,36 @@ impl ByAge {
 /// The authenticated connections of each principal.
 #[derive(Debug)]
 pub(crate) struct PrincipalConnections {
-    share: usize,
+    shares: Shares,
     by_place: Vec<Mutex<ByAge>>,
 }
 
 impl PrincipalConnections {
     /// For principals with so many `places`; without others a principal may have all connections.
     pub(crate) fn new(limits: &Limits, places: usize, is_shared: bool) -> Arc<Self> {
-        let share = if is_shared { limits.principal_connections_max() } else { usize::MAX };
-        Arc::new(Self { share, by_place: (0..places).map(|_| Mutex::default()).collect() })
+        let shares = match is_shared {
+            true => Shares::divided(
+                // The rest is for new connections, which have not shown a key yet.
+                limits.connections_max - limits.new_connections_min(),
+                places,
+                limits.principal_connections_max(),
+                1,
+            ),
+            false => Shares::undivided(usize::MAX, places),
+        };
+        Arc::new(Self { shares, by_place: (0..places).map(|_| Mutex::default()).collect() })
     }
 
     /// Counts a connection of the principal at `place`, if need be instead of its oldest idle one;
-    /// none if its share is full of busy ones.
+    /// none if it may have no more and all are busy.
     pub(crate) fn add(
         self: &Arc<Self>,
         place: usize,
         activity: &Arc<Activity>,
     ) -> Option<PrincipalPermit> {
         let mut listed = self.locked(place)?;
-        if listed.len() >= self.share && !listed.evict_idle(None) {
+        // One that is closed leaves its part of the share to the new one.
+        if !self.shares.try_add(place, 1) && !listed.evict_idle(None) {
             return None;
         }
         let number = listed.add(activity);
@@ -119,8 +131,9 @@ pub(crate) struct PrincipalPermit {
 
 impl Drop for PrincipalPermit {
     fn drop(&mut self) {
-        if let Some(mut listed) = self.connections.locked(self.place) {
-            listed.remove(self.number);
+        let Some(mut listed) = self.connections.locked(self.place) else { return };
+        if listed.remove(self.number) {
+            self.connections.shares.remove(self.place, 1);
         }
     }
 }
@@ -148,6 +161,29 @@ mod tests {
         let _second = shares.add(0, &second).unwrap();
         let _third = shares.add(0, &third).unwrap();
         assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled());
+    }
+
+    #[test]
+    fn busy_connections_of_two_principals_leave_a_third_what_is_kept_for_it() {
+        let limits = Limits { connections_max: 16, ..Limits::default() };
+        let shares = PrincipalConnections::new(&limits, 3, true);
+        let fill = |place| (0..99).map_while(|_| shares.add(place, &busy())).collect::<Vec<_>>();
+        let held = [fill(0), fill(1)];
+        assert_eq!(held.each_ref().map(Vec::len), [8, 4]);
+        assert_eq!(fill(2).len(), 2, "and two places are left to new connections");
+        drop(held);
+        assert_eq!(shares.shares.held(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_for_another_is_counted_once() {
+        let shares = shares();
+        let idle = shares.add(0, &Arc::default());
+        let busy_ones = [shares.add(0, &busy()).unwrap(), shares.add(0, &busy()).unwrap()];
+        drop(idle);
+        assert!(shares.add(0, &busy()).is_none(), "two are busy");
+        drop(busy_ones);
+        assert_eq!(shares.shares.held(), 0);
     }
 
     #[test]

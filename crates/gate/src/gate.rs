@@ -17,13 +17,13 @@ use crate::connections::PrincipalConnections;
 use crate::http::FixedDocument;
 use crate::in_work::InWork;
 use crate::ingest::Ingest;
-use crate::limits::Limits;
+use crate::limits::{Hint, Limits};
 use crate::metrics::Metrics;
 use crate::parts::{DoorMount, GateError, Parts, Place, check_doors};
 use crate::perform;
 use crate::principals::Principals;
 use crate::publisher::Publisher;
-use crate::rate::Rates;
+use crate::rate::{RateExceeded, Rates};
 use crate::reserve::DiskReserve;
 use crate::retention::RetentionSweep;
 use crate::room::Room;
@@ -271,10 +271,15 @@ impl Gate {
         self.doors.iter().find(|mount| mount.is_at(path))
     }
 
-    /// Whether another request without a valid signature at `door` is within its rate.
-    pub(crate) fn allows_unsigned(&self, door: &DoorMount) -> bool {
+    /// Counts another request without a valid signature at `door`, if that is within its rate.
+    pub(crate) fn allow_unsigned(&self, door: &DoorMount) -> Result<(), RateExceeded> {
         let place = self.doors.iter().position(|mount| mount.door == door.door);
-        place.is_some_and(|place| self.unsigned_rates.allow(place, self.clock.now()))
+        self.unsigned_rates.allow(place.unwrap_or(usize::MAX), self.clock.now())
+    }
+
+    /// A hint for a retry that fails before `wait_seconds` are over.
+    pub(crate) fn hint_after(&self, wait_seconds: u32) -> Hint {
+        Hint { seed: self.ticket(), wait_seconds }
     }
 
     /// A seed for the retry hint of something that has no key and no body: each gets the next, so
@@ -284,8 +289,14 @@ impl Gate {
     }
 
     /// Turns a request away at a door, in its contract's words, and counts it.
-    pub(crate) fn refuse(&self, door: &DoorMount, code: Code, message: &str, seed: u32) -> Reply {
-        self.refuse_about(door, &[], code, message, seed)
+    pub(crate) fn refuse(
+        &self,
+        door: &DoorMount,
+        code: Code,
+        message: &str,
+        hint: impl Into<Hint>,
+    ) -> Reply {
+        self.refuse_about(door, &[], code, message, hint)
     }
 
     /// Turns a submission away at a door, in its contract's words, and counts it.
@@ -295,12 +306,12 @@ impl Gate {
         body: &[u8],
         code: Code,
         message: &str,
-        seed: u32,
+        hint: impl Into<Hint>,
     ) -> Reply {
         if let Some(counters) = self.metrics.door(&door.door) {
             counters.refusals.of(code).add_one();
         }
-        self.say_about(door, body, code, message, seed)
+        self.say_about(door, body, code, message, hint)
     }
 
     /// Says `code` about a submission in the words of the door's contract, with the hint where a
@@ -311,10 +322,10 @@ impl Gate {
         body: &[u8],
         code: Code,
         message: &str,
-        seed: u32,
+        hint: impl Into<Hint>,
     ) -> Reply {
         let retry_after =
-            if code.is_retryable() { self.limits.retry_after_seconds(seed) } else { 0 };
+            if code.is_retryable() { self.limits.retry_after(hint.into()) } else { 0 };
         let about = About { body, now: self.clock.now() };
         let mut reply = door.contract.refuse_about(about, code, message, retry_after);
         add_retry_after(&mut reply, retry_after);

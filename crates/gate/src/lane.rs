@@ -25,9 +25,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::finish::Finishing;
 use crate::gate::Gate;
+use crate::limits::Hint;
 use crate::parts::DoorMount;
 use crate::pipeline;
-use crate::request_permit::{FULL, TOO_FAST};
+use crate::request_permit::{FULL, NotAdmitted, TOO_FAST};
 use crate::room::Inside;
 
 /// Most batches of one lane under way at once.
@@ -89,8 +90,13 @@ impl Lane {
             let message = "the event is larger than this door takes";
             return Some(self.refuse(&body, Code::BodyTooLarge, message));
         }
-        if !gate.rates.allow(self.sender.place, gate.clock.now()) {
-            return Some(self.refuse(&body, TOO_FAST.code, TOO_FAST.message));
+        if let Err(exceeded) = gate.rates.allow(self.sender.place, gate.clock.now()) {
+            let hint = Hint {
+                seed: pipeline::body_seed(&body),
+                wait_seconds: exceeded.retry_after_seconds,
+            };
+            let NotAdmitted { code, message, .. } = TOO_FAST;
+            return Some(gate.refuse_about(&self.door, &body, code, message, hint));
         }
         match gate.room.enter(self.sender.place, body.len()) {
             Some(inside) if self.outside.is_empty() => self.waiting.push((body, inside)),

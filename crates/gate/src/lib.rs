@@ -41,6 +41,7 @@ pub mod retention;
 mod room;
 pub mod rounds;
 pub mod runs;
+mod shares;
 mod standing;
 mod takeover;
 pub mod tls;

@@ -71,7 +71,8 @@ pub struct Limits {
     /// How much of `events_in_flight_max`, `body_bytes_in_flight_max` and `connections_max` one
     /// principal may hold, in percent, where there are several principals; one event always fits.
     /// More: its oldest idle connection is closed, or `overloaded` (503) for this principal, while
-    /// there is room for the others.
+    /// there is room for the others. Half of each limit is guaranteed to the principals in equal
+    /// parts, which others cannot use.
     pub principal_share_percent: usize,
     /// Most bytes at once of bodies that are not authenticated yet: requests without a key at a
     /// stream with `webhook_principal`, whose signature comes with the body. They are counted as
@@ -125,6 +126,21 @@ impl Default for Limits {
             retry_after_seconds_min: 5,
             retry_after_seconds_spread: 5,
         }
+    }
+}
+
+/// What a retry hint is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hint {
+    /// Spreads the hints: the same seed, the same hint.
+    pub(crate) seed: u32,
+    /// How long a retry fails for sure.
+    pub(crate) wait_seconds: u32,
+}
+
+impl From<u32> for Hint {
+    fn from(seed: u32) -> Self {
+        Self { seed, wait_seconds: 0 }
     }
 }
 
@@ -196,10 +212,10 @@ impl Limits {
         Ok(())
     }
 
-    /// The retry hint for whatever `seed` stands for: the same seed, the same hint.
-    pub(crate) fn retry_after_seconds(&self, seed: u32) -> u32 {
-        let spread = seed % self.retry_after_seconds_spread.saturating_add(1);
-        self.retry_after_seconds_min.saturating_add(spread)
+    /// The retry hint in seconds: never before a retry can pass, and spread by the seed.
+    pub(crate) fn retry_after(&self, hint: Hint) -> u32 {
+        let spread = hint.seed % self.retry_after_seconds_spread.saturating_add(1);
+        self.retry_after_seconds_min.max(hint.wait_seconds).saturating_add(spread)
     }
 
     pub(crate) fn header_read_max(&self) -> Duration {
@@ -239,6 +255,12 @@ impl Limits {
     /// Most connections at once that have not authenticated.
     pub(crate) fn unauthenticated_connections_max(&self) -> usize {
         (self.connections_max / 2).max(1)
+    }
+
+    /// What principals leave to connections that have not authenticated, where there are several: a new
+    /// one must find a place before it can show its key.
+    pub(crate) fn new_connections_min(&self) -> usize {
+        (self.connections_max / 8).max(1).min(self.connections_max - 1)
     }
 
     /// Most connections of one principal where there are several.
@@ -289,9 +311,17 @@ mod tests {
     #[test]
     fn hints_are_spread_and_the_same_for_the_same_event() {
         let limits = Limits::default();
-        let hints: Vec<u32> = (0..12).map(|seed| limits.retry_after_seconds(seed)).collect();
+        let hints: Vec<u32> = (0..12).map(|seed| limits.retry_after(Hint::from(seed))).collect();
         assert_eq!(hints, [5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10]);
         let flat = Limits { retry_after_seconds_spread: 0, ..limits };
-        assert_eq!(flat.retry_after_seconds(u32::MAX), 5);
+        assert_eq!(flat.retry_after(u32::MAX.into()), 5);
+    }
+
+    #[test]
+    fn a_hint_is_not_earlier_than_a_retry_can_pass() {
+        let limits = Limits::default();
+        let hint = |wait_seconds, seed| limits.retry_after(Hint { seed, wait_seconds });
+        assert_eq!([hint(1, 0), hint(99, 0), hint(99, 5), hint(99, 6)], [5, 99, 104, 99]);
+        assert_eq!(hint(u32::MAX, 5), u32::MAX);
     }
 }

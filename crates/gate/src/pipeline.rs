@@ -54,13 +54,14 @@ pub(crate) async fn answer(
                 drop(inside);
                 door.contract.join(&shape, replies)
             }
-            Err(not) => gate.refuse(door, not.code, not.message, gate.ticket()),
+            Err(not) => gate.refuse(door, not.code, not.message, gate.hint_after(not.wait_seconds)),
         },
         Err(turned) => {
             let is_unsigned = turned.code == Code::Unauthorized && permit.is_without_key();
-            if is_unsigned && !gate.allows_unsigned(door) {
-                let NotAdmitted { code, message } = TOO_FAST_UNSIGNED;
-                return gate.refuse(door, code, message, gate.ticket());
+            if is_unsigned && let Err(exceeded) = gate.allow_unsigned(door) {
+                let NotAdmitted { code, message, .. } = TOO_FAST_UNSIGNED;
+                let hint = gate.hint_after(exceeded.retry_after_seconds);
+                return gate.refuse(door, code, message, hint);
             }
             gate.refuse(door, turned.code, &turned.message, gate.ticket())
         }

@@ -24,6 +24,13 @@ struct Bucket {
 
 const MILLITOKENS: i64 = 1_000;
 
+/// Refusal of an event that comes too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateExceeded {
+    /// When the bucket lets an event pass again, unless others take its tokens.
+    pub(crate) retry_after_seconds: u32,
+}
+
 impl Rates {
     /// So many buckets, full; `per_second` 0 lets everything pass.
     pub(crate) fn new(per_second: u32, buckets: usize, now: Millis) -> Self {
@@ -33,27 +40,45 @@ impl Rates {
         Self { per_second, buckets }
     }
 
-    /// Whether one event may pass now in the bucket at `place`.
-    pub(crate) fn allow(&self, place: usize, now: Millis) -> bool {
+    /// Lets one event pass the bucket at `place`, if it may pass now.
+    pub(crate) fn allow(&self, place: usize, now: Millis) -> Result<(), RateExceeded> {
         self.spend(place, 1, MILLITOKENS, now)
     }
 
-    /// Whether a request of `events` may pass now.
-    pub(crate) fn allow_batch(&self, place: usize, events: usize, now: Millis) -> bool {
+    /// Lets a request of `events` pass, if it may pass now.
+    pub(crate) fn allow_batch(
+        &self,
+        place: usize,
+        events: usize,
+        now: Millis,
+    ) -> Result<(), RateExceeded> {
         self.spend(place, events.max(1), MILLITOKENS, now)
     }
 
-    /// Whether the `events` of a request may pass besides the first, which has passed.
-    pub(crate) fn allow_rest(&self, place: usize, events: usize, now: Millis) -> bool {
-        events == 0 || self.spend(place, events, 0, now)
+    /// Lets the `events` of a request pass besides the first, which has passed.
+    pub(crate) fn allow_rest(
+        &self,
+        place: usize,
+        events: usize,
+        now: Millis,
+    ) -> Result<(), RateExceeded> {
+        if events == 0 { Ok(()) } else { self.spend(place, events, 0, now) }
     }
 
     /// Spends a token for each event if there are `least` millitokens.
-    fn spend(&self, place: usize, events: usize, least: i64, now: Millis) -> bool {
+    fn spend(
+        &self,
+        place: usize,
+        events: usize,
+        least: i64,
+        now: Millis,
+    ) -> Result<(), RateExceeded> {
         if self.per_second == 0 {
-            return true;
+            return Ok(());
         }
-        let Some(bucket) = self.buckets.get(place) else { return false };
+        let Some(bucket) = self.buckets.get(place) else {
+            return Err(RateExceeded { retry_after_seconds: 1 });
+        };
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         // A clock that steps back fills nothing and costs nothing.
         let elapsed = now.0.saturating_sub(bucket.filled_at.0).max(0);
@@ -61,12 +86,20 @@ impl Rates {
         let refill = elapsed.saturating_mul(i64::from(self.per_second));
         bucket.millitokens = bucket.millitokens.saturating_add(refill).min(depth);
         bucket.filled_at = now;
-        let allowed = bucket.millitokens >= least;
-        if allowed {
-            let price = i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(MILLITOKENS);
-            bucket.millitokens = bucket.millitokens.saturating_sub(price);
+        if bucket.millitokens < least {
+            return Err(self.exceeded(bucket.millitokens));
         }
-        allowed
+        let price = i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(MILLITOKENS);
+        bucket.millitokens = bucket.millitokens.saturating_sub(price);
+        Ok(())
+    }
+
+    /// A retry begins with one event, so it waits until the debt is paid and a token is there.
+    fn exceeded(&self, millitokens: i64) -> RateExceeded {
+        let missing = MILLITOKENS.saturating_sub(millitokens).max(0);
+        let per_second = i64::from(self.per_second) * MILLITOKENS;
+        let seconds = missing / per_second + i64::from(missing % per_second > 0);
+        RateExceeded { retry_after_seconds: u32::try_from(seconds).unwrap_or(u32::MAX) }
     }
 }
 
@@ -75,7 +108,7 @@ mod tests {
     use super::*;
 
     fn passed(rates: &Rates, place: usize, now: i64, tries: usize) -> usize {
-        (0..tries).filter(|_| rates.allow(place, Millis(now))).count()
+        (0..tries).filter(|_| rates.allow(place, Millis(now)).is_ok()).count()
     }
 
     #[test]
@@ -113,18 +146,39 @@ mod tests {
     #[test]
     fn a_batch_costs_its_events_and_may_leave_a_debt() {
         let rates = Rates::new(10, 1, Millis(0));
-        assert!(rates.allow_batch(0, 35, Millis(0)), "more than the bucket ever holds");
-        assert!(!rates.allow(0, Millis(2_500)), "the debt is paid, but no token is there yet");
-        assert!(!rates.allow_batch(0, 2, Millis(2_500)));
+        assert!(rates.allow_batch(0, 35, Millis(0)).is_ok(), "more than the bucket ever holds");
+        assert!(
+            rates.allow(0, Millis(2_500)).is_err(),
+            "the debt is paid, but no token is there yet"
+        );
+        assert!(rates.allow_batch(0, 2, Millis(2_500)).is_err());
         assert_eq!(passed(&rates, 0, 2_700, 10), 2);
     }
 
     #[test]
     fn the_rest_of_a_batch_is_let_in_unless_another_one_left_a_debt() {
         let rates = Rates::new(2, 1, Millis(0));
-        assert!(rates.allow(0, Millis(0)) && rates.allow(0, Millis(0)), "two requests begin");
-        assert!(rates.allow_rest(0, 99, Millis(0)), "nothing is owed yet");
-        assert!(!rates.allow_rest(0, 99, Millis(0)), "one debt at a time");
-        assert!(rates.allow_rest(0, 0, Millis(0)), "a request of one event owes nothing more");
+        assert_eq!(passed(&rates, 0, 0, 2), 2, "two requests begin");
+        assert!(rates.allow_rest(0, 99, Millis(0)).is_ok(), "nothing is owed yet");
+        assert!(rates.allow_rest(0, 99, Millis(0)).is_err(), "one debt at a time");
+        assert!(
+            rates.allow_rest(0, 0, Millis(0)).is_ok(),
+            "a request of one event owes nothing more"
+        );
+    }
+
+    #[test]
+    fn the_retry_hint_of_a_debt_is_the_time_until_it_is_paid() {
+        let rates = Rates::new(5, 1, Millis(0));
+        let seconds = |now| rates.allow(0, Millis(now)).unwrap_err().retry_after_seconds;
+        assert!(rates.allow_batch(0, 500, Millis(0)).is_ok());
+        // 495 are owed, and the next event needs a token: 496 / 5.
+        assert_eq!(seconds(0), 100);
+        assert_eq!(seconds(50_000), 50);
+        let rest = rates.allow_rest(0, 9, Millis(50_000));
+        assert_eq!(rest, Err(RateExceeded { retry_after_seconds: 50 }));
+        assert_eq!(seconds(99_000), 1);
+        assert!(rates.allow(0, Millis(99_200)).is_ok());
+        assert_eq!(seconds(99_200), 1, "never 0");
     }
 }

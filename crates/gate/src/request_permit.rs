@@ -6,6 +6,7 @@ use admit_core::Code;
 
 use crate::auth::{Denied, TOO_MANY_CONNECTIONS};
 use crate::gate::Gate;
+use crate::rate::RateExceeded;
 use crate::room::Inside;
 use crate::standing::Standing;
 
@@ -13,6 +14,20 @@ use crate::standing::Standing;
 pub(crate) struct NotAdmitted {
     pub(crate) code: Code,
     pub(crate) message: &'static str,
+    /// How long a retry fails for sure.
+    pub(crate) wait_seconds: u32,
+}
+
+impl NotAdmitted {
+    const fn new(code: Code, message: &'static str) -> Self {
+        Self { code, message, wait_seconds: 0 }
+    }
+}
+
+impl From<RateExceeded> for NotAdmitted {
+    fn from(exceeded: RateExceeded) -> Self {
+        Self { wait_seconds: exceeded.retry_after_seconds, ..TOO_FAST }
+    }
 }
 
 /// A request whose body has been read.
@@ -50,35 +65,32 @@ impl RequestPermit {
     pub(crate) fn admit(self, gate: &Gate, events: usize) -> Result<Inside, NotAdmitted> {
         let Self { inside, place, unauthenticated } = self;
         let Some(standing) = unauthenticated else {
-            let is_allowed =
-                events < 2 || gate.rates.allow_rest(place, events - 1, gate.clock.now());
-            return if is_allowed { Ok(inside) } else { Err(TOO_FAST) };
+            gate.rates.allow_rest(place, events.saturating_sub(1), gate.clock.now())?;
+            return Ok(inside);
         };
         if !standing.authenticate(&gate.authenticated, place) {
             let Denied { code, message } = TOO_MANY_CONNECTIONS;
-            return Err(NotAdmitted { code, message });
+            return Err(NotAdmitted::new(code, message));
         }
-        if !gate.rates.allow_batch(place, events, gate.clock.now()) {
-            return Err(TOO_FAST);
-        }
+        gate.rates.allow_batch(place, events, gate.clock.now())?;
         inside.authenticated(place).ok_or(FULL)
     }
 }
 
 /// The answer to a principal that sends faster than it may.
-pub(crate) const TOO_FAST: NotAdmitted = NotAdmitted {
-    code: Code::RateLimited,
-    message: "rate limit exceeded for this API key (limits.requests_per_second_max)",
-};
+pub(crate) const TOO_FAST: NotAdmitted = NotAdmitted::new(
+    Code::RateLimited,
+    "rate limit exceeded for this API key (limits.requests_per_second_max)",
+);
 
 /// The answer to a principal whose share, or the whole gate, is full.
-pub(crate) const FULL: NotAdmitted = NotAdmitted {
-    code: Code::Overloaded,
-    message: "too many events in flight at this gate, or of this principal",
-};
+pub(crate) const FULL: NotAdmitted = NotAdmitted::new(
+    Code::Overloaded,
+    "too many events in flight at this gate, or of this principal",
+);
 
 /// The answer to requests without a key that come too fast at one stream.
-pub(crate) const TOO_FAST_UNSIGNED: NotAdmitted = NotAdmitted {
-    code: Code::RateLimited,
-    message: "too many requests without a valid signature at this stream",
-};
+pub(crate) const TOO_FAST_UNSIGNED: NotAdmitted = NotAdmitted::new(
+    Code::RateLimited,
+    "too many requests without a valid signature at this stream",
+);

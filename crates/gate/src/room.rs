@@ -3,8 +3,8 @@
 //! Atomics rather than a semaphore, because a request that finds no room is refused at once. Only
 //! the shutdown waits, for the room to empty.
 //!
-//! Each principal has a share of the whole, so that one of them cannot use up the room of the
-//! others. A body of a request that is not authenticated yet belongs to no share: until its
+//! Each principal has a share of the whole, and some of it is kept for each, so that no number of them
+//! can use up the room of the others. What a head announces is not reserved, only what has arrived. A body of a request that is not authenticated yet belongs to no share: until its
 //! signature is verified it counts in a pool of its own, outside of the whole.
 
 use std::sync::Arc;
@@ -13,52 +13,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use tokio::sync::Notify;
 
 use crate::limits::Limits;
+use crate::shares::Shares;
 
-/// A body of unknown length is reserved in steps of this size, as it arrives.
+/// A body is reserved in steps of this size, as it arrives.
 const STEP_BYTES: usize = 16 * 1024;
 
 /// Counts what is in flight.
 #[derive(Debug)]
 pub(crate) struct Room {
-    whole: Pool,
-    shares: Vec<Pool>,
-    /// Bodies of requests that are not authenticated yet; only its bytes are counted.
-    unauthenticated: Pool,
+    events: Shares,
+    bytes: Shares,
+    /// All events, for the shutdown.
+    in_flight: AtomicUsize,
+    /// Bytes of bodies of requests that are not authenticated yet.
+    unauthenticated: Shares,
     watched: AtomicBool,
     emptied: Notify,
-}
-
-/// Events and bytes under one limit each.
-#[derive(Debug)]
-struct Pool {
-    events: AtomicUsize,
-    bytes: AtomicUsize,
-    events_max: usize,
-    bytes_max: usize,
-}
-
-impl Pool {
-    fn new(events_max: usize, bytes_max: usize) -> Self {
-        let (events, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { events, bytes, events_max, bytes_max }
-    }
-
-    /// Adds both, or neither when a limit would be exceeded.
-    fn try_add(&self, events: usize, bytes: usize) -> bool {
-        let new_events = self.events.fetch_add(events, SeqCst) + events;
-        let new_bytes = self.bytes.fetch_add(bytes, SeqCst).saturating_add(bytes);
-        let fits = new_events <= self.events_max && new_bytes <= self.bytes_max;
-        if !fits {
-            self.remove(events, bytes);
-        }
-        fits
-    }
-
-    /// Removes both; the number of events before.
-    fn remove(&self, events: usize, bytes: usize) -> usize {
-        self.bytes.fetch_sub(bytes, SeqCst);
-        self.events.fetch_sub(events, SeqCst)
-    }
 }
 
 impl Room {
@@ -66,17 +36,24 @@ impl Room {
     pub(crate) fn new(limits: &Limits, places: usize, is_shared: bool) -> Arc<Self> {
         let (events_max, bytes_max) =
             (limits.events_in_flight_max, limits.body_bytes_in_flight_max);
-        let percent = if is_shared { limits.principal_share_percent } else { 100 };
+        let percent = limits.principal_share_percent;
         let part = |whole: usize| (whole / 100 * percent) + (whole % 100 * percent).div_ceil(100);
-        // The largest event must fit a share that is otherwise empty.
-        let share_bytes = part(bytes_max).max(limits.body_bytes_max);
-        let share = || Pool::new(part(events_max).max(1), share_bytes);
+        let (events, bytes) = match is_shared {
+            false => (Shares::undivided(events_max, places), Shares::undivided(bytes_max, places)),
+            true => {
+                // The largest event must fit a share that is otherwise empty.
+                let body = limits.body_bytes_max;
+                let bytes = Shares::divided(bytes_max, places, part(bytes_max).max(body), body);
+                (Shares::divided(events_max, places, part(events_max).max(1), 1), bytes)
+            }
+        };
         let unauthenticated_bytes =
             limits.unauthenticated_body_bytes_in_flight_max.max(limits.body_bytes_max);
         Arc::new(Self {
-            whole: Pool::new(events_max, bytes_max),
-            shares: (0..places).map(|_| share()).collect(),
-            unauthenticated: Pool::new(usize::MAX, unauthenticated_bytes),
+            events,
+            bytes,
+            in_flight: AtomicUsize::new(0),
+            unauthenticated: Shares::undivided(unauthenticated_bytes, 1),
             watched: AtomicBool::new(false),
             emptied: Notify::new(),
         })
@@ -88,6 +65,16 @@ impl Room {
         is_in.then(|| Inside { room: Arc::clone(self), place: Some(place), bytes })
     }
 
+    /// Takes in one event whose body has still to arrive, if the `announced` bytes would fit now.
+    /// Nothing is reserved for them: a head alone must not cost others their room.
+    pub(crate) fn enter_announced(
+        self: &Arc<Self>,
+        place: usize,
+        announced: usize,
+    ) -> Option<Inside> {
+        self.bytes.would_fit(place, announced).then(|| self.enter(place, 0)).flatten()
+    }
+
     /// A request that is not authenticated yet. It is no event before [`Inside::authenticated`].
     pub(crate) fn enter_unauthenticated(self: &Arc<Self>) -> Inside {
         Inside { room: Arc::clone(self), place: None, bytes: 0 }
@@ -95,7 +82,7 @@ impl Room {
 
     /// How many events are in flight.
     pub(crate) fn events(&self) -> usize {
-        self.whole.events.load(SeqCst)
+        self.in_flight.load(SeqCst)
     }
 
     /// Waits until no event is in flight.
@@ -112,26 +99,28 @@ impl Room {
 
     fn try_reserve(&self, place: Option<usize>, events: usize, bytes: usize) -> bool {
         let Some(place) = place else { return self.unauthenticated.try_add(0, bytes) };
-        // The share first: a principal beyond its share does not touch the whole.
-        let Some(share) = self.shares.get(place) else { return false };
-        if !share.try_add(events, bytes) {
-            return false;
+        // Before its limit is looked at: a shutdown must not miss an event that is let in.
+        self.in_flight.fetch_add(events, SeqCst);
+        let has_events = self.events.try_add(place, events);
+        let fits = has_events && self.bytes.try_add(place, bytes);
+        if has_events && !fits {
+            self.events.remove(place, events);
         }
-        let fits = self.whole.try_add(events, bytes);
         if !fits {
-            share.remove(events, bytes);
-            self.notify_if_empty(events);
+            self.leave(events);
         }
         fits
     }
 
     fn release(&self, place: Option<usize>, events: usize, bytes: usize) {
-        let Some(share) = place.and_then(|place| self.shares.get(place)) else {
-            self.unauthenticated.remove(0, bytes);
-            return;
-        };
-        share.remove(events, bytes);
-        if self.whole.remove(events, bytes) == events {
+        let Some(place) = place else { return self.unauthenticated.remove(0, bytes) };
+        self.bytes.remove(place, bytes);
+        self.events.remove(place, events);
+        self.leave(events);
+    }
+
+    fn leave(&self, events: usize) {
+        if self.in_flight.fetch_sub(events, SeqCst) == events {
             self.notify_if_empty(events);
         }
     }

@@ -1,4 +1,4 @@
-//! The room: the whole, the shares, and the pool of bodies that are not authenticated yet.
+//! The room: its shares, and the pool of bodies that are not authenticated yet.
 
 use futures_util::FutureExt as _;
 
@@ -17,7 +17,7 @@ fn room(events: usize, bytes: usize, percent: usize) -> Arc<Room> {
 }
 
 fn bytes_of(room: &Room) -> (usize, usize) {
-    (room.whole.bytes.load(SeqCst), room.unauthenticated.bytes.load(SeqCst))
+    (room.bytes.held(), room.unauthenticated.held())
 }
 
 #[test]
@@ -68,6 +68,35 @@ fn a_body_of_unknown_length_reserves_what_has_arrived() {
     assert!(held[1].grow_to(4 * STEP_BYTES - 10), "to the last byte, though no whole step is left");
     assert!(!held[2].grow_to(1));
     held.clear();
+    assert_eq!((room.events(), bytes_of(&room)), (0, (0, 0)));
+}
+
+#[test]
+fn what_is_announced_is_asked_for_and_not_reserved() {
+    let room = room(4, 100, 50);
+    let held: Vec<_> = (0..2).map(|_| room.enter_announced(0, 50).unwrap()).collect();
+    assert_eq!((room.events(), bytes_of(&room)), (2, (0, 0)));
+    drop(held);
+    let mut first = room.enter_announced(0, 50).unwrap();
+    assert!(first.grow_to(10));
+    assert!(room.enter_announced(0, 41).is_none(), "it would not fit");
+    assert!(room.enter_announced(0, 40).is_some());
+}
+
+#[test]
+fn principals_that_fill_all_shares_leave_others_what_is_kept_for_them() {
+    let limits = Limits {
+        body_bytes_max: 1,
+        events_in_flight_max: 12,
+        body_bytes_in_flight_max: 120,
+        ..Limits::default()
+    };
+    let room = Room::new(&limits, 3, true);
+    let fill = |place| (0..100).map_while(|_| room.enter(place, 10)).collect::<Vec<_>>();
+    let held = [0, 1].map(fill);
+    assert_eq!(held.each_ref().map(Vec::len), [6, 4]);
+    assert_eq!(fill(2).len(), 2);
+    drop(held);
     assert_eq!((room.events(), bytes_of(&room)), (0, (0, 0)));
 }
 

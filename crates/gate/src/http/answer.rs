@@ -40,9 +40,16 @@ pub(super) fn general(code: Code, message: &str, retry_after_seconds: u32) -> Re
 
 /// [`general`] with a hint, counted.
 pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Reply {
+    refuse_after(gate, code, message, 0)
+}
+
+/// The same where a retry fails before `wait_seconds` are over.
+pub(super) fn refuse_after(gate: &Gate, code: Code, message: &str, wait_seconds: u32) -> Reply {
     gate.metrics().refusals.of(code).add_one();
-    let retry_after =
-        if code.is_retryable() { gate.limits.retry_after_seconds(gate.ticket()) } else { 0 };
+    let retry_after = match code.is_retryable() {
+        true => gate.limits.retry_after(gate.hint_after(wait_seconds)),
+        false => 0,
+    };
     general(code, message, retry_after)
 }
 

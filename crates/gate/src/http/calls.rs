@@ -35,7 +35,7 @@ pub(super) async fn answer(visit: &Visit, request: Request<Incoming>) -> Answer 
                 let running = visit.traffic.begin_for_long();
                 request.extensions_mut().insert(Caller::new(sender, cutting, Box::new(running)));
             }
-            Err(Refusal { code, message }) => {
+            Err(Refusal { code, message, .. }) => {
                 if let Some(counters) = gate.metrics().door(&door.door) {
                     counters.refusals.of(code).add_one();
                 }

@@ -24,16 +24,18 @@ use crate::parts::DoorMount;
 use crate::peer::Peer;
 use crate::pipeline;
 use crate::principals::Known;
-use crate::request_permit::{FULL, NotAdmitted, RequestPermit, TOO_FAST};
+use crate::request_permit::{FULL, NotAdmitted, RequestPermit};
 
 /// Why a request did not get as far as the path.
 pub(super) struct Refusal {
     pub(super) code: Code,
     pub(super) message: &'static str,
+    /// How long a retry fails for sure.
+    wait_seconds: u32,
 }
 
 pub(super) const fn refusal(code: Code, message: &'static str) -> Refusal {
-    Refusal { code, message }
+    Refusal { code, message, wait_seconds: 0 }
 }
 
 const TOO_LARGE: Refusal = refusal(Code::BodyTooLarge, "the body is larger than this door takes");
@@ -46,7 +48,7 @@ impl From<Denied> for Refusal {
 
 impl From<NotAdmitted> for Refusal {
     fn from(not: NotAdmitted) -> Self {
-        refusal(not.code, not.message)
+        Self { code: not.code, message: not.message, wait_seconds: not.wait_seconds }
     }
 }
 
@@ -85,7 +87,8 @@ pub(super) async fn knock(
     };
     let gate = &visit.server.gate;
     let named = read_to_name(visit, door, refusal.code, &mut body, &head, begun).await;
-    let reply = gate.refuse_about(door, &named, refusal.code, refusal.message, gate.ticket());
+    let hint = gate.hint_after(refusal.wait_seconds);
+    let reply = gate.refuse_about(door, &named, refusal.code, refusal.message, hint);
     let mut answer = answer::from_reply(reply);
     if refusal.code == Code::MethodNotAllowed {
         let allowed = match door.contract.takes_messages() {
@@ -135,7 +138,7 @@ async fn read_to_name(
     if announced > gate.limits.body_bytes_max {
         return Bytes::new();
     }
-    let mut inside = match gate.room.enter(sender.known.place, announced) {
+    let mut inside = match gate.room.enter_announced(sender.known.place, announced) {
         Some(inside) => inside,
         None if announced > NAMED_BYTES_MAX => return Bytes::new(),
         None => gate.room.enter_unauthenticated(),
@@ -158,7 +161,7 @@ async fn submit(
         return Err(TOO_LARGE);
     }
     let mut inside = match has_key {
-        true => gate.room.enter(place, announced).ok_or(FULL)?,
+        true => gate.room.enter_announced(place, announced).ok_or(FULL)?,
         false => gate.room.enter_unauthenticated(),
     };
     let body = body::read(body, &gate.limits, begun, &mut inside).await?;
@@ -199,8 +202,8 @@ fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<(Sender, bool)
     }
     let (sender, has_key) = identified_sender(visit, door, head)?;
     // What has no key counts once its signature is verified.
-    if has_key && !gate.rates.allow(sender.place, gate.clock.now()) {
-        return Err(TOO_FAST.into());
+    if has_key {
+        gate.rates.allow(sender.place, gate.clock.now()).map_err(NotAdmitted::from)?;
     }
     let is_open = gate.principals.is_open();
     if !is_taken(door, &head.headers, is_open) || (is_open && is_form(&head.headers)) {

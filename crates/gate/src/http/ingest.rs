@@ -25,6 +25,8 @@ use crate::ingest::release::{Held, How, not_releasable};
 use crate::parts::DoorMount;
 use crate::peer::Peer;
 use crate::principals::Role;
+use crate::rate::RateExceeded;
+use crate::request_permit::{NotAdmitted, TOO_FAST};
 
 /// Longest reason that is kept, in characters.
 const REASON_CHARS_MAX: usize = 1_000;
@@ -61,11 +63,14 @@ fn asked<'g>(
         .and_then(|known| authenticated(head, gate, known))
         .and_then(|known| if Ingest::may_ask(known) { Ok(known) } else { Err(auth::NOT_HERE) });
     match known {
-        Ok(known) if !gate.rates.allow(known.place, gate.clock.now()) => {
-            let message = "this key is used more often than it may";
-            Err(Routed(gate.refuse(door, Code::RateLimited, message, gate.ticket())))
-        }
-        Ok(_) => Ok((door, ingest)),
+        Ok(known) => match gate.rates.allow(known.place, gate.clock.now()) {
+            Ok(()) => Ok((door, ingest)),
+            Err(RateExceeded { retry_after_seconds }) => {
+                let NotAdmitted { code, message, .. } = TOO_FAST;
+                let hint = gate.hint_after(retry_after_seconds);
+                Err(Routed(gate.refuse(door, code, message, hint)))
+            }
+        },
         Err(denied) => {
             let mut reply = gate.refuse(door, denied.code, denied.message, gate.ticket());
             if denied.code == Code::Unauthorized {

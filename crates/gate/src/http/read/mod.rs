@@ -27,6 +27,8 @@ use crate::auth::{self, Denied};
 use crate::gate::Gate;
 use crate::peer::Peer;
 use crate::principals::Known;
+use crate::rate::RateExceeded;
+use crate::request_permit::{NotAdmitted, TOO_FAST};
 use crate::standing::Standing;
 
 /// Where a key may be sent to these routes, beside `Authorization: Bearer`.
@@ -98,10 +100,13 @@ pub(super) fn known<'g>(
             }
             routed
         })?;
-    if !gate.rates.allow(known.place, gate.clock.now()) {
-        return Err(refused(Code::RateLimited, "this key is used more often than it may"));
+    match gate.rates.allow(known.place, gate.clock.now()) {
+        Ok(()) => Ok(known),
+        Err(RateExceeded { retry_after_seconds }) => {
+            let NotAdmitted { code, message, .. } = TOO_FAST;
+            Err(Routed(answer::refuse_after(gate, code, message, retry_after_seconds)))
+        }
     }
-    Ok(known)
 }
 
 /// A request to a route, once it is known whose it is.

@@ -1,0 +1,92 @@
+//! Two principals that take whatever they can get, and a third: it still gets in, and its events are
+//! taken.
+
+use super::bodies::{LIMITS, SHOP, Unfinished, gate, shop_sends, with_key_of};
+use crate::events::receipt;
+use crate::support::gate::Gate;
+use crate::support::{SOON, until};
+
+const GREEDY: [&str; 2] = ["loud", "brash"];
+
+/// Unfinished requests of both, with `headers`, until each of them is refused; how many each has.
+fn take_all(gate: &Gate, headers: &str) -> Vec<Vec<Unfinished>> {
+    let begin = |name: &str| {
+        let (request, status) =
+            Unfinished::begin(gate, "/v1/events/orders", &with_key_of(name, headers));
+        assert!(matches!(status, 100 | 503), "{name}: {status}");
+        (status == 100).then_some(request)
+    };
+    let fill = |name: &&str| (0..100).map_while(|_| begin(name)).collect();
+    GREEDY.iter().map(fill).collect()
+}
+
+#[test]
+fn busy_connections_of_two_principals_do_not_keep_a_third_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), &format!("{LIMITS}connections_max = 32\n"));
+    let held = take_all(&gate, "Transfer-Encoding: chunked");
+    let counts: Vec<_> = held.iter().map(Vec::len).collect();
+    assert!(counts[0] == 16 && counts[1] < 16, "half of all, and what is left: {counts:?}");
+    // A place of its own, and a new one for each of its requests.
+    let mut first = gate.client().with(SHOP.0, SHOP.1);
+    for number in 0..5 {
+        let key = format!("kept-{number}");
+        let headers = [("Idempotency-Key", key.as_str())];
+        let answer = first.send("POST", "/v1/events/orders", &headers, b"{}").expect("it is open");
+        receipt(&answer);
+        receipt(&shop_sends(&gate, &format!("new-{number}"), 10));
+    }
+    drop(held);
+}
+
+#[test]
+fn heads_of_two_principals_that_announce_bodies_reserve_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let held: Vec<_> = GREEDY
+        .iter()
+        .cycle()
+        .take(40)
+        .map(|name| {
+            let headers = with_key_of(name, "Content-Length: 1048576");
+            let (request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
+            assert_eq!(status, 100, "{name}: nothing has arrived of the others");
+            request
+        })
+        .collect();
+    receipt(&shop_sends(&gate, "beside", 900_000));
+    drop(held);
+}
+
+#[test]
+fn bodies_of_two_principals_that_do_not_end_leave_room_for_a_third() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), LIMITS);
+    let mut held = Vec::new();
+    for name in GREEDY.iter().cycle().take(20) {
+        let headers = with_key_of(name, "Content-Length: 1048576");
+        let (mut request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
+        // A full share is refused at the head.
+        if status == 100 {
+            request.write_what_is_taken(&[b'x'; 1_000_000]);
+            held.push(request);
+        }
+    }
+    assert!((2..20).contains(&held.len()), "{}", held.len());
+    receipt(&shop_sends(&gate, "beside", 400_000));
+    drop(held);
+}
+
+#[test]
+fn requests_of_two_principals_that_do_not_end_leave_events_for_a_third() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path(), &format!("{LIMITS}events_in_flight_max = 16\n"));
+    let held = take_all(&gate, "Transfer-Encoding: chunked");
+    let counts: Vec<_> = held.iter().map(Vec::len).collect();
+    assert!(counts[0] == 8 && counts[1] < 8, "half of all, and what is left: {counts:?}");
+    receipt(&shop_sends(&gate, "beside", 10));
+    drop(held);
+    until("there is room again", SOON, || {
+        (gate.client().get("/healthz?verbose")["load"]["events_in_flight"] == 0).then_some(())
+    });
+}
