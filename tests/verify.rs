@@ -194,6 +194,56 @@ fn repair_writes_again_what_a_closed_run_has_lost() {
 }
 
 #[test]
+fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = impatient(data).start();
+    let mut client = gate.client();
+    for n in [1, 2, 3, 1] {
+        push(&mut client, &envelope(n));
+    }
+    let path = format!("/v1/runs/{RUN}/close");
+    let headers = [("content-type", "application/json")];
+    let closed = client.send("POST", &path, &headers, br#"{"reason":"over"}"#).unwrap().json();
+    let closure = closed["closure_ref"].as_str().unwrap_or_else(|| panic!("{closed}")).to_owned();
+    // A copy that comes later changes no closure.
+    push(&mut client, &envelope(2));
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
+
+    let file = artifact(data, &closure);
+    let kept: String = sql::one(data, "SELECT text FROM run_closure");
+    let put = |text: &str| {
+        // The file is spoilt with the row, so that only the receipts can tell.
+        fs::write(&file, format!("{text}\n")).unwrap();
+        sql::operate(
+            data,
+            &format!("UPDATE run_closure SET text = '{}'", text.replace('\'', "''")),
+        );
+    };
+    let who: String = sql::one(data, "SELECT begun_by FROM run_closure");
+    for (from, to, part) in [
+        ("\"admit\":3".to_owned(), "\"admit\":4", "ingress.admit"),
+        ("\"duplicate\":1".to_owned(), "\"duplicate\":9", "ingress.duplicate"),
+        ("\"reason\":\"over\"".to_owned(), "\"reason\":\"because\"", "reason"),
+        (format!("\"closed_by\":\"{who}\""), "\"closed_by\":\"x\"", "closed_by"),
+        ("\"closed_at_utc\":\"2".to_owned(), "\"closed_at_utc\":\"3", "closed_at_utc"),
+    ] {
+        let text = kept.replacen(&from, to, 1);
+        assert_ne!(text, kept, "{from}");
+        put(&text);
+        let Verified { agrees, said } = verify(data);
+        let expected = format!("is not what its row and its receipts give: {part}");
+        assert!(!agrees && said.contains(&expected), "{part}: {said}");
+        assert!(said.contains("1 disagreement found"), "{said}");
+    }
+    put(&kept);
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees, "{said}");
+}
+
+#[test]
 fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
@@ -307,4 +357,69 @@ fn verify_finds_records_that_do_not_belong_together() {
     ] {
         assert_found(data, &spoil, &mend, &["record: ", expected]);
     }
+}
+
+#[test]
+fn verify_makes_links_and_merged_values_again_from_the_bodies() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = Gate::on(data);
+    let mut client = gate.client();
+    for round in [Round::reference(), Round::nth(1), Round::nth(2), Round::nth(11)] {
+        for source in SOURCES {
+            told(&mut client, source, &round.post(source));
+            told(&mut client, source, &round.post(source));
+        }
+    }
+    // Nothing opens a round for it.
+    let alone = Round::reference().later(5);
+    told(&mut client, SOURCES[1], &alone.post(SOURCES[1]));
+    gate.stop();
+    let Verified { agrees, said } = verify(data);
+    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
+    assert!(said.contains("4 records and 17 links of their events made again"), "{said}");
+
+    let one = "seq = (SELECT max(seq) FROM record_event WHERE record_id IS NOT NULL)";
+    let get = |column: &str, table: &str, row: &str| -> String {
+        sql::one(data, &format!("SELECT CAST({column} AS TEXT) FROM {table} WHERE {row}"))
+    };
+    let record = get("record_id", "record_event", one);
+    let other = get("record_id", "record", &format!("record_id <> '{record}' LIMIT 1"));
+    let merged = format!("record_id = '{record}' AND name = 'winner_team'");
+    let this = format!("record_id = '{record}'");
+    let link = get("link", "record_event", one);
+    let moved = link.replace(&record, &other);
+    let both = |id: &str, link: &str| {
+        let link = link.replace('\'', "''");
+        format!("UPDATE record_event SET record_id = '{id}', link = '{link}' WHERE {one}")
+    };
+    assert_found(
+        data,
+        &both(&other, &moved),
+        &both(&record, &link),
+        &[
+            "its link has another record than the rule makes of its events",
+            "restore it from a backup",
+        ],
+    );
+    for (table, column, row, value, expected) in [
+        ("record_field", "value", &*merged, "7", "the field winner_team of the record"),
+        ("record_field", "source", &*merged, "nobody", "the field winner_team of the record"),
+        ("record", "date", &*this, "2001-01-01", "the date of the record"),
+        ("record", "fingerprints", &*this, "{}", "the list of fingerprints of the record"),
+        ("record_event", "confidence", one, "none", "say otherwise than its texts: confidence"),
+    ] {
+        let before = get(column, table, row);
+        let set = |value: &str| format!("UPDATE {table} SET {column} = '{value}' WHERE {row}");
+        assert_found(data, &set(value), &set(&before), &["record: ", expected]);
+    }
+    let lost = get("seq", "record_event", one);
+    let fields = get("fields", "record_told", &format!("seq = {lost}")).replace('\'', "''");
+    let tell = |text: &str| format!("UPDATE record_told SET fields = '{text}' WHERE seq = {lost}");
+    assert_found(
+        data,
+        &tell("{\"map_name\":\"moon\"}"),
+        &tell(&fields),
+        &["what its event tells is not what the body gives"],
+    );
 }

@@ -21,6 +21,7 @@ pub mod sqlite;
 pub mod verify;
 mod verify_inbox;
 mod verify_laws;
+mod verify_records;
 
 pub use common::{Migrated, RefusalQuota};
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};

@@ -11,8 +11,11 @@ use std::error::Error;
 use admit_core::{Code, Digest, Key, Millis, Seq};
 
 pub use crate::verify_inbox::InboxChecked;
+pub use crate::verify_records::{RecordsChecked, Retell, Telling};
 use crate::verify_inbox::{self, EachInboxRow};
+use crate::common::records::{Checking, EachWrong};
 use crate::verify_laws::{EachBreach, Law};
+use crate::verify_records::EachTelling;
 
 /// Rows of one slice.
 pub(crate) const SLICE_ROWS: i64 = 1_000;
@@ -236,6 +239,33 @@ pub(crate) trait Rows {
         each: &mut EachBreach<'_>,
     ) -> Result<(), VerifyError>;
 
+    /// Events of the records of a door.
+    fn tellings(
+        &self,
+        door: &str,
+        slice: Slice,
+        each: &mut EachTelling<'_>,
+    ) -> Result<Option<Seq>, VerifyError>;
+
+    /// Has the links of events decided again.
+    fn links(
+        &self,
+        checking: Checking<'_>,
+        seqs: &[Seq],
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> Result<(), VerifyError>;
+
+    /// Has a slice of the records after an id merged again. Returns the last one's id when there may
+    /// be more.
+    fn records(
+        &self,
+        checking: Checking<'_>,
+        after: &str,
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> Result<Option<String>, VerifyError>;
+
     /// Documents after one of them, by name.
     fn documents(
         &self,
@@ -245,7 +275,7 @@ pub(crate) trait Rows {
 
 /// A ledger being checked.
 pub struct Verifier {
-    rows: Box<dyn Rows>,
+    pub(crate) rows: Box<dyn Rows>,
     counters: Counters,
     /// Retention removes bodies, rows and keys, so that something missing proves nothing.
     forgets: bool,

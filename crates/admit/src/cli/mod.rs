@@ -28,6 +28,7 @@ mod stream;
 mod stream_progress;
 mod verify;
 mod verify_advice;
+mod verify_records;
 
 pub(crate) use gate::{KEY, reachable};
 pub(crate) use verify::{Examined, examine};

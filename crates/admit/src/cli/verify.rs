@@ -15,7 +15,7 @@ use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::Document;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::verify::{
-    Disagreement, Found, InboxChecked, Kept, Structure, UnreadableDocument, Verifier, VerifyError,
+    Disagreement, Found, InboxChecked, Kept, RecordsChecked, Structure, UnreadableDocument, Verifier, VerifyError,
 };
 use bytes::Bytes;
 use serde_json::json;
@@ -23,7 +23,7 @@ use serde_json::json;
 use super::ledger_files::Sources;
 use super::outside::{self, OnBus, OnFiles, Outside};
 use super::receipts::unreadable;
-use super::{LedgerPlace, ledger_files, verify_advice};
+use super::{LedgerPlace, ledger_files, verify_advice, verify_records};
 use crate::bus;
 use crate::config::{Config, EventsConfig};
 use crate::ledger::{open_reader, open_verifier};
@@ -89,6 +89,8 @@ fn check(
     };
     let last = ledger.last();
     let found = &mut |disagreement| report.note(disagreement);
+    checked.records = verify_records::check(&ledger, config, &mut checked.skipped, found)
+        .map_err(Failure::runtime)?;
     let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
     let sources = Sources::read(&ledger).map_err(Failure::runtime)?;
     let reconciled = ledger.reconciled().map_err(Failure::runtime)?;
@@ -135,6 +137,7 @@ struct Checked {
     keys: u64,
     documents: u64,
     inbox: InboxChecked,
+    records: RecordsChecked,
     /// Parts that were not looked at at all, with why.
     skipped: Vec<String>,
     outside: Outside,
@@ -462,7 +465,8 @@ impl Report {
                     "admissions": admissions, "recomputed": recomputed, "sightings": sightings,
                     "keys": keys, "documents": documents, "artifacts": artifacts,
                     "messages": messages, "indexes": structure.indexes,
-                    "inbox_rows": checked.inbox.rows,
+                    "inbox_rows": checked.inbox.rows, "records": checked.records.records,
+                    "links": checked.records.links,
                 },
                 "not_checked": skipped,
                 "indexes_not_checked_why": structure.unchecked,
@@ -480,6 +484,10 @@ impl Report {
             ))?;
             if checked.inbox.rows > 0 {
                 print(&format!("{} checked\n", counted(checked.inbox.rows, "inbox row")))?;
+            }
+            if checked.records.events > 0 {
+                let RecordsChecked { records, links, .. } = checked.records;
+                print(&format!("{records} records and {links} links of their events made again\n"))?;
             }
             if structure.indexes > 0 {
                 print(&format!("{} indexes looked into\n", structure.indexes))?;

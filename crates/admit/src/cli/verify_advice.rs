@@ -29,6 +29,10 @@ pub(super) fn action(check: &str) -> &'static str {
             "set the row to what its admission says, or delete it where no admission made it; the \
              claims in the ledger decide what is handed out"
         }
+        "record" => {
+            "where a rule or the match window has changed, admit rounds relink decides open links again; \
+             else something other than a gate changed the ledger: restore it from a backup"
+        }
         "publication" => "see admit rounds reconcile, and compare the ledger with a backup",
         _ => RESTORE,
     }

@@ -29,7 +29,7 @@ use jiff::tz::TimeZone;
 
 use crate::{BELOW, Contract, Description, QUERY, Reply};
 
-pub use vet::recompute;
+pub use vet::{recompute, retell};
 
 /// The name of the door this contract is made for.
 pub const DOOR: &str = "rounds";

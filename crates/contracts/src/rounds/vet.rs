@@ -146,6 +146,19 @@ fn facts(event: &SourceEvent, time_zone: &str, depth_max: usize) -> Object<'stat
 /// Key and digest of a body that was admitted, by the facts of its receipt. `None` if it cannot
 /// have been.
 pub fn recompute(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(Key, Digest)> {
+    let (event, depth_max) = retold(door, facts, body)?;
+    let digest = digest(&event.source, event.updates, &event, body, depth_max);
+    Some((event.key, digest))
+}
+
+/// The event that a body tells, as far as the body says it, by the facts of its receipt. `None` if it
+/// cannot have been admitted.
+pub fn retell(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<SourceEvent> {
+    retold(door, facts, body).map(|(event, _)| event)
+}
+
+/// The event, and the depth that its body was read to.
+fn retold(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(SourceEvent, usize)> {
     let text = |name| facts.get(name).and_then(Value::as_str);
     let source = SOURCES.into_iter().find(|source| text("source") == Some(source))?;
     let zone = &TimeZone::get(text("time_zone")?).ok()?;
@@ -154,6 +167,5 @@ pub fn recompute(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(Key, Di
     let depth_max = usize::try_from(depth).ok()?.min(DEPTH_CEILING);
     let received_at = Millis(0);
     let telling = Telling { door, source, zone, body, received_at, updates };
-    let event = telling.event(parsed(source, body, depth_max));
-    Some((event.key, digest(source, updates, &event, body, depth_max)))
+    Some((telling.event(parsed(source, body, depth_max)), depth_max))
 }

@@ -71,7 +71,7 @@ struct Cell {
 type Told = BTreeMap<String, Cell>;
 
 /// The record of these events, and which of them count in it. `None` when none of them opens one.
-pub(super) fn record(
+pub fn record(
     policy: &Policy,
     record_id: &str,
     members: &[&SourceEvent],

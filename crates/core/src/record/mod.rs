@@ -32,7 +32,7 @@ mod text;
 pub use event::{Acceptance, Fields, Parse, ParseStatus, SourceEvent};
 pub use fingerprint::{Fingerprint, Kind, Likeness, Named};
 pub use link::{Confidence, Diagnostics, Link, LinkStatus, Matched, Reason};
-pub use merge::{Field, Record};
+pub use merge::{Field, Record, record as merged};
 pub use neighbourhood::{Far, Known, Neighbourhood, Range, RecordRule, Resolution, Told};
 pub use policy::{Domain, Number, Policy, Replay, Source};
 pub use publish::{PUBLISH_NOT_WRITTEN, PUBLISH_UNKNOWN};

@@ -2,6 +2,7 @@
 //! slice is one statement, so that nothing old is held for long.
 
 mod indexes;
+mod records;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +15,15 @@ use super::connect::Connector;
 use super::inbox::event_id;
 use super::migrate::Schema;
 use super::{OpenError, Options, connect_once, sql, text};
+use crate::common::records::{Checking, EachWrong};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeptFile, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure,
-    UnreadableDocument, Verifier, VerifyError,
+    InInbox, Kept, KeptDocument, KeptFile, KeyRow, RecordsChecked, Rows, SLICE_ROWS, SightingRow,
+    Slice, Structure, UnreadableDocument, Verifier, VerifyError,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
+use crate::verify_records::EachTelling;
 
 /// The longest that one question about a law may take.
 const LAW_MAX: Duration = Duration::from_secs(3_600);
@@ -210,6 +213,35 @@ impl Rows for PostgresRows {
             each(seq.map(Seq), row.text_opt("what")?.unwrap_or_default());
         }
         Ok(())
+    }
+
+    fn tellings(
+        &self,
+        door: &str,
+        slice: Slice,
+        each: &mut EachTelling<'_>,
+    ) -> std::result::Result<Option<Seq>, VerifyError> {
+        Ok(records::tellings(&self.conn, door, slice, each)?)
+    }
+
+    fn links(
+        &self,
+        checking: Checking<'_>,
+        seqs: &[Seq],
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> std::result::Result<(), VerifyError> {
+        records::links(&self.conn, checking, seqs, checked, wrong)
+    }
+
+    fn records(
+        &self,
+        checking: Checking<'_>,
+        after: &str,
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> std::result::Result<Option<String>, VerifyError> {
+        records::records(&self.conn, checking, after, checked, wrong)
     }
 
     fn documents(

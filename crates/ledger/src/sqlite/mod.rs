@@ -38,6 +38,7 @@ mod streams;
 mod sweep;
 mod task;
 pub mod verify;
+mod verify_records;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -223,8 +223,11 @@ queries! {
     VERIFY_LAW_RECORDS "verify_law_records";
     VERIFY_LAW_RECORD_ROWS "verify_law_record_rows";
     VERIFY_RECONCILED "verify_reconciled";
+    VERIFY_RECORDS "verify_records";
+    VERIFY_RECORD_EVENTS "verify_record_events";
     VERIFY_SCENARIO_RUNS "verify_scenario_runs";
     VERIFY_SIGHTINGS "verify_sightings";
+    VERIFY_TELLINGS "verify_tellings";
     STREAM "stream";
     STREAM_ENTRY "stream_entry";
     STREAM_HAS "stream_has";

@@ -8,14 +8,16 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::keys::{check, find_merged};
-use super::{OpenError, open, queries};
+use super::{OpenError, open, queries, verify_records};
+use crate::common::records::{Checking, EachWrong};
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeptFile, KeyRow, Rows, SLICE_ROWS, SightingRow, Slice, Structure,
-    UnreadableDocument, Verifier, VerifyError,
+    InInbox, Kept, KeptDocument, KeptFile, KeyRow, RecordsChecked, Rows, SLICE_ROWS, SightingRow,
+    Slice, Structure, UnreadableDocument, Verifier, VerifyError,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
+use crate::verify_records::EachTelling;
 
 impl From<rusqlite::Error> for VerifyError {
     fn from(error: rusqlite::Error) -> Self {
@@ -190,6 +192,35 @@ impl Rows for SqliteRows {
         Ok(())
     }
 
+    fn tellings(
+        &self,
+        door: &str,
+        slice: Slice,
+        each: &mut EachTelling<'_>,
+    ) -> Result<Option<Seq>, VerifyError> {
+        verify_records::tellings(&self.conn, door, slice, each)
+    }
+
+    fn links(
+        &self,
+        checking: Checking<'_>,
+        seqs: &[Seq],
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> Result<(), VerifyError> {
+        verify_records::links(&self.conn, checking, seqs, checked, wrong)
+    }
+
+    fn records(
+        &self,
+        checking: Checking<'_>,
+        after: &str,
+        checked: &mut RecordsChecked,
+        wrong: &mut EachWrong<'_>,
+    ) -> Result<Option<String>, VerifyError> {
+        verify_records::records(&self.conn, checking, after, checked, wrong)
+    }
+
     fn documents(
         &self,
         after: &(String, String),
@@ -329,7 +360,7 @@ fn inbox_record(row: &Row<'_>) -> rusqlite::Result<InboxRecord> {
 }
 
 /// A cell as text, with what is no text in it replaced.
-fn lossy(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
+pub(super) fn lossy(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
     Ok(match row.get_ref(at)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
             String::from_utf8_lossy(bytes).into_owned()

@@ -6,6 +6,7 @@
 //! they are left out and the event says so, and nothing else is held up by it.
 
 mod accept;
+mod check;
 pub(crate) mod near;
 pub(crate) mod publications;
 mod relink;
@@ -25,6 +26,7 @@ use near::Near;
 use publications::{PublicationTables, catch_up};
 
 pub(crate) use accept::Accepting;
+pub(crate) use check::{Checking, EachWrong, columns_differ};
 pub(crate) use relink::Relinking;
 pub(crate) use tables::{
     Asked, Decided, Drift, FarAsked, Linked, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
