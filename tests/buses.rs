@@ -12,9 +12,9 @@ use admit_artifacts::{Artifacts as _, File};
 #[cfg(feature = "kafka")]
 use admit_bus::kafka::MockCluster;
 use admit_bus::nats::{NatsBus, Options};
-use admit_bus::{Bus, Message, Published};
+use admit_bus::{Bus, Message, PublishOutcome};
 use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
-use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_core::Clock as _;
 use admit_gate::SystemClock;
 use admit_testkit::proxy::{Faults, Proxy};
@@ -100,7 +100,7 @@ fn a_bus_that_is_not_there_is_said_at_the_start_without_its_password() {
     let launch = Launch::on(&folder.path().join("data")).argument("--config").argument(&config);
     let ended = launch.start_in_vain();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("nats cannot be reached at 127.0.0.1:9"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nats is not reachable at 127.0.0.1:9"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("hush"), "{}", ended.stderr);
 }
 
@@ -115,7 +115,7 @@ fn announce(runtime: &Runtime, bus: &dyn Bus, facts: &str, message_id: &str) {
         at: SystemClock.now(),
     };
     let published = runtime.block_on(bus.publish(vec![message])).remove(0);
-    assert!(matches!(published, Published::Committed(_)), "{published:?}");
+    assert!(matches!(published, PublishOutcome::Committed(_)), "{published:?}");
 }
 
 fn put_facts(runtime: &Runtime, data: &Path, name: &str) {
@@ -175,7 +175,7 @@ fn the_control_stream_on_nats_loses_nothing() {
 
 /// Every topic that a gate with the shipped policy publishes to.
 fn topics() -> BTreeSet<String> {
-    let policy = Policy::shipped();
+    let policy = IngestionPolicy::shipped();
     policy.topics().into_iter().chain([AUDIT_TOPIC, CONTROL]).map(str::to_owned).collect()
 }
 
@@ -260,7 +260,7 @@ fn a_bench_without_its_topics_says_which_one_is_missing_and_what_to_do() {
     let url = format!("kafka://{}", cluster.bootstrap_servers());
     let config = config(folder.path(), &url);
     let (ok, said) = admit(&["bench", "--bus", &url, "--config", text(&config), "--seconds", "1"]);
-    assert!(!ok && said.contains("is not there; make it"), "{said}");
+    assert!(!ok && said.contains("does not exist; create it"), "{said}");
     assert!(said.contains("bus.kafka.create_topics"), "{said}");
     assert!(!said.contains("per second"), "nothing was measured before: {said}");
 }

@@ -204,6 +204,8 @@ fn a_run_is_refused_for_each_reason_in_turn_and_then_closed() {
     let mut client = gate.client();
 
     let quarantined = push(&mut client, &broken(1));
+    let output = &report(&gate)["outputs"]["s3_event_stream_with_fraud_6B"];
+    assert_eq!(*output, json!({ "admit": 0, "duplicate": 0, "quarantine": 1 }));
     assert_eq!(reasons(&gate, ""), ["nothing_admitted", "quarantine_open"]);
     dismiss(&gate, &quarantined);
     assert_eq!(reasons(&gate, "{}"), ["nothing_admitted"]);
@@ -251,6 +253,9 @@ fn a_run_is_refused_for_each_reason_in_turn_and_then_closed() {
     assert_eq!(answer.status, 200, "{closure}");
     let ingress = &closure["ingress"];
     assert_eq!((&ingress["admit"], &ingress["quarantine"]), (&json!(5), &json!(3)), "{closure}");
+    let output = &closure["outputs"]["s3_event_stream_with_fraud_6B"];
+    assert_eq!(output["quarantine"], 3, "released ones too: {closure}");
+    followed_to_its_evidence(data, &closure);
     let released = &closure["quarantine"]["released"];
     assert_eq!(*released, json!({ "dismissed": 2, "reconciled": 1 }), "{closure}");
     let mut file = document(data, closure["closure_ref"].as_str().unwrap());
@@ -267,6 +272,40 @@ fn a_run_is_refused_for_each_reason_in_turn_and_then_closed() {
     let (agrees, said) = admit(&["verify", "--data", text(data)]);
     assert!(agrees, "{said}");
     gate.stop();
+}
+
+/// Governance has one line about the evidence behind the closure, and one about the end of the run.
+fn followed_to_its_evidence(data: &Path, closure: &Value) {
+    let folder = run_folder(data).join("obs/governance");
+    let log = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |family: &str| -> Vec<&Value> {
+        lines.iter().filter(|line| line["event_family"] == family).collect()
+    };
+    let (resolved, ended) = (of("EVIDENCE_REF_RESOLVED"), of("RUN_ENDED"));
+    assert_eq!((resolved.len(), ended.len()), (1, 1), "{log}");
+    let present = |name: &str| closure[name].as_u64().unwrap();
+    let count = present("receipts_present") + present("quarantine_records_present");
+    assert!(count > 0, "{closure}");
+    assert_eq!(
+        resolved[0]["details"],
+        json!({ "closure_ref": closure["closure_ref"], "attempted": count, "resolved": count,
+                "denied": 0 })
+    );
+    assert_eq!(ended[0]["details"]["closure_ref"], closure["closure_ref"]);
+    for line in [resolved[0], ended[0]] {
+        let word = |name: &str| line[name].as_str().unwrap();
+        let named = format!(
+            "{}|{RUN}||{}|{}",
+            word("event_family"),
+            word("source_component"),
+            word("dedupe_key")
+        );
+        let id = admit_core::hash::sha256_hex(named.as_bytes());
+        assert_eq!(word("event_id"), id, "the formula of the sheet");
+        let marker = fs::read(folder.join("markers").join(format!("{id}.json"))).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&marker).unwrap(), *line);
+    }
 }
 
 /// Runs a script on the ledger of a gate that does not run.

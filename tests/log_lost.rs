@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch, admit};
@@ -129,9 +129,11 @@ fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
     all_are_known(data);
 }
 
-/// Part of it is in the file by then, so what is left of the ledger looks whole.
+/// Part of it is in the file by then, so what is left of the ledger looks whole. A reader keeps the rest
+/// from being copied into the file before the kill.
 #[test]
 fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
+    const COPIED: u64 = 1_500;
     const ACKED: u64 = 3_000;
     if sql::is_about_sqlite() {
         return;
@@ -141,12 +143,47 @@ fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
     let gate = Gate::on(data);
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 8, &numbers, &mut machine::rng());
+    until("some are acknowledged", SOON, || (load.acked() >= COPIED).then_some(()));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let reader = Connection::open_with_flags(data.join("ledger.db"), flags).unwrap();
+    reader.execute_batch("BEGIN; SELECT max(seq) FROM admission").unwrap();
     until("enough is acknowledged", SOON, || (load.acked() >= ACKED).then_some(()));
     gate.kill();
     load.join();
+    drop(reader);
     fs::remove_file(log_of(data)).unwrap();
     fs::remove_file(data.join("ledger.db-shm")).unwrap();
     all_refuse(data, "no log", &["acknowledged", "are missing", "ledger.mark"]);
+}
+
+/// The file then holds some pages of the last commits and not the others, and may claim to hold them all.
+#[test]
+fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
+    /// After so many events of this size, one at a time, part of the log is copied.
+    const EVENTS_MAX: u64 = 400;
+    const PADDING: usize = 60_000;
+    if !strace::is_there() {
+        return;
+    }
+    for nth in [1, 8, 20, 40] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let mut gate = Gate::on(data);
+        let mut strace = lie_in_wait(&gate, point("pwrite64", "ledger.db", nth), "");
+        let mut client = gate.client();
+        let is_killed = (1..=EVENTS_MAX).any(|n| {
+            let answer = client.post(&match_begin(n, "a").padded(PADDING));
+            // Time for the copy to begin before the next commit.
+            thread::sleep(Duration::from_millis(15));
+            answer.is_err() || !gate.is_running()
+        });
+        assert!(is_killed, "nothing was written to the file {nth} times");
+        gate.kill();
+        strace.wait().unwrap();
+        fs::remove_file(log_of(data)).unwrap();
+        fs::remove_file(data.join("ledger.db-shm")).unwrap();
+        all_refuse(data, &format!("killed at write {nth}"), &["missing", "ledger.mark"]);
+    }
 }
 
 #[test]

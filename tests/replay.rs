@@ -10,13 +10,13 @@ use std::time::Duration;
 use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
 use admit_bus::file::{FileBus, Options as FileOptions};
 use admit_bus::{Bus, BusError};
-use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_contracts::ingestion_gate::{DOOR, IngestionGate, Settings, names};
 use admit_core::{Clock as _, Door};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::IssuedReader as _;
+use admit_ledger::DocumentReader as _;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -60,7 +60,7 @@ struct World {
 }
 
 fn contract() -> IngestionGate {
-    IngestionGate::new(Settings::default(), Policy::shipped()).unwrap()
+    IngestionGate::new(Settings::default(), IngestionPolicy::shipped()).unwrap()
 }
 
 impl World {
@@ -85,7 +85,7 @@ impl World {
                 publish_wait: Duration::from_secs(60),
                 probe_every: Duration::from_secs(3_600),
                 // Failures are what is played here; they must not close the door.
-                rules: admit_contracts::ingestion_gate::health::Rules {
+                rules: admit_contracts::ingestion_gate::health::HealthThresholds {
                     publish_failures_max: u32::MAX,
                     ..Default::default()
                 },

@@ -147,6 +147,28 @@ fn a_run_survives_its_gate_and_is_returned_by_the_next() {
 }
 
 #[test]
+fn lost_files_of_a_ready_run_are_written_again_at_the_next_start_and_while_the_gate_runs() {
+    let World { data, gate } = World::new();
+    let body = request(text(&golden())).to_string();
+    let ready = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
+    assert_eq!(ready["state"], "READY", "{ready}");
+    gate.stop();
+    let facts = artifact(data.path(), ready["facts_view_ref"].as_str().unwrap());
+    let sr = facts.parent().unwrap().parent().unwrap().to_owned();
+    let kept = fs::read(&facts).unwrap();
+    fs::remove_dir_all(&sr).unwrap();
+    let gate = launch(data.path()).variable("ADMIT_RUNNER__RESTORE_EVERY_SECONDS", "1").start();
+    let back = |file: &Path| until("the file is back", SOON, || file.exists().then_some(()));
+    back(&facts);
+    assert_eq!(fs::read(&facts).unwrap(), kept);
+    let status = sr.join("run_status").join(format!("{RUN_ID}.json"));
+    back(&status);
+    fs::remove_file(&status).unwrap();
+    back(&status);
+    gate.stop();
+}
+
+#[test]
 fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
     if sql::is_about_sqlite() {
         return;

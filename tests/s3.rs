@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
+use admit_artifacts::s3::{Access, Keys, Options, S3Location, S3Artifacts};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Moto, Seaweed, Who};
+use admit_testkit::servers::{Moto, Seaweed, S3Access};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -42,7 +42,7 @@ struct World {
 
 impl World {
     fn new() -> Option<Self> {
-        let server = Seaweed::start(Who::KeyHolders)?;
+        let server = Seaweed::start(S3Access::KeyHolders)?;
         server.bucket("platform");
         let open = |place: &str| {
             let access = Access {
@@ -51,7 +51,7 @@ impl World {
                 keys: Some(Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
                 ..Access::default()
             };
-            let place = Place::parse(place).unwrap();
+            let place = S3Location::parse(place).unwrap();
             S3Artifacts::open(Options { access, ..Options::new(place, Arc::new(Still)) }).unwrap()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

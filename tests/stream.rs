@@ -12,7 +12,7 @@ use std::sync::Arc;
 use admit_artifacts::local::{self, LocalArtifacts};
 use admit_artifacts::{Artifacts as _, File};
 use admit_bus::file::{self, FileBus, FileReader};
-use admit_bus::{Bus as _, Message, Published};
+use admit_bus::{Bus as _, Message, PublishOutcome};
 use admit_core::Millis;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ fn announced(pack: &Path) -> TempDir {
             at: Millis(1_770_886_597_000),
         };
         let published = bus.publish(vec![message]).await.remove(0);
-        assert!(matches!(published, Published::Committed(_)), "{published:?}");
+        assert!(matches!(published, PublishOutcome::Committed(_)), "{published:?}");
     });
     data
 }

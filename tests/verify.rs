@@ -145,12 +145,12 @@ fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do(
         (
             "UPDATE run SET state = 'closed'".to_owned(),
             "UPDATE run SET state = 'open'".to_owned(),
-            "its closure says that it is not closed",
+            "by its closure it is not closed",
         ),
         (
             "UPDATE effect SET state = 'ambiguous'".to_owned(),
             "UPDATE effect SET state = 'done'".to_owned(),
-            "no open quarantine says so",
+            "without an open quarantine",
         ),
     ] {
         assert_found(data, &spoil, &mend, &[expected, "restore it from a backup"]);

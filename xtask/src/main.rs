@@ -3,6 +3,7 @@
 
 mod node;
 mod python;
+mod samples;
 mod setup;
 mod steps;
 #[cfg(test)]
@@ -10,7 +11,7 @@ mod tidy;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use steps::{Failed, Step};
 
@@ -27,6 +28,7 @@ Commands:
                         a port of its own; `--ledger sqlite` is what `test` does anyway
   lint                  rustfmt --check, clippy and rustdoc, warnings denied
   tidy                  only the house rules (they are tests and also run with `test`)
+  comments [SEED]       print 30 random doc comments; SEED repeats an earlier sample
   setup                 only install what tests need beyond the Rust toolchain
   fixtures VERSION      make the data folders of tests/fixtures/VERSION anew with this build; only for
                         a version that is not released yet (see tests/fixtures/README.md)
@@ -50,6 +52,13 @@ fn main() -> ExitCode {
         ["test", "--ledger", "postgres", "--filter", text] => test_on_postgres(Some(text)),
         ["lint"] => lint(),
         ["tidy"] => tidy(),
+        ["comments"] => comments(random_seed()),
+        ["comments", seed] => match seed.parse() {
+            Ok(seed) => comments(seed),
+            Err(_) => {
+                Err(Failed(format!("`{seed}` is not a seed; give a number of up to 20 digits")))
+            }
+        },
         ["setup"] => setup::install_what_is_missing(),
         ["fixtures", version] => fixtures(version),
         ["help" | "--help" | "-h"] => {
@@ -193,4 +202,34 @@ fn fixtures(version: &str) -> Result<(), Failed> {
 
 fn tidy() -> Result<(), Failed> {
     Step::cargo("tidy", &["test", "--package", "xtask"]).run()
+}
+
+/// How many doc comments `comments` prints.
+const SAMPLE: usize = 30;
+
+/// Prints random doc comments, for a reader who does not know the code.
+fn comments(seed: u64) -> Result<(), Failed> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .current_dir(&root)
+        .output()
+        .map_err(|error| Failed(format!("git could not start: {error}")))?;
+    let mut all = Vec::new();
+    for path in String::from_utf8_lossy(&listed.stdout).lines() {
+        // A file that is deleted and not committed yet is listed too.
+        if let Ok(source) = fs::read_to_string(root.join(path)) {
+            all.extend(samples::doc_comments(path, &source));
+        }
+    }
+    println!("seed {seed}, {SAMPLE} of {} doc comments", all.len());
+    for comment in samples::sample(&all, SAMPLE, seed) {
+        println!("\n{}\n{}", comment.place, comment.text);
+    }
+    Ok(())
+}
+
+fn random_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |elapsed| u64::from(elapsed.subsec_nanos()))
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use admit_bus::Bus;
 use admit_core::Fault;
 use admit_core::closure::Manifest;
-use admit_core::effect::By;
+use admit_core::effect::Attribution;
 use admit_core::json::{Object, Value};
 use admit_gate::SystemClock;
 use admit_gate::accounts::{Accounts, NotClosed, Work};
 use admit_runs::closure;
-use admit_runs::report::{self, Books, Parts, Settings};
+use admit_runs::report::{self, RunReporter, Parts, Settings};
 
 use crate::artifacts;
 use crate::config::Config;
@@ -24,7 +24,7 @@ const ACCOUNT_MAX: Duration = Duration::from_secs(600);
 
 /// The books behind the routes of the gate.
 pub(crate) struct RunBooks {
-    books: Arc<Books>,
+    books: Arc<RunReporter>,
     patience: Duration,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn open(
     provenance.push("build_version", env!("CARGO_PKG_VERSION"));
     provenance.push("build_commit", commit.to_owned());
     let closing_wait = Duration::from_millis(ingestion.closing_wait_ms);
-    let books = Books::new(Parts {
+    let books = RunReporter::new(Parts {
         ledger,
         artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),
@@ -109,7 +109,7 @@ impl Accounts for RunBooks {
         self: Arc<Self>,
         run: String,
         manifest: Option<Manifest>,
-        by: By,
+        by: Attribution,
     ) -> Work<Result<Object<'static>, NotClosed>> {
         Box::pin(async move {
             match self.books.close(&run, manifest, by).await {

@@ -28,11 +28,11 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Artifacts>, Failure> {
 pub(crate) fn open_reading(config: &Config) -> Result<Arc<dyn Artifacts>, Failure> {
     match config.artifacts_place().map_err(Failure::usage)? {
         ArtifactsPlace::Folder(root) => {
-            Ok(Arc::new(LocalArtifacts::reading(local::Options::new(root))))
+            Ok(Arc::new(LocalArtifacts::open_read_only(local::Options::new(root))))
         }
         #[cfg(feature = "s3")]
         ArtifactsPlace::Bucket(place) => {
-            let opened = S3Artifacts::reading(options(config, place));
+            let opened = S3Artifacts::open_read_only(options(config, place));
             Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn behind(config: &Config) -> Result<Option<WriteBehind>, Failure> {
 use admit_artifacts::s3::S3Artifacts;
 
 #[cfg(feature = "s3")]
-fn options(config: &Config, place: admit_artifacts::s3::Place) -> admit_artifacts::s3::Options {
+fn options(config: &Config, place: admit_artifacts::s3::S3Location) -> admit_artifacts::s3::Options {
     admit_artifacts::s3::Options {
         access: config.s3_access(),
         in_flight: config.artifacts.s3.in_flight_max,

@@ -76,7 +76,7 @@ async fn kinesis(config: &Config, topics: &[String]) -> Result<Arc<dyn Bus>, Fai
         request_timeout: millis(bus.request_timeout_ms),
         delivery_timeout: millis(config.bus.delivery_timeout_ms),
         clock_slack: millis(bus.clock_slack_ms),
-        find_wait: millis(bus.find_wait_ms),
+        query_timeout: millis(bus.find_wait_ms),
         find_records_max: bus.find_messages_max,
         ..Options::new(Arc::new(admit_gate::SystemClock))
     };

@@ -18,7 +18,7 @@ use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    EffectReader, Inbox, Issuance, IssuedReader, Migrated, PublicationReader, Reader, RecordReader,
+    EffectReader, Inbox, Issuance, DocumentReader, Migrated, PublicationReader, Reader, RecordReader,
     Streams, WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -45,7 +45,7 @@ impl<L> GateLedger for L where
 pub(crate) trait LedgerReader:
     Reader
     + EffectReader
-    + IssuedReader
+    + DocumentReader
     + Inbox
     + RecordReader
     + PublicationReader
@@ -57,7 +57,7 @@ pub(crate) trait LedgerReader:
 impl<L> LedgerReader for L where
     L: Reader
         + EffectReader
-        + IssuedReader
+        + DocumentReader
         + Inbox
         + RecordReader
         + PublicationReader

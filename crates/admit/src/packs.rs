@@ -39,7 +39,7 @@ fn whole(root: &Path, place: &str) -> String {
 #[cfg(feature = "s3")]
 fn bucket(place: &str, access: &admit_artifacts::s3::Access) -> Result<Arc<dyn PackStore>, String> {
     use admit_runs::streamer::pack::s3::Bucket;
-    let place = admit_artifacts::s3::Place::parse(place).map_err(|error| error.to_string())?;
+    let place = admit_artifacts::s3::S3Location::parse(place).map_err(|error| error.to_string())?;
     let bucket = Bucket::open(place, access).map_err(|error| error.to_string())?;
     Ok(Arc::new(bucket))
 }
@@ -74,8 +74,8 @@ fn is_below(root: &Path, place: &str) -> Result<bool, String> {
 
 #[cfg(feature = "s3")]
 fn is_below_in_bucket(root: &str, place: &str) -> bool {
-    use admit_artifacts::s3::Place;
-    let both = Place::parse(root).ok().zip(Place::parse(place).ok());
+    use admit_artifacts::s3::S3Location;
+    let both = S3Location::parse(root).ok().zip(S3Location::parse(place).ok());
     both.is_some_and(|(root, place)| root.holds(&place))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use admit_bus::Bus;
 use admit_contracts::Reply;
-use admit_contracts::ingestion_gate::Paths;
+use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_core::Fault;
 use admit_gate::SystemClock;
 use admit_gate::runs::{Actor, ScenarioRunner, Work};
@@ -24,7 +24,7 @@ use crate::{artifacts, packs};
 /// The runner behind the routes of the gate.
 pub(crate) struct Runs {
     runner: Runner,
-    paths: Paths,
+    paths: ArtifactPaths,
 }
 
 /// The runner that the config describes.
@@ -49,10 +49,9 @@ pub(crate) fn open(
 }
 
 impl Runs {
-    /// Looks after unfinished runs, as long as the gate runs.
+    /// Advances unfinished runs, as long as the gate runs.
     pub(crate) async fn look_after(&self, every: Duration) -> Infallible {
-        let mut beat = tokio::time::interval(every);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut beat = beat(every);
         loop {
             beat.tick().await;
             if let Err(fault) = self.runner.look_after().await {
@@ -61,9 +60,26 @@ impl Runs {
         }
     }
 
+    /// Writes lost files of final runs again, at once and then periodically, as long as the gate runs.
+    pub(crate) async fn restore_files(&self, every: Duration) -> Infallible {
+        let mut beat = beat(every);
+        loop {
+            beat.tick().await;
+            if let Err(fault) = self.runner.restore_lost().await {
+                tracing::warn!(%fault, "the files of runs could not be checked");
+            }
+        }
+    }
+
     fn stood(&self, stood: Result<Standing, RunnerError>) -> Result<Reply, Fault> {
         replied(stood.map(|standing| runner::standing(&standing, &self.paths)))
     }
+}
+
+fn beat(every: Duration) -> tokio::time::Interval {
+    let mut beat = tokio::time::interval(every);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    beat
 }
 
 /// The answer, in the runner's words where it has any.

@@ -344,12 +344,14 @@ async fn sweep(retention: &RetentionSweep) -> Infallible {
     std::future::pending().await
 }
 
-/// Looks after scenario runs that are not finished, as long as the gate runs.
+/// Advances unfinished scenario runs and writes lost files of the others again, as long as the gate runs.
 async fn look_after(runs: Option<&Runs>, config: &Config) -> Infallible {
-    let every = Duration::from_secs(config.runner.look_every_seconds);
-    match runs {
-        Some(runs) => runs.look_after(every).await,
-        None => std::future::pending().await,
+    let Some(runs) = runs else { return std::future::pending().await };
+    let look_every = Duration::from_secs(config.runner.look_every_seconds);
+    let restore_every = Duration::from_secs(config.runner.restore_every_seconds);
+    tokio::select! {
+        never = runs.look_after(look_every) => never,
+        never = runs.restore_files(restore_every) => never,
     }
 }
 

@@ -1,15 +1,16 @@
-//! What may be the path of an artifact: what a disk and an object store take alike.
+//! Validation of artifact paths, for disks and object stores alike.
 
-/// Longest path, in bytes.
+/// Maximum length of a path in bytes.
 pub const PATH_BYTES_MAX: usize = 900;
-/// Longest name between two slashes, in bytes.
+/// Maximum length of a path segment in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Checks a path: names of printable ASCII without `\`, separated by single slashes, none of them
-/// beginning with a dot. So it stays below its root, and clear of what stores keep for themselves.
+/// Checks a path: segments of printable ASCII without `\`, separated by single slashes, none of
+/// them beginning with a dot. So it stays below its root and cannot collide with internal files of
+/// a store.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the reason why it is invalid.
 pub fn check(path: &str) -> Result<(), &'static str> {
     if path.is_empty() || path.len() > PATH_BYTES_MAX {
         return Err("it must have 1 to 900 bytes");
@@ -30,10 +31,10 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks the beginning of a path, which may be empty or end anywhere.
+/// Checks a path prefix, which may be empty or end anywhere.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the reason why it is invalid.
 pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     let whole = prefix.strip_suffix('/').unwrap_or(prefix);
     if whole.is_empty() && whole.len() == prefix.len() { Ok(()) } else { check(whole) }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_paths_of_the_contracts_are_paths() {
+    fn paths_of_the_contracts_are_valid() {
         for path in [
             "platform_20260212T085637Z/ig/receipts/84201e31c95d5984ab11eb2c7bc20280.json",
             "fraud-platform/platform_20260212T085637Z/obs/governance/events.jsonl",
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_leads_out_of_the_root_is_a_path() {
+    fn paths_that_leave_the_root_are_invalid() {
         let long_name = "n".repeat(NAME_BYTES_MAX + 1);
         let long_path = "n/".repeat(PATH_BYTES_MAX);
         for path in [

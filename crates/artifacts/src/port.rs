@@ -1,8 +1,8 @@
-//! The artifacts port, in our words.
+//! Artifacts port.
 //!
-//! Invariant: an artifact is complete under its name or not there at all, and once it is there no
-//! writer changes it. What may be lost in a power cut before [`Artifacts::sync`] is put back by
-//! [`Artifacts::restore`], from the ledger.
+//! Invariant: an artifact is complete under its name or does not exist, and no writer changes an
+//! existing one. Files lost in a power cut before [`Artifacts::sync`] are restored by
+//! [`Artifacts::restore`] from the ledger.
 
 use std::future::Future;
 use std::io;
@@ -10,20 +10,20 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-/// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
+/// Boxed future, one per batch, so its cost is negligible.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Files that are written once. Several processes may share a store.
+/// Store of write-once files. Several processes may share a store.
 pub trait Artifacts: Send + Sync {
-    /// Puts files where there are none. Each gets its own answer, in order; when it resolves, the
-    /// file is complete under its name for every reader. What is there is never overwritten: the
-    /// first writer wins, and the others learn that it exists.
+    /// Creates files that do not exist yet. Returns one result per file, in order; when it
+    /// resolves, each file is complete under its name for every reader. Existing files are never
+    /// overwritten: the first writer wins, the others get [`Put::Existed`].
     fn put_if_absent(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<Put, ArtifactsError>>>;
 
-    /// The bytes of a file, `None` where there is none.
+    /// Reads a file; `None` if it does not exist.
     fn get(&self, path: &str) -> BoxFuture<'_, Result<Option<Bytes>, ArtifactsError>>;
 
-    /// Paths that begin with `prefix` and come after `after`, in byte order, at most `rows_max`.
+    /// Lists paths with `prefix` after `after`, in byte order, at most `rows_max`.
     fn list(
         &self,
         prefix: &str,
@@ -31,12 +31,11 @@ pub trait Artifacts: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<String>, ArtifactsError>>;
 
-    /// Appends lines to the file `path`, each once: a line whose marker is there was appended
-    /// before. Each gets its own answer, in order.
+    /// Appends lines to the file `path`, each once: a line whose marker exists was appended before.
+    /// Returns one result per line, in order.
     ///
-    /// A store without appending keeps every line by itself, under the name of its marker, and
-    /// writes `path` from them when it is told to [`compose`](Self::compose) it; that is why every
-    /// line has one.
+    /// A store without append stores every line as a separate object, named after its marker, and
+    /// builds `path` from them in [`compose`](Self::compose); that is why every line has a marker.
     fn append_lines(
         &self,
         path: &str,
@@ -44,126 +43,126 @@ pub trait Artifacts: Send + Sync {
         markers: Markers,
     ) -> BoxFuture<'_, Vec<Result<Put, ArtifactsError>>>;
 
-    /// Makes the file `path` hold every line that was appended to it, for whoever reads the store
-    /// without us. A store that appends has nothing to do; [`get`](Self::get) sees every line anyway.
+    /// Builds the file `path` from all appended lines, for readers that bypass this port. No-op for
+    /// stores that append; [`get`](Self::get) returns every line in any case.
     fn compose(&self, path: &str) -> BoxFuture<'_, Result<(), ArtifactsError>> {
         let _ = path;
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Puts files back after a crash: whatever is there is replaced, in one step, by what the ledger
-    /// says was there. Only for start, before anybody writes.
+    /// Restores files after a crash: replaces each file atomically with the content from the
+    /// ledger. Only at start, before other writes.
     fn restore(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>>;
 
-    /// Shows how something stands now: the file is replaced in one step by a newer copy of what the
-    /// ledger says. Only under names that nobody puts or appends to, and by whoever leads what it is
-    /// about; the ledger stays the truth, and the next to look puts a copy right that came too late.
+    /// Replaces a status file atomically with a newer copy of the ledger's state. Only for names
+    /// that are never put or appended to, and only by the lease holder of the subject; the ledger
+    /// stays authoritative, and the next update corrects a stale copy.
     fn show(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>> {
         self.restore(files)
     }
 
-    /// Resolves when everything put before the call is durable. After an error nothing put since
-    /// the last success is known to be: it must be restored, by the next start.
+    /// Makes all earlier puts durable. After an error nothing put since the last success is known
+    /// to be durable: the next start must restore it.
     fn sync(&self) -> BoxFuture<'_, Result<(), ArtifactsError>>;
 
-    /// Writes a file over whatever is there, to find out whether the store can be written to. Beside
-    /// what is [shown](Self::show), the only thing in the store that changes.
+    /// Overwrites a file to check that the store is writable. Apart from [`show`](Self::show), the
+    /// only write that changes an existing file.
     fn probe(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<(), ArtifactsError>>;
 }
 
-/// A file and where it belongs.
+/// File with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Relative to the root, with `/`; see [`crate::path`] for what may be one.
+    /// Path relative to the root, with `/`; see [`crate::path`] for the rules.
     pub path: String,
-    /// All of it.
+    /// Content.
     pub bytes: Bytes,
 }
 
 impl File {
-    /// A file.
+    /// Creates a file.
     pub fn new(path: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
         Self { path: path.into(), bytes: bytes.into() }
     }
 }
 
-/// What became of a file.
+/// Result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It was put there now.
+    /// Created by this call.
     Created,
-    /// There was one already; it stays as it is.
+    /// Existed before, unchanged.
     Existed,
 }
 
-/// A line that is appended once.
+/// Line to append once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its text, without the newline.
+    /// Text without newline.
     pub text: Bytes,
-    /// The file that says it was appended.
+    /// File that marks the line as appended.
     pub marker: File,
 }
 
-/// Whether markers are believed.
+/// Trust in line markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Markers {
-    /// A line whose marker is there is not looked for.
-    Believed,
-    /// After a crash a marker may be there without its line: every line is looked for in the file,
-    /// and appended if it is not in it.
-    Doubted,
+    /// A line whose marker exists was appended.
+    Trusted,
+    /// After a crash a marker may exist without its line: every line is searched in the file and
+    /// appended if missing.
+    Verified,
 }
 
-/// Why an artifact could not be written or read.
+/// Error while writing or reading an artifact.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactsError {
-    /// Not a path that could exist.
-    #[error("{path:?} cannot be the path of an artifact: {reason}")]
-    NotAPath {
-        /// The text.
+    /// Invalid path.
+    #[error("invalid artifact path {path:?}: {reason}")]
+    InvalidPath {
+        /// Path.
         path: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: &'static str,
     },
-    /// More bytes than an artifact may have.
-    #[error("artifact {path} has {bytes} bytes, at most {bytes_max} are allowed")]
+    /// Artifact exceeds the size limit.
+    #[error("artifact {path} is too large: {bytes} bytes, limit {bytes_max}")]
     TooLarge {
-        /// Where it belongs.
+        /// Path.
         path: String,
-        /// How many it has.
+        /// Size.
         bytes: u64,
-        /// How many it may have.
+        /// Limit.
         bytes_max: u64,
     },
-    /// A line that is more than one, or none.
-    #[error("a line for {path} holds a newline or nothing")]
-    NotALine {
-        /// Where it belongs.
+    /// Empty line, or a line with a newline.
+    #[error("invalid line for {path}: empty or contains a newline")]
+    InvalidLine {
+        /// Path.
         path: String,
     },
-    /// The store failed. It says why by itself: what a log shows is often no more than this.
-    #[error("artifact store: could not {doing} {path}: {source}")]
+    /// The store failed. The message contains the cause, because logs often show no more than this.
+    #[error("artifact store: failed to {doing} {path}: {source}")]
     Store {
-        /// What it was doing: `write`, `read`, …
+        /// Operation: `write`, `read`,
         doing: &'static str,
-        /// With what.
+        /// Path.
         path: String,
-        /// The cause.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A sync failed, now or earlier: what was put since the last success must be restored by the
-    /// next start.
+    /// A sync failed, now or earlier: files put since the last success must be restored by the next
+    /// start.
     #[error(
-        "the artifact store could not sync; what was written since is in the ledger and is restored at the next start"
+        "the artifact store failed to sync; files written since are in the ledger and are restored at the next start"
     )]
     NotSynced {
-        /// The cause, the first time.
+        /// Cause, for the first failure.
         #[source]
         source: Option<io::Error>,
     },
-    /// The store was opened for reading.
-    #[error("the artifact store was opened for reading only")]
+    /// The store is read-only.
+    #[error("the artifact store is read-only")]
     ReadOnly,
 }

@@ -1,4 +1,4 @@
-//! Artifacts on a disk keep the port's contract, and their folder survives what folders go through.
+//! Local artifact store: contract suite, and faults of the folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ impl Folder {
         LocalArtifacts::open(Options::new(&self.root)).expect("the store opens")
     }
 
-    /// Every file under `.aside`, but for the locks.
+    /// All files in the staging area, except for locks.
     fn leftovers(&self) -> Vec<PathBuf> {
         let folders = fs::read_dir(self.root.join(".aside")).expect("there is one");
         let folders = folders.map(|entry| entry.expect("readable").path()).filter(|p| p.is_dir());
@@ -50,12 +50,12 @@ impl Home for Folder {
 }
 
 #[tokio::test]
-async fn artifacts_on_a_disk_keep_the_contract() {
+async fn the_local_store_passes_the_contract_suite() {
     artifacts_suite::all(|| Box::new(Folder::new())).await;
 }
 
 #[tokio::test]
-async fn nothing_is_left_aside() {
+async fn no_staged_files_are_left() {
     let home = Folder::new();
     let store = home.store();
     put(&store, "run/a", "a").await.expect("put");
@@ -70,7 +70,7 @@ async fn nothing_is_left_aside() {
 }
 
 #[tokio::test]
-async fn leftovers_of_dead_processes_are_cleared_away_and_those_of_the_living_are_not() {
+async fn staging_folders_of_dead_processes_only_are_removed() {
     let home = Folder::new();
     let living = home.store();
     let dead = home.root.join(".aside").join("4711-0");
@@ -85,9 +85,9 @@ async fn leftovers_of_dead_processes_are_cleared_away_and_those_of_the_living_ar
 }
 
 #[tokio::test]
-async fn a_reader_creates_and_changes_nothing() {
+async fn a_read_only_store_creates_and_changes_nothing() {
     let home = Folder::new();
-    let reader = LocalArtifacts::reading(Options::new(&home.root));
+    let reader = LocalArtifacts::open_read_only(Options::new(&home.root));
     assert_eq!(text(&reader, "run/a").await, None);
     assert_eq!(reader.list("", None, 10).await.expect("readable"), [""; 0]);
     let refused = put(&reader, "run/a", "a").await;
@@ -124,35 +124,35 @@ async fn append(
 }
 
 #[tokio::test]
-async fn half_a_line_at_the_end_is_cut_off_before_the_next() {
+async fn a_partial_line_is_removed_before_the_next_append() {
     let home = Folder::new();
     let store = home.store();
-    append(&store, "one", Markers::Believed).await.expect("appended");
+    append(&store, "one", Markers::Trusted).await.expect("appended");
     let long = "x".repeat(10_000);
     for (torn, n) in ["t", "two without its end", &long].iter().zip(0..) {
         let mut text = fs::read_to_string(home.root.join("run/log")).expect("a log");
         let whole = text.clone();
         text.push_str(torn);
         fs::write(home.root.join("run/log"), text).expect("written");
-        append(&store, &format!("next-{n}"), Markers::Believed).await.expect("appended");
+        append(&store, &format!("next-{n}"), Markers::Trusted).await.expect("appended");
         let text = fs::read_to_string(home.root.join("run/log")).expect("a log");
         assert_eq!(text, format!("{whole}next-{n}\n"));
     }
     fs::write(home.root.join("run/log"), "only half a line").expect("written");
-    append(&store, "first", Markers::Believed).await.expect("appended");
+    append(&store, "first", Markers::Trusted).await.expect("appended");
     assert_eq!(home.lines("run/log"), ["first"]);
 }
 
 #[tokio::test]
-async fn a_line_whose_marker_cannot_be_made_is_taken_back() {
+async fn a_line_whose_marker_cannot_be_created_is_removed() {
     let home = Folder::new();
     let store = home.store();
-    append(&store, "one", Markers::Believed).await.expect("appended");
+    append(&store, "one", Markers::Trusted).await.expect("appended");
     fs::create_dir_all(home.root.join("run/markers/two")).expect("made");
-    append(&store, "two", Markers::Believed).await.expect_err("a folder is in the way");
-    append(&store, "two", Markers::Doubted).await.expect_err("a folder is in the way");
+    append(&store, "two", Markers::Trusted).await.expect_err("a folder is in the way");
+    append(&store, "two", Markers::Verified).await.expect_err("a folder is in the way");
     assert_eq!(home.lines("run/log"), ["one"]);
     fs::remove_dir(home.root.join("run/markers/two")).expect("removed");
-    assert_eq!(append(&store, "two", Markers::Believed).await.expect("appended"), Put::Created);
+    assert_eq!(append(&store, "two", Markers::Trusted).await.expect("appended"), Put::Created);
     assert_eq!(home.lines("run/log"), ["one", "two"]);
 }

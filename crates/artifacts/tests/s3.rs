@@ -1,4 +1,4 @@
-//! Artifacts in a bucket keep the port's contract, on a real server and on an imitation.
+//! S3 artifact store: contract suite, on a real server and on an emulator.
 #![cfg(feature = "s3")]
 
 use std::net::SocketAddr;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
+use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
 use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
 use admit_core::{Clock, Millis};
 use admit_testkit::artifacts_suite::{self, Home, put, text};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Moto, Seaweed, Who};
+use admit_testkit::servers::{Moto, Seaweed, S3Access};
 
-/// Lines are put in order by it; a time that stands still leaves it to their number.
-struct Still;
+/// Frozen clock: the order of lines depends on their counter.
+struct FrozenClock;
 
-impl Clock for Still {
+impl Clock for FrozenClock {
     fn now(&self) -> Millis {
         Millis(1_771_524_842_000)
     }
@@ -34,11 +34,11 @@ fn access(endpoint: &str) -> Access {
 }
 
 fn options(endpoint: &str, place: &str) -> Options {
-    let place = Place::parse(place).expect("a place");
-    Options { access: access(endpoint), ..Options::new(place, Arc::new(Still)) }
+    let place = S3Location::parse(place).expect("a place");
+    Options { access: access(endpoint), ..Options::new(place, Arc::new(FrozenClock)) }
 }
 
-/// It has a runtime of its own, which cannot be made inside another.
+/// The proxy has its own runtime, which cannot be created inside another.
 fn proxy(upstream: SocketAddr, faults: Faults, seed: u64) -> Proxy {
     let made = std::thread::spawn(move || Proxy::to(upstream, faults, seed));
     made.join().expect("it does not panic").expect("a proxy")
@@ -59,8 +59,8 @@ impl Home for Bucket {
         let read = async {
             let seen = text(&*store, path).await.expect("a reader of the port sees the lines");
             store.compose(path).await.expect("composed");
-            // Whoever reads the bucket without the port sees them now.
-            let place = Place::parse(&self.place).expect("a place");
+            // Readers that bypass the port see the lines after compose.
+            let place = S3Location::parse(&self.place).expect("a place");
             let objects = admit_artifacts::s3::connect(&place, &access(&self.endpoint));
             let key = object_store::path::Path::parse(place.key(path)).expect("a key");
             let read = object_store::ObjectStoreExt::get(&*objects.expect("connects"), &key).await;
@@ -74,7 +74,7 @@ impl Home for Bucket {
     }
 }
 
-/// A prefix for each home, so that one bucket has them all.
+/// One prefix per home, so that all share one bucket.
 fn homes(endpoint: String, bucket: &'static str) -> impl Fn() -> Box<dyn Home> {
     let next = AtomicU32::new(0);
     move || {
@@ -85,21 +85,21 @@ fn homes(endpoint: String, bucket: &'static str) -> impl Fn() -> Box<dyn Home> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn artifacts_on_seaweedfs_keep_the_contract() {
-    let Some(server) = Seaweed::start(Who::KeyHolders) else { return };
+async fn the_s3_store_passes_the_contract_suite_on_seaweedfs() {
+    let Some(server) = Seaweed::start(S3Access::KeyHolders) else { return };
     server.bucket("receipts");
     artifacts_suite::all(homes(server.endpoint(), "receipts")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn artifacts_on_moto_keep_the_contract() {
+async fn the_s3_store_passes_the_contract_suite_on_moto() {
     let Some(server) = Moto::start() else { return };
     server.bucket("receipts");
     artifacts_suite::all(homes(server.endpoint(), "receipts")).await;
 }
 
 #[tokio::test]
-async fn a_store_that_is_down_says_so_and_is_used_again_when_it_is_back() {
+async fn an_outage_is_reported_and_the_store_recovers() {
     let Some(server) = Moto::start() else { return };
     server.bucket("receipts");
     let proxy = proxy(server.address(), Faults::default(), 1);
@@ -110,7 +110,7 @@ async fn a_store_that_is_down_says_so_and_is_used_again_when_it_is_back() {
     proxy.set_faults(Faults { cut_one_in: 1, ..Faults::default() });
     let down = put(&store, "run/b", "b").await;
     assert!(matches!(down, Err(ArtifactsError::Store { .. })), "{down:?}");
-    assert!(store.get("run/a").await.is_err(), "that nothing can be read is not `none`");
+    assert!(store.get("run/a").await.is_err(), "an outage is not a missing file");
     assert!(store.list("run", None, 10).await.is_err());
     assert!(store.probe("run/p", "p".into()).await.is_err());
     proxy.set_faults(Faults::default());
@@ -120,7 +120,7 @@ async fn a_store_that_is_down_says_so_and_is_used_again_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_failed_now_and_then_is_written_all_the_same_and_once() {
+async fn intermittent_failures_are_retried_and_files_written_once() {
     let Some(server) = Moto::start() else { return };
     server.bucket("receipts");
     let faults = Faults { cut_one_in: 6, ..Faults::default() };
@@ -130,7 +130,7 @@ async fn what_failed_now_and_then_is_written_all_the_same_and_once() {
     let store = S3Artifacts::open(options).expect("it opens");
     let files = (0..60).map(|n| File::new(format!("run/{n:02}"), n.to_string())).collect();
     for put in store.put_if_absent(files).await {
-        put.expect("tried until it is there");
+        put.expect("retried until written");
     }
     proxy.set_faults(Faults::default());
     assert_eq!(store.list("run/", None, 100).await.expect("listed").len(), 60);
@@ -141,10 +141,11 @@ async fn what_failed_now_and_then_is_written_all_the_same_and_once() {
 }
 
 #[tokio::test]
-async fn a_reader_writes_nothing() {
+async fn a_read_only_store_writes_nothing() {
     let Some(server) = Moto::start() else { return };
     server.bucket("receipts");
-    let reader = S3Artifacts::reading(options(&server.endpoint(), "s3://receipts")).expect("opens");
+    let reader =
+        S3Artifacts::open_read_only(options(&server.endpoint(), "s3://receipts")).expect("opens");
     let refused = |answer| matches!(answer, Err(ArtifactsError::ReadOnly));
     assert!(refused(put(&reader, "run/a", "a").await.map(drop)));
     assert!(refused(reader.probe("run/a", "a".into()).await));
@@ -153,7 +154,7 @@ async fn a_reader_writes_nothing() {
     assert!(refused(reader.sync().await));
     let marker = File::new("run/m", "m");
     let line = Line { text: "l".into(), marker };
-    let appended = reader.append_lines("run/a.jsonl", vec![line], Markers::Believed).await;
+    let appended = reader.append_lines("run/a.jsonl", vec![line], Markers::Trusted).await;
     assert!(appended.into_iter().all(|one| refused(one.map(drop))));
     assert_eq!(reader.list("", None, 10).await.expect("listed"), [""; 0]);
     assert_eq!(text(&reader, "run/a").await, None);
@@ -174,13 +175,13 @@ async fn a_file_that_is_too_large_is_neither_put_nor_read() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_fails_every_request() {
+async fn every_request_fails_without_the_bucket() {
     let Some(server) = Moto::start() else { return };
     let store = S3Artifacts::open(options(&server.endpoint(), "s3://nowhere")).expect("opens");
     assert!(put(&store, "run/a", "a").await.is_err());
     assert!(store.probe("run/p", "p".into()).await.is_err());
     assert!(store.list("", None, 10).await.is_err());
     let read = store.get("run/a").await;
-    let Err(error) = read else { panic!("{read:?} is said of a file that nobody can know of") };
+    let Err(error) = read else { panic!("{read:?} for a file in a missing bucket") };
     assert!(error.to_string().contains("NoSuchBucket"), "{error}");
 }

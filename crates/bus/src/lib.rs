@@ -1,13 +1,13 @@
 //! The bus: where admitted events are published, behind one small port.
 //!
-//! Every adapter passes the one contract suite in `admit-testkit`. What they share:
+//! Every adapter passes the same contract suite (`admit-testkit`). Common guarantees:
 //!
-//! - An answer never claims more than is known. *Committed* means that a crash of everything cannot
-//!   take it back. *Not written* is a proof: no byte of the message can turn up later. Everything in
-//!   between is *unknown*, and stays so until somebody looks.
-//! - A message carries its dedupe key, so that whoever looks can find it again.
-//! - Order is kept per partition key: what was handed over first has the smaller offset.
-//! - Nothing is retried here. Whether a message may be sent again is not the bus's to decide.
+//! - A result never claims more than is known. *Committed* survives a crash of everything. *Not
+//!   written* is a proof: no byte of the message can turn up later. Everything in between is
+//!   *unknown* until a search (reconcile) settles it.
+//! - A message carries its dedupe key, so that it can be found again.
+//! - Order is kept per partition key: the message published first has the smaller offset.
+//! - The bus never retries. The caller decides whether a message may be sent again.
 
 pub mod file;
 #[cfg(feature = "kafka")]
@@ -19,9 +19,9 @@ pub mod name;
 pub mod nats;
 pub mod port;
 #[cfg(any(feature = "nats", feature = "kafka"))]
-mod window;
+mod search_window;
 
 pub use port::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Reference,
-    Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, Reference,
+    SearchQuery, SearchResult, StoredMessage,
 };

@@ -1,4 +1,5 @@
-//! What may be a topic, a partition key or a dedupe key: what every bus we know can carry.
+//! Validation of topics, partition keys and dedupe keys: the rules that every supported bus can
+//! carry.
 
 /// Longest topic, in bytes.
 pub const TOPIC_BYTES_MAX: usize = 200;
@@ -10,7 +11,7 @@ pub const DEDUPE_KEY_BYTES_MAX: usize = 128;
 /// Checks a topic: words of ASCII letters, digits, `_` and `-`, separated by single dots.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the violated rule.
 pub fn check_topic(topic: &str) -> Result<(), &'static str> {
     if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX {
         return Err("it must have 1 to 200 characters");
@@ -28,7 +29,7 @@ pub fn check_topic(topic: &str) -> Result<(), &'static str> {
 /// Checks a partition key.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the violated rule.
 pub fn check_partition_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() || key.len() > PARTITION_KEY_BYTES_MAX {
         return Err("a partition key must have 1 to 256 bytes");
@@ -36,10 +37,10 @@ pub fn check_partition_key(key: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a dedupe key: it must fit a header of any bus as it is.
+/// Checks a dedupe key. The alphabet is valid unescaped in a header of any bus.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the violated rule.
 pub fn check_dedupe_key(key: &str) -> Result<(), &'static str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if key.is_empty() || key.len() > DEDUPE_KEY_BYTES_MAX || !key.bytes().all(is_plain) {
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_topics_of_the_contracts_are_topics() {
+    fn topics_of_the_contracts_are_valid() {
         for topic in ["fp.bus.traffic.v1", "fp.bus.context.flow_anchor.fraud.v1", "sr-control-bus"]
         {
             assert_eq!(check_topic(topic), Ok(()), "{topic}");
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_leads_elsewhere_is_a_topic() {
+    fn path_traversal_and_odd_characters_are_rejected() {
         let long = "t".repeat(TOPIC_BYTES_MAX + 1);
         for topic in [
             "", ".", "..", "a..b", "a.", ".a", "a/b", "../a", "a\\b", "a b", "ä", "a\0", "-a",
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedupe_key_needs_no_escape_anywhere() {
+    fn dedupe_keys_need_no_escaping() {
         assert_eq!(check_dedupe_key(&"9b".repeat(32)), Ok(()));
         let long = "a".repeat(DEDUPE_KEY_BYTES_MAX + 1);
         for key in ["", "a\"b", "a\\b", "a b", "ä", "a\n", &long] {

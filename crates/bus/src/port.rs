@@ -1,8 +1,8 @@
-//! The bus port, in our words.
+//! The bus port: publish, find, read, health.
 //!
-//! Invariant: an answer never claims more than is known. [`Published::Committed`] survives a crash
-//! of everything; after [`Published::NotWritten`] the message can never turn up; all else is
-//! [`Published::Unknown`].
+//! Invariant: a result never claims more than is known. [`PublishOutcome::Committed`] survives a
+//! crash of everything; after [`PublishOutcome::NotWritten`] the message can never turn up;
+//! anything else is [`PublishOutcome::Unknown`].
 
 use std::error::Error;
 use std::fmt;
@@ -14,23 +14,24 @@ use std::time::Duration;
 use admit_core::Millis;
 use bytes::Bytes;
 
-/// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
+/// Boxed future, one per batch: negligible cost, and the trait stays object safe.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where admitted events go.
+/// Destination of admitted events.
 pub trait Bus: Send + Sync {
-    /// Publishes a batch. Each message gets its own answer, in order; one bad message fails alone.
+    /// Publishes a batch. Returns one outcome per message, in order; one bad message fails alone.
     ///
-    /// Messages of one call, and of calls made one after the other, are committed in that order per
-    /// partition key. Dropping the future abandons the attempt: it may land all the same.
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>>;
+    /// Messages of one call, and of consecutive calls, are committed in that order per partition
+    /// key. Dropping the future abandons the attempt, but the messages may still land.
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>>;
 
-    /// Looks for messages by their dedupe key among what was published in a time range. Each gets
-    /// its own answer, in order. It changes nothing, and never guesses: what it cannot tell it says.
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>>;
+    /// Finds messages by their dedupe key within a time range. Returns one result per query, in
+    /// order. Read-only. Never guesses: where the range could not be searched, the result is
+    /// [`SearchResult::Unknown`].
+    fn find(&self, queries: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>>;
 
-    /// Committed messages of one partition in order, at most `rows_max`, from the offset `from` on
-    /// (that one included); an empty text is the beginning. A topic nobody has published to is
+    /// Committed messages of one partition in order, at most `rows_max`, starting at the offset
+    /// `from` (inclusive); an empty `from` is the beginning. A topic that was never published to is
     /// empty.
     fn read(
         &self,
@@ -38,20 +39,20 @@ pub trait Bus: Send + Sync {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>>;
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>>;
 
-    /// Whether a message to these topics could be published now, from a real probe.
+    /// Whether messages to these topics can be published now, from a real probe.
     fn health(&self, topics: &[String]) -> BoxFuture<'_, BusHealth>;
 
-    /// What its offsets are.
+    /// The kind of offset this bus assigns.
     fn offset_kind(&self) -> OffsetKind;
 
-    /// How long after it was abandoned an attempt may still land.
+    /// How long an abandoned attempt may still land.
     fn delivery_timeout(&self) -> Duration;
 
-    /// Resolves with the reason when the process must stop: what it believes about the bus can no
-    /// longer be trusted, and only a new start can tell what is there. Most buses are never so sure
-    /// of anything that this could happen.
+    /// Resolves with a reason when the process must stop because the state of the bus is no longer
+    /// known and only a restart can establish it (for example after a failed fsync). Never resolves
+    /// on most buses.
     fn must_stop(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
@@ -62,50 +63,49 @@ pub trait Bus: Send + Sync {
 pub struct Message {
     /// The logical topic; see [`crate::name`] for what may be one.
     pub topic: Arc<str>,
-    /// Messages with the same one keep their order. 1 to 256 bytes.
+    /// Messages with the same partition key keep their order. 1 to 256 bytes.
     pub partition_key: String,
-    /// What it can be found by again. Usually 64 hex digits; see [`crate::name`].
+    /// Key to find the message by. Usually 64 hex digits; see [`crate::name`].
     pub dedupe_key: String,
-    /// The envelope, as it came.
+    /// The envelope, byte for byte.
     pub payload: Bytes,
-    /// The time of publishing, as the caller's clock has it.
+    /// Time of publishing, by the caller's clock.
     pub at: Millis,
 }
 
-/// What became of one message.
+/// Outcome of publishing one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Published {
-    /// It is durably on the bus, there.
+pub enum PublishOutcome {
+    /// Durably on the bus, at this reference.
     Committed(Reference),
-    /// It is not on the bus and never will be: that is proven.
+    /// Proven not to be on the bus, now or later.
     NotWritten {
-        /// What happened; for evidence and logs.
+        /// Cause, for evidence and logs.
         reason: String,
     },
-    /// It may or may not be on the bus, or get there later.
+    /// It may be on the bus, or may still get there.
     Unknown {
-        /// What happened; for evidence and logs.
+        /// Cause, for evidence and logs.
         reason: String,
     },
 }
 
-/// Where a message is.
+/// Location of a message on the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// The logical topic.
     pub topic: String,
     /// The partition.
     pub partition: u32,
-    /// The offset in that partition, 1 to 128 characters. How two of them compare depends on the
-    /// kind.
+    /// The offset in that partition, 1 to 128 characters. Ordering depends on the kind.
     pub offset: String,
-    /// What kind of offset it is.
+    /// Kind of the offset.
     pub offset_kind: OffsetKind,
-    /// When it was published, where the bus says so.
+    /// Time of publishing, where the bus reports it.
     pub published_at: Option<Millis>,
 }
 
-/// What kind of offset a [`Reference`] holds.
+/// Kind of offset in a [`Reference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OffsetKind {
     /// The line of a file, from 0.
@@ -123,7 +123,7 @@ impl OffsetKind {
     pub const ALL: [Self; 4] =
         [Self::FileLine, Self::KinesisSequence, Self::KafkaOffset, Self::NatsSequence];
 
-    /// The word for it in receipts.
+    /// Its name in receipts.
     pub fn word(self) -> &'static str {
         match self {
             Self::FileLine => "file_line",
@@ -133,7 +133,7 @@ impl OffsetKind {
         }
     }
 
-    /// The kind a word stands for.
+    /// The kind with this name.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
@@ -145,77 +145,77 @@ impl fmt::Display for OffsetKind {
     }
 }
 
-/// A message that somebody looks for.
+/// Search for one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sought {
-    /// The logical topic it was meant for.
+pub struct SearchQuery {
+    /// The logical topic it was published to.
     pub topic: String,
     /// Its dedupe key.
     pub dedupe_key: String,
-    /// Its partition key, which tells where to look.
+    /// Its partition key, which determines the partition.
     pub partition_key: String,
-    /// It was published at this time or later, by the clock that stamped [`Message::at`].
+    /// Earliest time of publishing, by the clock that stamped [`Message::at`].
     pub from: Millis,
-    /// It was published at this time or earlier.
+    /// Latest time of publishing.
     pub to: Millis,
 }
 
-/// What a search came to.
+/// Result of one [`SearchQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// There it is; in bus order if it is there more than once. Never empty.
-    At(Vec<Reference>),
-    /// The whole range was searched and it is not there.
+pub enum SearchResult {
+    /// Every location of the message, in bus order. Never empty.
+    Found(Vec<Reference>),
+    /// The whole range was searched and the message is not there.
     Absent,
-    /// The range could not be searched to the end.
-    CannotTell {
-        /// Why not.
+    /// The range could not be searched to its end.
+    Unknown {
+        /// The reason.
         reason: String,
     },
 }
 
-/// A message as it is read back.
+/// A message read from the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Where it is.
+pub struct StoredMessage {
+    /// Its location.
     pub reference: Reference,
     /// Its partition key.
     pub partition_key: String,
-    /// Its dedupe key; what others wrote may have none.
+    /// Its dedupe key; messages of other programs may have none.
     pub dedupe_key: Option<String>,
     /// The envelope.
     pub payload: Bytes,
 }
 
-/// Whether the bus can be published to.
+/// Result of a health probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusHealth {
-    /// Yes.
+    /// Messages can be published.
     Up,
-    /// The probe could not tell.
+    /// The probe had no result.
     Unknown {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// No.
+    /// Messages cannot be published.
     Down {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Why the bus could not be read.
+/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// Not a topic that could exist.
-    #[error("{topic:?} cannot be a topic: {reason}")]
+    /// Invalid topic name.
+    #[error("invalid topic {topic:?}: {reason}")]
     NotATopic {
-        /// The text.
+        /// The given text.
         topic: String,
-        /// What is wrong with it.
+        /// The violated rule.
         reason: &'static str,
     },
-    /// This bus has no such partition.
+    /// The topic has no such partition.
     #[error("topic {topic} has no partition {partition}")]
     NoSuchPartition {
         /// The topic.
@@ -223,29 +223,29 @@ pub enum BusError {
         /// The partition.
         partition: u32,
     },
-    /// Not an offset of this bus.
-    #[error("{offset:?} is not an offset of this bus ({kind})")]
+    /// Invalid offset for this bus.
+    #[error("invalid offset {offset:?}: this bus has offsets of kind {kind}")]
     NotAnOffset {
-        /// The text.
+        /// The given text.
         offset: String,
         /// The kind of offset this bus has.
         kind: OffsetKind,
     },
-    /// The bus does not answer, or has stopped.
-    #[error("the bus could not be read: {reason}")]
+    /// The bus does not respond, or has stopped.
+    #[error("bus unavailable: {reason}")]
     Unavailable {
-        /// What it was doing.
+        /// The failed operation.
         reason: String,
         /// The cause.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// What is stored there is not what a bus stores.
+    /// Stored data is damaged, or not what was read before.
     #[error("{place} is damaged: {reason}")]
     Damaged {
-        /// Where.
+        /// The place.
         place: String,
-        /// What is wrong.
+        /// The damage.
         reason: String,
     },
 }

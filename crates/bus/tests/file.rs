@@ -1,4 +1,4 @@
-//! The file bus keeps the port's contract, and its folder survives what folders go through.
+//! File bus: the contract suite of the port, and recovery of damaged folders.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admit_bus::file::{FileBus, FileReader, OpenError, Options};
-use admit_bus::{Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record};
+use admit_bus::{
+    Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchResult, StoredMessage,
+};
 use admit_core::Millis;
 use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -54,30 +56,30 @@ fn named(name: &str) -> Message {
     message(TOPIC, "k", name, AT)
 }
 
-async fn all(bus: &FileBus) -> Vec<Record> {
+async fn all(bus: &FileBus) -> Vec<StoredMessage> {
     bus.read(TOPIC, 0, "", 10_000).await.expect("readable")
 }
 
 #[tokio::test]
-async fn the_file_bus_keeps_the_contract() {
+async fn the_file_bus_passes_the_contract_suite() {
     bus_suite::all(|| Box::new(Folder::new())).await;
 }
 
-struct Untroubled(Folder);
+struct WithoutFaults(Folder);
 
-impl Home for Untroubled {
+impl Home for WithoutFaults {
     fn open(&self) -> Arc<dyn Bus> {
         Arc::new(FaultyBus::over(self.0.open()))
     }
 }
 
 #[tokio::test]
-async fn the_faulty_bus_without_trouble_keeps_the_contract() {
-    bus_suite::all(|| Box::new(Untroubled(Folder::new()))).await;
+async fn the_faulty_bus_without_faults_passes_the_contract_suite() {
+    bus_suite::all(|| Box::new(WithoutFaults(Folder::new()))).await;
 }
 
 #[tokio::test]
-async fn the_layout_is_the_one_that_others_read() {
+async fn the_file_layout_is_the_documented_one() {
     let home = Folder::new();
     let bus = home.bus();
     let references = commit(&bus, vec![named("a"), named("b")]).await;
@@ -99,7 +101,7 @@ async fn the_layout_is_the_one_that_others_read() {
 }
 
 #[tokio::test]
-async fn offsets_come_from_the_log_and_not_from_what_stands_beside_it() {
+async fn offsets_come_from_the_log_and_not_from_its_index() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a"), named("b")]).await;
     for (head, index) in [("{\"next_offset\": 1}", "garbage"), ("not json", "{}\n"), ("", "")] {
@@ -128,7 +130,7 @@ async fn a_log_cut_at_any_byte_of_its_last_line_loses_that_line_and_no_other() {
         assert_eq!(all(&bus).await.len(), 2, "cut at {cut}");
         let searches = vec![sought(TOPIC, "k", "torn", AT), sought(TOPIC, "k", "b", AT)];
         match &bus.find(searches).await[..] {
-            [Found::Absent, Found::At(found)] => assert_eq!(found[0].offset, "1"),
+            [SearchResult::Absent, SearchResult::Found(found)] => assert_eq!(found[0].offset, "1"),
             other => panic!("cut at {cut}: {other:?}"),
         }
         assert_eq!(commit(&bus, vec![named("next")]).await[0].offset, "2", "cut at {cut}");
@@ -150,7 +152,7 @@ async fn blocks_that_never_reached_the_disk_are_cut_off_with_what_follows() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a")]).await;
     let whole = home.log_bytes();
-    // What a power cut may leave of one batch: a hole, and behind it lines that made it.
+    // A power cut may leave a hole in a batch, followed by lines that reached the disk.
     let mut holed = whole.clone();
     holed.extend([0; 4096]);
     holed.extend(b"}\n");
@@ -162,7 +164,7 @@ async fn blocks_that_never_reached_the_disk_are_cut_off_with_what_follows() {
     assert_eq!(commit(&bus, vec![named("b")]).await[0].offset, "1");
 }
 
-/// Why the bus is down, if it is.
+/// Reason why the bus is down, if it is.
 async fn down(bus: &FileBus) -> Option<String> {
     match bus.health(&[TOPIC.to_owned()]).await {
         BusHealth::Down { reason } => Some(reason),
@@ -171,22 +173,23 @@ async fn down(bus: &FileBus) -> Option<String> {
     }
 }
 
-/// The bus publishes nothing to its damaged topic, says what to do, and changes nothing.
-async fn is_closed_for(bus: &FileBus, home: &Folder, what: &str) {
+/// Asserts that the bus publishes nothing to its damaged topic, explains what to do, and changes
+/// nothing.
+async fn assert_topic_is_closed(bus: &FileBus, home: &Folder, what: &str) {
     let before = fs::read(home.log()).ok();
     let reason = down(bus).await.unwrap_or_else(|| panic!("{what}: it is up"));
     assert!(reason.contains("docs/bus/file.md"), "{what}: {reason}");
-    let answers = bus.publish(vec![named("next")]).await;
-    assert!(matches!(answers[..], [Published::NotWritten { .. }]), "{what}: {answers:?}");
+    let outcomes = bus.publish(vec![named("next")]).await;
+    assert!(matches!(outcomes[..], [PublishOutcome::NotWritten { .. }]), "{what}: {outcomes:?}");
     let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{what}: {found:?}");
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{what}: {found:?}");
     let other = bus.publish(vec![message("other", "k", what, AT)]).await;
-    assert!(matches!(other[..], [Published::Committed(_)]), "{what}: {other:?}");
+    assert!(matches!(other[..], [PublishOutcome::Committed(_)]), "{what}: {other:?}");
     assert_eq!(fs::read(home.log()).ok(), before, "{what}: something was changed");
 }
 
 #[tokio::test]
-async fn damage_that_no_crash_explains_closes_the_topic_and_is_left_alone() {
+async fn damage_beyond_a_crash_closes_the_topic_unchanged() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a")]).await;
     let line = home.log_bytes();
@@ -197,13 +200,13 @@ async fn damage_that_no_crash_explains_closes_the_topic_and_is_left_alone() {
     fs::write(home.log(), &log).expect("written");
     fs::remove_file(home.file("head.json")).expect("removed");
     let bus = home.bus();
-    is_closed_for(&bus, &home, "ten megabytes").await;
+    assert_topic_is_closed(&bus, &home, "ten megabytes").await;
     let reason = down(&bus).await.expect("closed");
     assert!(reason.contains("line 0 of "), "{reason}");
 }
 
 #[tokio::test]
-async fn no_acknowledged_line_is_ever_cut_off_or_its_offset_given_again() {
+async fn acknowledged_lines_are_never_cut_off_and_offsets_never_reused() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a"), named("b"), named("c")]).await;
     let (whole, head) = (home.log_bytes(), fs::read(home.file("head.json")).expect("a head"));
@@ -238,14 +241,14 @@ async fn no_acknowledged_line_is_ever_cut_off_or_its_offset_given_again() {
                 fs::remove_file(home.file("partition=0.index")).expect("removed");
                 options.acknowledged.insert(TOPIC.to_owned(), 3);
             }
-            let bus = FileBus::open(options).expect("the rest of a gate goes on");
-            is_closed_for(&bus, &home, &what).await;
-            // Put right, it goes on where it was.
+            let bus = FileBus::open(options).expect("a damaged log does not stop the gate");
+            assert_topic_is_closed(&bus, &home, &what).await;
+            // Once restored, publishing continues at the next offset.
             fs::create_dir_all(home.root.join(TOPIC)).expect("made");
             fs::write(home.log(), &whole).expect("written");
             assert_eq!(down(&bus).await, None, "{what}");
             let ends: Vec<String> =
-                all(&bus).await.into_iter().map(|one| one.reference.offset).collect();
+                all(&bus).await.into_iter().map(|message| message.reference.offset).collect();
             assert_eq!(ends, ["0", "1", "2"], "{what}");
             drop(bus);
             fs::write(home.file("head.json"), &head).expect("written");
@@ -254,11 +257,11 @@ async fn no_acknowledged_line_is_ever_cut_off_or_its_offset_given_again() {
     fs::remove_dir_all(home.root.join(TOPIC)).expect("removed");
     let acknowledged = [(TOPIC.to_owned(), 3)].into();
     let bus = FileBus::open(Options { acknowledged, ..Options::new(&home.root) }).expect("opens");
-    is_closed_for(&bus, &home, "the folder is gone").await;
+    assert_topic_is_closed(&bus, &home, "the folder is gone").await;
 }
 
 #[tokio::test]
-async fn lost_lines_that_a_person_has_filled_keep_the_offsets_of_all_others() {
+async fn filling_lost_lines_by_hand_keeps_all_other_offsets() {
     let home = Folder::new();
     commit(&home.bus(), vec![named("a"), named("b"), named("c")]).await;
     let log = String::from_utf8(home.log_bytes()).expect("text");
@@ -268,13 +271,14 @@ async fn lost_lines_that_a_person_has_filled_keep_the_offsets_of_all_others() {
     let bus = home.bus();
     assert_eq!(down(&bus).await, None);
     assert_eq!(commit(&bus, vec![named("d")]).await[0].offset, "3");
-    let kept: Vec<Option<String>> = all(&bus).await.into_iter().map(|one| one.dedupe_key).collect();
+    let kept: Vec<Option<String>> =
+        all(&bus).await.into_iter().map(|message| message.dedupe_key).collect();
     let key = |name| Some(bus_suite::dedupe_key(name));
     assert_eq!(kept, [key("a"), None, key("c"), key("d")]);
 }
 
 #[tokio::test]
-async fn damage_that_a_start_does_not_read_is_found_behind_it() {
+async fn damage_in_skipped_blocks_is_found_in_the_background() {
     let home = Folder::new();
     let filler = format!("{{\"x\":\"{}\"}}", "y".repeat(20_000));
     let batch = (0..100).map(|n| {
@@ -291,7 +295,7 @@ async fn damage_that_a_start_does_not_read_is_found_behind_it() {
         if let Some(reason) = down(&bus).await {
             break reason;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "it was not found");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the damage was not found");
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert!(reason.contains("line 1 is damaged"), "{reason}");
@@ -309,7 +313,7 @@ async fn a_log_that_is_cut_while_it_is_open_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_log_that_others_wrote_is_carried_on() {
+async fn a_log_written_by_another_program_is_continued() {
     let home = Folder::new();
     fs::create_dir_all(home.root.join(TOPIC)).expect("made");
     let line = r#"{"partition_key": "p", "payload": {"event_id": "x"}, "published_at_utc": "2026-02-12T08:56:40.123456+00:00"}"#;
@@ -323,7 +327,7 @@ async fn a_log_that_others_wrote_is_carried_on() {
 }
 
 #[tokio::test]
-async fn a_long_log_is_opened_by_its_notes_and_searched_by_time() {
+async fn a_long_log_is_opened_by_its_index_and_searched_by_time() {
     let home = Folder::new();
     let filler = format!("{{\"x\":\"{}\"}}", "y".repeat(20_000));
     let bus = home.bus();
@@ -336,24 +340,25 @@ async fn a_long_log_is_opened_by_its_notes_and_searched_by_time() {
         commit(&bus, batch.collect()).await;
     }
     drop(bus);
-    let notes = fs::read_to_string(home.file("partition=0.index")).expect("notes");
-    assert!(notes.lines().count() >= 5, "{notes}");
-    let little = Options { find_bytes_max: 700_000, ..Options::new(&home.root) };
-    let bus = FileBus::open(little).expect("opens");
+    let index = fs::read_to_string(home.file("partition=0.index")).expect("an index");
+    assert!(index.lines().count() >= 5, "{index}");
+    let small_limit = Options { find_bytes_max: 700_000, ..Options::new(&home.root) };
+    let bus = FileBus::open(small_limit).expect("opens");
     for n in [0, 50, 99] {
         let (from, to) = (Millis(AT + n * 1_000 - 2_000), Millis(AT + n * 1_000 + 2_000));
-        let one = sought(TOPIC, "k", &format!("n{n}"), AT);
-        match &bus.find(vec![admit_bus::Sought { from, to, ..one }]).await[..] {
-            [Found::At(found)] => assert_eq!(found[0].offset, n.to_string()),
+        let query = sought(TOPIC, "k", &format!("n{n}"), AT);
+        match &bus.find(vec![admit_bus::SearchQuery { from, to, ..query }]).await[..] {
+            [SearchResult::Found(found)] => assert_eq!(found[0].offset, n.to_string()),
             other => panic!("{n}: {other:?}"),
         }
     }
     let everything = sought(TOPIC, "k", "n0", AT + 50_000);
     let found = bus.find(vec![everything]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{found:?}");
     assert_eq!(commit(&bus, vec![named("next")]).await[0].offset, "100");
     let records = bus.read(TOPIC, 0, "73", 2).await.expect("readable");
-    let offsets: Vec<&str> = records.iter().map(|one| one.reference.offset.as_str()).collect();
+    let offsets: Vec<&str> =
+        records.iter().map(|message| message.reference.offset.as_str()).collect();
     assert_eq!(offsets, ["73", "74"]);
 }
 
@@ -368,15 +373,16 @@ async fn a_second_writer_is_refused_and_a_reader_is_not() {
     }
     let reader = FileReader::new(&home.root);
     assert_eq!(reader.topics().expect("readable"), [TOPIC]);
-    let records: Result<Vec<Record>, BusError> = reader.records(TOPIC).expect("opens").collect();
+    let records: Result<Vec<StoredMessage>, BusError> =
+        reader.records(TOPIC).expect("opens").collect();
     assert_eq!(records.expect("readable"), all(&bus).await);
-    assert_eq!(reader.records("nobody").expect("empty").count(), 0);
+    assert_eq!(reader.records("unpublished").expect("empty").count(), 0);
     assert!(reader.records("../x").is_err());
     assert_eq!(FileReader::new(Path::new("not there")).topics().expect("empty"), [""; 0]);
 }
 
 #[tokio::test]
-async fn limits_are_answered_and_nothing_is_written() {
+async fn exceeded_limits_are_reported_and_nothing_is_written() {
     let home = Folder::new();
     let options = Options { message_bytes_max: 40, topics_max: 1, ..Options::new(&home.root) };
     let bus = FileBus::open(options).expect("opens");
@@ -390,78 +396,87 @@ async fn limits_are_answered_and_nothing_is_written() {
         other_topic,
         with("{\n}"),
     ];
-    let answers = bus.publish(batch).await;
-    let committed: Vec<usize> = (0..answers.len())
-        .filter(|place| matches!(answers[*place], Published::Committed(_)))
+    let outcomes = bus.publish(batch).await;
+    let committed: Vec<usize> = (0..outcomes.len())
+        .filter(|place| matches!(outcomes[*place], PublishOutcome::Committed(_)))
         .collect();
-    assert_eq!(committed, [0, 5], "{answers:?}");
-    assert!(answers.iter().all(|one| !matches!(one, Published::Unknown { .. })), "{answers:?}");
+    assert_eq!(committed, [0, 5], "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcome| !matches!(outcome, PublishOutcome::Unknown { .. })),
+        "{outcomes:?}"
+    );
     assert_eq!(all(&bus).await.len(), 2);
     assert_eq!(FileReader::new(&home.root).topics().expect("readable"), [TOPIC]);
 }
 
 #[tokio::test]
-async fn an_abandoned_attempt_either_landed_or_never_will() {
+async fn an_abandoned_publish_has_a_final_search_result() {
     let home = Folder::new();
     let bus = home.bus();
     for n in 0..50 {
         let name = format!("n{n}");
         let attempt = bus.publish(vec![named(&name)]);
-        // Polled once, then given up.
+        // Polled once, then dropped.
         tokio::select! { biased; _ = attempt => {}, () = std::future::ready(()) => {} }
         let first = bus.find(vec![sought(TOPIC, "k", &name, AT)]).await;
         commit(&bus, vec![named("between")]).await;
         let later = bus.find(vec![sought(TOPIC, "k", &name, AT)]).await;
-        assert_eq!(first, later, "what a search says of an abandoned attempt stays true");
-        assert!(matches!(first[..], [Found::At(_) | Found::Absent]), "{first:?}");
+        assert_eq!(first, later, "the search result of an abandoned publish does not change");
+        assert!(matches!(first[..], [SearchResult::Found(_) | SearchResult::Absent]), "{first:?}");
     }
 }
 
 #[tokio::test]
-async fn troubles_do_what_they_say() {
+async fn injected_faults_have_their_documented_effect() {
     let home = Folder::new();
     let bus = Arc::new(FaultyBus::over(home.open()));
-    let word = |published: &Published| match published {
-        Published::Committed(_) => "committed",
-        Published::NotWritten { .. } => "not written",
-        Published::Unknown { .. } => "unknown",
+    let word = |published: &PublishOutcome| match published {
+        PublishOutcome::Committed(_) => "committed",
+        PublishOutcome::NotWritten { .. } => "not written",
+        PublishOutcome::Unknown { .. } => "unknown",
     };
     bus.next([Some(Trouble::AcceptThenCut), Some(Trouble::Refuse), None, Some(Trouble::Throttle)]);
     bus.on(&bus_suite::dedupe_key("e"), Trouble::LandLater);
     let batch = ["a", "b", "c", "d", "e"].map(named).to_vec();
-    let answers: Vec<&str> = bus.publish(batch).await.iter().map(word).collect();
-    assert_eq!(answers, ["unknown", "not written", "committed", "not written", "unknown"]);
+    let outcomes: Vec<&str> = bus.publish(batch).await.iter().map(word).collect();
+    assert_eq!(outcomes, ["unknown", "not written", "committed", "not written", "unknown"]);
     let searches = || ["a", "b", "e"].map(|name| sought(TOPIC, "k", name, AT)).to_vec();
     let found = bus.find(searches()).await;
-    assert!(matches!(found[..], [Found::At(_), Found::Absent, Found::Absent]), "{found:?}");
+    assert!(
+        matches!(found[..], [SearchResult::Found(_), SearchResult::Absent, SearchResult::Absent]),
+        "{found:?}"
+    );
     assert_eq!(bus.land().await.iter().map(word).collect::<Vec<_>>(), ["committed"]);
-    assert!(matches!(bus.find(searches()).await[..], [Found::At(_), Found::Absent, Found::At(_)]));
+    assert!(matches!(
+        bus.find(searches()).await[..],
+        [SearchResult::Found(_), SearchResult::Absent, SearchResult::Found(_)]
+    ));
 
     bus.next([None, Some(Trouble::Stall)]);
     let held = async {
         bus.until_held(1).await;
         let found = bus.find(["f", "g"].map(|name| sought(TOPIC, "k", name, AT)).to_vec()).await;
-        assert!(matches!(found[..], [Found::At(_), Found::Absent]), "{found:?}");
+        assert!(matches!(found[..], [SearchResult::Found(_), SearchResult::Absent]), "{found:?}");
         bus.release();
     };
-    let (answers, ()) = tokio::join!(bus.publish(vec![named("f"), named("g")]), held);
-    assert_eq!(answers.iter().map(word).collect::<Vec<_>>(), ["committed"; 2]);
+    let (outcomes, ()) = tokio::join!(bus.publish(vec![named("f"), named("g")]), held);
+    assert_eq!(outcomes.iter().map(word).collect::<Vec<_>>(), ["committed"; 2]);
 
     bus.always(Some(Trouble::AnswerLate));
     let late = async {
         bus.until_held(1).await;
         let found = bus.find(vec![sought(TOPIC, "k", "h", AT)]).await;
-        assert!(matches!(found[..], [Found::At(_)]), "it is written already");
+        assert!(matches!(found[..], [SearchResult::Found(_)]), "it is written already");
         bus.release();
     };
     tokio::join!(bus.publish(vec![named("h")]), late);
     assert_eq!(bus.batches(), [5, 2, 1]);
 }
 
-/// Set in the child that publishes until it is killed; holds the folder.
+/// Set in the child process that publishes until it is killed; holds the folder.
 const CHILD: &str = "ADMIT_TEST_BUS_CHILD";
 
-/// Not a promise of its own: the child of the test below. Without its variable it does nothing.
+/// Not a test by itself: the child process of the test below. Does nothing without its variable.
 #[tokio::test]
 async fn a_child_publishes_until_it_is_killed() {
     let Ok(root) = std::env::var(CHILD) else { return };
@@ -469,7 +484,7 @@ async fn a_child_publishes_until_it_is_killed() {
     let begun = Instant::now();
     let mut out = std::io::stdout();
     let mut n = 0;
-    // Bounded, should nobody kill it.
+    // Time limit in case it is never killed.
     while begun.elapsed() < Duration::from_secs(20) {
         let names: Vec<String> = (n..n + 20).map(|n| format!("n{n}")).collect();
         n += 20;
@@ -482,10 +497,10 @@ async fn a_child_publishes_until_it_is_killed() {
 }
 
 #[tokio::test]
-async fn what_was_committed_survives_kill_nine_at_its_place() {
+async fn committed_messages_survive_kill_nine_at_their_offsets() {
     let home = Folder::new();
     fs::create_dir_all(&home.root).expect("made");
-    let mut said = Vec::new();
+    let mut committed = Vec::new();
     for _ in 0..3 {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "a_child_publishes_until_it_is_killed", "--nocapture"])
@@ -501,8 +516,8 @@ async fn what_was_committed_survives_kill_nine_at_its_place() {
                 continue;
             };
             let (name, offset) = rest.split_once(' ').expect("two words");
-            said.push((name.to_owned(), offset.to_owned()));
-            if said.len() % 200 == 0 {
+            committed.push((name.to_owned(), offset.to_owned()));
+            if committed.len() % 200 == 0 {
                 child.kill().expect("killed");
                 break;
             }
@@ -511,12 +526,12 @@ async fn what_was_committed_survives_kill_nine_at_its_place() {
     }
     let bus = home.bus();
     let records = all(&bus).await;
-    assert!(records.len() >= said.len() && said.len() >= 600);
-    for (name, offset) in said {
+    assert!(records.len() >= committed.len() && committed.len() >= 600);
+    for (name, offset) in committed {
         let record = &records[offset.parse::<usize>().expect("a number")];
         assert_eq!(record.dedupe_key, Some(bus_suite::dedupe_key(&name)), "at {offset}");
         assert_eq!(record.reference.offset, offset);
     }
     let next = commit(&bus, vec![named("next")]).await;
-    assert_eq!(next[0].offset, records.len().to_string(), "no offset is given twice");
+    assert_eq!(next[0].offset, records.len().to_string(), "no offset is assigned twice");
 }

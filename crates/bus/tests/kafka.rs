@@ -1,5 +1,5 @@
-//! The bus on Kafka, over librdkafka's own mock cluster: real clients and sockets, brokers without a
-//! disk. What a real cluster does beyond that is not shown here.
+//! Kafka bus on librdkafka's mock cluster: real clients and sockets, brokers without a disk.
+//! Behaviour specific to a real cluster is not covered.
 #![cfg(feature = "kafka")]
 
 use std::rc::Rc;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use admit_bus::kafka::{KafkaBus, MockCluster as Cluster, OpenError, Options};
-use admit_bus::{Bus, BusHealth, Found, Message, OffsetKind, Published};
+use admit_bus::{Bus, BusHealth, Message, OffsetKind, PublishOutcome, SearchResult};
 use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
 use futures_util::FutureExt as _;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::types::{RDKafkaApiKey as ApiKey, RDKafkaRespErr as Error};
 
-/// Topics of their own on a cluster that several homes share.
+/// Separate topics per home on a shared cluster.
 struct OnKafka {
     cluster: Rc<Cluster>,
     prefix: String,
@@ -25,7 +25,7 @@ impl Home for OnKafka {
     fn open(&self) -> Arc<dyn Bus> {
         let options = Options {
             topic_prefix: self.prefix.clone(),
-            // The mock never tells the settings of a topic.
+            // The mock does not support reading topic settings.
             request_timeout: Duration::from_secs(1),
             ..Options::new(self.cluster.bootstrap_servers())
         };
@@ -35,14 +35,14 @@ impl Home for OnKafka {
 
     fn topic(&self, name: &str) -> String {
         let topic = format!("suite.{name}.v1");
-        // It may have been made before.
+        // It may exist already.
         drop(self.cluster.create_topic(&format!("{}{topic}", self.prefix), 3, 2));
         topic
     }
 }
 
 #[tokio::test]
-async fn a_kafka_bus_keeps_the_contract() {
+async fn the_kafka_bus_passes_the_contract_suite() {
     let cluster = Rc::new(Cluster::new(3).unwrap());
     let homes = AtomicU32::new(0);
     bus_suite::all(|| {
@@ -69,28 +69,31 @@ async fn open(cluster: &Cluster) -> KafkaBus {
     KafkaBus::open(options, &[TOPIC.to_owned()]).await.expect("a bus")
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
-    while !is_so().await {
+    while !condition().await {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what} did not happen");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn an_acknowledgement_that_does_not_come_is_unknown_and_the_message_is_found_once() {
+async fn a_missing_acknowledgement_is_unknown_and_the_message_is_found_once() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     commit(&bus, vec![message(TOPIC, "k", "before", AT)]).await;
-    // The broker takes it at once and answers long after anybody waits.
+    // The broker stores it at once and acknowledges long after the timeout.
     cluster.broker_round_trip_time(1, Duration::from_secs(4)).unwrap();
-    let answers = bus.publish(vec![message(TOPIC, "k", "cut", AT)]).await;
-    assert!(matches!(&answers[..], [Published::Unknown { .. }]), "{answers:?}");
+    let outcomes = bus.publish(vec![message(TOPIC, "k", "cut", AT)]).await;
+    assert!(matches!(&outcomes[..], [PublishOutcome::Unknown { .. }]), "{outcomes:?}");
     cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
-    let look = || bus.find(vec![sought(TOPIC, "k", "cut", AT)]);
-    until("the broker answers again", async || matches!(&look().await[..], [Found::At(_)])).await;
-    match &look().await[..] {
-        [Found::At(there)] => {
+    let query = || bus.find(vec![sought(TOPIC, "k", "cut", AT)]);
+    until("the broker outcomes again", async || {
+        matches!(&query().await[..], [SearchResult::Found(_)])
+    })
+    .await;
+    match &query().await[..] {
+        [SearchResult::Found(there)] => {
             let place = (there[0].offset.as_str(), there[0].offset_kind);
             assert_eq!((there.len(), place), (1, ("1", OffsetKind::KafkaOffset)));
         }
@@ -101,7 +104,7 @@ async fn an_acknowledgement_that_does_not_come_is_unknown_and_the_message_is_fou
 }
 
 #[tokio::test]
-async fn a_broker_that_hesitates_gets_each_message_once() {
+async fn retriable_broker_errors_store_each_message_once() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     let errors = [
@@ -114,43 +117,46 @@ async fn a_broker_that_hesitates_gets_each_message_once() {
     let references = commit(&bus, batch).await;
     let offsets: Vec<&str> = references.iter().map(|one| one.offset.as_str()).collect();
     let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
-    assert_eq!(offsets, expected, "the library repeats, the broker does not");
+    assert_eq!(offsets, expected, "the library retries, the broker deduplicates");
 }
 
 #[tokio::test]
-async fn an_error_after_it_was_handed_over_is_unknown() {
+async fn an_error_after_enqueueing_is_unknown() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     cluster.broker_down(1).unwrap();
-    let answers = bus.publish(vec![message(TOPIC, "k", "a", AT)]).await;
-    assert!(matches!(&answers[..], [Published::Unknown { .. }]), "{answers:?}");
+    let outcomes = bus.publish(vec![message(TOPIC, "k", "a", AT)]).await;
+    assert!(matches!(&outcomes[..], [PublishOutcome::Unknown { .. }]), "{outcomes:?}");
     assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
     let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
-    assert!(matches!(&found[..], [Found::CannotTell { .. }]), "{found:?}");
+    assert!(matches!(&found[..], [SearchResult::Unknown { .. }]), "{found:?}");
     cluster.broker_up(1).unwrap();
     let topics = [TOPIC.to_owned()];
     until("the bus is up again", async || bus.health(&topics).await == BusHealth::Up).await;
     commit(&bus, vec![message(TOPIC, "k", "b", AT)]).await;
     let found = bus.find(vec![sought(TOPIC, "k", "a", AT)]).await;
-    assert_eq!(found, [Found::Absent], "it was given up before a broker had it");
+    assert_eq!(found, [SearchResult::Absent], "it timed out before a broker had it");
 }
 
 #[tokio::test]
-async fn what_the_library_does_not_take_is_not_written_and_fails_alone() {
+async fn messages_rejected_by_the_library_are_not_written_and_fail_alone() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     let large = Message { payload: vec![b' '; 2 << 20].into(), ..message(TOPIC, "k", "l", AT) };
     let batch = vec![message(TOPIC, "k", "a", AT), large, message(TOPIC, "k", "b", AT)];
-    let answers = bus.publish(batch).await;
-    let [Published::Committed(_), Published::NotWritten { .. }, Published::Committed(_)] =
-        &answers[..]
+    let outcomes = bus.publish(batch).await;
+    let [
+        PublishOutcome::Committed(_),
+        PublishOutcome::NotWritten { .. },
+        PublishOutcome::Committed(_),
+    ] = &outcomes[..]
     else {
-        panic!("{answers:?}")
+        panic!("{outcomes:?}")
     };
 }
 
 #[tokio::test]
-async fn tls_is_in_the_build_or_said_to_be_missing() {
+async fn tls_is_built_in_or_refused() {
     let options = Options { security: "ssl".to_owned(), ..Options::new("127.0.0.1:1") };
     let opened = KafkaBus::open(options, &[]).await;
     let is_refused = matches!(opened, Err(OpenError::Settings(_)));
@@ -158,7 +164,7 @@ async fn tls_is_in_the_build_or_said_to_be_missing() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_the_start_is_refused_and_says_which_topic() {
+async fn without_a_cluster_opening_fails_with_the_topic() {
     let options =
         Options { request_timeout: Duration::from_millis(300), ..Options::new("127.0.0.1:1") };
     let refused = KafkaBus::open(options, &[TOPIC.to_owned()]).await;
@@ -166,8 +172,8 @@ async fn without_a_cluster_the_start_is_refused_and_says_which_topic() {
     assert_eq!(topic, TOPIC);
 }
 
-/// A record of somebody else: no dedupe key, and whatever time he likes.
-fn of_a_stranger(cluster: &Cluster, stamped: i64) {
+/// Publishes a record of another producer: no dedupe key, and an arbitrary timestamp.
+fn publish_foreign(cluster: &Cluster, stamped: i64) {
     let producer: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", cluster.bootstrap_servers())
         .create()
@@ -178,25 +184,32 @@ fn of_a_stranger(cluster: &Cluster, stamped: i64) {
 }
 
 #[tokio::test]
-async fn what_strangers_stamp_neither_begins_nor_ends_a_search() {
+async fn foreign_timestamps_do_not_limit_a_search() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     const DAY: i64 = 24 * 60 * 60 * 1_000;
-    of_a_stranger(&cluster, AT + DAY);
+    publish_foreign(&cluster, AT + DAY);
     commit(&bus, vec![message(TOPIC, "k", "ours", AT)]).await;
-    of_a_stranger(&cluster, AT - DAY);
+    publish_foreign(&cluster, AT - DAY);
     let found = bus.find(vec![sought(TOPIC, "k", "ours", AT)]).await;
-    assert!(matches!(&found[..], [Found::At(there)] if there[0].offset == "1"), "{found:?}");
+    assert!(
+        matches!(&found[..], [SearchResult::Found(there)] if there[0].offset == "1"),
+        "{found:?}"
+    );
     let found = bus.find(vec![sought(TOPIC, "k", "never published", AT)]).await;
-    assert_eq!(found, [Found::Absent]);
+    assert_eq!(found, [SearchResult::Absent]);
 }
 
 #[tokio::test]
-async fn of_a_topic_that_is_not_there_nobody_can_tell_what_it_had() {
+async fn searching_a_missing_topic_is_unknown() {
     let cluster = cluster();
     let bus = open(&cluster).await;
     let found = bus.find(vec![sought("suite.gone.v1", "k", "a", AT)]).await;
-    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
-    assert!(reason.contains("suite.gone.v1 is not there"), "{reason}");
-    assert_eq!(bus.read("suite.gone.v1", 0, "", 10).await.unwrap(), [], "a reader waits for it");
+    let [SearchResult::Unknown { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("suite.gone.v1 does not exist"), "{reason}");
+    assert_eq!(
+        bus.read("suite.gone.v1", 0, "", 10).await.unwrap(),
+        [],
+        "a missing topic reads as empty"
+    );
 }

@@ -1,4 +1,4 @@
-//! A bus on Kinesis keeps the port's contract on two imitations, and says what it does not know.
+//! Kinesis bus: the contract suite on two emulators, and unknown outcomes.
 #![cfg(feature = "kinesis")]
 
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use admit_bus::kinesis::{Keys, KinesisBus, MARK, OpenError, Options};
-use admit_bus::{Bus, BusError, BusHealth, Found, Message, Published};
+use admit_bus::{Bus, BusError, BusHealth, Message, PublishOutcome, SearchResult};
 use admit_core::{Clock, Millis};
 use admit_testkit::bus_suite::{self, Home, commit, dedupe_key, message, sought};
 use admit_testkit::proxy::{Faults, Proxy};
@@ -40,7 +40,7 @@ fn options(address: SocketAddr, prefix: &str) -> Options {
     }
 }
 
-/// A client of ours, for what the bus does not do.
+/// A separate client, for operations that the bus does not have.
 fn client(address: SocketAddr) -> Client {
     let config = aws_sdk_kinesis::Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -91,7 +91,7 @@ impl Home for Streams {
     }
 }
 
-/// Streams with a prefix for each home, so that one server has them all.
+/// Separate stream prefix per home on a shared server.
 fn homes(address: SocketAddr, requests_max: usize) -> impl Fn() -> Box<dyn Home> {
     let next = AtomicU32::new(0);
     move || {
@@ -101,14 +101,14 @@ fn homes(address: SocketAddr, requests_max: usize) -> impl Fn() -> Box<dyn Home>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bus_on_moto_keeps_the_contract() {
+async fn the_kinesis_bus_passes_the_contract_suite_on_moto() {
     let Some(server) = Moto::start() else { return };
-    // Of two requests at once it gives two records one sequence number, and keeps one of them.
+    // With concurrent requests moto assigns two records one sequence number, and keeps one of them.
     bus_suite::all(homes(server.address(), 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bus_on_kinesis_local_keeps_the_contract() {
+async fn the_kinesis_bus_passes_the_contract_suite_on_kinesis_local() {
     let Some(server) = KinesisLocal::start() else { return };
     bus_suite::all(homes(server.address(), 8)).await;
 }
@@ -116,7 +116,7 @@ async fn a_bus_on_kinesis_local_keeps_the_contract() {
 const TOPIC: &str = "fp.bus.traffic.v1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_lost_is_unknown_and_the_message_is_found_once() {
+async fn a_lost_response_is_unknown_and_the_message_is_found_once() {
     let Some(server) = KinesisLocal::start() else { return };
     let between = proxy(server.address());
     let cut = Options { request_timeout: Duration::from_secs(4), ..options(between.address(), "") };
@@ -125,35 +125,35 @@ async fn an_answer_that_is_lost_is_unknown_and_the_message_is_found_once() {
     commit(&bus, vec![message(TOPIC, "k", "before", at)]).await;
     between.set_faults(Faults { lose_answers: true, ..Faults::default() });
     let published = bus.publish(vec![message(TOPIC, "k", "cut", at)]).await;
-    assert!(matches!(published[..], [Published::Unknown { .. }]), "{published:?}");
+    assert!(matches!(published[..], [PublishOutcome::Unknown { .. }]), "{published:?}");
     let cannot = bus.find(vec![sought(TOPIC, "k", "cut", at)]).await;
-    assert!(matches!(cannot[..], [Found::CannotTell { .. }]), "{cannot:?}");
+    assert!(matches!(cannot[..], [SearchResult::Unknown { .. }]), "{cannot:?}");
     assert!(bus.read(TOPIC, 0, "", 1).await.is_err());
     between.set_faults(Faults::default());
     between.cut_all();
     match &bus.find(vec![sought(TOPIC, "k", "cut", at)]).await[..] {
-        [Found::At(found)] => assert_eq!(found.len(), 1, "nobody sent it again: {found:?}"),
+        [SearchResult::Found(found)] => assert_eq!(found.len(), 1, "it was not resent: {found:?}"),
         other => panic!("{other:?}"),
     }
     commit(&bus, vec![message(TOPIC, "k", "after", at)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_proves_that_nothing_was_written() {
+async fn an_unreachable_server_proves_that_nothing_was_written() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(options(server.address(), ""), &[TOPIC]).await;
     drop(server);
     let at = Now.now().0;
     let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
     match &published[..] {
-        [Published::NotWritten { reason }] => assert!(!reason.contains("secret"), "{reason}"),
+        [PublishOutcome::NotWritten { reason }] => assert!(!reason.contains("secret"), "{reason}"),
         other => panic!("{other:?}"),
     }
     assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_not_there_is_refused_at_the_start_and_by_every_publish() {
+async fn a_missing_stream_is_refused_at_startup_and_by_every_publish() {
     let Some(server) = Moto::start() else { return };
     let strict = Options { create_streams: false, ..options(server.address(), "prod-") };
     let refused = KinesisBus::open(strict.clone(), &[TOPIC.to_owned()]).await;
@@ -162,9 +162,9 @@ async fn a_stream_that_is_not_there_is_refused_at_the_start_and_by_every_publish
     let bus = open(strict, &[]).await;
     let at = Now.now().0;
     let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
-    assert!(matches!(published[..], [Published::NotWritten { .. }]), "{published:?}");
+    assert!(matches!(published[..], [PublishOutcome::NotWritten { .. }]), "{published:?}");
     let found = bus.find(vec![sought(TOPIC, "k", "a", at)]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "perhaps it was there: {found:?}");
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "it may have existed: {found:?}");
     assert_eq!(bus.read(TOPIC, 0, "", 10).await.expect("readable"), []);
     assert!(matches!(bus.health(&[TOPIC.to_owned()]).await, BusHealth::Down { .. }));
 }
@@ -186,15 +186,15 @@ async fn two_topics_never_share_a_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_envelope_is_the_data_and_strangers_are_read_as_they_are() {
+async fn the_envelope_is_the_data_and_foreign_records_are_read_unchanged() {
     let Some(server) = Moto::start() else { return };
     let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
     let at = Now.now().0;
     let sent = message(TOPIC, "k", "a", at);
     commit(&bus, vec![sent.clone()]).await;
-    let strange = client(server.address()).put_record().stream_name(TOPIC);
-    let strange = strange.partition_key("theirs").data(Blob::new("not even json"));
-    strange.send().await.expect("put");
+    let foreign = client(server.address()).put_record().stream_name(TOPIC);
+    let foreign = foreign.partition_key("theirs").data(Blob::new("not even json"));
+    foreign.send().await.expect("put");
     let records = bus.read(TOPIC, 0, "", 10).await.expect("readable");
     let [ours, theirs] = &records[..] else { panic!("{records:?}") };
     assert_eq!((&ours.payload, &*ours.partition_key), (&sent.payload, "k"));
@@ -206,7 +206,7 @@ async fn the_envelope_is_the_data_and_strangers_are_read_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_split_keeps_its_partitions_and_is_searched_in_all_of_them() {
+async fn a_split_stream_keeps_its_partitions_and_is_searched_in_all() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
     let at = Now.now().0;
@@ -218,7 +218,7 @@ async fn a_stream_that_is_split_keeps_its_partitions_and_is_searched_in_all_of_t
     let client = client(server.address());
     let split = client.split_shard().stream_name(TOPIC).shard_to_split("shardId-000000000000");
     split.new_starting_hash_key((1_u128 << 127).to_string()).send().await.expect("split");
-    // Until the split is done the stream is updating; it can be published to all the same.
+    // During the split the stream is updating, and still accepts messages.
     let begun = std::time::Instant::now();
     let after = loop {
         let after = commit(&bus, named("after")).await;
@@ -233,7 +233,7 @@ async fn a_stream_that_is_split_keeps_its_partitions_and_is_searched_in_all_of_t
     for (name, references) in [("before", &before), ("after", &after)] {
         let searches = keys.map(|key| sought(TOPIC, key, &format!("{key}-{name}"), at));
         for (found, reference) in bus.find(searches.into()).await.iter().zip(references) {
-            let Found::At(found) = found else { panic!("{name}: {found:?}") };
+            let SearchResult::Found(found) = found else { panic!("{name}: {found:?}") };
             let last = found.last().expect("never empty");
             assert_eq!((last.partition, &last.offset), (reference.partition, &reference.offset));
         }
@@ -245,7 +245,7 @@ async fn a_stream_that_is_split_keeps_its_partitions_and_is_searched_in_all_of_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_waits_for_any_more_is_not_sent_if_it_was_still_waiting() {
+async fn an_abandoned_queued_message_is_not_sent() {
     let Some(server) = KinesisLocal::start() else { return };
     let between = proxy(server.address());
     let slow =
@@ -256,20 +256,23 @@ async fn what_nobody_waits_for_any_more_is_not_sent_if_it_was_still_waiting() {
     between.set_faults(Faults { lose_answers: true, ..Faults::default() });
     let mut first = bus.publish(vec![message(TOPIC, "k", "first", at)]);
     let second = bus.publish(vec![message(TOPIC, "k", "second", at)]);
-    // The first is on its way; the second waits behind it, and is abandoned.
+    // The first is in flight; the second is queued behind it, and abandoned.
     let poll = Duration::from_millis(200);
     assert!(tokio::time::timeout(poll, &mut first).await.is_err());
     assert!(tokio::time::timeout(poll, second).await.is_err());
-    assert!(matches!(first.await[..], [Published::Unknown { .. }]));
+    assert!(matches!(first.await[..], [PublishOutcome::Unknown { .. }]));
     between.set_faults(Faults::default());
     between.cut_all();
     let found =
         bus.find(vec![sought(TOPIC, "k", "first", at), sought(TOPIC, "k", "second", at)]).await;
-    assert!(matches!(&found[..], [Found::At(at), Found::Absent] if at.len() == 1), "{found:?}");
+    assert!(
+        matches!(&found[..], [SearchResult::Found(at), SearchResult::Absent] if at.len() == 1),
+        "{found:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_that_the_stream_no_longer_keeps_cannot_be_told() {
+async fn searching_beyond_retention_is_unknown() {
     let Some(server) = Moto::start() else { return };
     struct Later;
     impl Clock for Later {
@@ -280,11 +283,11 @@ async fn a_time_that_the_stream_no_longer_keeps_cannot_be_told() {
     let later = Options { clock: Arc::new(Later), ..options(server.address(), "") };
     let bus = open(later, &[TOPIC]).await;
     let found = bus.find(vec![sought(TOPIC, "k", "a", Now.now().0)]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{found:?}");
 }
 
-/// What Kinesis would answer while it lets go of a stream: the shard is still listed, and gone.
-fn while_a_stream_goes(target: &str) -> (&'static str, String) {
+/// Responses of Kinesis while it deletes a stream: the shard is still listed, and gone.
+fn response_during_deletion(target: &str) -> (&'static str, String) {
     match target {
         "ListShards" => (
             "200 OK",
@@ -307,8 +310,8 @@ fn while_a_stream_goes(target: &str) -> (&'static str, String) {
     }
 }
 
-/// Answers every request on a connection of its own.
-async fn imitate(listener: TcpListener) {
+/// Serves every request on its own connection.
+async fn serve_deletion(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let mut request = Vec::new();
         let mut head = String::new();
@@ -322,38 +325,38 @@ async fn imitate(listener: TcpListener) {
             }
         }
         let target = head.split("Kinesis_20131202.").nth(1).and_then(|rest| rest.lines().next());
-        let (status, body) = while_a_stream_goes(target.unwrap_or_default().trim());
+        let (status, body) = response_during_deletion(target.unwrap_or_default().trim());
         let length = body.len();
-        let answer = format!(
+        let response = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.1\r\n\
              content-length: {length}\r\nconnection: close\r\n\r\n{body}"
         );
-        stream.write_all(answer.as_bytes()).await.expect("it is read");
+        stream.write_all(response.as_bytes()).await.expect("it is read");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_goes_while_it_is_searched_cannot_be_told() {
+async fn a_shard_deleted_during_a_search_is_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bus = open(options(listener.local_addr().unwrap(), ""), &[]).await;
     let find = bus.find(vec![sought("suite.gone.v1", "k", "a", Now.now().0)]);
     let found = tokio::select! {
         found = find => found,
-        () = imitate(listener) => panic!("nobody can come in"),
+        () = serve_deletion(listener) => panic!("the listener failed"),
     };
-    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
+    let [SearchResult::Unknown { reason }] = &found[..] else { panic!("{found:?}") };
     assert!(reason.contains("shardId-000000000000 is gone"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_published_before_a_stream_was_made_cannot_be_told() {
+async fn searching_before_a_stream_was_created_is_unknown() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(options(server.address(), "made-"), &["suite.made.v1"]).await;
-    // Perhaps to a stream of that name that somebody has deleted since.
+    // It may have been in a deleted stream of that name.
     let earlier = Now.now().0 - 600_000;
     let found = bus.find(vec![sought("suite.made.v1", "k", "a", earlier)]).await;
-    let [Found::CannotTell { reason }] = &found[..] else { panic!("{found:?}") };
-    assert!(reason.contains("made after that time"), "{reason}");
+    let [SearchResult::Unknown { reason }] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.contains("created after that time"), "{reason}");
     let found = bus.find(vec![sought("suite.made.v1", "k", "a", Now.now().0)]).await;
-    assert_eq!(found, [Found::Absent]);
+    assert_eq!(found, [SearchResult::Absent]);
 }

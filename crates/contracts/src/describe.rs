@@ -1,43 +1,44 @@
-//! How a contract describes its wire, for the OpenAPI document: what goes in, what comes out.
+//! Wire description of a contract for the OpenAPI document: requests and responses.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
-/// The wire of a door, in the terms of OpenAPI 3.1.
+/// Wire description of a door, in OpenAPI 3.1 terms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// One line for people.
+    /// One-line summary.
     pub summary: &'static str,
-    /// What may be sent: media types with the JSON Schema of the body.
+    /// Accepted request bodies: media types with their JSON Schema.
     pub request: Vec<(&'static str, Value)>,
-    /// What is answered. Every status that any layer can give at this door is among them.
-    pub answers: Vec<Answer>,
+    /// Responses, including every status that any layer can return at this door.
+    pub answers: Vec<ResponseDescription>,
 }
 
-/// One kind of answer.
+/// One kind of response.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The HTTP status.
+pub struct ResponseDescription {
+    /// HTTP status.
     pub status: u16,
-    /// When it is given, for people.
+    /// Human-readable condition under which it is returned.
     pub when: String,
-    /// The media type of the body.
+    /// Media type of the body.
     pub content_type: &'static str,
-    /// The JSON Schema of the body.
+    /// JSON Schema of the body.
     pub schema: Value,
 }
 
 impl Description {
-    /// The statuses of `codes`, each with the codes that lead to it, all with a body of `schema`.
+    /// Returns one response per status of `codes`, each listing its codes, all with a body of
+    /// `schema`.
     ///
-    /// `status` says what the contract makes of a code.
+    /// `status` maps a code to the contract's HTTP status.
     pub fn refusals(
         codes: &[Code],
         status: impl Fn(Code) -> u16,
         content_type: &'static str,
         schema: &Value,
-    ) -> Vec<Answer> {
-        let mut answers: Vec<Answer> = Vec::new();
+    ) -> Vec<ResponseDescription> {
+        let mut answers: Vec<ResponseDescription> = Vec::new();
         for code in codes {
             let status = status(*code);
             match answers.iter_mut().find(|answer| answer.status == status) {
@@ -45,7 +46,7 @@ impl Description {
                     answer.when.push_str(", ");
                     answer.when.push_str(code.as_str());
                 }
-                None => answers.push(Answer {
+                None => answers.push(ResponseDescription {
                     status,
                     when: code.as_str().to_owned(),
                     content_type,
@@ -58,11 +59,11 @@ impl Description {
     }
 }
 
-/// JSON in, JSON out: all that can be said of a contract that says nothing of itself.
+/// JSON in, JSON out: the default for a contract without a description of its own.
 impl Default for Description {
     fn default() -> Self {
         let any = json!({ "type": "object" });
-        let mut answers = vec![Answer {
+        let mut answers = vec![ResponseDescription {
             status: 200,
             when: "the verdict on the event".to_owned(),
             content_type: "application/json",
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_named_at_the_status_it_leads_to() {
+    fn every_code_is_listed_under_its_status() {
         let described = Description::default();
         for code in Code::ALL {
             let answer = described.answers.iter().find(|a| a.status == code.http_status());

@@ -1,14 +1,14 @@
-//! The contracts: what each kind of producer sends, and the words it is answered in.
+//! Contracts: the wire format, validation rules and replies of each kind of producer.
 //!
-//! Every contract has the same rooms: `vet.rs` turns a submission into an event or a refusal,
-//! `reply.rs` turns what became of it into wire bytes. Nothing here does IO.
+//! Every contract has the same layout: `vet.rs` turns a submission into an event or a refusal,
+//! `reply.rs` turns the verdict into wire bytes. Nothing here does IO.
 
-pub mod calling;
 pub mod describe;
 pub mod events;
+pub mod external_ids;
+pub mod gateway_calls;
 pub mod ingestion_gate;
 pub mod intents;
-pub mod named;
 pub mod pixel_control;
 pub mod reply_code;
 pub mod rounds;
@@ -18,86 +18,86 @@ mod text;
 
 pub use schema::meter::{Budget, unless_late};
 
-pub use calling::{Admission, Call, CallOutcome, Calling, Conclusion};
+pub use gateway_calls::{AdmissionContext, CallOutcome, Conclusion, GatewayCall, GatewayCalls};
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_core::record::Policy;
-use admit_core::{Code, Door, Entry, Millis, Recorded, Submission};
+use admit_core::entity::Policy;
+use admit_core::{Code, Door, Entry, Millis, RecordedEntry, Submission};
 
 pub use describe::Description;
 
-/// When to come back after a defect of ours that no other part could put a number on.
+/// Retry hint for an internal defect for which no other layer set a delay.
 const DEFECT_RETRY_SECONDS: u32 = 5;
 
-/// The "header" by which a contract that answers below its path learns where: the name that was
-/// asked for, one of [`Contract::below`]. No header on the wire can be called so.
-pub const BELOW: &str = ":below";
+/// Pseudo header with the sub-path of the request, one of [`Contract::subpaths`]. The leading colon
+/// makes a clash with a header on the wire impossible.
+pub const SUBPATH: &str = ":below";
 
-/// The "header" that holds the query of the request as it came, without the question mark.
+/// Pseudo header with the raw query string of the request, without the question mark.
 pub const QUERY: &str = ":query";
 
-/// An answer, independent of the transport that carries it.
+/// Response, independent of the transport that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The HTTP status; other transports map it.
+    /// HTTP status; other transports map it.
     pub status: u16,
-    /// The media type of the body.
+    /// Media type of the body.
     pub content_type: &'static str,
-    /// Further headers.
+    /// Additional headers.
     pub headers: Vec<(&'static str, String)>,
-    /// The body. Never empty: some producers take an empty body for a lost event.
+    /// Body. Never empty: some producers treat an empty body as a lost event.
     pub body: Vec<u8>,
 }
 
-/// A request taken apart: the submissions it carries, in order.
+/// Submissions parsed out of one request, in order.
 #[derive(Clone, Debug)]
-pub struct Split {
-    /// Each with its own part of the body. None at all is an empty batch.
+pub struct SplitRequest {
+    /// Each holds its own part of the body. Empty for an empty batch.
     pub submissions: Vec<Submission>,
-    /// How the answers belong together.
-    pub shape: Shape,
+    /// How the replies are combined.
+    pub shape: RequestShape,
 }
 
-impl Split {
-    /// A request that is one submission.
+impl SplitRequest {
+    /// Request that consists of a single submission.
     pub fn one(submission: Submission) -> Self {
-        Self { submissions: vec![submission], shape: Shape::One }
+        Self { submissions: vec![submission], shape: RequestShape::One }
     }
 }
 
-/// How the submissions of one request hang together, and so their answers.
+/// How the submissions of one request, and therefore their replies, are combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// There is one.
+pub enum RequestShape {
+    /// A single submission.
     One,
-    /// They are the elements of an array.
+    /// Elements of a JSON array.
     Array,
-    /// They are lines, with these numbers.
+    /// Lines of a text body, with these line numbers.
     Lines(Vec<u64>),
 }
 
-/// A request that does not get as far as vetting. It is counted, and nothing of it is kept.
+/// Request rejected before vetting. It is counted, but nothing of it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turned {
-    /// Why, as a stable code.
+pub struct RequestRejection {
+    /// Stable error code.
     pub code: Code,
-    /// Why, for people.
+    /// Human-readable reason.
     pub message: String,
 }
 
-/// What a refusal is about, as far as it is known when there is no verdict.
+/// Context of a refusal that has no verdict.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
-    /// The submission's body; empty where none was read.
+pub struct RefusalContext<'a> {
+    /// Body of the submission; empty if none was read.
     pub body: &'a [u8],
-    /// The time of the answer.
+    /// Time of the reply.
     pub now: Millis,
 }
 
-/// Whether a media type, without parameters, is JSON: `application/json`, or anything that ends in
-/// `+json`.
+/// Returns whether a media type without parameters is JSON: `application/json` or any type that
+/// ends in `+json`.
 pub fn is_json(media_type: &str) -> bool {
     let suffix = "+json";
     media_type.eq_ignore_ascii_case("application/json")
@@ -108,20 +108,20 @@ pub fn is_json(media_type: &str) -> bool {
             .is_some_and(|(name, end)| !name.is_empty() && end.eq_ignore_ascii_case(suffix))
 }
 
-/// Whether a `Content-Type` is JSON, whatever its parameters.
+/// Returns whether a `Content-Type` is JSON; parameters are ignored.
 pub(crate) fn is_json_type(content_type: &str) -> bool {
     is_json(content_type.split(';').next().unwrap_or_default().trim())
 }
 
-/// A contract: how events are vetted and named, and how their verdicts are said.
+/// Contract: how submissions are vetted and identified, and how verdicts are rendered.
 pub trait Contract: Send + Sync {
     /// Turns a submission into an event with a key, or into a refusal with a reason. Pure.
     fn vet(&self, door: &Door, submission: Submission) -> Entry;
 
-    /// The same within `budget`, for a thread that others wait for.
+    /// Like [`vet`](Self::vet), limited to `budget`, for a thread shared with other requests.
     ///
     /// # Errors
-    /// With the submission, when the budget is not enough. Nothing of it was decided then.
+    /// Returns the submission if the budget is exhausted; nothing has been decided then.
     fn vet_within(
         &self,
         door: &Door,
@@ -131,22 +131,22 @@ pub trait Contract: Send + Sync {
         Ok(self.vet(door, submission))
     }
 
-    /// The answer to what the ledger made of an entry. Called only after the durable commit.
-    fn reply(&self, recorded: &Recorded) -> Reply;
+    /// Renders the ledger's verdict on an entry. Called only after the durable commit.
+    fn reply(&self, recorded: &RecordedEntry) -> Reply;
 
-    /// The answer when there is no verdict: whatever any layer has to say about this door, from
-    /// "not your method" to "the disk is full", in the words this contract's producers understand.
+    /// Renders a refusal without a verdict: every error that any layer can produce at this door,
+    /// from "method not allowed" to "disk full", in this contract's wire format.
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply;
 
-    /// [`reply`](Self::reply) said at `now`, for contracts whose answers carry their time.
-    fn reply_at(&self, recorded: &Recorded, _now: Millis) -> Reply {
+    /// [`reply`](Self::reply) with the current time, for contracts whose replies carry a timestamp.
+    fn reply_at(&self, recorded: &RecordedEntry, _now: Millis) -> Reply {
         self.reply(recorded)
     }
 
-    /// [`refuse`](Self::refuse) about a submission, for contracts whose answers name theirs.
+    /// [`refuse`](Self::refuse) with the submission, for contracts whose replies identify it.
     fn refuse_about(
         &self,
-        _about: About<'_>,
+        _about: RefusalContext<'_>,
         code: Code,
         message: &str,
         retry_after_seconds: u32,
@@ -154,84 +154,88 @@ pub trait Contract: Send + Sync {
         self.refuse(code, message, retry_after_seconds)
     }
 
-    /// Whether submissions may also come one after another over one connection, each a message of
-    /// a WebSocket or of a gRPC stream, each answered on its own and in any order.
+    /// Whether the contract also accepts a stream of messages over one connection (WebSocket or
+    /// gRPC). Each message is one submission; replies may come in any order.
     fn takes_messages(&self) -> bool {
         false
     }
 
-    /// Longest wait for an answer at a door of this contract, where that is more than
-    /// `limits.answer_ms_max`.
+    /// Longest wait for a reply at a door of this contract, if longer than `limits.answer_ms_max`.
     fn answer_max(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The headers `split` and `vet` read, in lower case; the door hands over no others. A name
-    /// that ends in `*` stands for all that begin like it; [`BELOW`] and [`QUERY`] may be among them.
+    /// Headers that `split` and `vet` read, in lower case; the door passes no others. A trailing
+    /// `*` matches by prefix. [`SUBPATH`] and [`QUERY`] may be listed.
     fn headers(&self) -> &[&str] {
         &[]
     }
 
-    /// The names below the door's path at which it answers, instead of at the path itself; none for
-    /// a door with one place. A contract that has some lists [`BELOW`] among its headers.
-    fn below(&self) -> &[&str] {
+    /// Sub-paths of the door's path that accept submissions instead of the path itself; empty for a
+    /// door with a single path. A contract with sub-paths lists [`SUBPATH`] among its headers.
+    fn subpaths(&self) -> &[&str] {
         &[]
     }
 
-    /// Whether `vet` makes up ids; then the door draws the submission's nonce.
-    fn wants_nonce(&self) -> bool {
+    /// Whether `vet` generates ids; if so, the door draws a nonce for each submission.
+    fn needs_nonce(&self) -> bool {
         false
     }
 
-    /// The part of a contract whose events cause calls to a gateway.
-    fn calling(&self) -> Option<&dyn Calling> {
+    /// Gateway calls of this contract, if its events cause any.
+    fn gateway_calls(&self) -> Option<&dyn GatewayCalls> {
         None
     }
 
-    /// Whether an agent may take its events before the gate has them, and send them in the names of
-    /// their producers. Not where the answer tells what the event has caused: only the gate knows.
+    /// Whether an agent may accept events before the gate has them and forward them on behalf of
+    /// their producers. False if the reply reports the effect of the event, which only the gate
+    /// knows.
     fn is_forwardable(&self) -> bool {
-        self.calling().is_none()
+        self.gateway_calls().is_none()
     }
 
-    /// The table that a contract's records are put together by, for one whose events tell of some.
+    /// Merge policy of the contract's records, if its events describe any.
     fn record_policy(&self) -> Option<&Arc<Policy>> {
         None
     }
 
-    /// Whether a body of this content type is taken at all.
+    /// Whether a body of this content type is accepted.
     fn accepts(&self, content_type: Option<&str>) -> bool {
         content_type.is_some_and(is_json_type)
     }
 
-    /// The same at a gate without principals.
+    /// Like [`accepts`](Self::accepts), at a gate without principals.
     fn accepts_unkeyed(&self, content_type: Option<&str>) -> bool {
         self.accepts(content_type)
     }
 
-    /// Takes a request apart. Whatever must be known before the body is looked at, such as a
-    /// signature, is checked here.
+    /// Splits a request into submissions. Checks that must precede body parsing, such as a
+    /// signature, happen here.
     ///
     /// # Errors
-    /// When nothing of the request may be kept.
-    fn split(&self, submission: Submission) -> Result<Split, Turned> {
-        Ok(Split::one(submission))
+    /// If the request is rejected and nothing of it may be stored.
+    fn split(&self, submission: Submission) -> Result<SplitRequest, RequestRejection> {
+        Ok(SplitRequest::one(submission))
     }
 
-    /// Puts the answers to the submissions of one request together, in order.
-    fn join(&self, _shape: &Shape, mut replies: Vec<Reply>) -> Reply {
+    /// Combines the replies to the submissions of one request, in order.
+    fn join(&self, _shape: &RequestShape, mut replies: Vec<Reply>) -> Reply {
         replies.pop().unwrap_or_else(|| {
-            self.refuse(Code::InternalError, "the event got no reply", DEFECT_RETRY_SECONDS)
+            self.refuse(
+                Code::InternalError,
+                "no reply was produced for the event",
+                DEFECT_RETRY_SECONDS,
+            )
         })
     }
 
-    /// The principal of a request that carries no key, where `split` proves by other means who sent
-    /// it. `None` wants a key from everybody.
-    fn vouched(&self) -> Option<&str> {
+    /// Principal of a request without an API key, if `split` authenticates the sender by other
+    /// means such as a signature. `None` if every request needs a key.
+    fn signature_principal(&self) -> Option<&str> {
         None
     }
 
-    /// What a door of this contract takes and says, for the OpenAPI document.
+    /// Wire description of a door of this contract, for the OpenAPI document.
     fn describe(&self) -> Description {
         Description::default()
     }

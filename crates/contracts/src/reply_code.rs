@@ -1,20 +1,21 @@
-//! The code that a door's reply carries, for each code that the ledger keeps.
+//! Maps each code stored in the ledger to the code in the door's reply.
 //!
-//! The ledger keeps one set of codes for all doors. A contract may have its own words on the wire, so a
-//! reason that is listed shows both: an operator finds the refusal by the code that the producer reports.
+//! The ledger uses one set of codes for all doors. A contract may use other codes on the wire, so
+//! listings show both: an operator can find a refusal by the code that the producer reports.
 
 use admit_core::Code;
 use admit_core::json::{Object, Value};
 
 use crate::{ingestion_gate, intents, pixel_control, rounds, skyra};
 
-/// Code in the reply to a submission refused with `code` at `door`, whose contract kept these facts.
+/// Returns the code in the reply to a submission refused with `code` at `door`, given its stored
+/// facts.
 pub fn of_refusal(door: &str, code: Code, facts: &Object<'_>) -> String {
     let word = match door {
         ingestion_gate::DOOR => {
-            // An event that its closed run refused may have been found wanting before; the run decides.
-            let kept = facts.get("reason").filter(|_| code != Code::RunClosed);
-            let reason = kept.and_then(Value::as_str);
+            // A closed run takes precedence over an earlier reason for the same event.
+            let stored = facts.get("reason").filter(|_| code != Code::RunClosed);
+            let reason = stored.and_then(Value::as_str);
             return reason.unwrap_or_else(|| ingestion_gate::reply_code(code)).to_owned();
         }
         intents::DOOR => intents::reply_code(code),
@@ -24,7 +25,8 @@ pub fn of_refusal(door: &str, code: Code, facts: &Object<'_>) -> String {
     word.to_owned()
 }
 
-/// Code in the reply to a conflict without a stored reason; `None` at doors that acknowledge it like a copy.
+/// Returns the code in the reply to a conflict without a stored reason; `None` at doors that
+/// acknowledge a conflict as a duplicate.
 pub fn of_conflict(door: &str) -> Option<String> {
     let code = Code::IdempotencyKeyReused;
     match door {
@@ -39,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_refusal_has_the_code_of_its_reply() {
+    fn a_stored_refusal_has_the_code_of_its_reply() {
         let none = Object::new();
         let of = |door, code| of_refusal(door, code, &none);
         assert_eq!(of("pixel-control", Code::InvalidJson), "invalid_json");

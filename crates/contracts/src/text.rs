@@ -1,9 +1,9 @@
-//! Text of others that is repeated to people, within bounds.
+//! Truncation of sender-supplied text for error messages.
 
-/// Longest words about one violation, in characters.
+/// Longest description of one violation, in characters.
 pub(crate) const VIOLATION_CHARS_MAX: usize = 240;
 
-/// The text, cut after `chars_max` characters with a mark that it was cut.
+/// Truncates the text after `chars_max` characters and marks the cut with an ellipsis.
 pub(crate) fn bounded(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
@@ -16,7 +16,7 @@ mod tests {
     use super::bounded;
 
     #[test]
-    fn a_text_is_cut_between_characters_and_says_so() {
+    fn a_text_is_cut_between_characters_and_the_cut_is_marked() {
         assert_eq!(bounded("ééé", 2), "éé…");
         assert_eq!(bounded("éé", 2), "éé");
     }

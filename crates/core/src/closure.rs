@@ -1,33 +1,33 @@
-//! Whether a run may be closed. Everything that speaks against it is judged here, and nowhere else.
+//! Checks before closing a run. All reasons against closing are evaluated here.
 //!
 //! ```text
-//! open ──▶ closing ──▶ closed          closing: nothing new comes in, what is known is recognised
-//!   ▲─────────┘ refused, or nobody closes it any more
+//! open ──▶ closing ──▶ closed          closing: new events are refused, duplicates are recognised
+//!   ▲─────────┘ refused or abandoned
 //! ```
 //!
-//! Invariant: the judgement rests on what is admitted and receipted alone. What a streamer has sent,
-//! or remembers of its progress, is no part of it.
+//! Invariant: the checks use admissions and receipts only. What a streamer has sent, or stores as
+//! its progress, has no influence.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Most names that are given for what is wrong.
+/// Maximum number of names per objection.
 pub const SAMPLE_MAX: usize = 50;
 
-/// How many admitted events of each output a run should have.
+/// Expected number of admitted events per output.
 pub type Manifest = BTreeMap<String, u64>;
 
-/// So many of a kind, and the names of the first of them.
+/// Count with a sample of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
-    /// How many.
+pub struct CountedSample {
+    /// Total count.
     pub count: u64,
-    /// The names of some; at most [`SAMPLE_MAX`].
+    /// Sample of at most [`SAMPLE_MAX`] names.
     pub sample: Vec<String>,
 }
 
-impl Listed {
-    /// One more.
+impl CountedSample {
+    /// Counts one item.
     pub fn add(&mut self, name: &str) {
         self.count += 1;
         if self.sample.len() < SAMPLE_MAX {
@@ -36,103 +36,103 @@ impl Listed {
     }
 }
 
-impl<'a> FromIterator<&'a str> for Listed {
+impl<'a> FromIterator<&'a str> for CountedSample {
     fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
-        let mut listed = Self::default();
-        names.into_iter().for_each(|name| listed.add(name));
-        listed
+        let mut sample = Self::default();
+        names.into_iter().for_each(|name| sample.add(name));
+        sample
     }
 }
 
-/// What is known of a run when it is judged.
+/// Facts about a run for the closure checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct RunFacts {
     /// Admitted events.
     pub admitted: u64,
-    /// Publishes that somebody is still performing.
+    /// Publishes in flight.
     pub in_flight: u64,
-    /// Publishes nobody knows the outcome of.
+    /// Publishes with unknown outcome.
     pub ambiguous: u64,
-    /// Quarantines that are neither released nor superseded.
-    pub quarantined: Listed,
-    /// Receipts whose file is not in the folder of the run.
-    pub receipts_missing: Listed,
-    /// Quarantine records whose file is not there.
-    pub records_missing: Listed,
-    /// Receipts that are said to lie outside the folder of the run.
-    pub misplaced: Listed,
-    /// Files of receipts and quarantine records that are not what the ledger holds.
-    pub differing: Listed,
-    /// Files in the folder of the run that no decision stands behind.
-    pub unknown: Listed,
-    /// Admissions and copies whose receipt does not say where on the bus the event is.
-    pub without_reference: Listed,
-    /// Admitted events that the bus does not have where their receipts say.
-    pub messages_missing: Listed,
-    /// Why the bus could not be asked, or is not to be relied on.
+    /// Quarantines neither released nor superseded.
+    pub quarantined: CountedSample,
+    /// Receipts without a file in the folder of the run.
+    pub receipts_missing: CountedSample,
+    /// Quarantine records without a file.
+    pub records_missing: CountedSample,
+    /// Receipts whose path is outside the folder of the run.
+    pub misplaced: CountedSample,
+    /// Receipt and quarantine files that differ from the ledger.
+    pub differing: CountedSample,
+    /// Files in the folder of the run without a decision in the ledger.
+    pub unknown: CountedSample,
+    /// Admissions and copies whose receipt has no bus position.
+    pub without_reference: CountedSample,
+    /// Admitted events missing on the bus at the position in their receipt.
+    pub messages_missing: CountedSample,
+    /// Reason why the bus could not be queried or is not reliable.
     pub bus_trouble: Option<String>,
-    /// READY messages of the run whose last attempt at streaming has failed.
-    pub ready_failed: Listed,
-    /// Outputs that the manifest names and the policy does not know.
-    pub outputs_unknown: Listed,
-    /// Counters of the run that are not what its receipts add up to.
+    /// READY messages of the run whose last streaming attempt failed.
+    pub ready_failed: CountedSample,
+    /// Outputs in the manifest that the policy does not define.
+    pub outputs_unknown: CountedSample,
+    /// Counters of the run that differ from its receipts.
     pub miscounted: Vec<Miscount>,
-    /// Admitted events of each output.
+    /// Admitted events per output.
     pub outputs: BTreeMap<String, u64>,
-    /// How many there should be, where somebody said so.
+    /// Expected counts, if a manifest was supplied.
     pub manifest: Option<Manifest>,
 }
 
-/// A counter that disagrees with what it counts.
+/// Counter that differs from the counted items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Miscount {
-    /// Which counter.
+    /// Name of the counter.
     pub name: &'static str,
-    /// What it says.
+    /// Value of the counter.
     pub counted: i64,
-    /// What there is.
+    /// Actual number.
     pub found: i64,
 }
 
-/// Why a run cannot be closed. The words are for ever, as those of [`Code`](crate::Code) are.
+/// Reason why a run cannot be closed. Names are stable, like those of [`Code`](crate::Code).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ground {
-    /// Nothing was admitted.
+    /// No event was admitted.
     NothingAdmitted,
-    /// Something is in flight.
+    /// A publish is in flight.
     InFlight,
-    /// An outcome is not known.
+    /// An outcome is unknown.
     Ambiguous,
     /// A quarantine is open.
     QuarantineOpen,
-    /// A receipt has no file.
+    /// A receipt file is missing.
     ReceiptMissing,
-    /// A quarantine record has no file.
+    /// A quarantine record file is missing.
     RecordMissing,
-    /// A receipt lies outside its run.
+    /// A receipt path is outside its run.
     ReceiptMisplaced,
-    /// A file is not what the ledger holds.
+    /// A file differs from the ledger.
     ReceiptDiffers,
-    /// A file has no decision.
+    /// A file has no decision in the ledger.
     ReceiptUnknown,
-    /// A receipt does not say where the event is.
+    /// A receipt has no bus position.
     ReferenceMissing,
-    /// The bus does not have an admitted event.
+    /// An admitted event is missing on the bus.
     MessageMissing,
-    /// The bus cannot be asked.
+    /// The bus cannot be queried.
     BusUnhealthy,
-    /// A READY message was not streamed to its end.
+    /// A READY message was not streamed completely.
     ReadyFailed,
     /// Counters and receipts disagree.
     Miscounted,
-    /// The manifest names what no event can be.
+    /// The manifest names an unknown output.
     OutputUnknown,
-    /// There is more or less than there should be.
+    /// Admitted counts differ from the manifest.
     ManifestMismatch,
 }
 
 impl Ground {
-    /// All of them, in the order they are judged.
+    /// All grounds, in order of evaluation.
     pub const ALL: [Self; 16] = [
         Self::NothingAdmitted,
         Self::InFlight,
@@ -152,7 +152,7 @@ impl Ground {
         Self::ManifestMismatch,
     ];
 
-    /// The stable word for it.
+    /// Stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NothingAdmitted => "nothing_admitted",
@@ -181,47 +181,46 @@ impl fmt::Display for Ground {
     }
 }
 
-/// One thing that speaks against closing a run.
+/// Objection to closing a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// Which it is.
+    /// Ground of the objection.
     pub ground: Ground,
-    /// What is wrong and what to do about it, in one sentence.
+    /// Problem and remedy in one sentence.
     pub message: String,
-    /// How often it is so.
+    /// Number of occurrences.
     pub count: u64,
-    /// Where, as far as that fits.
+    /// Sample of occurrences.
     pub sample: Vec<String>,
 }
 
 impl Objection {
-    fn new(ground: Ground, of: Listed, message: &str) -> Self {
-        let Listed { count, sample } = of;
+    fn new(ground: Ground, of: CountedSample, message: &str) -> Self {
+        let CountedSample { count, sample } = of;
         Self { ground, message: message.replace("{n}", &count.to_string()), count, sample }
     }
 }
 
-/// Everything that speaks against closing a run, in the order of [`Ground::ALL`]. Nothing means that
-/// it may be closed.
-pub fn judge(account: &Account) -> Vec<Objection> {
-    Ground::ALL.into_iter().filter_map(|ground| object(ground, account)).collect()
+/// Evaluates all grounds in the order of [`Ground::ALL`]. Empty: the run may be closed.
+pub fn find_objections(account: &RunFacts) -> Vec<Objection> {
+    Ground::ALL.into_iter().filter_map(|ground| evaluate(ground, account)).collect()
 }
 
-/// What one ground has to say.
-fn object(ground: Ground, account: &Account) -> Option<Objection> {
+/// Evaluates one ground.
+fn evaluate(ground: Ground, account: &RunFacts) -> Option<Objection> {
     if ground == Ground::NothingAdmitted {
-        let nothing = Listed::default();
+        let nothing = CountedSample::default();
         return (account.admitted == 0).then(|| Objection::new(ground, nothing, message(ground)));
     }
-    let of = listed(ground, account);
+    let of = occurrences(ground, account);
     (of.count > 0).then(|| Objection::new(ground, of, message(ground)))
 }
 
-/// What of an account is a ground.
-fn listed(ground: Ground, account: &Account) -> Listed {
-    let many = |count| Listed { count, sample: Vec::new() };
+/// Occurrences of a ground.
+fn occurrences(ground: Ground, account: &RunFacts) -> CountedSample {
+    let many = |count| CountedSample { count, sample: Vec::new() };
     match ground {
-        Ground::NothingAdmitted => Listed::default(),
+        Ground::NothingAdmitted => CountedSample::default(),
         Ground::InFlight => many(account.in_flight),
         Ground::Ambiguous => many(account.ambiguous),
         Ground::QuarantineOpen => account.quarantined.clone(),
@@ -238,109 +237,103 @@ fn listed(ground: Ground, account: &Account) -> Listed {
         Ground::OutputUnknown => account.outputs_unknown.clone(),
         Ground::ManifestMismatch => match &account.manifest {
             Some(manifest) => mismatches(manifest, &account.outputs),
-            None => Listed::default(),
+            None => CountedSample::default(),
         },
     }
 }
 
-/// What is wrong and what to do about it; `{n}` stands for how often.
+/// Message template; `{n}` is the count.
 const fn message(ground: Ground) -> &'static str {
     match ground {
-        Ground::NothingAdmitted => "no event of this run was admitted, copies do not count",
-        Ground::InFlight => "{n} publishes are in flight, close the run again when they have ended",
+        Ground::NothingAdmitted => "no event of this run was admitted; duplicates do not count",
+        Ground::InFlight => "{n} publishes are in flight; retry when they have finished",
         Ground::Ambiguous => {
-            "nobody knows the outcome of {n} publishes, resolve them with admit reconcile"
+            "the outcome of {n} publishes is unknown; resolve them with admit reconcile"
         }
         Ground::QuarantineOpen => {
-            "{n} quarantines are neither released nor superseded, see admit quarantine list --run \
+            "{n} quarantines are neither released nor superseded; see admit quarantine list --run \
              RUN --open"
         }
         Ground::ReceiptMissing => {
-            "{n} receipts have no file in the folder of the run, the gate writes them again from \
-             the ledger: see to the artifact store, close the run again in a moment"
+            "{n} receipt files are missing in the folder of the run; the gate restores them from the \
+             ledger: check the artifact store and retry after a few seconds"
         }
         Ground::RecordMissing => {
-            "{n} quarantine records have no file in the folder of the run, the gate writes them \
-             again from the ledger: close the run again in a moment"
+            "{n} quarantine record files are missing in the folder of the run; the gate restores \
+             them from the ledger: retry after a few seconds"
         }
-        Ground::ReceiptMisplaced => {
-            "{n} receipts say that they lie outside the folder of the run they belong to"
-        }
+        Ground::ReceiptMisplaced => "{n} receipts have a path outside the folder of their run",
         Ground::ReceiptDiffers => {
-            "{n} files of receipts or quarantine records are not what the ledger holds; move them \
-             away and close the run again, the gate writes them again from the ledger"
+            "{n} files of receipts or quarantine records differ from the ledger; move them away and \
+             retry: the gate restores them from the ledger"
         }
         Ground::ReceiptUnknown => {
-            "{n} files in the folder of the run stand for no decision in the ledger, find out who \
-             put them there"
+            "{n} files in the folder of the run have no decision in the ledger; find out where they \
+             come from"
         }
-        Ground::ReferenceMissing => {
-            "{n} receipts of admissions or copies do not say where on the bus the event is"
-        }
+        Ground::ReferenceMissing => "{n} receipts of admissions or duplicates have no bus position",
         Ground::MessageMissing => {
-            "{n} admitted events are not on the bus where their receipts say; compare with admit \
-             verify, and restore the bus from a copy"
+            "{n} admitted events are missing on the bus at the position in their receipt; run admit \
+             verify and restore the bus from a backup"
         }
         Ground::BusUnhealthy => {
-            "the bus cannot confirm the events of the run; see GET /v1/ops/health, and close the \
-             run again when the bus is healthy"
+            "the bus cannot confirm the events of the run; see GET /v1/ops/health and retry when the \
+             bus is healthy"
         }
         Ground::ReadyFailed => {
-            "{n} READY messages were not streamed to their end; run admit stream again, or close \
-             the run when their last record is STREAMED"
+            "{n} READY messages were not streamed completely; run admit stream again, or retry when \
+             their last record is STREAMED"
         }
-        Ground::Miscounted => {
-            "{n} counters of the run are not what its receipts add up to, run admit verify"
-        }
+        Ground::Miscounted => "{n} counters of the run differ from its receipts; run admit verify",
         Ground::OutputUnknown => {
-            "{n} outputs of the manifest are no event types of the policy; correct their names"
+            "{n} outputs of the manifest are not event types of the policy; correct their names"
         }
         Ground::ManifestMismatch => {
-            "{n} outputs have not as many admitted events as the manifest expects"
+            "{n} outputs differ in their number of admitted events from the manifest"
         }
     }
 }
 
-fn miscounts(miscounted: &[Miscount]) -> Listed {
-    let mut listed = Listed::default();
+fn miscounts(miscounted: &[Miscount]) -> CountedSample {
+    let mut sample = CountedSample::default();
     for Miscount { name, counted, found } in miscounted {
-        listed.add(&format!("{name}: {counted} counted, {found} found"));
+        sample.add(&format!("{name}: {counted} counted, {found} found"));
     }
-    listed
+    sample
 }
 
-/// The outputs of a manifest that are not as they should be. What the manifest does not name is not
-/// compared: others than the streamer produce too.
-fn mismatches(manifest: &Manifest, outputs: &BTreeMap<String, u64>) -> Listed {
-    let mut listed = Listed::default();
+/// Outputs whose count differs from the manifest. Outputs that the manifest does not name are not
+/// compared: other producers than the streamer write to the run too.
+fn mismatches(manifest: &Manifest, outputs: &BTreeMap<String, u64>) -> CountedSample {
+    let mut sample = CountedSample::default();
     for (output, expected) in manifest {
         let admitted = outputs.get(output).copied().unwrap_or(0);
         if admitted != *expected {
-            listed.add(&format!("{output}: {expected} expected, {admitted} admitted"));
+            sample.add(&format!("{output}: {expected} expected, {admitted} admitted"));
         }
     }
-    listed
+    sample
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A run that nothing speaks against.
-    fn sound() -> Account {
+    /// A run without objections.
+    fn sound() -> RunFacts {
         let outputs = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 2)]);
         let manifest = Some(BTreeMap::from([("a".to_owned(), 3)]));
-        Account { admitted: 5, outputs, manifest, ..Account::default() }
+        RunFacts { admitted: 5, outputs, manifest, ..RunFacts::default() }
     }
 
-    fn one(name: &str) -> Listed {
+    fn one(name: &str) -> CountedSample {
         [name].into_iter().collect()
     }
 
-    type Spoil = fn(&mut Account);
+    type Defect = fn(&mut RunFacts);
 
-    /// One way to spoil a sound run for every ground.
-    const SPOILT: [(Ground, Spoil); 16] = [
+    /// One defect per ground.
+    const DEFECTS: [(Ground, Defect); 16] = [
         (Ground::NothingAdmitted, |account| account.admitted = 0),
         (Ground::InFlight, |account| account.in_flight = 1),
         (Ground::Ambiguous, |account| account.ambiguous = 1),
@@ -364,27 +357,27 @@ mod tests {
     ];
 
     #[test]
-    fn an_open_quarantine_is_told_with_the_command_that_lists_it() {
-        let account = Account { quarantined: one("q"), ..sound() };
-        let said = &judge(&account)[0].message;
-        assert!(said.contains("admit quarantine list --run RUN --open"), "{said}");
+    fn an_open_quarantine_is_reported_with_the_command_that_lists_it() {
+        let account = RunFacts { quarantined: one("q"), ..sound() };
+        let message = &find_objections(&account)[0].message;
+        assert!(message.contains("admit quarantine list --run RUN --open"), "{message}");
     }
 
     #[test]
     fn a_sound_run_may_be_closed() {
-        assert_eq!(judge(&sound()), []);
-        let without = Account { manifest: None, ..sound() };
-        assert_eq!(judge(&without), []);
+        assert_eq!(find_objections(&sound()), []);
+        let without = RunFacts { manifest: None, ..sound() };
+        assert_eq!(find_objections(&without), []);
     }
 
     #[test]
     fn each_ground_alone_refuses_and_names_itself() {
-        assert_eq!(SPOILT.map(|(ground, _)| ground), Ground::ALL, "every ground has its case");
-        for (ground, spoil) in SPOILT {
+        assert_eq!(DEFECTS.map(|(ground, _)| ground), Ground::ALL, "every ground has its case");
+        for (ground, inject) in DEFECTS {
             let mut account = sound();
-            spoil(&mut account);
-            let said = judge(&account);
-            let [objection] = said.as_slice() else { panic!("{ground}: {said:?}") };
+            inject(&mut account);
+            let objections = find_objections(&account);
+            let [objection] = objections.as_slice() else { panic!("{ground}: {objections:?}") };
             assert_eq!(objection.ground, ground);
             assert!(!objection.message.contains("{n}"), "{}", objection.message);
             assert!(!objection.message.ends_with('.'), "{}", objection.message);
@@ -392,24 +385,25 @@ mod tests {
     }
 
     #[test]
-    fn all_grounds_together_are_all_told_in_their_order() {
+    fn all_grounds_together_are_all_reported_in_order() {
         let mut account = sound();
-        SPOILT.iter().for_each(|(_, spoil)| spoil(&mut account));
-        let grounds: Vec<Ground> = judge(&account).iter().map(|said| said.ground).collect();
+        DEFECTS.iter().for_each(|(_, inject)| inject(&mut account));
+        let grounds: Vec<Ground> =
+            find_objections(&account).iter().map(|objection| objection.ground).collect();
         assert_eq!(grounds, Ground::ALL);
     }
 
     #[test]
     fn copies_alone_do_not_close_a_run() {
-        let said = judge(&Account::default());
-        assert_eq!(said.len(), 1);
-        assert_eq!(said[0].ground, Ground::NothingAdmitted);
+        let objections = find_objections(&RunFacts::default());
+        assert_eq!(objections.len(), 1);
+        assert_eq!(objections[0].ground, Ground::NothingAdmitted);
     }
 
     #[test]
     fn a_manifest_is_compared_by_what_it_names() {
         let mut account = sound();
-        for (manifest, told) in [
+        for (manifest, expected) in [
             (vec![("a", 3), ("b", 2)], vec![]),
             (vec![("a", 2)], vec!["a: 2 expected, 3 admitted"]),
             (vec![("a", 4)], vec!["a: 4 expected, 3 admitted"]),
@@ -419,20 +413,23 @@ mod tests {
         ] {
             let manifest = manifest.into_iter().map(|(output, n)| (output.to_owned(), n)).collect();
             account.manifest = Some(manifest);
-            let said = judge(&account);
-            let sample: Vec<&str> =
-                said.iter().flat_map(|said| &said.sample).map(String::as_str).collect();
-            assert_eq!(sample, told);
+            let objections = find_objections(&account);
+            let sample: Vec<&str> = objections
+                .iter()
+                .flat_map(|objection| &objection.sample)
+                .map(String::as_str)
+                .collect();
+            assert_eq!(sample, expected);
         }
     }
 
     #[test]
     fn names_are_given_up_to_a_limit_and_counted_beyond() {
         let names: Vec<String> = (0..SAMPLE_MAX + 7).map(|n| n.to_string()).collect();
-        let listed: Listed = names.iter().map(String::as_str).collect();
-        let account = Account { quarantined: listed, ..sound() };
-        let said = judge(&account);
-        assert_eq!((said[0].count, said[0].sample.len()), (57, SAMPLE_MAX));
-        assert!(said[0].message.starts_with("57 quarantines"), "{}", said[0].message);
+        let listed: CountedSample = names.iter().map(String::as_str).collect();
+        let account = RunFacts { quarantined: listed, ..sound() };
+        let objections = find_objections(&account);
+        assert_eq!((objections[0].count, objections[0].sample.len()), (57, SAMPLE_MAX));
+        assert!(objections[0].message.starts_with("57 quarantines"), "{}", objections[0].message);
     }
 }

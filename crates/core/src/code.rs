@@ -1,15 +1,15 @@
-//! The code table: every way an answer can be other than "accepted", once.
+//! Table of error codes.
 //!
-//! A code is for ever: docs and producers rely on it, and a retired one is never used again. Each
-//! has a page `docs/errors/<code>.md`. Contracts translate a [`Code`] into their own wire words;
-//! nothing else invents reasons.
+//! Codes are stable: docs and producers rely on them, and a retired code is never reused. Each has
+//! a page `docs/errors/<code>.md`. Contracts translate a [`Code`] into their own wire format; no
+//! other reasons exist.
 
-/// Whether sending the same thing again helps.
+/// Whether a retry helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It will fail again until the producer changes something.
+    /// Fails again until the producer changes something.
     Never,
-    /// It may pass by itself: send the same request again after a while. The key makes it safe.
+    /// May pass later: send the same request again after a while. The key makes it safe.
     SameRequest,
 }
 
@@ -22,20 +22,20 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code, in the order of the table.
+            /// All codes, in table order.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The code as it stands on the wire and in the ledger.
+            /// Name on the wire and in the ledger.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// The HTTP status of the general dialect. A contract may say otherwise.
+            /// Default HTTP status; a contract may use another.
             pub const fn http_status(self) -> u16 {
                 match self { $(Self::$name => $status,)+ }
             }
 
-            /// Whether sending it again helps.
+            /// Whether a retry helps.
             pub const fn retry(self) -> Retry {
                 match self { $(Self::$name => Retry::$retry,)+ }
             }
@@ -44,73 +44,73 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The body is not JSON as the contract wants it.
+    /// The body is not JSON as required by the contract.
     InvalidJson "invalid_json" 400 Never;
-    /// The body is JSON but not of the contract's shape.
+    /// The body is JSON but does not match the contract's envelope.
     InvalidEnvelope "invalid_envelope" 400 Never;
-    /// The contract does not know this schema version.
+    /// The contract does not support this schema version.
     SchemaVersionUnsupported "schema_version_unsupported" 400 Never;
-    /// The event happened longer ago than the ledger remembers, so it may be a copy.
+    /// The event is older than the retention horizon, so it may be a copy of a purged event.
     OutsideHorizon "outside_horizon" 422 Never;
-    /// Nothing names the event where the contract wants a name.
+    /// The contract requires an idempotency key and there is none.
     IdempotencyKeyMissing "idempotency_key_missing" 400 Never;
-    /// The key is known, with other content.
+    /// The key is known with other content.
     IdempotencyKeyReused "idempotency_key_reused" 422 Never;
     /// The id belongs to another principal, which sent other content under it.
     EventIdTaken "event_id_taken" 409 Never;
-    /// The first event under this key is still in work.
+    /// The first event under this key is still being processed.
     IdempotencyKeyInUse "idempotency_key_in_use" 409 SameRequest;
-    /// The lease has expired, or the event was given back or claimed by somebody else.
+    /// The lease has expired, or the event was released or claimed by another consumer.
     LeaseLost "lease_lost" 409 Never;
-    /// The request wants another content type.
+    /// The content type is not supported.
     UnsupportedMediaType "unsupported_media_type" 415 Never;
-    /// The body is larger than the door takes.
+    /// The body exceeds the size limit of the door.
     BodyTooLarge "body_too_large" 413 Never;
-    /// No key, or a key nobody has.
+    /// The API key is missing or unknown.
     Unauthorized "unauthorized" 401 Never;
-    /// The key is known but may not do this.
+    /// The API key lacks the permission.
     Forbidden "forbidden" 403 Never;
-    /// No such route, or nothing is known under this id.
+    /// Unknown route or id.
     NotFound "not_found" 404 Never;
-    /// The route exists, but not with this method.
+    /// The route does not support this method.
     MethodNotAllowed "method_not_allowed" 405 Never;
-    /// A query or header value cannot be read.
+    /// A query or header value is invalid.
     InvalidRequest "invalid_request" 400 Never;
-    /// An attempt at this effect is in work; another one must wait for its outcome.
+    /// An attempt of this effect is in progress; another one must wait for its outcome.
     InWork "in_work" 409 SameRequest;
-    /// The run takes nothing new any more; what is known is still recognised.
+    /// The run accepts no new events; duplicates are still recognised.
     RunClosed "run_closed" 409 Never;
-    /// Something speaks against closing the run; every reason is told.
+    /// The run cannot be closed; all reasons are listed.
     ClosureRefused "closure_refused" 409 Never;
-    /// The outcome of an attempt cannot be settled in this way, or not yet.
+    /// The attempt cannot be reconciled in this way, or not yet.
     NotReconcilable "not_reconcilable" 409 Never;
-    /// A part that this door needs is down; nothing was written.
+    /// A dependency of this door is down; nothing was written.
     Unhealthy "unhealthy" 503 SameRequest;
-    /// There is nothing here that could be done again.
+    /// There is nothing to replay.
     NotReplayable "not_replayable" 409 Never;
     /// The body did not arrive in time.
     RequestTimeout "request_timeout" 408 SameRequest;
-    /// This producer sends faster than it may.
+    /// The rate limit of the producer is exceeded.
     RateLimited "rate_limited" 429 SameRequest;
-    /// More events are in work than the gate takes at once.
+    /// Too many events are in flight.
     Overloaded "overloaded" 503 SameRequest;
     /// The gate is shutting down.
     Draining "draining" 503 SameRequest;
-    /// The ledger could not take the event; nothing of it was kept.
+    /// The ledger could not store the event; nothing was written.
     LedgerUnavailable "ledger_unavailable" 503 SameRequest;
-    /// The ledger did not say whether the event was kept; a retry finds out.
+    /// It is unknown whether the commit happened; a retry finds out.
     OutcomeUnknown "outcome_unknown" 503 SameRequest;
-    /// A defect of ours. The event may be kept; a retry finds out.
+    /// Internal error. The event may have been stored; a retry finds out.
     InternalError "internal_error" 500 SameRequest;
 }
 
 impl Code {
-    /// The code that `text` spells, if there is one.
+    /// Parses a code name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }
 
-    /// `true` when sending the same request again may pass.
+    /// Whether the same request may pass later.
     pub fn is_retryable(self) -> bool {
         self.retry() == Retry::SameRequest
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_status_and_says_whether_a_retry_helps() {
+    fn every_code_has_a_status_and_a_retry_hint() {
         let table: String = Code::ALL
             .iter()
             .map(|code| format!("{} {} {:?}\n", code.as_str(), code.http_status(), code.retry()))
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_read_back_and_are_spelt_once() {
+    fn codes_round_trip_and_names_are_unique() {
         for code in Code::ALL {
             assert_eq!(Code::parse(code.as_str()), Some(*code));
         }

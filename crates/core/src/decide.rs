@@ -1,6 +1,6 @@
-//! The rule the product is sold on: what a submission under a known key means.
+//! Decision rule for submissions under a known key.
 //!
-//! Pure, and shared by every ledger, so that all of them give the same verdicts.
+//! Pure and shared by all ledgers, so that they return the same verdicts.
 
 use bytes::Bytes;
 
@@ -10,30 +10,30 @@ use crate::hash::Digest;
 use crate::receipt::Seq;
 use crate::time::Millis;
 
-/// What the ledger knows of the admission that first claimed a key.
+/// Admission that first claimed a key, as stored in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct First {
-    /// Its place in the ledger.
+pub struct PriorAdmission {
+    /// Ledger position.
     pub seq: Seq,
-    /// Its digest; for a contract with revisions, that of the newest one.
+    /// Content digest; for a contract with revisions, that of the newest one.
     pub digest: Digest,
-    /// When it was received.
+    /// Time of receipt.
     pub received_at: Millis,
-    /// Principal that sent it; where keys belong to principals, the owner of the key.
+    /// Sender; for keys that belong to principals, the owner of the key.
     pub principal: Principal,
-    /// Its contract facts, as compact JSON.
+    /// Contract facts as compact JSON.
     pub facts: Bytes,
 }
 
-/// What the same key with another digest means to a contract.
+/// Meaning of a known key with a different digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnOtherContent {
-    /// Not normal: kept as evidence, not applied.
+    /// Error: kept as evidence, not applied.
     Conflict,
-    /// A conflict, in a key that belongs to the principal of the first admission: from any other
-    /// principal it is refused as well.
+    /// Error, for keys owned by the principal of the first admission: other principals are also
+    /// refused.
     OwnedConflict,
-    /// Normal: newer content, kept and applied.
+    /// Newer content, kept and applied.
     Revision,
 }
 
@@ -43,18 +43,22 @@ const TAKEN: &str = "this id belongs to another principal, which sent other cont
 /// The outcome of [`decide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody has claimed the key: admit, apply side effects.
+    /// Unknown key: admit and apply side effects.
     Fresh,
-    /// Known key, known content: note the sighting, do nothing again.
+    /// Known key, same content: append a sighting, do nothing else.
     Duplicate,
-    /// Known key, newer content where that is normal: keep and apply.
+    /// Known key, newer content where the contract allows it: keep and apply.
     Revision,
-    /// Known key, other content where that is not: keep, do not apply.
+    /// Known key, different content: keep, do not apply.
     Conflict,
 }
 
-/// Decides what an event means, given what is known under its key.
-pub fn decide(first: Option<&First>, digest: &Digest, on_other: OnOtherContent) -> Decision {
+/// Returns the decision for an event, given the first admission under its key.
+pub fn decide(
+    first: Option<&PriorAdmission>,
+    digest: &Digest,
+    on_other: OnOtherContent,
+) -> Decision {
     match (first, on_other) {
         (None, _) => Decision::Fresh,
         (Some(first), _) if first.digest == *digest => Decision::Duplicate,
@@ -63,16 +67,16 @@ pub fn decide(first: Option<&First>, digest: &Digest, on_other: OnOtherContent) 
     }
 }
 
-/// Code and message that a conflict with `first` is refused with; `None` where the sender owns the
-/// key, or keys have no owner, and the conflict is acknowledged in the contract's words.
-pub fn refusal_of_conflict(first: &First, event: &Event) -> Option<(Code, &'static str)> {
+/// Returns code and message for refusing a conflict with `first`; `None` if the sender owns the key
+/// or keys have no owner, and the conflict is acknowledged in the contract's wire format.
+pub fn refusal_of_conflict(first: &PriorAdmission, event: &Event) -> Option<(Code, &'static str)> {
     let is_owned = event.on_other_content == OnOtherContent::OwnedConflict;
     let is_foreign = is_owned && first.principal != event.principal;
     is_foreign.then_some((Code::EventIdTaken, TAKEN))
 }
 
-/// Principal whose evidence of a conflict is looked for before it is kept again; `None` where the
-/// same content is kept once for all principals.
+/// Principal under which conflict evidence is deduplicated; `None` if the same content is kept once
+/// for all principals.
 pub fn evidence_of(event: &Event) -> Option<&Principal> {
     (event.on_other_content == OnOtherContent::OwnedConflict).then_some(&event.principal)
 }
@@ -84,8 +88,8 @@ mod tests {
     const ALL: [OnOtherContent; 3] =
         [OnOtherContent::Conflict, OnOtherContent::OwnedConflict, OnOtherContent::Revision];
 
-    fn first(content: &[u8]) -> First {
-        First {
+    fn first(content: &[u8]) -> PriorAdmission {
+        PriorAdmission {
             seq: Seq(1),
             digest: Digest::of(content),
             received_at: Millis(0),
@@ -95,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_fresh_whatever_other_content_would_mean() {
+    fn an_unknown_key_is_fresh_for_every_rule() {
         for on_other in ALL {
             assert_eq!(decide(None, &Digest::of(b"a"), on_other), Decision::Fresh);
         }
     }
 
     #[test]
-    fn the_same_content_is_a_duplicate_whatever_other_content_would_mean() {
+    fn the_same_content_is_a_duplicate_for_every_rule() {
         for on_other in ALL {
             assert_eq!(
                 decide(Some(&first(b"a")), &Digest::of(b"a"), on_other),
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_content_is_what_the_contract_says_it_is() {
+    fn other_content_follows_the_rule_of_the_contract() {
         let known = first(b"a");
         let other = Digest::of(b"b");
         for conflict in [OnOtherContent::Conflict, OnOtherContent::OwnedConflict] {

@@ -1,45 +1,46 @@
-//! Our side failed. A fault is never a verdict: the key makes sending again safe.
+//! Server-side failures. A fault is never a verdict; the key makes a retry safe.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use crate::Code;
 
-/// What kind of failure it was, and so what the producer may conclude.
+/// Kind of failure, and so what the producer may conclude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// The ledger refused before anything was written: nothing of the event was kept.
+    /// The ledger failed before anything was written: the event was not stored.
     LedgerUnavailable,
-    /// The commit was started and its outcome is not known. Never say "stored" or "not stored".
+    /// The commit was started and its outcome is unknown. Replies must claim neither "stored" nor
+    /// "not stored".
     OutcomeUnknown,
-    /// Too much is waiting already.
+    /// A queue is full.
     Overloaded,
     /// The gate is shutting down.
     Draining,
-    /// A defect of ours.
+    /// Internal error.
     Internal,
 }
 
-/// A failure of ours, with its cause.
+/// Server-side failure with its cause.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// What kind it is.
+    /// Kind of failure.
     pub kind: FaultKind,
-    /// For people and logs; no secrets, no paths of the operator's machine on the wire.
+    /// Message for clients and logs; no secrets, no local paths.
     pub message: &'static str,
-    /// The cause, for the log.
+    /// Cause, for the log.
     #[source]
     pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Fault {
-    /// A fault without a deeper cause.
+    /// Creates a fault without a cause.
     pub fn new(kind: FaultKind, message: &'static str) -> Self {
         Self { kind, message, source: None }
     }
 
-    /// A fault caused by `source`.
+    /// Creates a fault caused by `source`.
     pub fn caused_by(
         kind: FaultKind,
         message: &'static str,
@@ -48,7 +49,7 @@ impl Fault {
         Self { kind, message, source: Some(Arc::new(source)) }
     }
 
-    /// The code for it.
+    /// Error code.
     pub fn code(&self) -> Code {
         match self.kind {
             FaultKind::LedgerUnavailable => Code::LedgerUnavailable,
@@ -60,20 +61,20 @@ impl Fault {
     }
 }
 
-/// An error with everything that caused it, for people. Some errors say themselves what caused them;
-/// nothing is told twice.
+/// Renders an error with its chain of causes. A cause whose text is already contained in the
+/// message is skipped.
 pub fn with_causes(error: &dyn Error) -> String {
-    let mut told = error.to_string();
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !told.contains(&said) {
-            told.push_str(": ");
-            told.push_str(&said);
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
         }
         cause = error.source();
     }
-    told
+    message
 }
 
 #[cfg(test)]
@@ -82,14 +83,14 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
-    struct Said(&'static str, #[source] Option<Box<Self>>);
+    struct TestError(&'static str, #[source] Option<Box<Self>>);
 
     #[test]
-    fn every_cause_is_told_once() {
-        let root = Said("the disk is full", None);
-        let between = Said("cannot write: the disk is full", Some(Box::new(root)));
-        let top = Said("the receipt was not kept", Some(Box::new(between)));
+    fn every_cause_is_rendered_once() {
+        let root = TestError("the disk is full", None);
+        let between = TestError("cannot write: the disk is full", Some(Box::new(root)));
+        let top = TestError("the receipt was not kept", Some(Box::new(between)));
         assert_eq!(with_causes(&top), "the receipt was not kept: cannot write: the disk is full");
-        assert_eq!(with_causes(&Said("alone", None)), "alone");
+        assert_eq!(with_causes(&TestError("alone", None)), "alone");
     }
 }

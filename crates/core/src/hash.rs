@@ -1,17 +1,17 @@
-//! The two hashes of an event: its key (who it is) and its digest (what it says).
+//! Event hashes: key (identity) and digest (content).
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// The identity of an event: SHA-256 over the door and the contract's own key.
+/// Identity of an event: SHA-256 over the door and the contract's own key.
 ///
-/// The parts are length-prefixed, so `("ab", "c")` and `("a", "bc")` are different keys, and two
-/// doors never share one.
+/// Parts are length-prefixed, so `("ab", "c")` and `("a", "bc")` are different keys, and keys of
+/// two doors never collide.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 32]);
 
-/// The hash of the content that must not differ under one key.
+/// Hash of the content that must not differ under one key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -19,7 +19,7 @@ pub struct Digest([u8; 32]);
 const KEY_DOMAIN: &[u8] = b"admit.key.1";
 
 impl Key {
-    /// The key of an event at `door` whose contract names it by `own`, in that order of parts.
+    /// Derives the key of an event at `door` from the parts `own` of the contract's key, in order.
     pub fn derive(door: &str, own: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         hash.update(KEY_DOMAIN);
@@ -32,18 +32,18 @@ impl Key {
 }
 
 impl Digest {
-    /// The digest of `bytes`, which are already in the contract's canonical form.
+    /// Hashes `bytes`, which are in the contract's canonical form.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
 
-/// SHA-256 of `bytes` as 64 lower-case hex digits, the form most contracts put on the wire.
+/// Returns SHA-256 of `bytes` as 64 lower-case hex digits, the form most contracts put on the wire.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&<[u8; 32]>::from(Sha256::digest(bytes)))
 }
 
-/// Bytes as lower-case hex digits.
+/// Encodes bytes as lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(2 * bytes.len());
@@ -54,7 +54,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// 32 bytes from 64 hex digits, or `None` when the text is anything else.
+/// Decodes 64 hex digits; `None` for any other text.
 pub fn unhex32(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     if digits.len() != 64 {
@@ -72,12 +72,12 @@ pub fn unhex32(text: &str) -> Option<[u8; 32]> {
 macro_rules! hash_bytes {
     ($name:ident) => {
         impl $name {
-            /// The hash as it came out of a ledger or off a wire.
+            /// Wraps a stored or received hash.
             pub const fn from_bytes(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
 
-            /// The raw 32 bytes.
+            /// Raw bytes.
             pub const fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_reads_back() {
+    fn hex_round_trips() {
         let digest = Digest::of(b"abc");
         assert_eq!(
             digest.to_string(),

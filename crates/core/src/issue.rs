@@ -1,32 +1,32 @@
-//! What a contract writes down for people outside the ledger, decided inside the commit.
+//! Documents that a contract issues inside the record commit.
 //!
-//! Some contracts hand out documents: a receipt, a quarantine record, a note for governance. Their
-//! text is made by the contract, purely, while the commit that decides is being written; it is kept
-//! in that commit, and the file that people read is only a copy. So no file can claim what the
-//! ledger does not hold, and every file can be made again.
+//! Some contracts hand out documents: a receipt, a quarantine record, a governance line. The
+//! contract renders them in a pure function while the commit is being written; the text is stored
+//! in that commit and the file that people read is a copy. So no file can contradict the ledger,
+//! and every file can be restored.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::Code;
-use crate::effect::{By, Evidence, Standing};
+use crate::effect::{Attribution, EffectState, Evidence};
 use crate::json::Object;
 use crate::receipt::Seq;
 use crate::time::Millis;
 
-/// Which kind of document it is.
+/// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IssuedKind {
-    /// What became of a delivery.
+pub enum DocumentKind {
+    /// Outcome of a delivery.
     Receipt,
-    /// What was kept of one that was not admitted.
+    /// Delivery that was not admitted.
     Quarantine,
-    /// A line for whoever governs, and the marker that makes it one line only.
+    /// Governance line, and the marker that prevents a second copy of it.
     Governance,
 }
 
-impl IssuedKind {
-    /// The word for it in the ledger.
+impl DocumentKind {
+    /// Name in the ledger.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Receipt => "receipt",
@@ -35,7 +35,7 @@ impl IssuedKind {
         }
     }
 
-    /// The kind that `word` names.
+    /// Parses the name used in the ledger.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Receipt, Self::Quarantine, Self::Governance]
             .into_iter()
@@ -43,174 +43,179 @@ impl IssuedKind {
     }
 }
 
-/// One document.
+/// Document to be stored and written as a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
-    /// Which kind.
-    pub kind: IssuedKind,
-    /// The run it belongs to, by its own event; `None` for what names no run, or may not be in one.
+pub struct Document {
+    /// Kind of the document.
+    pub kind: DocumentKind,
+    /// Run named by the event; `None` if the event names no run or may not be part of one.
     pub run: Option<String>,
-    /// Its id. One id of a kind stands for one document in a run.
+    /// Document id, unique per kind and run.
     pub id: String,
-    /// What makes it this very document. The same id with the same identity is the same one, and is
-    /// kept once.
+    /// Content identity. A document with the same id and identity is stored once.
     pub identity: String,
-    /// The decision, in the contract's words.
+    /// Decision, as the contract spells it.
     pub decision: Cow<'static, str>,
-    /// Why, in the contract's words, where there is a why.
+    /// Reason, as the contract spells it.
     pub reason: Option<Cow<'static, str>>,
-    /// The contract's own id of the event.
+    /// Event id of the contract.
     pub event_id: Option<String>,
-    /// The contract's own type of the event.
+    /// Event type of the contract.
     pub event_type: Option<String>,
-    /// Where the file goes, below the root of the artifacts.
+    /// Path of the file below the artifacts root.
     pub path: String,
-    /// The document, JSON without a line end.
+    /// JSON text without a trailing newline.
     pub text: String,
 }
 
-/// How and by whom a quarantine was released.
+/// Release of a quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Released {
+pub struct DocumentRelease {
     /// `dismissed`, `resubmitted` or `reconciled`.
     pub how: String,
-    /// Who and why.
-    pub by: By,
-    /// When.
+    /// Principal and reason.
+    pub by: Attribution,
+    /// Time of the release.
     pub at: Millis,
 }
 
-/// A document as the ledger keeps it.
+/// Document with its position and state in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filed {
-    /// Its number: documents are numbered in the order they were kept.
+pub struct StoredDocument {
+    /// Document number, ascending in storage order.
     pub n: u64,
-    /// The place of the delivery it is about.
+    /// Ledger position of the delivery.
     pub seq: Seq,
-    /// The admission it is about, where there is one.
+    /// Ledger position of the admission, if there is one.
     pub of: Option<Seq>,
-    /// When it was issued.
+    /// Time of issue.
     pub at: Millis,
-    /// The document.
-    pub issued: Issued,
-    /// The document that made it void: the event was admitted after all.
+    /// Document itself.
+    pub document: Document,
+    /// Number of the document that superseded it, once the event was admitted.
     pub superseded_by: Option<u64>,
-    /// Who let it go, and why.
-    pub released: Option<Released>,
+    /// Release, if the quarantine was resolved by an operator.
+    pub released: Option<DocumentRelease>,
 }
 
-/// What the ledger knows of the admission that a delivery is a copy of.
+/// First admission under the key of a duplicate or conflicting delivery.
 #[derive(Clone, Copy, Debug)]
-pub struct Original<'a> {
-    /// Its place.
+pub struct FirstAdmission<'a> {
+    /// Ledger position.
     pub seq: Seq,
-    /// The contract's facts of it.
+    /// Facts stored by the contract.
     pub facts: &'a Object<'a>,
-    /// Where its effect stands.
-    pub standing: &'a Standing,
-    /// Where the receipt of its admission is, once there is one.
+    /// State of its effect.
+    pub state: &'a EffectState,
+    /// Path of its receipt, once issued.
     pub receipt: Option<&'a str>,
 }
 
-/// What there is to write down.
+/// Reason for issuing documents.
 #[derive(Clone, Copy, Debug)]
-pub enum Occasion<'a> {
-    /// It could not be admitted.
+pub enum IssueReason<'a> {
+    /// The submission was refused.
     Refused {
-        /// Why.
+        /// Reason code.
         code: Code,
-        /// Why, for people.
+        /// Reason text.
         message: &'a str,
     },
-    /// Its key is known with other content.
+    /// Known key, different content.
     Conflict {
-        /// What was admitted under the key.
-        first: Original<'a>,
+        /// First admission under the key.
+        first: FirstAdmission<'a>,
     },
-    /// It is a copy.
+    /// Known key, same content.
     Copy {
-        /// Of this.
-        first: Original<'a>,
+        /// First admission under the key.
+        first: FirstAdmission<'a>,
     },
-    /// Its run takes nothing new any more; it is kept outside of the run.
+    /// The run is closing or closed; the delivery is stored outside of it.
     RunClosed,
-    /// Its effect has come to this, by itself or because a person found out.
+    /// The effect was settled, by its performer or by an operator.
     Settled {
-        /// Where the effect stands now.
-        standing: &'a Standing,
-        /// Who found out.
-        by: Option<&'a By>,
+        /// New state of the effect.
+        state: &'a EffectState,
+        /// Operator who reconciled it.
+        by: Option<&'a Attribution>,
     },
 }
 
-/// Everything a document may be made from.
+/// Input for rendering documents.
 #[derive(Clone, Copy)]
-pub struct Said<'a> {
-    /// What happened.
-    pub occasion: Occasion<'a>,
-    /// The place of the delivery, or of the admission whose effect was settled.
+pub struct IssueContext<'a> {
+    /// Reason for issuing.
+    pub reason: IssueReason<'a>,
+    /// Ledger position of the delivery, or of the admission whose effect was settled.
     pub seq: Seq,
-    /// When.
+    /// Time of the release.
     pub at: Millis,
-    /// The contract's facts of the delivery, or of the admission.
+    /// Facts of the delivery, or of the admission.
     pub facts: &'a Object<'a>,
-    /// Which ids are taken.
-    pub taken: &'a dyn Taken,
+    /// Document ids in use.
+    pub ids: &'a dyn IdRegistry,
 }
 
-impl fmt::Debug for Said<'_> {
+impl fmt::Debug for IssueContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Said")
-            .field("occasion", &self.occasion)
+        f.debug_struct("IssueContext")
+            .field("reason", &self.reason)
             .field("seq", &self.seq)
             .field("at", &self.at)
             .finish_non_exhaustive()
     }
 }
 
-/// Knows the ids that are in use.
-pub trait Taken {
-    /// Whether another document (another identity) of this kind has this id in this run.
-    fn by_other(&self, kind: IssuedKind, run: Option<&str>, id: &str, identity: &str) -> bool;
+/// Lookup of document ids in use.
+pub trait IdRegistry {
+    /// Returns whether a document with another identity already uses this id for the kind and run.
+    fn is_used_by_other(
+        &self,
+        kind: DocumentKind,
+        run: Option<&str>,
+        id: &str,
+        identity: &str,
+    ) -> bool;
 }
 
-/// A contract that hands out documents.
+/// Contract that issues documents.
 pub trait Issue: Send + Sync + fmt::Debug {
-    /// The run that a delivery with these facts belongs to.
+    /// Run of a delivery with these facts.
     fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str>;
 
-    /// The bus topic and the number of messages that this evidence of an outcome proves to be
-    /// acknowledged there, on a bus that counts its messages from 0.
+    /// Bus topic and message count that `evidence` proves to be acknowledged, for a bus that
+    /// numbers messages from 0.
     fn acknowledged(&self, _evidence: &Evidence) -> Option<(String, u64)> {
         None
     }
 
-    /// The documents for what happened; none where there is nothing to say yet. Called inside the
-    /// commit and pure. A document that is there already is not kept twice.
-    fn issue(&self, said: &Said<'_>) -> Vec<Issued>;
+    /// Renders the documents for a delivery or settlement; empty if nothing is due yet. Pure,
+    /// called inside the commit. Documents that already exist are not stored again.
+    fn issue(&self, context: &IssueContext<'_>) -> Vec<Document>;
 
-    /// Whether documents with this reason only say that somebody was still performing; they are void
-    /// once the event is admitted.
-    fn is_passing(&self, reason: &str) -> bool;
+    /// Whether documents with this reason are transient: issued while the effect was in progress,
+    /// superseded once the event is admitted.
+    fn is_transient(&self, reason: &str) -> bool;
 
-    /// Whether documents with this reason say no more than that the effect is not settled; whoever
-    /// finds out how it ended lets them go.
-    fn is_about_the_effect(&self, reason: &str) -> bool;
+    /// Whether documents with this reason are released when the effect is settled, because they
+    /// report nothing but its open state.
+    fn is_released_by_settlement(&self, reason: &str) -> bool;
 }
 
-/// Whether a run takes events.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It does.
+    /// Accepts events.
     Open,
-    /// It is being closed: what is new is refused, what is known is recognised.
+    /// Closing: new events are refused, duplicates are recognised.
     Closing,
-    /// It is closed, which is for ever.
+    /// Closed for good.
     Closed,
 }
 
 impl RunState {
-    /// The word for it in the ledger.
+    /// Name in the ledger.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -219,7 +224,7 @@ impl RunState {
         }
     }
 
-    /// The state that `word` names.
+    /// Parses the name used in the ledger.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Open, Self::Closing, Self::Closed].into_iter().find(|state| state.as_str() == word)
     }
@@ -230,13 +235,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_read_back() {
-        for kind in [IssuedKind::Receipt, IssuedKind::Quarantine, IssuedKind::Governance] {
-            assert_eq!(IssuedKind::parse(kind.as_str()), Some(kind));
+    fn names_round_trip() {
+        for kind in [DocumentKind::Receipt, DocumentKind::Quarantine, DocumentKind::Governance] {
+            assert_eq!(DocumentKind::parse(kind.as_str()), Some(kind));
         }
         for state in [RunState::Open, RunState::Closing, RunState::Closed] {
             assert_eq!(RunState::parse(state.as_str()), Some(state));
         }
-        assert_eq!((IssuedKind::parse("x"), RunState::parse("x")), (None, None));
+        assert_eq!((DocumentKind::parse("x"), RunState::parse("x")), (None, None));
     }
 }

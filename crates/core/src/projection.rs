@@ -1,51 +1,51 @@
-//! In-ledger side effects: a fold over one named document, applied inside the record commit.
+//! In-ledger side effects: changes to a named state document, applied inside the record commit.
 //!
-//! A contract hands the ledger a [`Projection`] with each event. The ledger loads the document,
-//! lets the projection change it and stores it in the same transaction as the admission, so the
-//! effect happens exactly once or not at all. Many events of one batch on one document cost one
-//! write. A ledger with concurrent writers locks the entities in sorted order first.
+//! A contract attaches [`Projection`]s to each event. The ledger loads the state, applies the
+//! projection and stores it in the same transaction as the admission, so the effect happens exactly
+//! once or not at all. Many events of one batch on one state cost one write. A ledger with
+//! concurrent writers locks the states in sorted order first.
 
 use std::any::Any;
 use std::fmt;
 
-/// Names one document of one projection.
+/// Id of one projection state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId {
-    /// The kind of document: `pixel.server`.
+    /// Projection kind: `pixel.server`.
     pub projection: &'static str,
-    /// Which one, unambiguous within its kind.
+    /// Entity within the kind.
     pub entity: String,
 }
 
-/// A document while a batch works on it: parsed once, changed by many events, written once.
-pub trait Document: Any + Send {
-    /// The document as JSON text, the way it is stored.
+/// Projection state in memory: parsed once per batch, changed by many events, written once.
+pub trait ProjectionState: Any + Send {
+    /// Serialises the state as JSON text for storage.
     fn to_text(&self) -> String;
 }
 
-/// A pure change of one document.
+/// Pure change of one state.
 ///
-/// `apply` either changes the document or fails without having changed it; then only the event it
-/// belongs to fails.
+/// `apply` either changes the state or fails without changing it; then only the event it belongs to
+/// fails.
 pub trait Projection: Send + Sync + fmt::Debug {
-    /// The document it changes.
+    /// Id of the state it changes.
     fn entity(&self) -> EntityId;
 
-    /// Reads the stored text, or makes the document that stands before the first event.
-    fn load(&self, stored: Option<&str>) -> Result<Box<dyn Document>, ProjectionError>;
+    /// Parses the stored text, or creates the initial state.
+    fn load(&self, stored: Option<&str>) -> Result<Box<dyn ProjectionState>, ProjectionError>;
 
-    /// Changes the document, which came from [`Self::load`] of a projection of the same kind.
-    fn apply(&self, document: &mut dyn Document) -> Result<(), ProjectionError>;
+    /// Changes the state, which was loaded by [`Self::load`] of the same kind.
+    fn apply(&self, document: &mut dyn ProjectionState) -> Result<(), ProjectionError>;
 }
 
-/// A projection that could not be applied, which is a defect of ours or a damaged document.
+/// Projection failure: a defect, or damaged stored state.
 #[derive(Debug, thiserror::Error)]
 #[error("projection {projection} of {entity} failed: {message}")]
 pub struct ProjectionError {
-    /// The kind of document.
+    /// Projection kind.
     pub projection: &'static str,
-    /// Which one.
+    /// Entity within the kind.
     pub entity: String,
-    /// What went wrong.
+    /// Cause.
     pub message: String,
 }

@@ -1,44 +1,44 @@
-//! How a scenario run stands, and where it may go from there.
+//! State machine of a scenario run.
 //!
 //! ```text
 //! OPEN ─▶ PLANNED ─▶ EXECUTING ─▶ WAITING_EVIDENCE ─▶ READY
 //!   │        │ └──────────┴───────────────┘            READY, FAILED and QUARANTINED are final:
-//!   └────────┴──▶ FAILED | QUARANTINED                 from there a run goes nowhere, not even back
+//!   └────────┴──▶ FAILED | QUARANTINED                 no transition leads out of them
 //! ```
 
 use std::fmt;
 
-/// How a scenario run stands.
+/// State of a scenario run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScenarioState {
-    /// It is known, and nothing is decided.
+    /// Submitted, not planned yet.
     Open,
-    /// What it is made of and what must vouch for it is settled.
+    /// Inputs and required evidence are fixed.
     Planned,
-    /// Its pack is being made.
+    /// The pack is being built.
     Executing,
-    /// Something that must vouch for it is not there yet.
+    /// Required evidence is missing.
     WaitingEvidence,
-    /// Its facts are committed. Final.
+    /// Facts are committed. Final.
     Ready,
-    /// It cannot become ready. Final.
+    /// Cannot become ready. Final.
     Failed,
-    /// What should vouch for it contradicts itself. Final.
+    /// Evidence is contradictory. Final.
     Quarantined,
 }
 
-/// A step that no run takes.
+/// Illegal state transition of a scenario run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a run that is {from} does not become {to}")]
-pub struct IllegalTurn {
-    /// How it stands.
+#[error("illegal transition of a run from {from} to {to}")]
+pub struct IllegalScenarioTransition {
+    /// Current state.
     pub from: ScenarioState,
-    /// Where it was to go.
+    /// Requested state.
     pub to: ScenarioState,
 }
 
 impl ScenarioState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Open,
         Self::Planned,
@@ -49,7 +49,7 @@ impl ScenarioState {
         Self::Quarantined,
     ];
 
-    /// The word on the wire and in the ledger.
+    /// Name on the wire and in the ledger.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Open => "OPEN",
@@ -62,21 +62,21 @@ impl ScenarioState {
         }
     }
 
-    /// The state that a word stands for.
+    /// Parses the name.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 
-    /// Whether nothing comes after it.
+    /// Whether the state is final.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Ready | Self::Failed | Self::Quarantined)
     }
 
-    /// The state after a turn to `to`. Staying is no turn and always possible.
+    /// Returns `to` if the transition is legal. Staying in the same state is always legal.
     ///
     /// # Errors
-    /// When no run takes that step.
-    pub fn turn(self, to: Self) -> Result<Self, IllegalTurn> {
+    /// If the transition is illegal.
+    pub fn transition(self, to: Self) -> Result<Self, IllegalScenarioTransition> {
         let is_end = to.is_final();
         let may = match self {
             Self::Open => to == Self::Planned || matches!(to, Self::Failed | Self::Quarantined),
@@ -85,7 +85,7 @@ impl ScenarioState {
             Self::WaitingEvidence => is_end,
             Self::Ready | Self::Failed | Self::Quarantined => false,
         };
-        if may || self == to { Ok(to) } else { Err(IllegalTurn { from: self, to }) }
+        if may || self == to { Ok(to) } else { Err(IllegalScenarioTransition { from: self, to }) }
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_turn_is_allowed_or_refused_as_the_contract_says() {
+    fn every_transition_is_allowed_or_refused_as_specified() {
         use ScenarioState as S;
         let allowed = [
             (S::Open, vec![S::Planned, S::Failed, S::Quarantined]),
@@ -117,16 +117,16 @@ mod tests {
         for (from, to) in allowed {
             for next in S::ALL {
                 let may = next == from || to.contains(&next);
-                assert_eq!(from.turn(next).is_ok(), may, "{from} to {next}");
+                assert_eq!(from.transition(next).is_ok(), may, "{from} to {next}");
             }
         }
     }
 
     #[test]
-    fn words_read_back() {
+    fn names_round_trip() {
         for state in ScenarioState::ALL {
             assert_eq!(ScenarioState::from_word(state.word()), Some(state));
         }
-        assert_eq!(ScenarioState::from_word("VERIFYING"), None, "nobody ever writes it");
+        assert_eq!(ScenarioState::from_word("VERIFYING"), None, "never written");
     }
 }

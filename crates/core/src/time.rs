@@ -1,4 +1,4 @@
-//! Wall-clock time as a plain value, so that whoever calls the core owns the clock.
+//! Wall-clock time as a plain value; the caller owns the clock.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ impl Millis {
         format!("{:.3}", self.timestamp())
     }
 
-    /// The time of an RFC 3339 text, or `None` when it is not one.
+    /// Parses an RFC 3339 text; `None` if it is invalid.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond()))
     }
 
-    /// Out-of-range values are clamped: a time is for people to read, never a reason to fail.
+    /// Clamps out-of-range values: times are for display and never a reason to fail.
     fn timestamp(self) -> jiff::Timestamp {
         jiff::Timestamp::from_millisecond(self.0).unwrap_or(if self.0 < 0 {
             jiff::Timestamp::MIN
@@ -32,9 +32,9 @@ impl Millis {
     }
 }
 
-/// Where the time comes from. The gate uses the system's, tests and simulators their own.
+/// Source of wall-clock time: the system clock in the gate, simulated clocks in tests.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Current time.
     fn now(&self) -> Millis;
 }
 

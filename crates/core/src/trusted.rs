@@ -1,57 +1,57 @@
-//! Trusted time: how far a clock is believed before something is deleted by it.
+//! Trusted time: protection of retention against wall clock jumps.
 //!
-//! A wall clock that jumps forward makes everything look old. Retention therefore deletes only up to a
-//! time that is derived from what the ledger knew at the start plus the monotonic time since, and stops
-//! when the wall clock is ahead of that. A clock that is behind only delays deletion.
+//! A wall clock that jumps forward makes everything look old. Retention therefore deletes only up
+//! to a time derived from the newest time in the ledger at start plus the monotonic time since, and
+//! stops if the wall clock is ahead of that. A clock that is behind only delays deletion.
 
 use std::time::Duration;
 
 use crate::horizon::Age;
 use crate::time::Millis;
 
-/// A step of the wall clock that is an adjustment and not a jump: a time server corrects a few seconds,
-/// a virtual machine is paused for a snapshot.
+/// Largest wall clock step that counts as an adjustment, not a jump: a time server corrects a few
+/// seconds, a virtual machine is paused for a snapshot.
 pub const CLOCK_STEP_MAX: Age = Age::from_secs(300);
 
-/// Time that never steps, as far as the machine can tell; it need not mean a date.
+/// Monotonic clock; its origin is arbitrary.
 pub trait Monotonic: Send + Sync {
-    /// Time since some fixed moment.
+    /// Time since a fixed origin.
     fn elapsed(&self) -> Duration;
 }
 
-/// Decides how far the wall clock is trusted.
+/// Plausibility check of the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedTime {
     /// Trusted time at `since`.
     at: Millis,
     since: Duration,
-    /// How far the wall clock may be ahead of trusted time before that is a jump.
+    /// How far the wall clock may be ahead of trusted time before it counts as a jump.
     slack: Age,
 }
 
-/// A judgement about the wall clock.
+/// Result of a plausibility check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockState {
-    /// Whatever was due at this time may go.
+    /// Plausible; deletions due at this time may run.
     Trusted(Millis),
-    /// The wall clock is ahead of what can be explained; nothing may go.
+    /// The wall clock is implausibly far ahead; nothing may be deleted.
     Jumped {
         /// Trusted time.
         trusted: Millis,
-        /// What the wall clock shows.
+        /// Wall clock time.
         wall: Millis,
     },
 }
 
 impl TrustedTime {
-    /// Trusted time of a process that starts. `known` is the newest time the ledger trusts; a ledger
-    /// without one believes the wall clock. A gap of up to `gap_max` is downtime.
+    /// Initialises trusted time at process start. `known` is the newest time the ledger trusts;
+    /// without one the wall clock is trusted. A gap of up to `gap_max` counts as downtime.
     pub fn start(known: Option<Millis>, wall: Millis, elapsed: Duration, gap_max: Age) -> Self {
         let at = known.unwrap_or(wall).min(wall);
         Self { at, since: elapsed, slack: gap_max.max(CLOCK_STEP_MAX) }
     }
 
-    /// Judges what the wall clock shows.
+    /// Checks the wall clock and advances trusted time if it is plausible.
     pub fn observe(&mut self, wall: Millis, elapsed: Duration) -> ClockState {
         let trusted = self.now(elapsed);
         if wall > self.slack.after(trusted) {
@@ -62,12 +62,12 @@ impl TrustedTime {
         ClockState::Trusted(wall)
     }
 
-    /// A person vouches for what the wall clock shows.
+    /// Accepts the wall clock because an operator confirmed it.
     pub fn confirm(&mut self, wall: Millis, elapsed: Duration) {
         *self = Self { at: wall, since: elapsed, slack: CLOCK_STEP_MAX };
     }
 
-    /// Trusted time now, wherever the wall clock is.
+    /// Returns trusted time, independent of the wall clock.
     pub fn now(&self, elapsed: Duration) -> Millis {
         Age::from_millis(
             u64::try_from(elapsed.saturating_sub(self.since).as_millis()).unwrap_or(u64::MAX),
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_at_the_start_is_downtime_up_to_the_setting_and_a_jump_beyond() {
+    fn a_gap_at_start_is_downtime_up_to_the_setting_and_a_jump_beyond() {
         let mut rested = TrustedTime::start(Some(NOW), later(7 * DAY), secs(0), WEEK);
         assert_eq!(rested.observe(later(7 * DAY), secs(0)), ClockState::Trusted(later(7 * DAY)));
         let mut jumped = TrustedTime::start(Some(NOW), later(7 * DAY + 1), secs(5), WEEK);
         let wall = later(7 * DAY + 1);
         assert_eq!(jumped.observe(wall, secs(5)), ClockState::Jumped { trusted: NOW, wall });
-        // Trusted time goes on meanwhile, and a clock that is put right is believed again.
+        // Trusted time keeps running, and a corrected clock is trusted again.
         let wall = later(9 * DAY);
         let trusted = later(60_000);
         assert_eq!(jumped.observe(wall, secs(65)), ClockState::Jumped { trusted, wall });
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_while_it_runs_is_no_downtime_and_a_small_step_is_no_jump() {
+    fn a_jump_at_runtime_is_not_downtime_and_a_small_step_is_not_a_jump() {
         let mut time = TrustedTime::start(Some(NOW), NOW, secs(0), WEEK);
         assert_eq!(time.observe(later(60_000), secs(60)), ClockState::Trusted(later(60_000)));
         assert_eq!(time.observe(later(360_000), secs(60)), ClockState::Trusted(later(360_000)));

@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// Whatever is read can be written; whatever is refused is refused at a byte there is.
+/// Accepted input can be written; rejected input is rejected at a valid offset.
 fn survives(text: &[u8]) {
     match parse(text, &Limits::default()) {
         Ok(value) => {

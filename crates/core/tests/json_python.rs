@@ -1,7 +1,7 @@
-//! Holds our reading and writing of JSON against CPython, text by text.
+//! Compares JSON reading and writing with CPython, text by text.
 //!
-//! One `python3` judges all texts of a test. They come from a seeded generator; to run another
-//! seed, set `ADMIT_JSON_SEED`, and `ADMIT_JSON_DOCUMENTS` for more of them.
+//! One `python3` process checks all texts of a test. They come from a seeded generator; set
+//! `ADMIT_JSON_SEED` for another seed and `ADMIT_JSON_DOCUMENTS` for more texts.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ fn documents() -> u64 {
     setting("ADMIT_JSON_DOCUMENTS", DOCUMENTS)
 }
 
-/// CPython's judgement of each text, in order.
+/// CPython's result per text, in order.
 fn cpython(texts: &[Vec<u8>]) -> Vec<String> {
     let mut python = Command::new("python3")
         .args(["-I", "-c", ORACLE])
@@ -41,7 +41,7 @@ fn cpython(texts: &[Vec<u8>]) -> Vec<String> {
             "this test needs `python3` on the PATH: CPython is the authority it checks against",
         );
     let lines: String = texts.iter().map(|text| hex(text) + "\n").collect();
-    // The oracle reads everything before it answers, so neither side waits for the other.
+    // The oracle reads all input before it writes, so neither side blocks the other.
     let mut stdin = python.stdin.take().expect("stdin is piped");
     stdin.write_all(lines.as_bytes()).expect("python3 reads the texts");
     drop(stdin);
@@ -53,7 +53,7 @@ fn cpython(texts: &[Vec<u8>]) -> Vec<String> {
     answers
 }
 
-/// Our judgement, in the oracle's words.
+/// Our result in the oracle's format.
 fn ours(text: &[u8]) -> String {
     match parse(text, &Limits::default()) {
         Ok(value) => {
@@ -64,16 +64,16 @@ fn ours(text: &[u8]) -> String {
     }
 }
 
-/// What CPython refuses we refuse for any reason; what it reads we read alike, or refuse for one
-/// of the reasons the oracle knows.
+/// Texts rejected by CPython must be rejected. Texts it accepts must give the same value, or be
+/// rejected for one of the reasons the oracle knows.
 #[track_caller]
 fn agrees(text: &[u8], answer: &str) {
     let ours = ours(text);
     let text = String::from_utf8_lossy(text);
     if answer == "no" {
-        assert!(ours.starts_with("beyond "), "cpython refuses {text:?}, we say {ours}");
+        assert!(ours.starts_with("beyond "), "cpython rejects {text:?}, our result is {ours}");
     } else if answer.starts_with("beyond ") {
-        // A text may be beyond us in several ways; which one is met first is no promise.
+        // A text may exceed several limits; which one is reported is unspecified.
         assert!(ours.starts_with("beyond "), "we must refuse {text:?} ({answer})");
     } else {
         assert_eq!(ours, answer, "{text:?}");
@@ -85,7 +85,7 @@ fn count(answers: &[String], verdict: &str) -> usize {
 }
 
 #[test]
-fn thousands_of_random_documents_get_the_bytes_cpython_gives_them() {
+fn random_documents_are_written_like_cpython() {
     println!("ADMIT_JSON_SEED={}", seed());
     let mut texts = Texts::new(seed());
     let documents: Vec<Vec<u8>> = (0..documents()).map(|_| texts.document()).collect();
@@ -112,7 +112,7 @@ fn damaged_documents_are_refused_when_cpython_refuses_them() {
 }
 
 #[test]
-fn what_we_refuse_beyond_cpython_is_a_closed_list() {
+fn inputs_rejected_beyond_cpython_are_a_closed_list() {
     let deep = "[".repeat(129) + &"]".repeat(129);
     let table: &[(&str, &str)] = &[
         ("NaN", "number_not_finite"),
@@ -133,7 +133,7 @@ fn what_we_refuse_beyond_cpython_is_a_closed_list() {
 }
 
 #[test]
-fn texts_at_the_edge_of_the_grammar_are_judged_as_cpython_judges_them() {
+fn texts_at_the_edge_of_the_grammar_are_treated_as_by_cpython() {
     let mut texts: Vec<Vec<u8>> = json_texts::EDGES.iter().map(|text| text.to_vec()).collect();
     for digits in [4299, 4300, 4301] {
         texts.extend(["", "-"].map(|sign| (sign.to_owned() + &"9".repeat(digits)).into_bytes()));

@@ -1,18 +1,18 @@
-//! How long to wait before the next attempt: exponential, with full jitter, under a cap.
+//! Backoff: exponential, with full jitter and a cap.
 
 use std::time::Duration;
 
-/// The largest power of two that is looked at; the cap is reached long before.
+/// Maximum exponent; the cap is reached long before.
 const DOUBLINGS_MAX: u32 = 40;
 
-/// The waits between attempts. After the n-th failure the wait is drawn evenly between one
-/// millisecond and `base · 2^(n-1)`, or `max` where that is less: producers that failed together do
-/// not come back together.
+/// Backoff between attempts. After the n-th failure the delay is drawn uniformly between one
+/// millisecond and `base · 2^(n-1)`, or `max` if that is less, so that producers that failed
+/// together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest wait after the first failure.
+    /// Maximum delay after the first failure.
     pub base: Duration,
-    /// The longest wait of all.
+    /// Maximum delay.
     pub max: Duration,
 }
 
@@ -23,33 +23,33 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The longest wait after so many failures.
+    /// Maximum delay after `failures` failures.
     pub fn ceiling(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(DOUBLINGS_MAX);
         let millis = u64::try_from(self.base.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(millis.saturating_mul(1 << doublings)).min(self.max)
     }
 
-    /// The wait after so many failures, by a number drawn evenly from all there are.
+    /// The delay after `failures` failures, from a uniformly drawn number.
     pub fn wait(&self, failures: u32, drawn: u64) -> Duration {
         let millis = u64::try_from(self.ceiling(failures).as_millis()).unwrap_or(u64::MAX).max(1);
         Duration::from_millis(1 + drawn % millis)
     }
 
-    /// The wait after a refusal that the same row would meet again: drawn from the upper half of the
-    /// cap, so that it is tried again for ever and costs next to nothing.
+    /// The delay after a final refusal, which the same row would get again: drawn from the upper
+    /// half of the cap, so that unlimited retries cost almost nothing.
     pub fn final_wait(&self, drawn: u64) -> Duration {
         let half = u64::try_from(self.max.as_millis() / 2).unwrap_or(u64::MAX).max(1);
         Duration::from_millis(half.saturating_add(drawn % half)).min(self.max)
     }
 }
 
-/// Where jitter comes from: a splitmix64 generator, begun at a number from the system.
+/// Jitter source: a splitmix64 generator, seeded by the system.
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter(u64);
 
 impl Jitter {
-    pub(crate) fn begun_at(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ceilings_double_up_to_the_cap_and_no_wait_is_above_its_own() {
+    fn ceilings_double_up_to_the_cap_and_bound_every_delay() {
         let backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(3) };
         let ceilings: Vec<u128> = (1..=8).map(|n| backoff.ceiling(n).as_millis()).collect();
         assert_eq!(ceilings, [100, 200, 400, 800, 1600, 3000, 3000, 3000]);
         assert_eq!(backoff.ceiling(u32::MAX), backoff.max);
-        let mut jitter = Jitter::begun_at(7);
+        let mut jitter = Jitter::seeded(7);
         for failures in 1..2_000 {
             let wait = backoff.wait(failures, jitter.draw());
             assert!(wait > Duration::ZERO && wait <= backoff.ceiling(failures), "{failures}");
@@ -81,17 +81,17 @@ mod tests {
     #[test]
     fn after_a_final_refusal_the_wait_is_at_least_half_the_cap() {
         let backoff = Backoff::default();
-        let mut jitter = Jitter::begun_at(1);
+        let mut jitter = Jitter::seeded(1);
         let waits: Vec<Duration> = (0..200).map(|_| backoff.final_wait(jitter.draw())).collect();
         assert!(waits.iter().all(|wait| *wait >= backoff.max / 2 && *wait <= backoff.max));
         assert!(waits.iter().any(|wait| *wait > backoff.max / 10 * 9), "they are spread");
     }
 
     #[test]
-    fn two_senders_that_fail_together_do_not_come_back_together() {
+    fn senders_that_fail_together_do_not_retry_together() {
         let backoff = Backoff::default();
         let waits = |seed| {
-            let mut jitter = Jitter::begun_at(seed);
+            let mut jitter = Jitter::seeded(seed);
             (1..=20).map(|n| backoff.wait(n, jitter.draw())).collect::<Vec<_>>()
         };
         assert_ne!(waits(1), waits(2));
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn waits_use_the_whole_range() {
         let backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(1) };
-        let mut jitter = Jitter::begun_at(1);
+        let mut jitter = Jitter::seeded(1);
         let waits: Vec<_> = (0..500).map(|_| backoff.wait(1, jitter.draw()).as_millis()).collect();
         assert!(waits.iter().any(|wait| *wait < 20) && waits.iter().any(|wait| *wait > 80));
     }

@@ -1,52 +1,52 @@
-//! Disk budget of an outbox: its files as they are on disk, log included.
+//! Disk budget of an outbox: the actual size of its files, WAL included.
 //!
-//! A row is written to the log first and into the file later, so each new row needs room for both. A
-//! part of the budget is reserved for the log; rows never use it, so an outbox at its budget can still
-//! record what becomes of its rows.
+//! A row is written to the WAL first and into the file later, so each new row needs space for both.
+//! A part of the budget is reserved for the WAL; rows never use it, so an outbox at its budget can
+//! still settle its rows.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// Largest part of a budget that is reserved for the log and its index.
+/// Maximum reserve for the WAL and its index.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
-/// Smallest part, where the budget is at least twice that.
+/// Minimum reserve, if the budget is at least twice that.
 const RESERVE_BYTES_MIN: u64 = 128 << 10;
 
-/// Pages that a commit writes to the log beside those of its rows.
+/// WAL pages per commit in addition to those of its rows.
 const COMMIT_PAGES: u64 = 8;
 
-/// A row beside its payload: the other columns, the index entries, what a page leaves unused.
+/// Bytes of a row in addition to its payload: other columns, index entries, unused page space.
 const ROW_OVERHEAD: u64 = 256;
 
-/// From this size on a row is counted in whole pages.
+/// Rows of at least this size are counted in whole pages.
 const SMALL_ROW_BYTES: u64 = 1_000;
 
-/// Size of a page, for rows that are counted in pages.
+/// Page size for rows counted in pages.
 const PAGE_BYTES: u64 = 4_096;
 
 /// Bytes of an outbox on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskUse {
     pub(crate) file: u64,
-    pub(crate) log: u64,
-    pub(crate) log_index: u64,
+    pub(crate) wal: u64,
+    pub(crate) shm: u64,
 }
 
 impl DiskUse {
     /// Measures the files of the outbox `path`.
     pub(crate) fn of(path: &Path) -> Self {
-        let beside = |suffix: &str| {
+        let with_suffix = |suffix: &str| {
             let mut name = path.as_os_str().to_owned();
             name.push(suffix);
             length(&name)
         };
-        Self { file: length(path.as_os_str()), log: beside("-wal"), log_index: beside("-shm") }
+        Self { file: length(path.as_os_str()), wal: with_suffix("-wal"), shm: with_suffix("-shm") }
     }
 
     pub(crate) fn total(self) -> u64 {
-        self.file + self.log + self.log_index
+        self.file + self.wal + self.shm
     }
 }
 
@@ -54,49 +54,49 @@ fn length(path: &OsStr) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// Part of the budget that is reserved for the log and its index.
+/// Part of the budget reserved for the WAL and its index.
 pub(crate) fn reserve(bytes_max: u64) -> u64 {
     let reserve = (bytes_max / 4).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX);
     reserve.min(bytes_max / 2)
 }
 
-/// Size that the log is cut to when it begins anew.
-pub(crate) fn log_max(bytes_max: u64) -> u64 {
+/// Maximum size of the WAL after a reset.
+pub(crate) fn wal_bytes_max(bytes_max: u64) -> u64 {
     reserve(bytes_max) / 4 * 3
 }
 
-/// Whether the log has to be brought into the file and cut off before more is written: it has used up
-/// its part, or together with the file it comes near the budget.
-pub(crate) fn is_log_due(bytes_max: u64, on_disk: DiskUse) -> bool {
+/// Whether a truncating WAL checkpoint is due before more is written: the WAL has used its part, or
+/// together with the file approaches the budget.
+pub(crate) fn is_checkpoint_due(bytes_max: u64, on_disk: DiskUse) -> bool {
     let is_near = on_disk.total() > bytes_max - reserve(bytes_max) / 2;
-    on_disk.log > log_max(bytes_max) || (on_disk.log > 0 && is_near)
+    on_disk.wal > wal_bytes_max(bytes_max) || (on_disk.wal > 0 && is_near)
 }
 
-/// Pages of the file, as the open connection counts them.
+/// Page counts of the file, from the open connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PageCounts {
     pub(crate) count: u64,
     pub(crate) free: u64,
     pub(crate) bytes: u64,
 }
 
-/// Room for rows in one commit.
+/// Space for rows in one commit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// Bytes that rows may still use of the file.
+pub(crate) struct AvailableSpace {
+    /// Bytes left for rows in the file.
     rows: u64,
-    /// Bytes of free pages in the file, which are used before it grows.
+    /// Bytes of free pages in the file, used before it grows.
     free: u64,
-    /// Bytes that file and log may still grow by.
+    /// Bytes by which file and WAL may still grow.
     disk: u64,
 }
 
-impl Room {
-    pub(crate) fn of(bytes_max: u64, pages: Pages, on_disk: DiskUse) -> Self {
+impl AvailableSpace {
+    pub(crate) fn of(bytes_max: u64, pages: PageCounts, on_disk: DiskUse) -> Self {
         let used = pages.count.saturating_sub(pages.free) * pages.bytes;
-        // What is in the log only will be in the file too.
+        // Pages only in the WAL will be in the file too.
         let file = on_disk.file.max(pages.count * pages.bytes);
-        let taken = file + on_disk.log + on_disk.log_index + COMMIT_PAGES * pages.bytes;
+        let taken = file + on_disk.wal + on_disk.shm + COMMIT_PAGES * pages.bytes;
         Self {
             rows: bytes_max.saturating_sub(reserve(bytes_max)).saturating_sub(used),
             free: pages.free * pages.bytes,
@@ -104,7 +104,7 @@ impl Room {
         }
     }
 
-    /// Takes the room of a row of `weight` bytes; `false` where there is none.
+    /// Takes the space of a row of `weight` bytes; `false` if there is not enough.
     pub(crate) fn take(&mut self, weight: u64) -> bool {
         let growth = weight.saturating_sub(self.free);
         let (Some(rows), Some(disk)) =
@@ -117,7 +117,7 @@ impl Room {
     }
 }
 
-/// Bytes that a row takes of the file.
+/// Bytes that a row uses in the file.
 pub(crate) fn weight(id_bytes: usize, payload_bytes: usize) -> u64 {
     let bytes = (id_bytes * 2 + payload_bytes) as u64 + ROW_OVERHEAD;
     if bytes < SMALL_ROW_BYTES { bytes } else { bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES }
@@ -129,22 +129,22 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn room(file: u64, free: u64, log: u64) -> Room {
-        let pages = Pages { count: file / 4_096, free: free / 4_096, bytes: 4_096 };
-        Room::of(4 * MIB, pages, DiskUse { file, log, log_index: 32_768 })
+    fn space(file: u64, free: u64, wal: u64) -> AvailableSpace {
+        let pages = PageCounts { count: file / 4_096, free: free / 4_096, bytes: 4_096 };
+        AvailableSpace::of(4 * MIB, pages, DiskUse { file, wal, shm: 32_768 })
     }
 
     #[test]
-    fn a_row_needs_room_in_the_file_and_in_the_log() {
-        assert!(room(MIB, 0, 0).take(500_000));
-        assert!(!room(MIB, 0, 2 * MIB + 500_000).take(500_000), "the log is on the disk too");
-        assert!(!room(3 * MIB, 0, 0).take(500), "the reserve is not for rows");
-        assert!(room(3 * MIB, MIB, 0).take(500_000), "free pages are used again");
+    fn a_row_needs_space_in_the_file_and_in_the_wal() {
+        assert!(space(MIB, 0, 0).take(500_000));
+        assert!(!space(MIB, 0, 2 * MIB + 500_000).take(500_000), "the WAL is on the disk too");
+        assert!(!space(3 * MIB, 0, 0).take(500), "the reserve is not for rows");
+        assert!(space(3 * MIB, MIB, 0).take(500_000), "free pages are used again");
     }
 
     #[test]
-    fn a_log_is_cut_when_it_has_used_its_part_or_the_budget_is_near() {
-        let due = |file, log| is_log_due(4 * MIB, DiskUse { file, log, log_index: 32_768 });
+    fn a_checkpoint_is_due_when_the_wal_has_used_its_part_or_the_budget_is_near() {
+        let due = |file, wal| is_checkpoint_due(4 * MIB, DiskUse { file, wal, shm: 32_768 });
         assert!(!due(MIB, 500_000));
         assert!(due(MIB, 800_000), "three quarters of the reserve");
         assert!(due(3 * MIB + 400_000, 100_000), "the file leaves little room");
@@ -152,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn room_is_used_up_row_by_row() {
-        let mut room = room(2 * MIB, 0, 0);
+    fn space_is_used_up_row_by_row() {
+        let mut space = space(2 * MIB, 0, 0);
         let mut rows = 0;
-        while room.take(100_000) {
+        while space.take(100_000) {
             rows += 1;
         }
         assert!((8..=10).contains(&rows), "{rows} rows of 100 kB in the 1 MiB that is left");

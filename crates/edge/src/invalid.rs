@@ -1,8 +1,9 @@
-//! Envelopes that failed the vet of the agent: kept beside the outbox, for a person to decide on.
+//! Envelopes that failed the agent's validation: stored in the outbox file for an operator to
+//! resolve.
 //!
-//! The agent keeps them through its writer thread. A person lists, retries and deletes them with
-//! [`InvalidEnvelopes`] in another process, also while the agent runs: SQLite's locks order the two,
-//! and the agent finds a retried envelope when it next looks for rows that are due.
+//! The agent stores them through its writer thread. An operator lists, retries and deletes them
+//! with [`InvalidEnvelopes`] in another process, also while the agent runs: SQLite's locks order
+//! the two, and the agent sends a retried envelope when it next checks for due rows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,16 +11,16 @@ use std::time::Duration;
 use admit_core::{Digest, Millis};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
-/// Most envelopes kept in one outbox.
+/// Maximum invalid envelopes per outbox.
 pub(crate) const ROWS_MAX: u64 = 1_000;
 
-/// Part of the disk budget that they may use.
+/// Divisor: they may use this part of the disk budget.
 pub(crate) const BUDGET_PART: u64 = 8;
 
-/// Wait for a lock of the agent.
+/// Timeout of waiting for a lock of the agent.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An envelope to be kept.
+/// An invalid envelope to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSubmission {
     pub(crate) event_id: Option<String>,
@@ -27,49 +28,51 @@ pub(crate) struct InvalidSubmission {
     pub(crate) error: String,
 }
 
-/// An envelope that is kept.
+/// A stored invalid envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidEnvelope {
-    /// Its number, which no other of this outbox ever gets.
+    /// Its number, never reused in this outbox.
     pub number: i64,
-    /// Its id, where one could be read.
+    /// Its id, if one could be read.
     pub event_id: Option<String>,
-    /// Its bytes as they came.
+    /// Its bytes as received.
     pub payload: Vec<u8>,
-    /// When it first came, RFC 3339.
+    /// First received, RFC 3339.
     pub created_at: String,
-    /// When it last came, RFC 3339.
+    /// Last received, RFC 3339.
     pub last_seen_at: String,
-    /// How often it came.
+    /// How often it was received.
     pub seen_count: u64,
-    /// What is wrong with it.
+    /// The validation error.
     pub last_error: String,
 }
 
-/// Why an envelope was not moved.
+/// Error of a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum RetryError {
-    /// SQLite could not do it.
+    /// SQLite failed.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// Other content waits under its id.
-    #[error("other content waits in the outbox under the id {0}; retry when that has been sent")]
+    /// A different payload is queued under its id.
+    #[error(
+        "a different payload is queued in the outbox under the id {0}; retry after it has been sent"
+    )]
     IdWaits(String),
 }
 
-/// How many are kept, and their bytes.
+/// Number of stored envelopes, and their bytes.
 pub(crate) fn totals(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
     let mut statement = connection.prepare_cached(include_str!("queries/invalid_totals.sql"))?;
     statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Whether this very envelope is kept already.
+/// Whether this envelope is stored already.
 pub(crate) fn is_known(connection: &Connection, payload: &[u8]) -> rusqlite::Result<bool> {
     let mut statement = connection.prepare_cached(include_str!("queries/invalid_known.sql"))?;
     statement.exists([Digest::of(payload).to_string()])
 }
 
-/// Keeps an envelope, or counts it where it is kept already.
+/// Stores an envelope, or increments its count if it is stored already.
 pub(crate) fn keep(
     connection: &Connection,
     rejected: &InvalidSubmission,
@@ -82,7 +85,7 @@ pub(crate) fn keep(
     statement.execute(params![rejected.event_id, payload, hash, at, error]).map(drop)
 }
 
-/// The invalid envelopes of one outbox, for a person.
+/// Access to the invalid envelopes of one outbox.
 #[derive(Debug)]
 pub struct InvalidEnvelopes {
     connection: Connection,
@@ -90,10 +93,10 @@ pub struct InvalidEnvelopes {
 }
 
 impl InvalidEnvelopes {
-    /// Opens the outbox in the file `path`, which must be there.
+    /// Opens the outbox in the file `path`, which must exist.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub fn open(path: &Path) -> rusqlite::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
@@ -103,10 +106,10 @@ impl InvalidEnvelopes {
         Ok(Self { connection, has_table })
     }
 
-    /// Those after the number `after`, oldest first, at most so many.
+    /// Lists envelopes after the number `after`, oldest first, at most `rows_max`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the file cannot be read.
     pub fn list(&self, after: i64, rows_max: usize) -> rusqlite::Result<Vec<InvalidEnvelope>> {
         if !self.has_table {
             return Ok(Vec::new());
@@ -116,10 +119,10 @@ impl InvalidEnvelopes {
         statement.query_map([after, limit], envelope)?.collect()
     }
 
-    /// The one with this number.
+    /// Gets an envelope by number.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn get(&self, number: i64) -> rusqlite::Result<Option<InvalidEnvelope>> {
         if !self.has_table {
             return Ok(None);
@@ -128,20 +131,20 @@ impl InvalidEnvelopes {
         self.connection.query_row(query, [number], envelope).optional()
     }
 
-    /// Deletes the one with this number; `false` when there is none.
+    /// Deletes an envelope by number; `false` if there is none.
     ///
     /// # Errors
-    /// When it cannot be deleted.
+    /// When the file cannot be written.
     pub fn delete(&self, number: i64) -> rusqlite::Result<bool> {
         let query = include_str!("queries/invalid_delete.sql");
         Ok(self.has_table && self.connection.execute(query, [number])? == 1)
     }
 
-    /// Moves one that is valid now into the outbox, under the id and with the payload that are sent.
-    /// `false` when it is no longer there.
+    /// Moves an envelope that is now valid into the outbox, under the given id and payload. `false`
+    /// if it no longer exists.
     ///
     /// # Errors
-    /// When it stays where it is.
+    /// When the envelope was not moved.
     pub fn retry(
         &mut self,
         number: i64,
@@ -158,8 +161,8 @@ impl InvalidEnvelopes {
         let row = params![event_id, payload_json, now.to_rfc3339_millis()];
         if transaction.execute(include_str!("queries/store.sql"), row)? == 0 {
             let query = include_str!("queries/find.sql");
-            let waiting: String = transaction.query_row(query, [event_id], |row| row.get(1))?;
-            if waiting != payload_json {
+            let queued: String = transaction.query_row(query, [event_id], |row| row.get(1))?;
+            if queued != payload_json {
                 return Err(RetryError::IdWaits(event_id.to_owned()));
             }
         }
@@ -168,7 +171,7 @@ impl InvalidEnvelopes {
     }
 }
 
-/// Whether the file has the table; one of an older agent gets it when the agent starts.
+/// Whether the file has the table; a file of an older agent gets it when the agent starts.
 pub(crate) fn has_table(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare(include_str!("queries/invalid_table.sql"))?.exists([])
 }

@@ -1,8 +1,8 @@
-//! The outbox: what a producer has to say is on its own disk before anything is sent, and stays
-//! there until the gate has acknowledged it.
+//! Durable outbox on the producer's machine: an event is on disk before it is sent, and stays there
+//! until the gate has acknowledged it.
 //!
-//! [`Outbox`] is the durable queue, [`Sender`] empties it in the background over a [`Wire`]:
-//! WebSocket, gRPC or HTTP. A program that links this crate needs nothing else:
+//! [`Outbox`] is the durable queue; [`Sender`] sends its rows in the background over a [`Wire`]:
+//! WebSocket, gRPC or HTTP. Usage:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -20,17 +20,16 @@
 //! ```
 //!
 //! Invariants:
-//! * `enqueue` returns after the commit that holds the row has been synced.
-//! * A row is removed by the acknowledgement that matches it, and by nothing else. There is no
-//!   largest number of attempts.
-//! * One row that is refused for ever delays no other.
+//! * `enqueue` returns after the commit with the row has been synced.
+//! * A row is removed only by its own acknowledgement. The number of attempts is unlimited.
+//! * A row that is always refused delays no other row.
 
 mod backoff;
 mod budget;
-mod flight;
+mod in_flight;
 mod invalid;
-mod keeper;
 mod outbox;
+mod outbox_writer;
 mod progress;
 mod sender;
 mod status;
@@ -39,14 +38,14 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use invalid::{InvalidEnvelope, InvalidEnvelopes, RetryError};
-pub use keeper::{EnqueueError, Enqueued};
 pub use outbox::{Counters, OpenError, Options, Outbox};
+pub use outbox_writer::{EnqueueError, EnqueueOutcome};
 pub use sender::{Sender, SenderOptions};
 pub use status::Status;
 pub use store::Row;
 pub use wire::connect::{Endpoint, EndpointError};
 pub use wire::grpc::GrpcWire;
 pub use wire::http::{Dialect, HttpWire};
-pub use wire::parcel::Parcel;
+pub use wire::row_request::RowRequest;
 pub use wire::websocket::WebSocketWire;
 pub use wire::{Identity, Wire};

@@ -1,4 +1,4 @@
-//! The outbox as its users see it: enqueue, take, settle, watch.
+//! Public interface of the outbox: enqueue, take, settle, counters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,27 +8,29 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
-use admit_core::{Clock, Millis, unwound};
+use admit_core::{Clock, Millis, panic_guard};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::backoff::{Backoff, Jitter};
 use crate::invalid::InvalidSubmission;
-use crate::keeper::{EnqueueError, Enqueued, Keeper, Settled, Taken, Work};
+use crate::outbox_writer::{
+    DueRows, EnqueueError, EnqueueOutcome, OutboxCommand, OutboxWriter, SettledRow,
+};
 use crate::store::Store;
 
-/// Work that may wait for the thread that writes. Whoever comes later waits for a place.
+/// Capacity of the command queue; further callers wait.
 const QUEUE: usize = 1024;
 
-/// How an outbox is kept.
+/// Options of an outbox.
 #[derive(Clone)]
 pub struct Options {
-    /// The disk budget: most bytes of the file and its log on disk. What does not fit is refused.
+    /// Disk budget: maximum bytes of the file and its WAL. Further rows are refused.
     pub bytes_max: u64,
-    /// The waits between attempts.
+    /// Backoff between attempts.
     pub backoff: Backoff,
-    /// Where the time comes from.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Where jitter begins; `None` takes a number from the system.
+    /// Seed of the jitter; `None` uses system randomness.
     pub seed: Option<u64>,
 }
 
@@ -52,7 +54,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The system's own time of day.
+/// System clock.
 struct SystemClock;
 
 impl Clock for SystemClock {
@@ -63,66 +65,66 @@ impl Clock for SystemClock {
     }
 }
 
-/// Why an outbox cannot be used. The texts are for the person who has to act on them.
+/// Error of opening an outbox.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The folder or a file in it cannot be used.
     #[error("cannot use {}: {source}\n  check that its folder is on a writable disk and that this user owns it", path.display())]
     Folder {
-        /// What could not be used.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Another process has it.
-    #[error("another process uses the outbox {}\n  stop it first: two must not send from one outbox", path.display())]
+    /// Another process has it open.
+    #[error("another process uses the outbox {}\n  stop it first: only one process may send from an outbox", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// SQLite cannot use the file.
-    #[error("the outbox {} cannot be opened: {source}\n  nothing was changed; mend the disk, or keep a copy and rescue what is readable with sqlite3's .recover", path.display())]
+    #[error("the outbox {} cannot be opened: {source}\n  nothing was changed; repair the disk, or copy the file and recover readable rows with sqlite3's .recover", path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The SQLite error.
         source: rusqlite::Error,
     },
-    /// The system has no thread or no randomness to give.
+    /// The thread could not be started, or no randomness is available.
     #[error("the outbox cannot be started: {0}")]
     System(io::Error),
 }
 
-/// What an outbox counts. Read them at any time.
+/// Counters of an outbox.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Rows that wait now.
+    /// Rows in the outbox.
     pub depth: AtomicU64,
-    /// When the oldest of them was stored, in milliseconds since 1970; 0 when there is none.
+    /// When the oldest row was stored, in milliseconds since 1970; 0 if there is none.
     pub oldest_at: AtomicU64,
-    /// Bytes on disk, of the file and its log.
+    /// Bytes on disk, of the file and its WAL.
     pub bytes: AtomicU64,
-    /// Invalid envelopes that are kept.
+    /// Stored invalid envelopes.
     pub invalid: AtomicU64,
-    /// Invalid envelopes that were not kept, because their quota was used up.
+    /// Invalid envelopes not stored because the quota was exhausted.
     pub invalid_unkept: AtomicU64,
     /// Rows stored.
     pub enqueued: AtomicU64,
-    /// Rows that found no room.
+    /// Rows refused because the budget was exhausted.
     pub refused_full: AtomicU64,
-    /// Rows sent, each time.
+    /// Rows sent, counting every attempt.
     pub sent: AtomicU64,
     /// Rows removed by their acknowledgement.
     pub acked: AtomicU64,
-    /// Attempts that brought a refusal.
+    /// Attempts that were refused.
     pub nacked: AtomicU64,
-    /// Attempts that brought nothing in time.
+    /// Attempts that timed out.
     pub unanswered: AtomicU64,
-    /// Connections made.
+    /// Established connections.
     pub connects: AtomicU64,
-    /// Connections that could not be made.
+    /// Failed connections.
     pub connect_failures: AtomicU64,
-    /// Whether there is a connection now.
+    /// Whether there is a connection.
     pub is_connected: AtomicBool,
 }
 
@@ -132,12 +134,12 @@ impl Counters {
     }
 }
 
-/// A durable queue in one file. See the crate.
+/// Durable queue in one file. See the crate documentation.
 pub struct Outbox {
-    work: Mutex<Option<mpsc::Sender<Work>>>,
+    commands: Mutex<Option<mpsc::Sender<OutboxCommand>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
-    news: Arc<Notify>,
+    rows_stored: Arc<Notify>,
     stopped: watch::Receiver<Option<String>>,
     backoff: Backoff,
     clock: Arc<dyn Clock>,
@@ -150,7 +152,7 @@ impl fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// Opens the outbox in the file `path`, or makes it.
+    /// Opens the outbox in the file `path`, creating it if necessary.
     ///
     /// # Errors
     /// When the file cannot be used, or another process uses it.
@@ -160,61 +162,65 @@ impl Outbox {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|error| OpenError::System(io::Error::other(error)))?,
         };
-        let (work, mut queue) = mpsc::channel(QUEUE);
+        let (commands, mut queue) = mpsc::channel(QUEUE);
         let (stop, stopped) = watch::channel(None);
         let counters = Arc::<Counters>::default();
-        let news = Arc::<Notify>::default();
-        let keeper = Keeper::new(
+        let rows_stored = Arc::<Notify>::default();
+        let writer = OutboxWriter::new(
             store,
             options.backoff,
             Arc::clone(&options.clock),
-            Jitter::begun_at(seed),
+            Jitter::seeded(seed),
             Arc::clone(&counters),
         );
-        let mut keeper =
-            keeper.map_err(|source| OpenError::Sqlite { path: path.into(), source })?;
-        let told = Arc::clone(&news);
+        let mut writer =
+            writer.map_err(|source| OpenError::Sqlite { path: path.into(), source })?;
+        let notify = Arc::clone(&rows_stored);
         let thread = thread::Builder::new()
             .name("outbox".to_owned())
             .spawn(move || {
-                unwound::or_tell(
-                    || keeper.run(&mut queue, &told, &stop),
+                panic_guard::run(
+                    || writer.run(&mut queue, &notify, &stop),
                     || {
-                        let reason = "the keeper of the outbox ended by a panic";
+                        let reason = "the writer of the outbox ended by a panic";
                         stop.send_replace(Some(reason.to_owned()));
                     },
                 );
             })
             .map_err(OpenError::System)?;
         Ok(Self {
-            work: Mutex::new(Some(work)),
+            commands: Mutex::new(Some(commands)),
             thread: Mutex::new(Some(thread)),
             counters,
-            news,
+            rows_stored,
             stopped,
             backoff: options.backoff,
             clock: options.clock,
         })
     }
 
-    /// Stores an event. It is durable when this returns: synced, together with whatever other
-    /// threads store at the same time. It blocks; in asynchronous code use
-    /// [`Outbox::enqueue_async`].
+    /// Stores an event. It is durable when this returns: synced, in one commit with concurrent
+    /// calls. Blocks; in asynchronous code use [`Outbox::enqueue_async`].
     ///
     /// # Errors
-    /// When the event is not stored, or nobody can tell. The same id again is safe either way.
-    pub fn enqueue(&self, event_id: &str, payload_json: &str) -> Result<Enqueued, EnqueueError> {
-        let (told, answer) = oneshot::channel();
+    /// When the event was not stored, or the outcome is unknown. It is safe to enqueue the same id
+    /// again.
+    pub fn enqueue(
+        &self,
+        event_id: &str,
+        payload_json: &str,
+    ) -> Result<EnqueueOutcome, EnqueueError> {
+        let (reply, response) = oneshot::channel();
         let (event_id, payload_json) = (event_id.to_owned(), payload_json.to_owned());
-        let work = Work::Store { event_id, payload_json, told };
-        let sent = self.queue().map(|queue| queue.blocking_send(work));
+        let command = OutboxCommand::Store { event_id, payload_json, reply };
+        let sent = self.queue().map(|queue| queue.blocking_send(command));
         if !matches!(sent, Some(Ok(()))) {
             return Err(self.closed());
         }
-        answer.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
+        response.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
     }
 
-    /// The same for whoever must not block.
+    /// Asynchronous version of [`Outbox::enqueue`].
     ///
     /// # Errors
     /// As [`Outbox::enqueue`].
@@ -222,16 +228,16 @@ impl Outbox {
         &self,
         event_id: String,
         payload_json: String,
-    ) -> Result<Enqueued, EnqueueError> {
-        let (told, answer) = oneshot::channel();
-        if self.hand_over(Work::Store { event_id, payload_json, told }).await.is_none() {
+    ) -> Result<EnqueueOutcome, EnqueueError> {
+        let (reply, response) = oneshot::channel();
+        if self.submit(OutboxCommand::Store { event_id, payload_json, reply }).await.is_none() {
             return Err(self.closed());
         }
-        answer.await.unwrap_or_else(|_| Err(self.closed()))
+        response.await.unwrap_or_else(|_| Err(self.closed()))
     }
 
-    /// Keeps an envelope that failed the vet, for a person to decide on; `false` when the quota of
-    /// such envelopes is used up. It is never sent.
+    /// Stores an envelope that failed validation, for an operator to resolve; `false` if their
+    /// quota is exhausted. It is never sent.
     ///
     /// # Errors
     /// As [`Outbox::enqueue`].
@@ -241,100 +247,103 @@ impl Outbox {
         payload: Vec<u8>,
         error: String,
     ) -> Result<bool, EnqueueError> {
-        let (told, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let rejected = InvalidSubmission { event_id, payload, error };
-        if self.hand_over(Work::KeepInvalid { rejected, told }).await.is_none() {
+        if self.submit(OutboxCommand::KeepInvalid { rejected, reply }).await.is_none() {
             return Err(self.closed());
         }
-        answer.await.unwrap_or_else(|_| Err(self.closed()))
+        response.await.unwrap_or_else(|_| Err(self.closed()))
     }
 
-    /// What it counts.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Resolves with the reason when the disk has failed in a way that only a new start can judge.
+    /// Resolves with a reason after a disk failure that leaves the state of the file unknown until
+    /// a restart.
     pub async fn must_stop(&self) -> String {
         let mut stopped = self.stopped.clone();
-        let reason = stopped.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
+        let reason = stopped.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
         match reason {
             Some(reason) => reason,
-            // Closed in good order: there is no reason to stop.
+            // Closed normally.
             None => std::future::pending().await,
         }
     }
 
-    /// Finishes what was handed over and closes the file. Later calls are refused.
+    /// Finishes pending commands and closes the file. Later calls are refused.
     pub fn close(&self) {
-        drop(self.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.commands.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the outbox thread ended in a defect; what was stored is in the file");
+            tracing::error!("the outbox thread panicked; stored rows are in the file");
         }
     }
 
-    /// Rows that are due, at most so many. They are in flight until they are settled.
-    pub(crate) async fn take(&self, rows_max: usize) -> Option<Taken> {
-        let (told, answer) = oneshot::channel();
-        self.hand_over(Work::Take { rows_max, told }).await?;
-        answer.await.ok()
+    /// Takes due rows, at most `rows_max`. They are in flight until they are settled.
+    pub(crate) async fn take(&self, rows_max: usize) -> Option<DueRows> {
+        let (reply, response) = oneshot::channel();
+        self.submit(OutboxCommand::Take { rows_max, reply }).await?;
+        response.await.ok()
     }
 
-    /// Writes down what became of rows that were taken, and whatever was to be written down before.
-    pub(crate) async fn settle(&self, settled: Vec<Settled>) {
-        let (told, answer) = oneshot::channel();
-        let work = Work::Settle { settled, told };
-        if self.hand_over(work).await.is_some() && answer.await.is_err() {
-            tracing::debug!("the outbox closed while acknowledgements were written down");
+    /// Records the outcomes of taken rows. Waits for the commit.
+    pub(crate) async fn settle(&self, settled: Vec<SettledRow>) {
+        let (reply, response) = oneshot::channel();
+        let command = OutboxCommand::Settle { settled, reply };
+        if self.submit(command).await.is_some() && response.await.is_err() {
+            tracing::debug!("the outbox closed while rows were being settled");
         }
     }
 
-    /// The same without waiting for the disk: if it fails, the row is sent again, which does no harm.
-    pub(crate) async fn settle_soon(&self, settled: Vec<Settled>) {
+    /// Like [`Outbox::settle`], without waiting for the commit: if it fails, the row is sent again,
+    /// and the gate deduplicates it.
+    pub(crate) async fn settle_soon(&self, settled: Vec<SettledRow>) {
         if !settled.is_empty() {
-            let (told, _) = oneshot::channel();
-            let handed = self.hand_over(Work::Settle { settled, told }).await;
-            tracing::trace!(handed = handed.is_some(), "answers to be written down");
+            let (reply, _) = oneshot::channel();
+            let submitted = self.submit(OutboxCommand::Settle { settled, reply }).await;
+            tracing::trace!(submitted = submitted.is_some(), "queued settled rows");
         }
     }
 
-    /// Counts a connection that could not be made as an attempt of the rows that are due, which wait
-    /// for the next one.
+    /// Counts a failed connection as an attempt of the due rows, and delays them.
     pub(crate) async fn connect_failed(&self, error: String, wait: Duration) {
-        let handed = self.hand_over(Work::ConnectFailed { error, wait }).await;
-        tracing::trace!(handed = handed.is_some(), "an attempt to be counted");
+        let submitted = self.submit(OutboxCommand::ConnectFailed { error, wait }).await;
+        tracing::trace!(submitted = submitted.is_some(), "queued a failed connection attempt");
     }
 
-    /// Makes due again what waited for a connection.
+    /// Makes the rows due that waited for a connection.
     pub(crate) async fn connected(&self) {
-        let (told, answer) = oneshot::channel();
-        if self.hand_over(Work::Connected { told }).await.is_some() && answer.await.is_err() {
-            tracing::debug!("the outbox closed while a connection was made");
+        let (reply, response) = oneshot::channel();
+        if self.submit(OutboxCommand::Connected { reply }).await.is_some()
+            && response.await.is_err()
+        {
+            tracing::debug!("the outbox closed while connecting");
         }
     }
 
-    /// Resolves after rows have been stored. One that was stored before the call counts, once.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
+    /// Resolves after rows have been stored. Rows stored before the call count, once.
+    pub(crate) async fn rows_stored(&self) {
+        self.rows_stored.notified().await;
     }
 
     pub(crate) fn backoff(&self) -> Backoff {
         self.backoff
     }
 
-    /// How long until `at`.
-    pub(crate) fn until(&self, at: Millis) -> Duration {
+    /// Duration until `at`.
+    pub(crate) fn duration_until(&self, at: Millis) -> Duration {
         let millis = at.0.saturating_sub(self.clock.now().0);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
-    fn queue(&self) -> Option<mpsc::Sender<Work>> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn queue(&self) -> Option<mpsc::Sender<OutboxCommand>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn hand_over(&self, work: Work) -> Option<()> {
-        self.queue()?.send(work).await.ok()
+    async fn submit(&self, command: OutboxCommand) -> Option<()> {
+        self.queue()?.send(command).await.ok()
     }
 
     fn closed(&self) -> EnqueueError {

@@ -1,4 +1,4 @@
-//! What can be said about an outbox from its file alone, also while an agent uses it.
+//! Status of an outbox, read from its file, also while an agent uses it.
 
 use std::path::Path;
 
@@ -9,30 +9,30 @@ use serde::Serialize;
 use crate::budget::DiskUse;
 use crate::invalid;
 
-/// How an outbox is doing.
+/// Status of an outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Rows that wait.
+    /// Number of rows.
     pub depth: u64,
-    /// When the oldest was stored, RFC 3339.
+    /// When the oldest row was stored, RFC 3339.
     pub oldest_created_at: Option<String>,
-    /// How long ago that is, in seconds.
+    /// Age of the oldest row, in seconds.
     pub oldest_age_seconds: Option<u64>,
-    /// Rows that have failed before.
+    /// Rows that have failed at least once.
     pub retrying: u64,
-    /// Rows that the gate refused for good when they were last sent: a person has to look at them.
+    /// Rows whose last attempt got a final refusal: an operator has to resolve them.
     pub refused: u64,
-    /// Invalid envelopes that are kept: a person retries or deletes them.
+    /// Stored invalid envelopes: an operator retries or deletes them.
     pub invalid: u64,
-    /// How often the worst of them has.
+    /// Attempts of the row that failed most often.
     pub attempts_max: u64,
-    /// When the next is due, RFC 3339.
+    /// When the next row is due, RFC 3339.
     pub next_attempt_at: Option<String>,
     /// The error of the row that has failed most often.
     pub last_error: Option<String>,
-    /// Which row that is.
+    /// The event id of that row.
     pub last_error_event_id: Option<String>,
-    /// Bytes on disk, of the file and its log.
+    /// Bytes on disk, of the file and its WAL.
     pub bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl Status {
     /// Reads the outbox in the file `path`, as of `now`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn read(path: &Path, now: Millis) -> rusqlite::Result<Self> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(std::time::Duration::from_secs(5))?;
@@ -72,7 +72,7 @@ impl Status {
     }
 }
 
-/// Rows whose last answer was a refusal that a retry does not help.
+/// Number of rows whose last attempt got a final refusal.
 fn refused(connection: &Connection) -> rusqlite::Result<u64> {
     let mut statement = connection.prepare(include_str!("queries/error_codes.sql"))?;
     let mut rows = statement.query([])?;
@@ -86,10 +86,10 @@ fn refused(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(refused)
 }
 
-/// Whether a code, or a door's word for one, says that a retry does not help.
+/// Whether an error code, or a door's own name for one, is final: a retry does not help.
 fn is_final(code: &str) -> bool {
     match Code::parse(code) {
-        // The sender's own key is wrong: no row's fault, and it may be mended.
+        // The sender's own key is wrong: not the row's fault, and it can be fixed.
         Some(Code::Unauthorized | Code::Forbidden | Code::NotFound) => false,
         Some(code) => !code.is_retryable(),
         None => matches!(code, "too_large"),

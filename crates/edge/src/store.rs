@@ -1,8 +1,8 @@
-//! The file: how it is opened, and the few statements that touch it.
+//! SQLite file of an outbox: opening, and all statements.
 //!
-//! One connection writes, in WAL mode with a sync on every commit. A lock on a file beside it keeps
-//! a second process out: two senders would do no harm at the gate, but neither would know what the
-//! other has in flight.
+//! One connection writes, in WAL mode with a sync on every commit. A lock file keeps a second
+//! process out: two senders would do no harm at the gate, but neither would know the other's rows
+//! in flight.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,41 +14,41 @@ use std::time::Duration;
 use admit_core::Millis;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
-use crate::budget::{self, DiskUse, Pages, Room};
+use crate::budget::{self, AvailableSpace, DiskUse, PageCounts};
 use crate::invalid::{self, InvalidSubmission};
 use crate::outbox::OpenError;
 
-/// How long a connection waits for a lock before it gives up.
+/// SQLite busy timeout.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
-/// The longest error that is kept with a row, in bytes.
+/// Maximum length of the error stored with a row, in bytes.
 const ERROR_BYTES_MAX: usize = 500;
 
-/// Rows that one connection which could not be made counts as attempted, at most.
+/// Maximum rows that one failed connection counts as attempted.
 const ATTEMPTED_ROWS_MAX: i64 = 1_000;
 
-/// A row that is to be sent.
+/// A row to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its number in the file, as long as it is there.
-    pub place: i64,
-    /// Its name in the outbox.
+    /// Its rowid; reused after it is removed.
+    pub rowid: i64,
+    /// Its id in the outbox.
     pub event_id: String,
-    /// What is sent.
+    /// The payload to send.
     pub payload_json: String,
-    /// How often it was sent before.
+    /// Number of previous attempts.
     pub attempt_count: u32,
 }
 
-/// What is stored under an id.
+/// Row stored under an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) place: i64,
+pub(crate) struct StoredRow {
+    pub(crate) rowid: i64,
     pub(crate) payload_json: String,
     pub(crate) created_at: Millis,
 }
 
-/// The file, opened for writing.
+/// The file, open for writing.
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
@@ -58,7 +58,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the file, or makes it, and brings its log safely to disk.
+    /// Opens the file, creating it if necessary, and checkpoints its WAL.
     pub(crate) fn open(path: &Path, bytes_max: u64) -> Result<Self, OpenError> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -67,7 +67,7 @@ impl Store {
         let unusable = |source| OpenError::Folder { path: path.to_owned(), source };
         fs::create_dir_all(folder).map_err(unusable)?;
         let lock = lock(path)?;
-        // Made here, so that nobody else can read what waits in it, nor in its log.
+        // Created here with mode 0600, which SQLite also applies to the WAL.
         private(path).map_err(unusable)?;
         let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
         let connection = connect(path, bytes_max).map_err(sqlite)?;
@@ -83,53 +83,53 @@ impl Store {
         self.connection.execute_batch("COMMIT")
     }
 
-    /// Undoes what is open. Nothing may be.
-    pub(crate) fn undo(&self) {
+    /// Rolls back the open transaction, if any.
+    pub(crate) fn rollback(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            tracing::debug!(%error, "an outbox transaction could not be undone");
+            tracing::debug!(%error, "failed to roll back an outbox transaction");
         }
     }
 
-    /// Whether a transaction that was begun is still there: some errors undo it by themselves.
-    pub(crate) fn is_open(&self) -> bool {
+    /// Whether the transaction is still open: some errors roll it back.
+    pub(crate) fn in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
     }
 
-    /// Room for rows in a commit now.
-    pub(crate) fn room(&self) -> rusqlite::Result<Room> {
-        Ok(Room::of(self.bytes_max, pages(&self.connection)?, DiskUse::of(&self.path)))
+    /// Space for rows in a commit now.
+    pub(crate) fn space(&self) -> rusqlite::Result<AvailableSpace> {
+        Ok(AvailableSpace::of(self.bytes_max, pages(&self.connection)?, DiskUse::of(&self.path)))
     }
 
-    /// Bytes on disk, of the file and its log.
+    /// Bytes on disk, of the file and its WAL.
     pub(crate) fn bytes(&self) -> u64 {
         DiskUse::of(&self.path).total()
     }
 
-    /// Brings a log that has used up its part of the budget into the file and cuts it off. Another
-    /// program that reads the outbox can prevent it; it is not waited for, and the log counts.
-    pub(crate) fn cut_log(&self) -> rusqlite::Result<()> {
-        if !budget::is_log_due(self.bytes_max, DiskUse::of(&self.path)) {
+    /// Runs a truncating checkpoint if the WAL has used its part of the budget. A reader in another
+    /// process can prevent it; the checkpoint does not wait, and the WAL counts against the budget.
+    pub(crate) fn truncate_wal(&self) -> rusqlite::Result<()> {
+        if !budget::is_checkpoint_due(self.bytes_max, DiskUse::of(&self.path)) {
             return Ok(());
         }
         self.connection.busy_timeout(Duration::ZERO)?;
-        let cut =
+        let checkpoint =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        if cut.is_ok_and(|busy: i64| busy != 0) {
-            tracing::debug!("another program reads the outbox, so its log stays as long as it is");
+        if checkpoint.is_ok_and(|busy: i64| busy != 0) {
+            tracing::debug!("another process reads the outbox, so its WAL could not be truncated");
         }
         Ok(())
     }
 
-    /// A number that changes when another program has written to the file.
+    /// SQLite's `data_version`: changes when another process has written to the file.
     pub(crate) fn version(&self) -> rusqlite::Result<i64> {
         self.connection.pragma_query_value(None, "data_version", |row| row.get(0))
     }
 
-    /// Whether an invalid envelope may be kept: it is known, or within the quota.
-    pub(crate) fn has_room_for_invalid(&self, payload: &[u8]) -> rusqlite::Result<bool> {
+    /// Whether an invalid envelope may be stored: it is known, or within the quota.
+    pub(crate) fn fits_invalid_quota(&self, payload: &[u8]) -> rusqlite::Result<bool> {
         let (rows, bytes) = invalid::totals(&self.connection)?;
         let bytes_max = self.bytes_max / invalid::BUDGET_PART;
         let fits = rows < invalid::ROWS_MAX && bytes + payload.len() as u64 <= bytes_max;
@@ -141,32 +141,32 @@ impl Store {
         rejected: &InvalidSubmission,
         now: Millis,
     ) -> rusqlite::Result<()> {
-        invalid::keep(&self.connection, rejected, shortened(&rejected.error), now)
+        invalid::keep(&self.connection, rejected, truncated(&rejected.error), now)
     }
 
-    /// How many invalid envelopes are kept.
+    /// Number of stored invalid envelopes.
     pub(crate) fn invalid(&self) -> rusqlite::Result<u64> {
         Ok(invalid::totals(&self.connection)?.0)
     }
 
-    /// Stores a row; `false` when its id is there already.
+    /// Stores a row; `false` if its id exists.
     pub(crate) fn store(&self, id: &str, payload: &str, now: Millis) -> rusqlite::Result<bool> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/store.sql"))?;
         Ok(statement.execute(params![id, payload, now.to_rfc3339_millis()])? == 1)
     }
 
-    /// What is stored under `id`.
-    pub(crate) fn find(&self, id: &str) -> rusqlite::Result<Option<Found>> {
+    /// The row stored under `id`.
+    pub(crate) fn find(&self, id: &str) -> rusqlite::Result<Option<StoredRow>> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/find.sql"))?;
-        let found = |row: &rusqlite::Row<'_>| {
+        let stored_row = |row: &rusqlite::Row<'_>| {
             let at: String = row.get(2)?;
             let created_at = Millis::parse_rfc3339(&at).unwrap_or_default();
-            Ok(Found { place: row.get(0)?, payload_json: row.get(1)?, created_at })
+            Ok(StoredRow { rowid: row.get(0)?, payload_json: row.get(1)?, created_at })
         };
-        statement.query_row([id], found).optional()
+        statement.query_row([id], stored_row).optional()
     }
 
-    /// Rows that are due and not `taken`, at most so many.
+    /// Due rows not in `taken`, at most `rows_max`.
     pub(crate) fn due(
         &self,
         now: Millis,
@@ -175,21 +175,21 @@ impl Store {
     ) -> rusqlite::Result<Vec<Row>> {
         let limit = i64::try_from(taken.len() + rows_max).unwrap_or(i64::MAX);
         let mut due = self.connection.prepare_cached(include_str!("queries/due.sql"))?;
-        let places = due.query_map(params![now.to_rfc3339_millis(), limit], |row| row.get(0))?;
-        let places = places.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let rowids = due.query_map(params![now.to_rfc3339_millis(), limit], |row| row.get(0))?;
+        let rowids = rowids.collect::<rusqlite::Result<Vec<i64>>>()?;
         let mut row = self.connection.prepare_cached(include_str!("queries/row.sql"))?;
-        let free = places.into_iter().filter(|place| !taken.contains(place)).take(rows_max);
-        free.map(|place| {
-            row.query_row([place], |row| {
+        let free = rowids.into_iter().filter(|rowid| !taken.contains(rowid)).take(rows_max);
+        free.map(|rowid| {
+            row.query_row([rowid], |row| {
                 let (event_id, payload_json, attempt_count) =
                     (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok(Row { place, event_id, payload_json, attempt_count })
+                Ok(Row { rowid, event_id, payload_json, attempt_count })
             })
         })
         .collect()
     }
 
-    /// When the next row that is not due yet will be.
+    /// When the next row will be due.
     pub(crate) fn next_due(&self, now: Millis) -> rusqlite::Result<Option<Millis>> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/next_due.sql"))?;
         let at: Option<String> =
@@ -197,22 +197,23 @@ impl Store {
         Ok(at.and_then(|at| Millis::parse_rfc3339(&at)))
     }
 
-    /// Makes due what waits longer than anything can.
-    pub(crate) fn mend_times(&self, now: Millis, wait_max: Duration) -> rusqlite::Result<usize> {
+    /// Makes rows due whose due time is beyond the maximum delay.
+    pub(crate) fn repair_times(&self, now: Millis, wait_max: Duration) -> rusqlite::Result<usize> {
         let far = later(now, wait_max).to_rfc3339_millis();
-        let mut statement = self.connection.prepare_cached(include_str!("queries/mend.sql"))?;
+        let mut statement =
+            self.connection.prepare_cached(include_str!("queries/repair_times.sql"))?;
         statement.execute([now.to_rfc3339_millis(), far])
     }
 
-    /// Removes a row, if it is the one that is meant; how many that were.
+    /// Removes a row if rowid and id match. Returns the number of removed rows.
     pub(crate) fn remove(&self, row: &Row) -> rusqlite::Result<u64> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/acked.sql"))?;
-        statement.execute(params![row.place, row.event_id]).map(|removed| removed as u64)
+        statement.execute(params![row.rowid, row.event_id]).map(|removed| removed as u64)
     }
 
-    /// Makes the disk full, as far as this file is concerned, at so many pages.
+    /// Simulates a full disk: limits the file to so many pages.
     #[cfg(test)]
-    pub(crate) fn full_at(&self, pages: u32) {
+    pub(crate) fn limit_pages(&self, pages: u32) {
         let set =
             self.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
         set.expect("a pragma that SQLite knows");
@@ -226,10 +227,10 @@ impl Store {
     ) -> rusqlite::Result<()> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/failed.sql"))?;
         let at = next_attempt_at.to_rfc3339_millis();
-        statement.execute(params![row.place, row.event_id, shortened(error), at]).map(drop)
+        statement.execute(params![row.rowid, row.event_id, truncated(error), at]).map(drop)
     }
 
-    /// Counts a connection that could not be made as an attempt of the rows that are due.
+    /// Counts a failed connection as an attempt of the due rows.
     pub(crate) fn connect_failed(
         &self,
         now: Millis,
@@ -239,17 +240,17 @@ impl Store {
         let mut statement =
             self.connection.prepare_cached(include_str!("queries/connect_failed.sql"))?;
         let (now, at) = (now.to_rfc3339_millis(), next_attempt_at.to_rfc3339_millis());
-        statement.execute(params![now, shortened(error), at, ATTEMPTED_ROWS_MAX]).map(drop)
+        statement.execute(params![now, truncated(error), at, ATTEMPTED_ROWS_MAX]).map(drop)
     }
 
-    /// Makes due again what waited for a connection until `at`.
+    /// Makes the rows due that waited for a connection until `at`.
     pub(crate) fn connected(&self, at: Millis) -> rusqlite::Result<()> {
         let mut statement =
             self.connection.prepare_cached(include_str!("queries/connected.sql"))?;
         statement.execute([at.to_rfc3339_millis()]).map(drop)
     }
 
-    /// How many rows wait.
+    /// Number of rows.
     pub(crate) fn depth(&self) -> rusqlite::Result<u64> {
         self.connection.query_row("SELECT count(*) FROM event_outbox", [], |row| row.get(0))
     }
@@ -261,8 +262,8 @@ impl Store {
         Ok(at.and_then(|at| Millis::parse_rfc3339(&at)))
     }
 
-    /// The number of the row stored last.
-    pub(crate) fn last_place(&self) -> i64 {
+    /// The rowid of the last stored row.
+    pub(crate) fn last_rowid(&self) -> i64 {
         self.connection.last_insert_rowid()
     }
 
@@ -271,12 +272,12 @@ impl Store {
     }
 }
 
-/// `at`, so much later.
+/// `at` plus `wait`.
 pub(crate) fn later(at: Millis, wait: Duration) -> Millis {
     Millis(at.0.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
 }
 
-fn shortened(error: &str) -> &str {
+fn truncated(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
 }
 
@@ -288,22 +289,22 @@ fn connect(path: &Path, bytes_max: u64) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "journal_size_limit", budget::log_max(bytes_max))?;
-    // What an earlier process could only hope for is on disk before anything is said.
+    connection.pragma_update(None, "journal_size_limit", budget::wal_bytes_max(bytes_max))?;
+    // Changes of an earlier process without a confirmed sync are on disk before any reply.
     let busy: i64 =
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
     if busy != 0 {
-        tracing::warn!("another program reads the outbox, so its log stays as long as it is");
+        tracing::warn!("another process reads the outbox, so its WAL could not be truncated");
     }
     connection.execute_batch(include_str!("queries/schema.sql"))?;
     shrink(&connection, bytes_max)?;
     Ok(connection)
 }
 
-/// Gives back a file that is larger than its rows may be and mostly free: it was filled under a
-/// larger budget, and no row would ever find room.
+/// Shrinks a file that is larger than its budget for rows and mostly free: it was filled under a
+/// larger budget, and no row would ever fit.
 fn shrink(connection: &Connection, bytes_max: u64) -> rusqlite::Result<()> {
-    let Pages { count, free, bytes } = pages(connection)?;
+    let PageCounts { count, free, bytes } = pages(connection)?;
     if count * bytes > bytes_max - budget::reserve(bytes_max) && free > count / 2 {
         connection.execute_batch("VACUUM")?;
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
@@ -311,10 +312,10 @@ fn shrink(connection: &Connection, bytes_max: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn pages(connection: &Connection) -> rusqlite::Result<Pages> {
+fn pages(connection: &Connection) -> rusqlite::Result<PageCounts> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get(0));
     let (count, free) = (number("page_count")?, number("freelist_count")?);
-    Ok(Pages { count, free, bytes: number("page_size")? })
+    Ok(PageCounts { count, free, bytes: number("page_size")? })
 }
 
 fn private(path: &Path) -> io::Result<()> {
@@ -324,9 +325,9 @@ fn private(path: &Path) -> io::Result<()> {
 fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let beside = PathBuf::from(name);
-    let unusable = |source| OpenError::Folder { path: beside.clone(), source };
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&beside);
+    let lock_path = PathBuf::from(name);
+    let unusable = |source| OpenError::Folder { path: lock_path.clone(), source };
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&lock_path);
     let file = file.map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use admit_core::Fault;
 use admit_core::closure::{Manifest, Objection};
-use admit_core::effect::By;
+use admit_core::effect::Attribution;
 use admit_core::json::Object;
 
 /// Work that may outlive whoever asked for it.
@@ -25,7 +25,7 @@ pub trait Accounts: Send + Sync {
         self: Arc<Self>,
         run: String,
         manifest: Option<Manifest>,
-        by: By,
+        by: Attribution,
     ) -> Work<Result<Object<'static>, NotClosed>>;
 
     /// The longest either of them takes; large runs take long.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_bus::{Bus, Message, Published};
+use admit_bus::{Bus, Message, PublishOutcome};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -30,8 +30,8 @@ impl BusCall<'_> {
     pub(crate) async fn hand_over<F>(
         self,
         messages: Vec<Message>,
-        ended: impl FnOnce(Option<Vec<Published>>) -> F + Send + 'static,
-    ) -> Vec<Published>
+        ended: impl FnOnce(Option<Vec<PublishOutcome>>) -> F + Send + 'static,
+    ) -> Vec<PublishOutcome>
     where
         F: Future<Output = ()> + Send,
     {
@@ -57,7 +57,7 @@ impl BusCall<'_> {
                 receiver.try_recv().unwrap_or_default()
             }
         };
-        published.resize_with(count, || Published::Unknown {
+        published.resize_with(count, || PublishOutcome::Unknown {
             reason: format!("the bus did not answer within {} ms", patience.as_millis()),
         });
         published

@@ -1,8 +1,8 @@
 //! Finding one receipt: by the id that the ledger gave it, or by what a contract's own answers call its event.
 
-use admit_contracts::{ingestion_gate, named};
-use admit_core::{Fault, Filed, Receipt, ReceiptId};
-use admit_ledger::{IssuedReader, Reader};
+use admit_contracts::{external_ids, ingestion_gate};
+use admit_core::{Fault, StoredDocument, Receipt, ReceiptId};
+use admit_ledger::{DocumentReader, Reader};
 
 /// Which receipt is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl From<Fault> for Unfindable {
 /// where there is one.
 pub async fn find(
     ledger: &dyn Reader,
-    documents: Option<&dyn IssuedReader>,
+    documents: Option<&dyn DocumentReader>,
     wanted: Wanted<'_>,
 ) -> Result<Option<Receipt>, Unfindable> {
     let Wanted { id, door, run } = wanted;
@@ -66,19 +66,19 @@ pub async fn find(
 async fn named_at(
     door: &str,
     ledger: &dyn Reader,
-    documents: Option<&dyn IssuedReader>,
+    documents: Option<&dyn DocumentReader>,
     id: &str,
     run: Option<&str>,
 ) -> Result<Option<Receipt>, Fault> {
     let documents = documents.filter(|_| door == ingestion_gate::DOOR);
-    let is_of_run = |filed: &Filed| run.is_none_or(|run| filed.issued.run.as_deref() == Some(run));
+    let is_of_run = |filed: &StoredDocument| run.is_none_or(|run| filed.document.run.as_deref() == Some(run));
     if let Some(documents) = documents {
         let named = documents.named(id.to_owned()).await?;
         if let Some(filed) = named.iter().rfind(|filed| is_of_run(filed)) {
             return ledger.receipt(filed.seq).await;
         }
     }
-    let Some(key) = named::key(door, id) else { return Ok(None) };
+    let Some(key) = external_ids::key(door, id) else { return Ok(None) };
     let Some(receipt) = ledger.find(key).await? else { return Ok(None) };
     let is_it = match (documents, run) {
         (Some(documents), Some(_)) => {

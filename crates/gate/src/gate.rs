@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use admit_contracts::{About, Reply};
+use admit_contracts::{RefusalContext, Reply};
 use admit_core::effect::Effect;
 use admit_core::{Clock, Code, Fault};
 use admit_ledger::{Ledger, Publications, Records};
@@ -94,7 +94,7 @@ impl Gate {
         let places: Vec<Place> = doors.iter().map(Place::from).collect();
         check_doors(&places)?;
         let vouched: Vec<&str> =
-            doors.iter().filter_map(|mount| mount.contract.vouched()).collect();
+            doors.iter().filter_map(|mount| mount.contract.signature_principal()).collect();
         let is_shared = principals.are_several(&vouched);
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
@@ -326,7 +326,7 @@ impl Gate {
     ) -> Reply {
         let retry_after =
             if code.is_retryable() { self.limits.retry_after(hint.into()) } else { 0 };
-        let about = About { body, now: self.clock.now() };
+        let about = RefusalContext { body, now: self.clock.now() };
         let mut reply = door.contract.refuse_about(about, code, message, retry_after);
         add_retry_after(&mut reply, retry_after);
         reply

@@ -64,7 +64,7 @@ impl Watch<'_> {
             }
             // A ledger that cannot answer just now may be able to at the next look.
             if let Ok(effect) = ledger.effect(seq).await
-                && !effect.is_some_and(|effect| effect.standing.is_in_work())
+                && !effect.is_some_and(|effect| effect.state.is_in_work())
             {
                 return;
             }

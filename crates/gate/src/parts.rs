@@ -53,9 +53,9 @@ impl DoorMount {
     /// Whether the door answers at `path`.
     pub(crate) fn is_at(&self, path: &str) -> bool {
         if self.path == path {
-            return self.contract.below().is_empty();
+            return self.contract.subpaths().is_empty();
         }
-        self.below(path).is_some_and(|name| self.contract.below().contains(&name))
+        self.below(path).is_some_and(|name| self.contract.subpaths().contains(&name))
     }
 
     /// Longest wait for an answer, apart from what its effects may take.
@@ -65,7 +65,7 @@ impl DoorMount {
 
     /// Every path it answers at.
     pub(crate) fn paths(&self) -> Vec<String> {
-        match self.contract.below() {
+        match self.contract.subpaths() {
             [] => vec![self.path.clone()],
             names => names.iter().map(|name| format!("{}/{name}", self.path)).collect(),
         }
@@ -133,7 +133,7 @@ impl Place {
 
 impl From<&DoorMount> for Place {
     fn from(mount: &DoorMount) -> Self {
-        let is_tree = !mount.contract.below().is_empty();
+        let is_tree = !mount.contract.subpaths().is_empty();
         Self { door: mount.door.clone(), path: mount.path.clone(), is_tree }
     }
 }

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use admit_contracts::{Admission, CallOutcome, Calling, Conclusion, Reply};
-use admit_core::effect::{Effect, Illegal, Outcome, Step, StoredReply};
+use admit_contracts::{AdmissionContext, CallOutcome, GatewayCalls, Conclusion, Reply};
+use admit_core::effect::{Effect, IllegalStep, Outcome, Step, StoredReply};
 use admit_core::json::{self, Object, Value};
-use admit_core::{Entry, Fault, FaultKind, Receipt, Recorded, Seq, Starts, Verdict};
-use admit_ledger::{AdvanceError, BoxFuture, Recovered};
+use admit_core::{Entry, Fault, FaultKind, Receipt, RecordedEntry, Seq, InitialState, Verdict};
+use admit_ledger::{AdvanceError, BoxFuture, RecoveredEffects};
 use tokio::time::{sleep, timeout};
 
 use crate::gate::Gate;
@@ -27,19 +27,19 @@ const LATE_MAX: Duration = Duration::from_secs(120);
 pub(crate) async fn conclude(
     gate: &Gate,
     door: &DoorMount,
-    calling: &dyn Calling,
-    recorded: &Recorded,
+    calling: &dyn GatewayCalls,
+    recorded: &RecordedEntry,
 ) -> Result<Reply, Fault> {
     let Entry::Event(event) = &recorded.entry else { return Ok(door.contract.reply(recorded)) };
     match &recorded.verdict {
         Verdict::Fresh { seq }
-            if event.effect.as_ref().is_some_and(|e| e.starts != Starts::Withheld) =>
+            if event.effect.as_ref().is_some_and(|e| e.starts != InitialState::Withheld) =>
         {
             let Some(id) = recorded.receipt_id() else { return Err(lost_effect()) };
             let trace = text(&event.facts, "trace_id");
-            let admission = Admission { id, facts: &event.facts, trace };
+            let admission = AdmissionContext { id, facts: &event.facts, trace };
             match attempt(gate, door, calling, *seq, 1, admission).await? {
-                Some(reply) => Ok(calling.dress(&event.facts, trace, reply)),
+                Some(reply) => Ok(calling.with_headers(&event.facts, trace, reply)),
                 None => Ok(door.contract.reply(recorded)),
             }
         }
@@ -55,8 +55,8 @@ pub(crate) async fn conclude(
 async fn again(
     gate: &Gate,
     door: &DoorMount,
-    calling: &dyn Calling,
-    recorded: &Recorded,
+    calling: &dyn GatewayCalls,
+    recorded: &RecordedEntry,
     first: Seq,
 ) -> Result<Reply, Fault> {
     let mut watch = gate.in_work.watch(first);
@@ -64,7 +64,7 @@ async fn again(
     // Where nobody performs, there is nothing to wait for.
     let is_performed = calling.is_executing() && door.outward.gateway.is_some();
     let is_open = effect.as_ref().is_some_and(|effect| {
-        effect.reply.is_none() && effect.standing.is_in_work() && effect.standing.attempt() == 1
+        effect.reply.is_none() && effect.state.is_in_work() && effect.state.attempt() == 1
     });
     if is_performed && is_open {
         let ended = watch.ended_anywhere(&*gate.ledger);
@@ -72,7 +72,7 @@ async fn again(
             effect = gate.ledger.effect(first).await?;
         }
     }
-    Ok(calling.reply_again(recorded, effect.as_ref()))
+    Ok(calling.reply_from_state(recorded, effect.as_ref()))
 }
 
 /// Makes one attempt, from "intended" to settled. `None` when there is nobody to call: then it stays
@@ -80,10 +80,10 @@ async fn again(
 async fn attempt(
     gate: &Gate,
     door: &DoorMount,
-    calling: &dyn Calling,
+    calling: &dyn GatewayCalls,
     seq: Seq,
     attempt: u32,
-    admission: Admission<'_>,
+    admission: AdmissionContext<'_>,
 ) -> Result<Option<StoredReply>, Fault> {
     let Some(gateway) = door.outward.gateway.clone() else { return Ok(None) };
     // Until there is a place, the effect is intended and a restart may take it up.
@@ -113,7 +113,7 @@ async fn attempt(
     let settled = persist(gate, seq, settle).await;
     gate.in_work.ended(seq);
     let is_ours = |settled: &Persisted| {
-        settled.is_sure || settled.effect.standing.evidence() == Some(&evidence)
+        settled.is_sure || settled.effect.state.evidence() == Some(&evidence)
     };
     if settled?.filter(is_ours).is_none() {
         // Others took this gate for dead meanwhile: what is known now is kept beside their finding.
@@ -187,7 +187,7 @@ fn keep_late(
             outcome = timeout(LATE_MAX, late) => outcome,
             () = drain.cancelled() => return,
         };
-        let (Ok(outcome), Some(calling)) = (outcome, contract.calling()) else { return };
+        let (Ok(outcome), Some(calling)) = (outcome, contract.gateway_calls()) else { return };
         let evidence = calling.evidence(&outcome);
         let step = Step::Evidence { attempt, evidence };
         if let Err(error) = ledger.advance(seq, step, clock.now()).await {
@@ -198,7 +198,7 @@ fn keep_late(
 
 /// Before any door opens: what earlier processes had in flight becomes ambiguous, and what they had
 /// not begun is remembered.
-pub(crate) async fn recover(gate: &Gate) -> Result<Recovered, Fault> {
+pub(crate) async fn recover(gate: &Gate) -> Result<RecoveredEffects, Fault> {
     let recovered = gate.ledger.recover(gate.clock.now()).await?;
     for _ in &recovered.ambiguous {
         gate.metrics().effects.of(Outcome::Ambiguous).add_one();
@@ -220,13 +220,13 @@ pub(crate) async fn resume(gate: &Gate, effect: &Effect) {
         let Some(door) = gate.doors.iter().find(|mount| mount.door == receipt.door) else {
             return Ok(());
         };
-        let Some(calling) = door.contract.calling().filter(|calling| calling.is_executing()) else {
+        let Some(calling) = door.contract.gateway_calls().filter(|calling| calling.is_executing()) else {
             return Ok(());
         };
         let facts = facts(&receipt);
         let trace = text(&facts, "trace_id");
-        let admission = Admission { id: receipt.id, facts: &facts, trace };
-        let number = effect.standing.attempt();
+        let admission = AdmissionContext { id: receipt.id, facts: &facts, trace };
+        let number = effect.state.attempt();
         attempt(gate, door, calling, effect.seq, number, admission).await.map(drop)
     };
     if let Err(fault) = resumed.await {
@@ -259,15 +259,15 @@ pub(crate) async fn replay(
     asked: Step,
     trace: &str,
 ) -> Result<Reply, NoReplay> {
-    let calling = door.contract.calling();
+    let calling = door.contract.gateway_calls();
     let (Some(calling), true) = (calling, door.outward.gateway.is_some()) else {
         return Err(NoReplay::Nothing("no gateway is configured for this door"));
     };
     let seq = receipt.id.seq;
     let effect = match gate.ledger.advance(seq, asked, gate.clock.now()).await {
         Ok(effect) => effect,
-        Err(AdvanceError::Illegal(Illegal::InWork)) => return Err(NoReplay::InWork),
-        Err(AdvanceError::Illegal(Illegal::AlreadyDone)) => {
+        Err(AdvanceError::Illegal(IllegalStep::InWork)) => return Err(NoReplay::InWork),
+        Err(AdvanceError::Illegal(IllegalStep::AlreadyDone)) => {
             return Err(NoReplay::Nothing(
                 "the last attempt was executed; to execute it again, say so: {\"again\": true}, or --again",
             ));
@@ -278,11 +278,11 @@ pub(crate) async fn replay(
         Err(AdvanceError::Fault(fault)) => return Err(fault.into()),
     };
     let facts = facts(receipt);
-    let admission = Admission { id: receipt.id, facts: &facts, trace };
-    let number = effect.standing.attempt();
+    let admission = AdmissionContext { id: receipt.id, facts: &facts, trace };
+    let number = effect.state.attempt();
     let reply = attempt(gate, door, calling, seq, number, admission).await?;
     let reply = reply.ok_or_else(lost_effect)?;
-    Ok(calling.dress(&facts, trace, reply))
+    Ok(calling.with_headers(&facts, trace, reply))
 }
 
 fn facts(receipt: &Receipt) -> Object<'_> {

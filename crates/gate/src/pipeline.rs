@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use admit_contracts::{Reply, Split};
-use admit_core::{Code, Digest, Entry, Fault, FaultKind, Recorded, Submission};
+use admit_contracts::{Reply, SplitRequest};
+use admit_core::{Code, Digest, Entry, Fault, FaultKind, RecordedEntry, Submission};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
@@ -48,7 +48,7 @@ pub(crate) async fn answer(
     }
     let place = permit.place();
     match door.contract.split(request) {
-        Ok(Split { submissions, shape }) => match permit.admit(gate, submissions.len()) {
+        Ok(SplitRequest { submissions, shape }) => match permit.admit(gate, submissions.len()) {
             Ok(inside) => {
                 let replies = admit(gate, door, place, submissions).await;
                 drop(inside);
@@ -124,10 +124,10 @@ async fn admit_entries(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Ve
     if let Some(publisher) = gate.publisher.as_ref().filter(|_| door.door == Publisher::door()) {
         publisher.wake();
     }
-    match door.contract.calling() {
+    match door.contract.gateway_calls() {
         None => {
             let now = gate.clock.now();
-            let reply = |recorded: Recorded| Ok(door.contract.reply_at(&recorded, now));
+            let reply = |recorded: RecordedEntry| Ok(door.contract.reply_at(&recorded, now));
             let said = verdicts.into_iter();
             said.map(|(seed, verdict)| {
                 say(gate, door, &seed, count(gate, door, verdict).and_then(reply))
@@ -171,8 +171,8 @@ async fn publish(
 fn count(
     gate: &Gate,
     door: &DoorMount,
-    recorded: Result<Recorded, Fault>,
-) -> Result<Recorded, Fault> {
+    recorded: Result<RecordedEntry, Fault>,
+) -> Result<RecordedEntry, Fault> {
     if let (Ok(recorded), Some(counters)) = (&recorded, gate.metrics().door(&door.door)) {
         counters.count(&recorded.verdict);
     }

@@ -34,7 +34,7 @@ impl RetentionSweep {
 
     /// Sweeps for as long as it is polled.
     pub async fn run(&self) {
-        self.guard.keep_swept(&*self.ledger, &*self.clock).await;
+        self.guard.run_sweeps(&*self.ledger, &*self.clock).await;
     }
 
     /// The jump of the clock that stops retention, if one does.

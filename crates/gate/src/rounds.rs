@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, ReceiptId, Seq};
 use admit_ledger::port::{
-    CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordLine, SourceCounts,
+    CountsFilter, EventLine, FieldLine, RecordCounts, RecordDetail, RecordLine, SourceCounts,
     StepLine,
 };
 use admit_ledger::publications::{Publication, PublicationCounts};
@@ -24,8 +24,8 @@ const UNLINKED_PERCENT_MAX: u64 = 20;
 const LUA: [&str; 2] = ["stats_ready", "gametime_fallback"];
 
 /// What the diagnostics ask of the ledger.
-pub fn asked(now: Millis) -> CountsAsked {
-    CountsAsked {
+pub fn asked(now: Millis) -> CountsFilter {
+    CountsFilter {
         recent_since: Millis(now.0 - RECENT),
         days_since: Millis(now.0 - DAYS * RECENT),
         without: LUA.map(str::to_owned).to_vec(),
@@ -84,13 +84,13 @@ fn fields(told: &[FieldLine], ledger: u32) -> Object<'static> {
 
 /// What became of a revision of a round that was handed to the bus.
 pub fn publication(told: &Publication) -> Object<'static> {
-    let evidence = told.standing.evidence();
+    let evidence = told.state.evidence();
     let evidence = evidence.map(|evidence| String::from_utf8_lossy(evidence.as_bytes()));
     Object::from_iter([
         ("revision", Value::from(told.revision)),
-        ("state", told.standing.word().into()),
+        ("state", told.state.word().into()),
         ("reason_code", told.reason.clone().into()),
-        ("attempt", told.standing.attempt().into()),
+        ("attempt", told.state.attempt().into()),
         ("topic", told.topic.clone().into()),
         ("dedupe_key", told.dedupe_key.clone().into()),
         ("begun_at", told.begun_at.to_rfc3339_millis().into()),

@@ -1,133 +1,133 @@
-//! The port of accounts: what a run's receipts add up to, and closing the run by it.
+//! Port of run closures: the receipts of a run, and closing the run.
 //!
-//! Closing takes two commits. The first turns the run to `closing`, and from then on nothing new
-//! comes in; the second turns it to `closed` and keeps the closure in the same breath, or opens it
-//! again. Every beginning is numbered, and only the last one can end it: whoever was overtaken, by a
-//! crash or by somebody else, finds that out instead of closing by what it knew before.
+//! Closing takes two commits. The first sets the run to `closing`, which stops it from accepting new
+//! events. The second sets it to `closed` and stores the closure in the same commit, or reopens the run.
+//! Attempts are numbered and only the latest one can end the closing, so an attempt that was interrupted
+//! by a crash or superseded by another one fails instead of closing the run on stale data.
 
-use admit_core::effect::By;
-use admit_core::{Fault, IssuedKind, Millis};
+use admit_core::effect::Attribution;
+use admit_core::{Fault, DocumentKind, Millis};
 
-use crate::issuance::IssuedReader;
+use crate::issuance::DocumentReader;
 use crate::port::BoxFuture;
 
-/// How a quarantine stands.
+/// State of a quarantine receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QuarantineStanding {
-    /// It counts.
+pub enum QuarantineState {
+    /// It is in effect.
     Open,
-    /// The admission of its event made it void.
+    /// Void, because its event was admitted later.
     Superseded,
-    /// Somebody let it go, in this way.
+    /// Released by an operator, with the resolution.
     Released(String),
 }
 
-/// A receipt, as far as an account needs it.
+/// A receipt of a run, as far as a run report needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLine {
-    /// Its number.
+    /// Document number.
     pub n: u64,
-    /// Its id.
+    /// Receipt id.
     pub id: String,
-    /// The decision, in the contract's words.
+    /// Decision, as the contract names it.
     pub decision: String,
-    /// Why, where there is a why.
+    /// Reason code, if any.
     pub reason: Option<String>,
-    /// The type of the event: the output it is of.
+    /// Event type, which is the name of the output.
     pub event_type: Option<String>,
-    /// Who produced the event, as it says itself.
+    /// Producer named in the event.
     pub producer: Option<String>,
     /// The scenario run of the event.
     pub scenario_run: Option<String>,
-    /// Where its file is said to be.
+    /// Path of its file.
     pub path: String,
-    /// Whether it says where on the bus the event is.
+    /// Whether it contains a reference to the event on the bus.
     pub has_reference: bool,
-    /// Whether its file could not be written.
+    /// Whether writing its file failed.
     pub is_unwritten: bool,
-    /// How it stands, where it is one of a quarantine.
-    pub standing: QuarantineStanding,
-    /// The policy that decided, where the receipt names one.
+    /// State, for quarantine receipts.
+    pub state: QuarantineState,
+    /// Policy that made the decision, if the receipt names one.
     pub policy: Option<DecidingPolicy>,
 }
 
-/// A policy, as receipts name it.
+/// Policy revision named in receipts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DecidingPolicy {
-    /// Its revision.
+    /// Revision.
     pub revision: String,
-    /// The digest of its content.
+    /// Digest of its content.
     pub digest: String,
 }
 
-/// A document of a run with its text.
+/// Document of a run with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDocument {
-    /// Its number.
+    /// Document number.
     pub n: u64,
-    /// The decision, in the contract's words.
+    /// Decision, as the contract names it.
     pub decision: String,
-    /// Where its file is said to be.
+    /// Path of its file.
     pub path: String,
-    /// The document, JSON without a line end.
+    /// JSON without a trailing newline.
     pub text: String,
 }
 
-/// Publishes of a run whose outcome was unknown at some time, by what a person found out.
+/// Publishes of a run whose outcome was unknown at some time, by reconciliation result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ambiguities {
-    /// They were on the bus.
+pub struct AmbiguityCounts {
+    /// Found on the bus.
     pub found: u64,
-    /// They were not on the bus.
+    /// Not found on the bus.
     pub absent: u64,
-    /// Of those, the ones that no later copy has published.
+    /// Of the absent ones, those that no later copy has published.
     pub never_arrived: u64,
 }
 
-/// Effects of a run that are not settled.
+/// Number of unsettled effects of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unsettled {
-    /// Somebody is performing them, or will.
+pub struct UnsettledCounts {
+    /// Intended or in flight.
     pub in_work: u64,
-    /// Nobody knows how they ended.
+    /// Outcome unknown.
     pub ambiguous: u64,
 }
 
-/// That a run was closed.
+/// Closure of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closure {
     /// The run.
     pub run: String,
-    /// When.
+    /// Closing time.
     pub at: Millis,
-    /// Where its file goes, below the root of the artifacts.
+    /// Path of its file below the artifact root.
     pub path: String,
-    /// The document, JSON without a line end.
+    /// JSON without a trailing newline.
     pub text: String,
-    /// Whether its file is known to be there.
+    /// Whether its file is known to exist.
     pub is_filed: bool,
 }
 
-/// What came of beginning to close a run.
+/// Result of starting to close a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// Nobody has named such a run.
+pub enum ClosingStart {
+    /// No such run.
     Unknown,
-    /// It takes nothing new since this commit; this is the number to end it with.
+    /// The run accepts no new events as of this commit.
     Closing {
-        /// Which attempt.
+        /// Number of the attempt, needed to end it.
         attempt: u64,
     },
-    /// It was closed before.
+    /// The run was closed before.
     Closed(Closure),
 }
 
 /// How an attempt at closing ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The run takes events again.
+pub enum ClosingEnd {
+    /// The run accepts events again.
     Reopened,
-    /// It is closed, for ever, with this document at this path.
+    /// The run is closed for good, with this document at this path.
     Closed {
         /// See [`Closure::path`].
         path: String,
@@ -136,20 +136,20 @@ pub enum Ending {
     },
 }
 
-/// Where in a ledger a run's own effects are told from others.
+/// Selects the effects of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfRun<'a> {
+pub struct RunScope<'a> {
     /// The door.
     pub door: &'a str,
-    /// Where in the facts of an event its run stands, as a path of SQL's JSON.
+    /// SQL JSON path of the run name in the facts of an event.
     pub path: &'static str,
     /// The run.
     pub run: &'a str,
 }
 
-/// Answers what an account is made of, in pages. Never blocks a writer.
-pub trait RunAccounts: IssuedReader {
-    /// The receipts of a run in the order they were kept, after a number.
+/// Reads the data of run reports, in pages. Never blocks the writer.
+pub trait RunReportReader: DocumentReader {
+    /// Returns the receipts of a run after a document number, in insertion order.
     fn run_lines(
         &self,
         run: String,
@@ -157,63 +157,63 @@ pub trait RunAccounts: IssuedReader {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<RunLine>, Fault>>;
 
-    /// The ids of a run's documents of one kind between two texts, both left out, in their order.
+    /// Returns the sorted ids of a run's documents of one kind, strictly between two strings.
     fn run_ids(
         &self,
         run: String,
-        kind: IssuedKind,
+        kind: DocumentKind,
         after: String,
         below: String,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
 
-    /// The receipts or the quarantine records of a run in the order they were kept, after a number.
-    /// Documents of other kinds are not listed.
+    /// Returns the receipts or quarantine records of a run after a document number, in insertion order.
+    /// Other kinds are not listed.
     fn run_documents(
         &self,
         run: String,
-        kind: IssuedKind,
+        kind: DocumentKind,
         after: u64,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<RunDocument>, Fault>>;
 
-    /// How the ambiguous publishes of a run were resolved, counted from their histories.
-    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<Ambiguities, Fault>>;
+    /// Counts how the ambiguous publishes of a run were resolved, from their histories.
+    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<AmbiguityCounts, Fault>>;
 
-    /// Events that a run has refused while it was being closed, whatever became of the closing.
+    /// Number of events refused while the run was closing, whether or not that closing succeeded.
     fn refused_while_closing(&self, run: String) -> BoxFuture<'_, Result<u64, Fault>>;
 
-    /// What is not settled of a run, counted from the effects themselves.
-    fn unsettled(&self, of: OfRun<'_>) -> BoxFuture<'_, Result<Unsettled, Fault>>;
+    /// Counts the unsettled effects of a run, from the effects themselves.
+    fn unsettled(&self, of: RunScope<'_>) -> BoxFuture<'_, Result<UnsettledCounts, Fault>>;
 
-    /// The closure of a run.
+    /// Returns the closure of a run.
     fn closure(&self, run: String) -> BoxFuture<'_, Result<Option<Closure>, Fault>>;
 
-    /// Closures whose files are not known to be there.
+    /// Returns closures whose files are not known to exist.
     fn unfiled_closures(&self, rows_max: usize) -> BoxFuture<'_, Result<Vec<Closure>, Fault>>;
 }
 
 /// Closes runs.
-pub trait Closures: RunAccounts {
-    /// From this commit on the run takes nothing new. An attempt that was begun before is overtaken.
-    fn begin_closing(&self, run: String, by: By, at: Millis)
-    -> BoxFuture<'_, Result<Begun, Fault>>;
+pub trait Closures: RunReportReader {
+    /// Stops the run from accepting new events and supersedes earlier attempts.
+    fn begin_closing(&self, run: String, by: Attribution, at: Millis)
+    -> BoxFuture<'_, Result<ClosingStart, Fault>>;
 
-    /// Ends an attempt. `false` when it was overtaken: nothing has changed then.
+    /// Ends an attempt. Returns `false` and changes nothing if it was superseded.
     fn end_closing(
         &self,
         run: String,
         attempt: u64,
-        ending: Ending,
+        ending: ClosingEnd,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>>;
 
-    /// Before the doors open: runs that an earlier process was closing take events again. Their names.
+    /// Before the doors open: reopens runs that an earlier process was closing. Returns their names.
     fn reopen_lost(&self, at: Millis) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
 
-    /// Notes that the files of these documents, by number, are not there: the gate writes them again.
+    /// Records that the files of these documents are missing, so that the gate restores them.
     fn note_missing(&self, numbers: Vec<u64>) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Notes that the file of a closure is there, on stable storage.
+    /// Records that the file of a closure is on stable storage.
     fn note_closure_filed(&self, run: String) -> BoxFuture<'_, Result<(), Fault>>;
 }

@@ -1,30 +1,30 @@
-//! The port of effects: what admissions cause outside the ledger, and how far each has come.
+//! Port of effects: what admissions cause outside the ledger, and the state of each.
 //!
 //! The intended effect is written by [`record`](crate::Admissions::record), in the commit of its
-//! admission. From there every step goes through [`Effects::advance`], which applies the one machine
-//! in `admit_core::effect` to the stored state, inside a durable commit.
+//! admission. Every later step goes through [`Effects::advance`], which applies the state machine in
+//! `admit_core::effect` to the stored state in a durable commit.
 
-use admit_core::effect::{Effect, Illegal, Passage, Step};
+use admit_core::effect::{Effect, IllegalStep, EffectLogEntry, Step};
 use admit_core::{Fault, FaultKind, Millis, Seq};
 
 use crate::port::BoxFuture;
 
-/// Answers questions about effects. Never blocks a writer.
+/// Reads effects. Never blocks the writer.
 pub trait EffectReader: Send + Sync {
-    /// The effect of the admission at a place.
+    /// Returns the effect of an admission.
     fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>>;
 
-    /// Everything that happened to it, in order.
-    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>>;
+    /// Returns its history, oldest first.
+    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>>;
 
-    /// Effects in ledger order.
+    /// Lists effects in ledger order.
     fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>>;
 }
 
-/// Moves effects on.
+/// Advances effects.
 pub trait Effects: EffectReader {
-    /// Takes one step. When it resolves with the effect, the commit that holds the step is durable;
-    /// an illegal step has changed nothing; a fault never claims more than is known.
+    /// Applies one step. Resolves once the commit that holds the step is durable. An illegal step changes
+    /// nothing; a fault never claims more than is known.
     fn advance(
         &self,
         seq: Seq,
@@ -32,28 +32,28 @@ pub trait Effects: EffectReader {
         at: Millis,
     ) -> BoxFuture<'_, Result<Effect, AdvanceError>>;
 
-    /// Looks after what earlier processes left, once, before any door opens: what they had in flight
-    /// becomes ambiguous, and what they had not begun is handed back to be resumed.
-    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>>;
+    /// Recovers the effects of earlier processes, once, before any door opens: those in flight become
+    /// ambiguous, those not started are returned to be resumed.
+    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>>;
 }
 
-/// Why a step was not taken.
+/// Why a step was not applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdvanceError {
-    /// It leads nowhere from where the effect stands.
+    /// The transition is not allowed from the current state.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
-    /// Our side failed.
+    Illegal(#[from] IllegalStep),
+    /// The ledger failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// What earlier processes left behind.
+/// Effects of earlier processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// What was in flight, and is ambiguous now.
+pub struct RecoveredEffects {
+    /// Were in flight, ambiguous now.
     pub ambiguous: Vec<Effect>,
-    /// What had not begun, to be resumed.
+    /// Not started, to be resumed.
     pub intended: Vec<Effect>,
 }
 
@@ -62,15 +62,15 @@ pub struct Recovered {
 pub struct EffectFilter {
     /// Only of admissions at this door.
     pub door: Option<String>,
-    /// Only in these states, by their words; empty means all of them.
+    /// Only in these states; empty means all.
     pub states: Vec<String>,
-    /// Only places after this one.
+    /// Only after this seq.
     pub after: Seq,
-    /// At most so many.
+    /// Maximum number of rows.
     pub rows_max: usize,
 }
 
-/// A ledger whose admissions cause nothing, such as a fake: it has no effects and takes no steps.
+/// A ledger whose admissions have no effects, such as a fake.
 pub trait WithoutEffects: Send + Sync {}
 
 impl<L: WithoutEffects> EffectReader for L {
@@ -78,7 +78,7 @@ impl<L: WithoutEffects> EffectReader for L {
         Box::pin(async { Ok(None) })
     }
 
-    fn history(&self, _: Seq) -> BoxFuture<'_, Result<Vec<Passage>, Fault>> {
+    fn history(&self, _: Seq) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -93,7 +93,7 @@ impl<L: WithoutEffects> Effects for L {
         Box::pin(async { Err(fault.into()) })
     }
 
-    fn recover(&self, _: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
-        Box::pin(async { Ok(Recovered::default()) })
+    fn recover(&self, _: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
+        Box::pin(async { Ok(RecoveredEffects::default()) })
     }
 }

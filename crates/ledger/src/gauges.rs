@@ -1,21 +1,21 @@
-//! What a ledger counts about its commits, for whoever watches it: plain atomics.
+//! Commit metrics of a ledger, as plain atomics.
 //!
-//! Everything here is touched once per commit or once per call, never once per event, so watching
-//! costs the hot path nothing that could be measured.
+//! Updated once per commit or once per call, never once per event, so the cost on the hot path cannot
+//! be measured.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the buckets of commit times, in microseconds.
+/// Upper bounds of the commit time buckets, in microseconds.
 const MICROS: [u64; 15] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000,
 ];
 
-/// Upper bounds of the buckets of events per commit.
+/// Upper bounds of the events-per-commit buckets.
 const EVENTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
-/// A distribution over fixed buckets.
+/// Histogram with fixed buckets.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: [u64; N],
@@ -36,7 +36,7 @@ impl<const N: usize> Histogram<N> {
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// Each bound with how many values were at most so large, and how many there were in all.
+    /// Returns each bound with the number of values up to it, and the total count.
     pub fn cumulative(&self) -> (Vec<(u64, u64)>, u64) {
         let mut count = 0;
         let mut at_most = Vec::with_capacity(N);
@@ -47,18 +47,18 @@ impl<const N: usize> Histogram<N> {
         (at_most, count + self.over.load(Relaxed))
     }
 
-    /// All values added up.
+    /// Sum of all values.
     pub fn sum(&self) -> u64 {
         self.sum.load(Relaxed)
     }
 }
 
-/// What a ledger counts. Read by `/metrics`, written by the ledger alone.
+/// Metrics of a ledger, written by the ledger and read by `/metrics`.
 #[derive(Debug)]
 pub struct Gauges {
-    /// How long a commit took, from its first statement until it was durable, in microseconds.
+    /// Duration from the first statement of a commit until it was durable, in microseconds.
     pub commit_micros: Histogram<15>,
-    /// How many events shared a commit.
+    /// Events per commit.
     pub commit_events: Histogram<11>,
     commit_failures: AtomicU64,
     handed_in: AtomicU64,
@@ -82,24 +82,24 @@ impl Default for Gauges {
 }
 
 impl Gauges {
-    /// Commits that did not go through, or of which nobody knows.
+    /// Commits that failed or whose outcome is unknown.
     pub fn commit_failures(&self) -> u64 {
         self.commit_failures.load(Relaxed)
     }
 
-    /// Calls that wait for the writer now.
+    /// Calls waiting for the writer.
     pub fn waiting(&self) -> u64 {
-        // Read in this order, so that a call taken in between cannot make the queue look longer.
+        // In this order, so that a call taken in between cannot make the queue look longer.
         let taken = self.taken.load(Relaxed);
         self.handed_in.load(Relaxed).saturating_sub(taken)
     }
 
-    /// Bytes of pages in the log as of the last commit, copied into the ledger's file or not.
+    /// Bytes of pages in the WAL after the last commit, checkpointed or not.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Relaxed)
     }
 
-    /// Whether a reader keeps a long log from starting over.
+    /// Whether a reader prevents a long WAL from being reset.
     pub fn is_log_held_back(&self) -> bool {
         self.log_held_back.load(Relaxed)
     }

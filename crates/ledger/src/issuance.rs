@@ -1,137 +1,139 @@
-//! The port of documents: what a contract hands out is decided and kept in the commits themselves.
+//! Port of issued documents: a contract's documents are decided and stored in the commits themselves.
 //!
-//! A door whose contract [issues](admit_core::Issue) records through [`Issuance::record_issuing`]
-//! instead of [`record`](crate::Admissions::record): the same verdicts, and in the same commit the
-//! documents, the counters of the run, and the check that the run takes events at all. Its effects
-//! are settled in batches by [`Issuance::settle`], which keeps the documents of the outcome.
+//! A door whose contract [issues](admit_core::Issue) documents records through
+//! [`Issuance::record_issuing`] instead of [`record`](crate::Admissions::record). The verdicts are the
+//! same; the commit also holds the documents, the counters of the run and the check that the run accepts
+//! events. Effects are settled in batches by [`Issuance::settle`], which stores the documents of the outcome.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use admit_core::effect::{By, Effect, Illegal, Standing, Step};
+use admit_core::effect::{Attribution, Effect, EffectState, IllegalStep, Step};
 use admit_core::json::Object;
-use admit_core::{Entry, Fault, Filed, Issue, IssuedKind, Millis, Recorded, RunState, Seq};
+use admit_core::{
+    DocumentKind, Entry, Fault, Issue, Millis, RecordedEntry, RunState, Seq, StoredDocument,
+};
 
 use crate::port::BoxFuture;
 
-/// Takes what is to be performed, right after its commit and in ledger order.
+/// Receives effects to be performed, right after their commit and in ledger order.
 pub trait Handover: Send + Sync {
-    /// Called by the writer once the commit is durable, before anybody is answered. Must not block.
-    fn recorded(&self, kept: &Kept);
+    /// Called by the writer once the commit is durable, before any reply is sent. Must not block.
+    fn recorded(&self, kept: &RecordedDelivery);
 }
 
-/// Who issues, and who performs.
+/// The contract's document factory and the receiver of its effects.
 #[derive(Clone)]
-pub struct Issuing {
+pub struct IssueHandlers {
     /// Makes the documents.
     pub issue: Arc<dyn Issue>,
-    /// Gets what is to be performed.
+    /// Receives the effects to perform.
     pub handover: Arc<dyn Handover>,
 }
 
-impl fmt::Debug for Issuing {
+impl fmt::Debug for IssueHandlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issuing").field("issue", &self.issue).finish_non_exhaustive()
     }
 }
 
-/// What became of a delivery.
+/// Result of recording a delivery at a door that issues documents.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct RecordedDelivery {
     /// The delivery and its verdict.
-    pub recorded: Recorded,
-    /// The documents about it: those of this commit, or those that were there before.
-    pub filed: Vec<Filed>,
-    /// What comes next.
-    pub outlook: Outlook,
+    pub recorded: RecordedEntry,
+    /// Its documents, from this commit or an earlier one.
+    pub filed: Vec<StoredDocument>,
+    /// What the caller has to do next.
+    pub follow_up: FollowUp,
 }
 
-/// What comes after the record commit.
+/// What follows the record commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outlook {
-    /// Nothing: everything is said.
-    Said,
-    /// This process performs: the effect is in flight in its name since this commit.
-    Performs {
+pub enum FollowUp {
+    /// Nothing; the delivery is complete.
+    Done,
+    /// This process performs the effect, which is in flight under its epoch as of this commit.
+    Perform {
         /// The admission whose effect it is.
         seq: Seq,
-        /// Which attempt.
+        /// Attempt number.
         attempt: u32,
     },
-    /// It is a copy of what somebody is performing.
+    /// Copy of an event whose effect is in flight.
     InFlight {
         /// The admission.
         seq: Seq,
     },
-    /// Its run is closed and takes nothing new; it was kept outside.
+    /// The run is closed; the delivery was stored as refused.
     RunClosed,
-    /// Its run is being closed; it was kept outside, and may come in if the run opens again.
+    /// The run is closing; the delivery was stored as refused and may be accepted if the run reopens.
     RunClosing,
 }
 
-/// One effect to be moved on.
+/// One effect to advance.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     /// The admission.
     pub seq: Seq,
     /// The step.
     pub step: Step,
-    /// The facts of the admission, where the caller has them; else they are read.
+    /// Facts of the admission; read from the ledger if `None`.
     pub facts: Option<Object<'static>>,
 }
 
-/// An effect that was moved on, with the documents about it.
+/// An advanced effect with its documents.
 #[derive(Clone, Debug)]
-pub struct Settled {
-    /// Where it stands.
+pub struct SettledEffect {
+    /// The effect after the step.
     pub effect: Effect,
-    /// What was issued.
-    pub filed: Vec<Filed>,
+    /// Documents issued for it.
+    pub filed: Vec<StoredDocument>,
 }
 
-/// A copy that has waited for the first.
+/// Result of a copy that waited for the effect of the first event.
 #[derive(Clone, Debug)]
-pub struct Copied {
-    /// Where the first stands.
-    pub standing: Standing,
-    /// What was issued about the copy; nothing when the first has been released meanwhile.
-    pub filed: Vec<Filed>,
+pub struct SettledCopy {
+    /// State of the first event's effect.
+    pub state: EffectState,
+    /// Documents issued for the copy; empty if the first was released meanwhile.
+    pub filed: Vec<StoredDocument>,
 }
 
-/// What is to be noted about the files of documents.
+/// Progress of writing document files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileNote {
-    /// Every file of what this process has issued, up to this number, is on stable storage.
+    /// Every file issued by this process up to this number is on stable storage.
     SyncedTo(u64),
-    /// The files of everything between two numbers are on stable storage, whoever issued it: what
-    /// processes that are gone left there is made good.
+    /// The files between two numbers are on stable storage, whichever process issued them: files left
+    /// unwritten by dead processes have been restored.
     Restored {
         /// After this number.
         after: u64,
-        /// Up to this one.
+        /// Up to and including this one.
         to: u64,
     },
-    /// These could not be written.
+    /// Writing these failed.
     Unwritten(Vec<u64>),
-    /// These are there after all.
+    /// These have been written after all.
     Written(Vec<u64>),
 }
 
 /// Which documents to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FiledFilter {
+pub struct DocumentFilter {
     /// Only of this kind.
-    pub kind: Option<IssuedKind>,
-    /// Only of this run; an empty name means those that are in none.
+    pub kind: Option<DocumentKind>,
+    /// Only of this run; the empty name selects documents without a run.
     pub run: Option<String>,
     /// Only with this decision.
     pub decision: Option<String>,
-    /// Only those that are neither void nor released.
+    /// Only those neither void nor released.
     pub is_open: bool,
     /// Only after this number.
     pub after: u64,
-    /// At most so many.
+    /// Maximum number of rows.
     pub rows_max: usize,
 }
 
@@ -140,7 +142,7 @@ pub struct FiledFilter {
 pub struct Run {
     /// Its name.
     pub id: String,
-    /// Whether it takes events.
+    /// Whether it accepts events.
     pub state: RunState,
     /// When it was first named.
     pub opened_at: Millis,
@@ -153,89 +155,93 @@ pub struct Run {
 /// The counters of a run. They move in the commits that they count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCounts {
-    /// Whatever came, copies included.
+    /// All deliveries, copies included.
     pub deliveries: i64,
     /// Effects in flight.
     pub in_flight: i64,
-    /// Effects nobody knows the outcome of.
+    /// Effects with an unknown outcome.
     pub ambiguous: i64,
     /// Receipts ADMIT.
     pub admit: i64,
-    /// Receipts DUPLICATE: one per event, however many copies came.
+    /// Receipts DUPLICATE: one per event, regardless of the number of copies.
     pub duplicate: i64,
     /// Receipts QUARANTINE.
     pub quarantine: i64,
-    /// Quarantines that the admission of their event made void.
+    /// Quarantines that became void because their event was admitted.
     pub superseded: i64,
-    /// Quarantines that somebody has released.
+    /// Quarantines released by an operator.
     pub released: i64,
 }
 
-/// Answers questions about documents and runs. Never blocks a writer.
-pub trait IssuedReader: Send + Sync {
-    /// Documents in the order they were kept.
-    fn filed(&self, filter: FiledFilter) -> BoxFuture<'_, Result<Vec<Filed>, Fault>>;
+/// Reads documents and runs. Never blocks the writer.
+pub trait DocumentReader: Send + Sync {
+    /// Lists documents in insertion order.
+    fn filed(&self, filter: DocumentFilter) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>>;
 
-    /// Every document with this id, of every run, in the order they were kept.
-    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<Filed>, Fault>>;
+    /// Returns every document with this id, of any run, in insertion order.
+    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>>;
 
-    /// Every document about one admission.
-    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Filed>, Fault>>;
+    /// Returns every document of one admission.
+    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>>;
 
-    /// Documents whose files could not be written, after a number.
-    fn unwritten(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<Filed>, Fault>>;
+    /// Returns documents whose files could not be written, after a number.
+    fn unwritten(
+        &self,
+        after: u64,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>>;
 
-    /// The number up to which every file is on stable storage, and the newest number.
+    /// Returns the number up to which every file is on stable storage, and the newest number.
     fn synced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>>;
 
-    /// The number after which processes that are gone may have left files unwritten, and the newest
+    /// Returns the number after which dead processes may have left files unwritten, and the newest
     /// number.
     fn left_unsynced(&self) -> BoxFuture<'_, Result<(u64, u64), Fault>> {
         self.synced()
     }
 
-    /// How many messages of each bus topic are acknowledged, as far as settled effects prove it on a
-    /// bus that counts its messages from 0.
+    /// Number of acknowledged messages per bus topic, as proven by settled effects on a bus that counts
+    /// its messages from 0.
     fn bus_ends(&self) -> BoxFuture<'_, Result<BTreeMap<String, u64>, Fault>> {
         Box::pin(async { Ok(BTreeMap::new()) })
     }
 
-    /// One run.
+    /// Returns one run.
     fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>>;
 
-    /// Runs by name.
+    /// Lists runs by name.
     fn runs(&self, after: String, rows_max: usize) -> BoxFuture<'_, Result<Vec<Run>, Fault>>;
 }
 
 /// Records and settles with documents.
-pub trait Issuance: IssuedReader {
-    /// Records a batch of a door that issues. What holds for
-    /// [`record`](crate::Admissions::record) holds here.
+pub trait Issuance: DocumentReader {
+    /// Records a batch of a door that issues documents. The guarantees of
+    /// [`record`](crate::Admissions::record) apply.
     fn record_issuing(
         &self,
         batch: Vec<Entry>,
-        issuing: Issuing,
-    ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>>;
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>>;
 
-    /// Moves many effects on in one commit; each has its own answer, in order.
+    /// Advances many effects in one commit; returns one result each, in order.
     fn settle(
         &self,
         batch: Vec<Settlement>,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Settled, Illegal>>, Fault>>;
+    ) -> BoxFuture<'_, Result<Vec<Result<SettledEffect, IllegalStep>>, Fault>>;
 
-    /// Says what there is to say about a copy that has waited: by where the first stands now.
+    /// Issues the documents of a copy that waited, from the current state of the first event's effect.
     fn settle_copy(
         &self,
-        copy: Recorded,
+        copy: RecordedEntry,
         first: Seq,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Copied, Fault>>;
+    ) -> BoxFuture<'_, Result<SettledCopy, Fault>>;
 
-    /// Before the doors open: what earlier processes had in flight at `door` becomes ambiguous in
-    /// every place at once: the effect, its documents, the counters of its run.
+    /// Before the doors open: what earlier processes had in flight at `door` becomes ambiguous, in one
+    /// commit with its documents and the counters of its run.
     fn recover_issuing(
         &self,
         door: admit_core::Door,
@@ -243,25 +249,25 @@ pub trait Issuance: IssuedReader {
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Effect>, Fault>>;
 
-    /// A named person lets a quarantine go, receipt and record together. `false` when there is none
-    /// with this id that is open in this run.
+    /// Releases a quarantine, receipt and record together, on behalf of a named operator. Returns `false`
+    /// if the run has no open quarantine with this id.
     fn release(
         &self,
         run: String,
         id: String,
         how: &'static str,
-        by: By,
+        by: Attribution,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>>;
 
-    /// The numbers of what this process has issued, after a number. It is the one that writes their
-    /// files.
+    /// Returns the numbers of documents issued by this process after a number. This process writes
+    /// their files.
     fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>>;
 
-    /// Notes what is known about files.
+    /// Records progress on files.
     fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Changes whether a run takes events. `false` when it is not in the state `from`.
+    /// Changes whether a run accepts events. Returns `false` if it is not in the state `from`.
     fn turn_run(
         &self,
         id: String,

@@ -7,7 +7,8 @@ pub mod closures;
 mod common;
 #[cfg(feature = "postgres")]
 pub mod copy;
-mod desk;
+mod db;
+mod rules;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
@@ -18,20 +19,21 @@ pub mod publications;
 pub mod retention_guard;
 pub mod scenario_runs;
 pub mod sqlite;
+mod tables;
 pub mod verify;
 mod verify_inbox;
 mod verify_laws;
 mod verify_records;
 
 pub use common::{Migrated, RefusalQuota};
-pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered, WithoutEffects};
+pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects, WithoutEffects};
 pub use gauges::Gauges;
 pub use issuance::{
-    Copied, FileNote, FiledFilter, Handover, Issuance, IssuedReader, Issuing, Kept, Outlook, Run,
-    RunCounts, Settled, Settlement,
+    SettledCopy, FileNote, DocumentFilter, Handover, Issuance, DocumentReader, IssueHandlers, RecordedDelivery, FollowUp, Run,
+    RunCounts, SettledEffect, Settlement,
 };
 pub use port::{
-    Admissions, BoxFuture, Claims, Filter, GateStatus, Inbox, Ledger, News, Reader, ReceiptPage,
+    Admissions, BoxFuture, Claims, ReceiptFilter, GateStatus, Inbox, Ledger, StreamNotifier, Reader, ReceiptPage,
     RecordReader, Records, Retention, Status, Streams, WholeLedger,
 };
 pub use publications::{PublicationReader, Publications};

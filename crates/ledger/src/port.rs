@@ -1,4 +1,4 @@
-//! The ports of the ledger, in our words.
+//! The ports of the ledger.
 //!
 //! Invariant: when a future returned by [`Admissions::record`] resolves with a verdict, the commit
 //! that holds it is durable. A fault never claims more than is known.
@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use admit_core::{Age, EntityId, Entry, Fault, Key, Millis, Receipt, Recorded, Seq};
+use admit_core::{Age, EntityId, Entry, Fault, Key, Millis, Receipt, RecordedEntry, Seq};
 use bytes::Bytes;
 
 use crate::effects::Effects;
@@ -22,64 +22,64 @@ use crate::gauges::Gauges;
 
 pub use attachments::{Attachments, BusHolder, Store, StoreId};
 pub use claims::{
-    Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer, LeaseChange,
-    NotALease, Standing, Wanted,
+    LeaseAction, ClaimedEntry, Claims, DONE, FinishedEntry, LEASE_LIFE_MAX, Lease, LeaseResult, LeaseChange,
+    InvalidLease, ClaimProgress, ClaimRequest,
 };
 pub use inbox::{Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 pub use records::{
-    Accepted, CountsAsked, EventLine, FieldLine, NotAccepted, RecordCounts, RecordDetail,
-    RecordFilter, RecordLine, RecordReader, Records, Relinked, SourceCounts, StepLine,
+    AcceptedEvent, CountsFilter, EventLine, FieldLine, AcceptError, RecordCounts, RecordDetail,
+    RecordFilter, RecordLine, RecordReader, Records, RelinkCounts, SourceCounts, StepLine,
 };
-pub use retention::{ClockConfirmation, KnownTime, Retention, Swept};
-pub use streams::{News, Page, StreamEntry, Streams, read_or_wait};
+pub use retention::{ClockConfirmation, KnownTime, Retention, SweepResult};
+pub use streams::{StreamNotifier, Page, StreamEntry, Streams, read_or_wait};
 
-/// One boxed future per batch: it costs nothing that matters and keeps the seams plain.
+/// Boxed future; one per batch, so the allocation does not matter.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Remembers what was admitted.
+/// Records admissions.
 pub trait Admissions: Send + Sync {
     /// Records a batch. Each entry gets its own verdict, in order; one bad entry fails alone.
     ///
     /// The raw body, the key claim, the digest, the in-ledger side effects, the intended effect and
     /// the receipt of an entry are in one commit. Batches that wait at the same time may share a
-    /// commit; a lone one does not wait for company.
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>>;
+    /// commit; a lone one does not wait for others.
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>>;
 }
 
-/// Answers questions about what is recorded. Never blocks a writer.
+/// Reads admissions and documents. Never blocks the writer.
 pub trait Reader: Send + Sync {
-    /// The number that names this ledger in receipt ids.
+    /// Returns the number that names this ledger in receipt ids.
     fn tag(&self) -> u32;
 
-    /// The receipt at a place, be it of an admission, a sighting, a conflict or a refusal.
+    /// Returns the receipt at a seq, whether of an admission, a sighting, a conflict or a refusal.
     fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>>;
 
-    /// The receipt of the admission that claimed `key`.
+    /// Returns the receipt of the admission that claimed `key`.
     fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>>;
 
-    /// The raw body kept at a place.
+    /// Returns the raw body at a seq.
     fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>>;
 
-    /// Receipts in ledger order.
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>>;
+    /// Lists receipts in ledger order.
+    fn list(&self, filter: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>>;
 
-    /// The same, where a filter that lets little through examines at most so many
-    /// admissions; the page says where to go on.
+    /// Lists receipts like [`list`](Self::list), examining at most a number of admissions for a
+    /// selective filter; the page holds the cursor to continue from.
     fn page_of(
         &self,
-        filter: Filter,
+        filter: ReceiptFilter,
         _examined_max: usize,
     ) -> BoxFuture<'_, Result<ReceiptPage, Fault>> {
-        // A ledger that keeps few admissions need not count what it examines.
+        // A ledger with few admissions need not limit what it examines.
         let rows_max = filter.rows_max;
         let listed = self.list(filter);
         Box::pin(async move { Ok(ReceiptPage::of(listed.await?, rows_max, None)) })
     }
 
-    /// One projected document.
+    /// Returns one projected document.
     fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>>;
 
-    /// Projected documents of one kind whose entity starts with `prefix`, by entity, after `after`.
+    /// Lists projected documents of one kind whose entity starts with `prefix`, by entity, after `after`.
     fn documents(
         &self,
         projection: &'static str,
@@ -88,63 +88,63 @@ pub trait Reader: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>>;
 
-    /// How the ledger is doing.
+    /// Returns the state and size of the ledger.
     fn status(&self) -> BoxFuture<'_, Result<Status, Fault>>;
 }
 
-/// A whole ledger.
+/// The ports that every gate needs.
 pub trait Ledger: Admissions + Reader + Effects {
-    /// Whether the last attempt to write succeeded, and none takes too long; readiness hangs on it.
+    /// Whether the last write succeeded and no commit hangs; readiness depends on it.
     fn is_healthy(&self) -> bool;
 
-    /// Why the ledger is not healthy, for people.
+    /// Why the ledger is not healthy, for operators.
     fn trouble(&self) -> Option<&'static str> {
         (!self.is_healthy()).then_some("the last write to the ledger failed")
     }
 
-    /// Resolves with the reason when the process must stop: what it believes about the disk can no
-    /// longer be trusted, and only a start through recovery can tell what is there.
+    /// Resolves with the reason when the process must stop: its view of the disk can no longer be trusted,
+    /// and only recovery at the next start can find out what is there.
     fn must_stop(&self) -> BoxFuture<'_, Fault>;
 
-    /// Where several gates write to one ledger: how long one of them may be silent before the others
-    /// take it for dead and look after what it left. `None` where nobody else writes.
+    /// Duration of a gate's lease, for ledgers that several gates share: how long a gate may be silent
+    /// before the others treat it as dead and recover its effects. `None` for single-process ledgers.
     fn lease(&self) -> Option<Duration> {
         None
     }
 
-    /// What it counts about its commits, where it does.
+    /// Returns the commit metrics, if it has any.
     fn gauges(&self) -> Option<&Gauges> {
         None
     }
 
-    /// What it counts besides, in the words of Prometheus; whole lines, or nothing.
+    /// Returns further metrics in the Prometheus text format: whole lines, or nothing.
     fn exposition(&self) -> String {
         String::new()
     }
 }
 
-/// A ledger with every port. Whoever needs less asks for less.
-pub trait WholeLedger: Ledger + Streams + News + Claims + Inbox + Retention + Records {}
+/// A ledger with every port.
+pub trait WholeLedger: Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records {}
 
-impl<L: Ledger + Streams + News + Claims + Inbox + Retention + Records> WholeLedger for L {}
+impl<L: Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records> WholeLedger for L {}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Only this door.
+pub struct ReceiptFilter {
+    /// Only of this door.
     pub door: Option<String>,
-    /// Only this principal.
+    /// Only of this principal.
     pub principal: Option<String>,
-    /// Only these verdicts (`fresh`, `revision`, `conflict`, `refused`); empty means all of them.
+    /// Only with these verdicts (`fresh`, `revision`, `conflict`, `refused`); empty means all of them.
     pub verdicts: Vec<String>,
-    /// Only places after this one.
+    /// Only after this seq.
     pub after: Seq,
-    /// At most so many.
+    /// Maximum number of rows.
     pub rows_max: usize,
 }
 
-impl Filter {
-    /// Whether it may leave out admissions.
+impl ReceiptFilter {
+    /// Whether it may exclude admissions.
     pub fn is_selective(&self) -> bool {
         let all = ["fresh", "revision", "conflict", "refused"];
         let has_all = all.iter().all(|word| self.verdicts.iter().any(|verdict| verdict == word));
@@ -152,18 +152,18 @@ impl Filter {
     }
 }
 
-/// Some receipts, in ledger order.
+/// A page of receipts, in ledger order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiptPage {
-    /// Those that the filter lets through.
+    /// The receipts that match the filter.
     pub receipts: Vec<Receipt>,
-    /// The place after which there may be more; `None` at the end of the ledger. Set also where
-    /// `receipts` is short or empty, because as much was examined as one page may.
+    /// Cursor of the next page; `None` at the end of the ledger. Also set if `receipts` is short or
+    /// empty because the limit of examined admissions was reached.
     pub next: Option<Seq>,
 }
 
 impl ReceiptPage {
-    /// The page of these receipts, for which the ledger was examined to `examined_to`, or to its end.
+    /// A page of these receipts; the ledger was examined up to `examined_to`, or to its end.
     pub fn of(receipts: Vec<Receipt>, rows_max: usize, examined_to: Option<Seq>) -> Self {
         let last = receipts.last().filter(|_| receipts.len() >= rows_max);
         let next = last.map(|receipt| receipt.id.seq).or(examined_to);
@@ -171,55 +171,54 @@ impl ReceiptPage {
     }
 }
 
-/// How the ledger is doing, for people and for `/healthz`.
+/// State of the ledger, for operators and `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Admissions kept: fresh ones, revisions, conflicts, refusals.
+    /// Stored admissions: fresh ones, revisions, conflicts, refusals.
     pub admissions: u64,
-    /// Sightings of duplicates.
+    /// Stored sightings of duplicates.
     pub sightings: u64,
-    /// The newest place.
+    /// Newest seq.
     pub last_seq: Seq,
-    /// When the oldest kept admission was received.
+    /// Arrival of the oldest stored admission.
     pub oldest_at: Option<Millis>,
-    /// Bytes on disk, of the ledger and its log.
+    /// Bytes on disk, of the ledger and its WAL.
     pub bytes: u64,
-    /// Bytes of that which are free inside the file, and are used before it grows again.
+    /// Free bytes inside the file, which are reused before it grows.
     pub free_bytes: u64,
-    /// Keys that are known; `None` where they are not counted.
+    /// Claimed keys; `None` if they are not counted.
     pub keys: Option<u64>,
-    /// When the oldest kept body was received.
+    /// Arrival of the oldest stored body.
     pub oldest_body_at: Option<Millis>,
-    /// How long things are kept; `None` is for ever.
+    /// Retention age; `None` for ever.
     pub retain: Option<Age>,
-    /// Keys of events up to this wall time of their producer may be forgotten.
+    /// Keys of events up to this wall time of their producer may have been removed.
     pub forgotten_to: Option<Millis>,
-    /// The newest time that retention trusts; `None` without retention.
+    /// Newest time trusted by retention; `None` without retention.
     pub trusted_at: Option<Millis>,
-    /// Refused submissions that are kept, and what they cost by the measure of their quota.
+    /// Stored refusals.
     pub refusals: u64,
-    /// See above, in bytes.
+    /// Storage cost of stored refusals, as counted by their quota.
     pub refusal_bytes: u64,
-    /// Bodies that retention has removed so far.
+    /// Bodies removed by retention so far.
     pub removed_bodies: u64,
-    /// Keys that retention has removed so far.
+    /// Keys removed by retention so far.
     pub removed_keys: u64,
-    /// The gates of a ledger that many share, those that live first; of one that belongs to a single
-    /// process nobody has to be told.
+    /// Gates of the ledger, live ones first. Empty for single-process ledgers.
     pub gates: Vec<GateStatus>,
 }
 
-/// A gate, as the ledger it shares with others knows it.
+/// A gate of a shared ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateStatus {
-    /// What it is called.
+    /// Gate id.
     pub id: String,
-    /// The number of its present start.
+    /// Epoch: number of its current start.
     pub epoch: u64,
-    /// When that was, by the clock of the ledger.
+    /// Time of that start, by the clock of the ledger.
     pub since: Millis,
-    /// Until when nobody may take it for dead, by the clock of the ledger.
+    /// Expiry of its lease, by the clock of the ledger.
     pub lease_until: Millis,
-    /// Whether that is still to come.
+    /// Whether the lease is alive.
     pub is_alive: bool,
 }

@@ -1,26 +1,25 @@
-//! The port of publications: revisions of records on their way to the bus.
+//! Port of publications: revisions of records on their way to the bus.
 //!
-//! A record is offered by its revision: "in flight" is committed before the first byte leaves, and
-//! nobody else can begin the same revision. What is known of the outcome is a step of the effect
-//! machine (`admit_core::effect`), and in the same commit the events that went out with the record
-//! take theirs. What was not begun is simply still to be offered, so a restart has nothing to resume.
+//! A record is published revision by revision. "In flight" is committed before the first byte is sent,
+//! and no other gate can begin the same revision. The outcome is a step of the effect state machine
+//! (`admit_core::effect`); the events published with the record change state in the same commit. A
+//! revision that was not begun is simply still pending, so a restart has nothing to resume.
 
-use admit_core::effect::{Illegal, Passage, Standing, Step};
+use admit_core::effect::{IllegalStep, EffectLogEntry, EffectState, Step};
 use admit_core::{Digest, Fault, Millis};
 
 use crate::port::BoxFuture;
 
-/// Answers questions about publications. Never blocks a writer.
+/// Reads publications. Never blocks the writer.
 pub trait PublicationReader: Send + Sync {
-    /// Records that say what no revision handed to the bus says, the longest waiting first. Those
-    /// that nobody has enriched yet are not among them.
+    /// Returns records with unpublished changes, longest waiting first, except those not yet enriched.
     fn unoffered(
         &self,
         door: String,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Unoffered>, Fault>>;
+    ) -> BoxFuture<'_, Result<Vec<UnpublishedRecord>, Fault>>;
 
-    /// Publications after the place `after`, in order.
+    /// Returns publications numbered above `after`, in order.
     fn publications(
         &self,
         door: String,
@@ -28,14 +27,14 @@ pub trait PublicationReader: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>>;
 
-    /// The publications of a record, the newest first.
+    /// Returns the publications of a record, newest first.
     fn publications_of(
         &self,
         door: String,
         record_id: String,
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>>;
 
-    /// Publications after the place `after` whose outcome nobody knows, in order.
+    /// Returns publications with an unknown outcome numbered above `after`, in order.
     fn ambiguous_publications(
         &self,
         door: String,
@@ -43,39 +42,39 @@ pub trait PublicationReader: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>>;
 
-    /// The publication whose message has this dedupe key.
+    /// Returns the publication whose message has this dedupe key.
     fn publication(
         &self,
         door: String,
         dedupe_key: String,
     ) -> BoxFuture<'_, Result<Option<Publication>, Fault>>;
 
-    /// Everything that happened to a publication, in order.
-    fn publication_history(&self, n: u64) -> BoxFuture<'_, Result<Vec<Passage>, Fault>>;
+    /// Returns the history of a publication, oldest first.
+    fn publication_history(&self, n: u64) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>>;
 
-    /// How many there are of everything.
+    /// Counts publications and pending records.
     fn publication_counts(&self, door: String) -> BoxFuture<'_, Result<PublicationCounts, Fault>>;
 }
 
 /// A ledger whose records can be published.
 pub trait Publications: PublicationReader {
-    /// Begins publications, in one commit. One that cannot begin is `None`: the record says
-    /// something else by now, or somebody else has begun it.
+    /// Begins publications in one commit. Returns `None` for one that cannot begin, because the record
+    /// has changed or another gate has begun it.
     fn offer(
         &self,
         batch: Vec<Offer>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>>;
 
-    /// Takes steps of publications, in one commit; the events that went out with them take theirs.
-    /// What a person found not to have gone out may be offered again, as the next attempt.
+    /// Applies steps of publications in one commit, together with the steps of the events they contain.
+    /// A publication that an operator found absent may be offered again, as the next attempt.
     fn step_publications(
         &self,
         batch: Vec<PublicationStep>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Publication, Illegal>>, Fault>>;
+    ) -> BoxFuture<'_, Result<Vec<Result<Publication, IllegalStep>>, Fault>>;
 
-    /// Looks after what earlier processes left: what they had in flight is ambiguous from now on.
+    /// Recovers publications of earlier processes: those in flight become ambiguous.
     fn recover_publications(
         &self,
         door: String,
@@ -83,33 +82,33 @@ pub trait Publications: PublicationReader {
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>>;
 }
 
-/// A record that is to be published.
+/// Record with an unpublished revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unoffered {
-    /// Which.
+pub struct UnpublishedRecord {
+    /// Record id.
     pub record_id: String,
-    /// Its present revision.
+    /// Current revision.
     pub revision: u64,
-    /// Since when it is so.
+    /// Time of that revision.
     pub changed_at: Millis,
-    /// Since when it has been saying something that was not handed to the bus.
+    /// Time since which it has unpublished changes.
     pub since: Millis,
 }
 
-/// A revision that is about to be handed to the bus.
+/// Revision about to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The door whose record it is.
+    /// Door of the record.
     pub door: String,
-    /// Which.
+    /// Record id.
     pub record_id: String,
-    /// The revision that the message tells.
+    /// Revision in the message.
     pub revision: u64,
-    /// Where it goes.
+    /// Bus topic.
     pub topic: String,
-    /// What keeps its messages in order.
+    /// Partition key, which keeps its messages in order.
     pub partition_key: String,
-    /// What it can be found on the bus by; the same for every attempt at this revision.
+    /// Key to find the message on the bus; the same for every attempt at this revision.
     pub dedupe_key: String,
     /// The digest of the message.
     pub digest: Digest,
@@ -118,54 +117,54 @@ pub struct Offer {
 /// A step of one publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicationStep {
-    /// Which.
+    /// Publication number.
     pub n: u64,
-    /// What became known of it.
+    /// The step.
     pub step: Step,
-    /// Why it is not known to have gone out, as a stable word, where it is not.
+    /// Reason code if it is not known to have been published.
     pub reason: Option<&'static str>,
 }
 
-/// A revision of a record that was handed to the bus, or is about to be.
+/// A published or in-flight revision of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Its place among them.
+    /// Publication number.
     pub n: u64,
-    /// The record.
+    /// Record id.
     pub record_id: String,
-    /// The revision.
+    /// Revision.
     pub revision: u64,
-    /// Where it goes.
+    /// Bus topic.
     pub topic: String,
-    /// What keeps its messages in order.
+    /// Partition key, which keeps its messages in order.
     pub partition_key: String,
-    /// What it can be found by.
+    /// Key to find the message on the bus.
     pub dedupe_key: String,
     /// The digest of the message.
     pub digest: Digest,
-    /// How far it has come.
-    pub standing: Standing,
-    /// Why it is not known to have gone out, where it is not.
+    /// State of the publication.
+    pub state: EffectState,
+    /// Reason code if it is not known to have been published.
     pub reason: Option<String>,
-    /// When the present attempt began.
+    /// Start of the current attempt.
     pub begun_at: Millis,
-    /// Since when it stands so.
+    /// Time of the last state change.
     pub changed_at: Millis,
 }
 
-/// How many there are of everything.
+/// Publication counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublicationCounts {
     /// Publications by state.
     pub states: Vec<(String, u64)>,
-    /// Records that are still to be offered.
+    /// Records with an unpublished revision.
     pub waiting: u64,
-    /// Since when the first of them waits.
+    /// Time since which the first of them waits.
     pub waiting_since: Option<Millis>,
 }
 
 impl PublicationCounts {
-    /// How many stand so.
+    /// Number of publications in `state`.
     pub fn of(&self, state: &str) -> u64 {
         self.states.iter().find(|(word, _)| word == state).map_or(0, |(_, count)| *count)
     }

@@ -1,5 +1,5 @@
 //! Runs retention by trusted time: logs what each round removed, and stops while the clock is ahead of
-//! what can be explained.
+//! trusted time without an explanation.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use admit_core::{Age, CLOCK_STEP_MAX, Clock, ClockState, Fault, Millis, Monotonic, TrustedTime};
 use tokio::sync::Notify;
 
-use crate::port::{ClockConfirmation, KnownTime, Retention, Swept};
+use crate::port::{ClockConfirmation, KnownTime, Retention, SweepResult};
 
-/// How long to wait when there is nothing to remove. Longer makes larger, cheaper removals.
+/// Pause between rounds. Longer pauses make larger, cheaper removals.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// A long round is logged each time it has made so many slices.
+/// Slices after which a long round logs its progress.
 const SLICES_LOGGED: u32 = 10_000;
 
-/// What drives a round: the wall clock, and time that never steps.
+/// Clock of a round: wall time, and monotonic time.
 pub trait SweepClock: Clock + Monotonic {}
 
 impl<C: Clock + Monotonic> SweepClock for C {}
@@ -26,7 +26,7 @@ impl<C: Clock + Monotonic> SweepClock for C {}
 pub struct RetentionGuard {
     gap_max: Age,
     state: Mutex<GuardState>,
-    /// A person has vouched for the clock, so a round is due.
+    /// Notified when an operator has confirmed the clock, so that a round runs at once.
     confirmed: Notify,
     removed: RemovedTotals,
 }
@@ -36,7 +36,7 @@ struct GuardState {
     time: Option<TrustedTime>,
     confirmations: u64,
     jump: Option<ClockJump>,
-    /// Whether the ledger's trusted time was ahead of this clock, which has been logged.
+    /// Whether it was logged that the ledger's trusted time is ahead of this clock.
     was_behind: bool,
 }
 
@@ -45,11 +45,11 @@ struct GuardState {
 pub struct ClockJump {
     /// Trusted time.
     pub trusted: Millis,
-    /// What the clock showed.
+    /// Time shown by the clock.
     pub wall: Millis,
 }
 
-/// What retention has removed since the start.
+/// Removals since start.
 #[derive(Debug, Default)]
 struct RemovedTotals {
     bodies: AtomicU64,
@@ -59,7 +59,7 @@ struct RemovedTotals {
 }
 
 impl RetentionGuard {
-    /// A guard that takes a gap of up to `gap_max` before a start for downtime.
+    /// A guard that accepts a gap of up to `gap_max` before a start as downtime.
     pub fn new(gap_max: Age) -> Self {
         Self {
             gap_max,
@@ -69,12 +69,12 @@ impl RetentionGuard {
         }
     }
 
-    /// The jump that stops retention now, if one does.
+    /// Returns the clock jump that stops retention, if any.
     pub fn jump(&self) -> Option<ClockJump> {
         self.state().jump
     }
 
-    /// What was removed since the start, by kind.
+    /// Removals since start, by kind.
     pub fn removed(&self) -> [(&'static str, u64); 4] {
         let RemovedTotals { bodies, keys, admissions, sightings } = &self.removed;
         [
@@ -85,34 +85,34 @@ impl RetentionGuard {
         ]
     }
 
-    /// Sweeps for as long as it is polled: a round, then a pause of [`SWEEP_EVERY`]. A fault is logged
-    /// and waited out. In a ledger that keeps everything it returns at once.
-    pub async fn keep_swept(&self, ledger: &dyn Retention, clock: &dyn SweepClock) {
+    /// Runs rounds with a pause of [`SWEEP_EVERY`] for as long as it is polled. A fault is logged and
+    /// retried. Returns at once if the ledger has no retention.
+    pub async fn run_sweeps(&self, ledger: &dyn Retention, clock: &dyn SweepClock) {
         if ledger.horizon().age().is_none() {
             return;
         }
         loop {
             if let Err(fault) = self.round(ledger, clock).await {
-                tracing::warn!(%fault, "retention failed, nothing is lost by that; it is tried again");
+                tracing::warn!(%fault, "retention failed, no data is affected; will retry");
             }
             let pause = tokio::time::sleep(SWEEP_EVERY);
             tokio::select! { () = pause => {}, () = self.confirmed.notified() => {} }
         }
     }
 
-    /// Removes whatever is due by trusted time, slice after slice, and logs it. Removes nothing while
-    /// the clock is ahead.
+    /// Removes what is due by trusted time, slice after slice, and logs it. Removes nothing while the clock
+    /// is ahead.
     pub async fn round(
         &self,
         ledger: &dyn Retention,
         clock: &dyn SweepClock,
-    ) -> Result<Swept, Fault> {
-        let mut all = Swept::default();
+    ) -> Result<SweepResult, Fault> {
+        let mut all = SweepResult::default();
         let Some(age) = ledger.horizon().age() else { return Ok(all) };
         let known = ledger.known_time().await?;
         self.learn(known, clock);
         let mut slices = 0;
-        // Looked at for each slice: the clock may jump in the middle of a long round.
+        // Checked for each slice: the clock may jump during a long round.
         while let Some(now) = self.observe(clock) {
             if slices == 0 {
                 self.log_put_back(known, now);
@@ -132,8 +132,8 @@ impl RetentionGuard {
         Ok(all)
     }
 
-    /// Records that `principal` vouches for the clock, and lets retention go on. `None` where nothing
-    /// is stopped; then nothing is recorded.
+    /// Records that `principal` confirms the clock, and resumes retention. Returns `None` and records
+    /// nothing if retention is not stopped.
     pub async fn confirm(
         &self,
         ledger: &dyn Retention,
@@ -161,14 +161,13 @@ impl RetentionGuard {
             principal,
             time = %confirmation.confirmed_at,
             trusted_before = %confirmation.trusted_at,
-            "the clock was confirmed, retention goes on"
+            "the clock was confirmed, retention resumes"
         );
         self.confirmed.notify_one();
         Ok(Some(confirmation))
     }
 
-    /// Begins with what the ledger knows, and begins anew when a person has vouched for a clock at
-    /// another gate.
+    /// Loads trusted time from the ledger, again after an operator has confirmed a clock at another gate.
     fn learn(&self, known: KnownTime, clock: &dyn SweepClock) {
         let mut state = self.state();
         if state.time.is_none() || state.confirmations != known.confirmations {
@@ -178,13 +177,13 @@ impl RetentionGuard {
         }
     }
 
-    /// The time up to which may be swept; `None` while the clock is ahead.
+    /// Returns the time up to which to sweep; `None` while the clock is ahead.
     fn observe(&self, clock: &dyn SweepClock) -> Option<Millis> {
         let mut state = self.state();
         match state.time.as_mut()?.observe(clock.now(), clock.elapsed()) {
             ClockState::Trusted(now) => {
                 if state.jump.take().is_some() {
-                    tracing::info!(time = %now, "the clock agrees with trusted time again, retention goes on");
+                    tracing::info!(time = %now, "the clock agrees with trusted time again, retention resumes");
                 }
                 Some(now)
             }
@@ -202,8 +201,8 @@ impl RetentionGuard {
         }
     }
 
-    /// Logs once that trusted time goes back with this clock. It may do so with every round while the
-    /// gates of a ledger disagree.
+    /// Logs once that trusted time is set back to this clock. It may be with every round while the gates of
+    /// a ledger disagree.
     fn log_put_back(&self, known: KnownTime, now: Millis) {
         let ahead = known.at.filter(|at| *at > CLOCK_STEP_MAX.after(now));
         let was_behind = std::mem::replace(&mut self.state().was_behind, ahead.is_some());
@@ -211,13 +210,13 @@ impl RetentionGuard {
             tracing::warn!(
                 clock = %now,
                 trusted_time = %noted,
-                "the clock is behind the trusted time of the ledger, which is put back to the clock; \
-                 nothing is removed by that, but look at the clock of each gate of this ledger"
+                "the clock is behind the trusted time of the ledger, which is set back to the clock; \
+                 this removes nothing, but check the clock of each gate of this ledger"
             );
         }
     }
 
-    fn count(&self, swept: &Swept) {
+    fn count(&self, swept: &SweepResult) {
         self.removed.bodies.fetch_add(swept.bodies, Relaxed);
         self.removed.keys.fetch_add(swept.keys, Relaxed);
         self.removed.admissions.fetch_add(swept.admissions, Relaxed);
@@ -229,16 +228,16 @@ impl RetentionGuard {
     }
 }
 
-fn add(all: &mut Swept, swept: &Swept) {
+fn add(all: &mut SweepResult, swept: &SweepResult) {
     all.bodies += swept.bodies;
     all.keys += swept.keys;
     all.admissions += swept.admissions;
     all.sightings += swept.sightings;
 }
 
-/// One line for each round that removed something.
-fn log(all: &Swept, up_to: Millis) {
-    let Swept { bodies, keys, admissions, sightings, .. } = *all;
+/// Logs a round that removed something.
+fn log(all: &SweepResult, up_to: Millis) {
+    let SweepResult { bodies, keys, admissions, sightings, .. } = *all;
     if bodies + keys + admissions + sightings > 0 {
         tracing::info!(bodies, keys, admissions, sightings, received_before = %up_to, "retention removed what is too old");
     }

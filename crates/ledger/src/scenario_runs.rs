@@ -1,196 +1,206 @@
-//! The port of scenario runs: which run a key stands for, who leads it, and what its leader keeps.
+//! Port of scenario runs: the run of a key, its leader's lease, and its documents and state.
 //!
-//! The ledger is the truth about a run; every file about it is a copy. Whoever holds this port can
-//! write the tables of scenario runs and no others.
+//! The ledger is the source of truth about a run; every file about it is a copy. This port writes the tables
+//! of scenario runs and no others.
 
-use admit_core::{Fault, IllegalTurn, Millis, ScenarioState};
+use admit_core::{Fault, IllegalScenarioTransition, Millis, ScenarioState};
 
 use crate::port::BoxFuture;
 
-/// Remembers scenario runs.
+/// Stores scenario runs.
 pub trait ScenarioRuns: ScenarioRunReader {
-    /// Says which run a key stands for. The first time, the run is opened with what is said here;
-    /// later it is found as it is, if it is of the same intent.
-    fn open_run(&self, opening: Opening) -> BoxFuture<'_, Result<Opened, Fault>>;
+    /// Returns the run that a key stands for. The first request opens the run; later requests with the same
+    /// intent find it.
+    fn open_run(&self, opening: OpenRunRequest) -> BoxFuture<'_, Result<OpenRunResult, Fault>>;
 
-    /// Takes a lease, if nobody has it or the one who had it has let it expire. Where one process at a
-    /// time has the ledger, its start ends the leases of those before it.
-    fn take_lease(&self, lease: RunLease) -> BoxFuture<'_, Result<Taking, Fault>>;
+    /// Takes a lease that is free or expired. In a single-process ledger, the start of the process ends the
+    /// leases of earlier processes.
+    fn take_lease(&self, lease: RunLease) -> BoxFuture<'_, Result<TakeLeaseResult, Fault>>;
 
-    /// Gives a lease back. Only its own token can.
-    fn give_back(
+    /// Releases a lease held with this token.
+    fn release_lease(
         &self,
         name: String,
         token: String,
         at: Millis,
     ) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Keeps what the leader says of a run, all of it in one commit or none, and renews its lease in
-    /// the same commit.
-    fn keep(&self, keeping: Keeping) -> BoxFuture<'_, Result<Result<(), NotKept>, Fault>>;
+    /// Applies an update of the leader in one commit, all of it or nothing, and renews its lease in the
+    /// same commit.
+    fn update_run(
+        &self,
+        update: RunUpdate,
+    ) -> BoxFuture<'_, Result<Result<(), RunUpdateError>, Fault>>;
 
-    /// Notes that the files of a run show this version of it.
+    /// Records that the files of a run show this version of it.
     fn note_shown(&self, run_id: String, version: u64) -> BoxFuture<'_, Result<(), Fault>>;
 }
 
-/// Answers questions about scenario runs. Never blocks a writer.
+/// Reads scenario runs. Never blocks the writer.
 pub trait ScenarioRunReader: Send + Sync {
-    /// A run with everything about it.
+    /// Returns a run with its documents, events and publications.
     fn scenario_run(&self, run_id: String) -> BoxFuture<'_, Result<Option<ScenarioRun>, Fault>>;
 
-    /// Runs that somebody has to look after: those that are not final, and those whose files do not
-    /// show how they stand. By id, after `after`.
+    /// Returns runs that need work: those not in a final state, and those whose files are out of date. By id,
+    /// after `after`.
     fn unfinished_runs(
+        &self,
+        after: String,
+        rows_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
+
+    /// Runs in a final state, by id, after `after`.
+    fn final_runs(
         &self,
         after: String,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<String>, Fault>>;
 }
 
-/// What a run is opened with.
+/// Request to open a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opening {
-    /// What makes two requests ask for the same run.
+pub struct OpenRunRequest {
+    /// Equivalence key; requests with the same key get the same run.
     pub run_equivalence_key: String,
     /// The run's id.
     pub run_id: String,
-    /// What was asked for.
+    /// Fingerprint of the intent.
     pub intent_fingerprint: String,
-    /// The platform run it belongs to, for good.
+    /// The platform run it belongs to.
     pub platform_run_id: String,
     /// The request, as JSON.
     pub request: String,
-    /// When.
+    /// Time of the request.
     pub at: Millis,
 }
 
-/// Which run a key stands for.
+/// Result of opening a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened {
-    /// It is new.
+pub enum OpenRunResult {
+    /// The run is new.
     New,
-    /// It is known, with the same intent.
+    /// The run is known, with the same intent.
     Known,
-    /// The key stands for another intent; nothing was changed.
+    /// The key stands for a run with another intent; nothing was changed.
     Collision {
-        /// The intent it stands for.
+        /// The intent of that run.
         intent_fingerprint: String,
     },
 }
 
-/// A lease somebody wants.
+/// Request for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLease {
     /// What is leased: a run's id, or `reemit:<run>:<kind>`.
     pub name: String,
-    /// Who wants it.
+    /// Runner that requests it.
     pub owner: String,
-    /// What proves that it is theirs; never used twice.
+    /// Token of the lease; never used twice.
     pub token: String,
-    /// Now.
+    /// Current time.
     pub at: Millis,
-    /// How long it lasts without being renewed, in milliseconds.
+    /// Lifetime without renewal, in milliseconds.
     pub ttl_ms: i64,
 }
 
-/// What became of a wish for a lease.
+/// Result of requesting a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taking {
-    /// It is theirs.
+pub enum TakeLeaseResult {
+    /// The lease was taken.
     Taken,
-    /// Somebody else has it.
+    /// Another runner holds it.
     HeldBy {
-        /// Who.
+        /// That runner.
         owner: String,
-        /// Until when, unless it is renewed.
+        /// Expiry, unless renewed.
         until: Millis,
     },
 }
 
-/// What the leader of a run wants kept.
+/// Update of a run by its leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keeping {
-    /// Which run.
+pub struct RunUpdate {
+    /// Run id.
     pub run_id: String,
-    /// The lease it is done under; the run's own, or one of its re-emits.
+    /// Lease of the run, or of one of its re-emits.
     pub lease: String,
     /// The token of that lease.
     pub token: String,
-    /// Now.
+    /// Current time.
     pub at: Millis,
-    /// How long the lease lasts from now on, in milliseconds.
+    /// New lifetime of the lease, in milliseconds.
     pub ttl_ms: i64,
-    /// Written once; the same again is fine, anything else under the same kind is drift.
-    pub documents: Vec<RunDocument>,
-    /// Appended once.
+    /// Written once; the same content again is accepted, other content of the same kind is drift.
+    pub documents: Vec<ScenarioDocument>,
+    /// Appended, unless present.
     pub events: Vec<RunEvent>,
-    /// How the run stands from now on.
-    pub turn: Option<Turn>,
-    /// What is known of a publication.
-    pub publication: Option<Publication>,
+    /// New state of the run.
+    pub turn: Option<StateChange>,
+    /// State of a publication.
+    pub publication: Option<RunPublication>,
 }
 
-/// Where a run goes.
+/// State change of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// There.
+pub struct StateChange {
+    /// New state.
     pub to: ScenarioState,
-    /// Why, in the contract's words, where it is not for the better.
+    /// Reason code, if the new state is a failure.
     pub reason: Option<String>,
 }
 
-/// A document about a run that never changes.
+/// Immutable document of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunDocument {
-    /// What it is: `run_plan`, `run_facts_view`, `ready_signal`, …
+pub struct ScenarioDocument {
+    /// Kind: `run_plan`, `run_facts_view`, `ready_signal`, …
     pub kind: String,
-    /// Where its file is.
+    /// Path of its file.
     pub path: String,
-    /// All of it, as its file has it.
+    /// Full document text, byte-identical to the file.
     pub text: String,
 }
 
-/// Something that happened to a run.
+/// Event in the history of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunEvent {
-    /// What makes it this event.
+    /// Event id, unique per run.
     pub event_id: String,
-    /// The line about it, JSON.
+    /// The line in the file, JSON.
     pub line: String,
 }
 
-/// A message about a run on the control bus.
+/// Message about a run on the control bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
-    /// Which message.
+pub struct RunPublication {
+    /// Message id.
     pub message_id: String,
     /// `READY`, `READY_REEMIT`, `TERMINAL_REEMIT`.
     pub kind: String,
-    /// Which attempt at publishing anything about this run, from 1.
+    /// Number of the publishing attempt for this run, from 1.
     pub attempt: u32,
-    /// How far it has come.
+    /// State.
     pub state: PublicationState,
-    /// The reference, or what went wrong.
+    /// Bus reference or error.
     pub evidence: Option<String>,
-    /// Since when.
+    /// Time of the last state change.
     pub at: Millis,
 }
 
-/// How far a publication has come.
+/// State of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicationState {
-    /// Somebody is publishing it; written before the first byte leaves.
+    /// Being published; committed before the first byte is sent.
     InFlight,
-    /// It is on the bus.
+    /// On the bus.
     Published,
-    /// It is not, and never will be.
+    /// Certainly not on the bus.
     NotWritten,
-    /// It may be or not.
+    /// May or may not be on the bus.
     Unknown,
 }
 
 impl PublicationState {
-    /// The word in the ledger and on the wire.
+    /// The name in the ledger and on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Self::InFlight => "in_flight",
@@ -200,7 +210,7 @@ impl PublicationState {
         }
     }
 
-    /// The state that a word stands for.
+    /// Parses the name.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::InFlight, Self::Published, Self::NotWritten, Self::Unknown]
             .into_iter()
@@ -208,65 +218,65 @@ impl PublicationState {
     }
 }
 
-/// Why nothing was kept.
+/// Why an update was rejected. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotKept {
-    /// The lease is somebody else's now.
+pub enum RunUpdateError {
+    /// Another runner holds the lease.
     #[error("the lease of the run was taken over by another runner, nothing was changed")]
     LeaseLost,
-    /// There is no such run.
-    #[error("there is no such run")]
+    /// No such run.
+    #[error("no such run")]
     NoRun,
-    /// A document is there already, and says something else.
-    #[error("{kind} is kept already and says something else, nothing was changed")]
+    /// The stored document has other content.
+    #[error("{kind} is already stored with different content, nothing was changed")]
     Drift {
-        /// Which.
+        /// Kind of the document.
         kind: String,
     },
-    /// The number of the attempt is taken: somebody else publishes about this run.
-    #[error("somebody else publishes about this run, nothing was changed")]
+    /// Another runner has used this attempt number.
+    #[error("another runner is publishing about this run, nothing was changed")]
     AttemptTaken,
-    /// The run does not go there.
+    /// Illegal state transition.
     #[error(transparent)]
-    Illegal(#[from] IllegalTurn),
+    Illegal(#[from] IllegalScenarioTransition),
 }
 
-/// A run with everything about it.
+/// A run with its documents, events and publications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioRun {
-    /// Its id.
+    /// Run id.
     pub run_id: String,
-    /// What it was asked for under.
+    /// Its equivalence key.
     pub run_equivalence_key: String,
-    /// What was asked for.
+    /// Fingerprint of its intent.
     pub intent_fingerprint: String,
     /// The platform run it belongs to.
     pub platform_run_id: String,
     /// The first request, JSON.
     pub request: String,
-    /// How it stands.
+    /// State.
     pub state: ScenarioState,
-    /// Why, where it says so.
+    /// Reason code of the state.
     pub reason: Option<String>,
-    /// Counts its changes; a copy that was made at a smaller number is out of date.
+    /// Incremented by every change; files made from a smaller version are out of date.
     pub version: u64,
-    /// The version that its files show.
+    /// Version shown by its files.
     pub shown: u64,
-    /// When it was opened.
+    /// Creation time.
     pub opened_at: Millis,
-    /// Since when it stands so.
+    /// Time of the last state change.
     pub turned_at: Millis,
-    /// What never changes.
-    pub documents: Vec<RunDocument>,
-    /// What happened, in order.
+    /// Its documents.
+    pub documents: Vec<ScenarioDocument>,
+    /// Its events, in order.
     pub events: Vec<RunEvent>,
-    /// What was published, in order of the attempts.
-    pub publications: Vec<Publication>,
+    /// Its publications, in order of their attempts.
+    pub publications: Vec<RunPublication>,
 }
 
 impl ScenarioRun {
-    /// The document of this kind.
-    pub fn document(&self, kind: &str) -> Option<&RunDocument> {
+    /// Returns the document of this kind.
+    pub fn document(&self, kind: &str) -> Option<&ScenarioDocument> {
         self.documents.iter().find(|document| document.kind == kind)
     }
 }

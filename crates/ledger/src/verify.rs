@@ -1,41 +1,40 @@
-//! Checks a ledger against itself, row by row, beside a gate that may be running.
+//! Verifies a ledger against itself, row by row, beside a gate that may be running.
 //!
-//! What is checked is fixed at the start: everything up to the place the ledger had reached then.
-//! Rows are read in slices, each in a short transaction of its own, so that nothing old is held for
-//! long. Whether a body really says what its row says is for the contracts; whoever calls hands that
-//! part in.
+//! The range is fixed at start: everything up to the last seq of that moment. Rows are read in slices, each
+//! in a short transaction, so that no old snapshot is held for long. Whether a body matches its row is up to
+//! the contract; the caller provides that part.
 
 use std::collections::HashSet;
 use std::error::Error;
 
 use admit_core::{Code, Digest, Key, Millis, Seq};
 
-pub use crate::verify_inbox::InboxChecked;
-pub use crate::verify_records::{RecordsChecked, Retell, Telling};
+pub use crate::verify_inbox::InboxCounts;
+pub use crate::verify_records::{RecordsChecked, RebuildEvent, RebuildInput};
 use crate::verify_inbox::{self, EachInboxRow};
-use crate::common::records::{Checking, EachWrong};
+use crate::common::records::{RecordCheck, MismatchSink};
 use crate::verify_laws::{EachBreach, Law};
-use crate::verify_records::EachTelling;
+use crate::verify_records::EventRowSink;
 
-/// Rows of one slice.
+/// Rows per slice.
 pub(crate) const SLICE_ROWS: i64 = 1_000;
 
-/// Places of one slice of a law.
+/// Seqs per slice of a law.
 const LAW_PLACES: u64 = 20_000;
 
-/// Something that does not agree with something else.
+/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// The place it is about, where there is one.
+    /// The seq it concerns, if any.
     pub at: Option<Seq>,
-    /// Which check failed, in one word.
+    /// Name of the check that failed.
     pub check: &'static str,
-    /// What was found, for people.
+    /// Description for operators.
     pub message: String,
 }
 
 impl Disagreement {
-    /// A disagreement about the row at `at`.
+    /// An inconsistency of the row at `at`.
     pub fn at(at: Seq, check: &'static str, message: impl Into<String>) -> Self {
         Self { at: Some(at), check, message: message.into() }
     }
@@ -46,95 +45,95 @@ impl Disagreement {
 #[error("the ledger cannot be read: {0}")]
 pub struct VerifyError(#[source] pub(crate) Box<dyn Error + Send + Sync>);
 
-/// Takes disagreements as they are found.
-pub type Found<'f> = dyn FnMut(Disagreement) + 'f;
+/// Receives inconsistencies as they are found.
+pub type DisagreementSink<'f> = dyn FnMut(Disagreement) + 'f;
 
-/// An admission as it is kept.
+/// An admission as stored.
 #[derive(Debug)]
-pub struct Kept<'r> {
-    /// Its place.
+pub struct StoredAdmission<'r> {
+    /// Its seq.
     pub seq: Seq,
-    /// Where it came in.
+    /// Door.
     pub door: &'r str,
-    /// Who sent it.
+    /// Principal that sent it.
     pub principal: &'r str,
-    /// What became of it.
+    /// Verdict.
     pub verdict: &'r str,
-    /// Its identity, unless it was refused.
+    /// Its key, unless it was refused.
     pub key: Option<Key>,
     /// The digest of its content.
     pub digest: Digest,
-    /// When it came.
+    /// Arrival.
     pub received_at: Millis,
-    /// The producer's own count of the delivery.
+    /// Delivery attempt, as counted by the producer.
     pub attempt: Option<u32>,
-    /// The contract's part of the receipt, as it is stored.
+    /// The contract's facts, as stored.
     pub facts: &'r str,
-    /// The raw body, unless it is gone.
+    /// The raw body, unless it was removed.
     pub body: Option<&'r [u8]>,
 }
 
-/// A projected document as it is kept.
+/// A projected document as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptDocument {
-    /// Its kind.
+pub struct ProjectedDocument {
+    /// Projection.
     pub projection: String,
-    /// Which one.
+    /// Entity.
     pub entity: String,
     /// The admission that changed it last.
     pub seq: Seq,
-    /// What it says.
+    /// Document text.
     pub text: String,
 }
 
-/// A document whose text cannot be read.
+/// A document whose text cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableDocument {
     /// Its kind.
     pub projection: String,
-    /// Which one; what is no text in it is replaced.
+    /// Entity; invalid text in it is replaced.
     pub entity: String,
     /// The admission that changed it last.
     pub seq: Seq,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// A document whose file is a copy of what the ledger keeps: a closure, or of a scenario run.
+/// A document whose file is a copy of the ledger's: a closure, or of a scenario run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptFile {
+pub struct DocumentFile {
     /// `closure` or `scenario`.
     pub kind: String,
-    /// Where its file is.
+    /// Path of its file.
     pub path: String,
-    /// All of it, without the line end.
+    /// Its text, without the line end.
     pub text: String,
 }
 
-/// An admission with everything that must agree with it.
+/// An admission with the rows that must match it.
 pub(crate) struct AdmissionRow<'r> {
-    pub(crate) kept: Kept<'r>,
+    pub(crate) kept: StoredAdmission<'r>,
     pub(crate) first: Option<Seq>,
     pub(crate) first_key: Option<Key>,
     pub(crate) first_verdict: Option<&'r str>,
     pub(crate) code: Option<&'r str>,
-    /// Who holds its key.
+    /// The seq that claimed its key.
     pub(crate) claimed_by: Option<Seq>,
-    /// The key that is noted for its place, where claims are noted first.
-    pub(crate) noted_key: Option<Key>,
+    /// The key logged for its seq, in ledgers with a key log.
+    pub(crate) logged_key: Option<Key>,
 }
 
-/// The claim of a key, with the admission that it names.
+/// The claim of a key, with the admission it refers to.
 pub(crate) struct KeyRow<'r> {
     pub(crate) seq: Seq,
     pub(crate) is_its_key: bool,
-    /// Whether whoever looks for the key finds this claim.
+    /// Whether a look-up of the key finds this claim.
     pub(crate) is_in_place: bool,
-    /// Nothing where there is no such admission.
+    /// `None` if there is no such admission.
     pub(crate) verdict: Option<&'r str>,
 }
 
-/// A sighting with what it refers to.
+/// A sighting with the rows it refers to.
 pub(crate) struct SightingRow<'r> {
     pub(crate) seq: Seq,
     pub(crate) admission: Seq,
@@ -145,14 +144,14 @@ pub(crate) struct SightingRow<'r> {
     pub(crate) has_twin: bool,
 }
 
-/// An event of the inbox's door, with what the inbox holds of it.
-pub(crate) struct InInbox {
+/// An event of the inbox's door, with its inbox row.
+pub(crate) struct InboxPresence {
     pub(crate) seq: Seq,
     pub(crate) has_row: bool,
     pub(crate) differs: bool,
 }
 
-/// Where the ledger stood when the check began.
+/// Counters at the start of the verification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters {
     pub(crate) last: Seq,
@@ -160,78 +159,83 @@ pub(crate) struct Counters {
     pub(crate) sightings: u64,
 }
 
-/// Places after the first and up to the second.
+/// Seqs after the first and up to the second.
 pub(crate) type Slice = (Seq, Seq);
 
-/// Take one row after the other.
+/// Callbacks that receive one row at a time.
 pub(crate) type EachAdmission<'f> = dyn FnMut(Result<AdmissionRow<'_>, (Seq, String)>) + 'f;
 pub(crate) type EachKey<'f> = dyn FnMut(KeyRow<'_>) + 'f;
 pub(crate) type EachSighting<'f> = dyn FnMut(Result<SightingRow<'_>, (Seq, String)>) + 'f;
-pub(crate) type EachInInbox<'f> = dyn FnMut(Result<InInbox, (Seq, String)>) + 'f;
+pub(crate) type EachInboxPresence<'f> = dyn FnMut(Result<InboxPresence, (Seq, String)>) + 'f;
 
-/// Names a row that cannot be read; the check goes on with the next one.
-fn unreadable(seq: Seq, why: &str, found: &mut Found<'_>) {
+/// Reports a row that cannot be read; the verification continues with the next one.
+fn unreadable(seq: Seq, why: &str, found: &mut DisagreementSink<'_>) {
     let message = format!("the row cannot be read: {why}");
     found(Disagreement::at(seq, "row", message));
 }
 
-/// What a database has to say of its own structure, besides what is wrong with it.
+/// Result of checking the structure, besides inconsistencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structure {
-    /// Indexes that were checked one by one.
+    /// Number of indexes checked.
     pub indexes: u64,
-    /// Why indexes were not looked into, where they were not.
+    /// Why indexes were not checked, if they were not.
     pub unchecked: Option<String>,
 }
 
-/// Reads the rows of a ledger in slices. Each reading of places returns the last place of a slice
-/// that was full, after which there may be more.
-pub(crate) trait Rows {
-    /// Has the database check what it can check itself.
-    fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError>;
+/// Reads the rows of a ledger in slices. Each method returns the last seq of a full slice, after which there
+/// may be more.
+pub(crate) trait VerifyRows {
+    /// Lets the database check its own structure.
+    fn structure(&self, found: &mut DisagreementSink<'_>) -> Result<Structure, VerifyError>;
 
-    /// Admissions, or why one of them cannot be read.
+    /// Reads admissions, or why one of them cannot be read.
     fn admissions(
         &self,
         slice: Slice,
         each: &mut EachAdmission<'_>,
     ) -> Result<Option<Seq>, VerifyError>;
 
-    /// A slice of the claims, from the beginning or from what it returned before. Returns where it is, or
-    /// nothing at the end.
+    /// Reads a slice of the claims from the start or from a returned cursor. Returns the next cursor, `None` at the
+    /// end.
     fn keys(&self, after: &[u8], each: &mut EachKey<'_>) -> Result<Option<Vec<u8>>, VerifyError>;
 
-    /// Claims that are noted but not in the index yet; a ledger may have none.
-    fn noted_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError>;
+    /// Reads claims that are logged and not in the index yet; a ledger may have none.
+    fn logged_keys(&self, slice: Slice, each: &mut EachKey<'_>)
+    -> Result<Option<Seq>, VerifyError>;
 
-    /// Sightings.
+    /// Reads sightings.
     fn sightings(
         &self,
         slice: Slice,
         each: &mut EachSighting<'_>,
     ) -> Result<Option<Seq>, VerifyError>;
 
-    /// Events of the inbox's door.
-    fn inbox(&self, slice: Slice, each: &mut EachInInbox<'_>) -> Result<Option<Seq>, VerifyError>;
+    /// Reads events of the inbox's door.
+    fn inbox(
+        &self,
+        slice: Slice,
+        each: &mut EachInboxPresence<'_>,
+    ) -> Result<Option<Seq>, VerifyError>;
 
-    /// A slice of the rows of the inbox after a place. Returns the last one's place
-    /// when there may be more.
+    /// Reads a slice of the inbox rows after a place. Returns the last place if there may be
+    /// more.
     fn inbox_rows(
         &self,
         after: i64,
         each: &mut EachInboxRow<'_>,
     ) -> Result<Option<i64>, VerifyError>;
 
-    /// Documents of closures and scenario runs whose files are copies.
-    fn files(&self) -> Result<Vec<KeptFile>, VerifyError>;
+    /// Returns documents of closures and scenario runs whose files are copies.
+    fn files(&self) -> Result<Vec<DocumentFile>, VerifyError>;
 
-    /// The ids of the scenario runs.
+    /// Returns the ids of the scenario runs.
     fn scenario_runs(&self) -> Result<Vec<String>, VerifyError>;
 
-    /// Effects that a person has settled.
+    /// Returns effects that an operator has settled.
     fn reconciled(&self) -> Result<Vec<Seq>, VerifyError>;
 
-    /// What breaks a law, in a slice of places where it has some.
+    /// Returns violations of a law, in a slice of seqs if it is sliced.
     fn breaches(
         &self,
         law: Law,
@@ -240,68 +244,68 @@ pub(crate) trait Rows {
     ) -> Result<(), VerifyError>;
 
     /// Events of the records of a door.
-    fn tellings(
+    fn event_rows(
         &self,
         door: &str,
         slice: Slice,
-        each: &mut EachTelling<'_>,
+        each: &mut EventRowSink<'_>,
     ) -> Result<Option<Seq>, VerifyError>;
 
     /// Has the links of events decided again.
     fn links(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         seqs: &[Seq],
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<(), VerifyError>;
 
     /// Has a slice of the records after an id merged again. Returns the last one's id when there may
     /// be more.
     fn records(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         after: &str,
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<Option<String>, VerifyError>;
 
-    /// Documents after one of them, by name.
+    /// Returns documents after one of them, by name.
     fn documents(
         &self,
         after: &(String, String),
-    ) -> Result<Vec<Result<KeptDocument, UnreadableDocument>>, VerifyError>;
+    ) -> Result<Vec<Result<ProjectedDocument, UnreadableDocument>>, VerifyError>;
 }
 
-/// A ledger being checked.
+/// Verifies a ledger.
 pub struct Verifier {
-    pub(crate) rows: Box<dyn Rows>,
+    pub(crate) rows: Box<dyn VerifyRows>,
     counters: Counters,
-    /// Retention removes bodies, rows and keys, so that something missing proves nothing.
+    /// Retention removes bodies, rows and keys, so missing ones are not inconsistencies.
     forgets: bool,
 }
 
 impl Verifier {
-    pub(crate) fn new(rows: Box<dyn Rows>, counters: Counters, forgets: bool) -> Self {
+    pub(crate) fn new(rows: Box<dyn VerifyRows>, counters: Counters, forgets: bool) -> Self {
         Self { rows, counters, forgets }
     }
 
-    /// The last place that is checked.
+    /// The last seq that is verified.
     pub fn last(&self) -> Seq {
         self.counters.last
     }
 
-    /// Has the database check its own structure, as far as it can.
-    pub fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError> {
+    /// Lets the database check its own structure, as far as it can.
+    pub fn structure(&self, found: &mut DisagreementSink<'_>) -> Result<Structure, VerifyError> {
         self.rows.structure(found)
     }
 
-    /// Checks every admission against its key's claim, its body's presence and what it refers to,
-    /// and hands it to `each`, which says what else is wrong with it. Returns how many there were.
+    /// Checks every admission against its key claim, its body and the rows it refers to, and passes it to `each`
+    /// for further checks. Returns their number.
     pub fn admissions(
         &self,
-        found: &mut Found<'_>,
-        each: &mut dyn FnMut(&Kept<'_>, &mut Found<'_>),
+        found: &mut DisagreementSink<'_>,
+        each: &mut dyn FnMut(&StoredAdmission<'_>, &mut DisagreementSink<'_>),
     ) -> Result<u64, VerifyError> {
         let mut count = 0;
         self.slices(|slice| {
@@ -319,8 +323,8 @@ impl Verifier {
     fn admission(
         &self,
         row: &AdmissionRow<'_>,
-        found: &mut Found<'_>,
-        each: &mut dyn FnMut(&Kept<'_>, &mut Found<'_>),
+        found: &mut DisagreementSink<'_>,
+        each: &mut dyn FnMut(&StoredAdmission<'_>, &mut DisagreementSink<'_>),
     ) {
         let kept = &row.kept;
         match kept.verdict {
@@ -331,13 +335,13 @@ impl Verifier {
                     && row.first_key == kept.key
                     && row.first_verdict == Some("fresh");
                 if !is_right && !is_gone {
-                    let message = "it names no first admission of its key";
+                    let message = "it does not refer to the first admission of its key";
                     found(Disagreement::at(kept.seq, "first", message));
                 }
             }
             "refused" => {
                 if row.code.and_then(Code::parse).is_none() || kept.key.is_some() {
-                    let message = "a refusal has a known code and no key, this one has not";
+                    let message = "this refusal has an unknown code, or a key";
                     found(Disagreement::at(kept.seq, "refusal", message));
                 }
                 if kept.body.is_some_and(|body| Digest::of(body) != kept.digest) {
@@ -346,7 +350,7 @@ impl Verifier {
                 }
             }
             other => {
-                let message = format!("{other:?} is no verdict that is kept");
+                let message = format!("unknown verdict {other:?}");
                 found(Disagreement::at(kept.seq, "verdict", message));
             }
         }
@@ -356,25 +360,25 @@ impl Verifier {
         each(kept, found);
     }
 
-    /// A fresh admission holds its key, in the index or noted.
-    fn claim(&self, row: &AdmissionRow<'_>, found: &mut Found<'_>) {
+    /// Checks that a fresh admission holds its key, in the index or in the log.
+    fn claim(&self, row: &AdmissionRow<'_>, found: &mut DisagreementSink<'_>) {
         let kept = &row.kept;
-        let message = match (kept.key, row.claimed_by, row.noted_key) {
+        let message = match (kept.key, row.claimed_by, row.logged_key) {
             (None, _, _) => "a fresh admission has no key".to_owned(),
             (_, Some(other), _) if other != kept.seq => {
                 format!("its key is claimed by place {}", other.0)
             }
-            (Some(key), _, Some(noted)) if noted != key => {
-                "another key is noted for its place".to_owned()
+            (Some(key), _, Some(logged)) if logged != key => {
+                "another key is logged for its place".to_owned()
             }
-            (_, None, None) if !self.forgets => "nobody has claimed its key".to_owned(),
+            (_, None, None) if !self.forgets => "its key is not claimed".to_owned(),
             _ => return,
         };
         found(Disagreement::at(kept.seq, "key_index", message));
     }
 
-    /// Checks that every claim names a fresh admission with that key. Returns how many there were.
-    pub fn keys(&self, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+    /// Checks that every claim refers to a fresh admission with that key. Returns their number.
+    pub fn keys(&self, found: &mut DisagreementSink<'_>) -> Result<u64, VerifyError> {
         let mut count = 0;
         let mut claim = |row: KeyRow<'_>| {
             if row.seq > self.last() {
@@ -382,7 +386,9 @@ impl Verifier {
             }
             count += 1;
             let message = match row.verdict {
-                _ if !row.is_in_place => "a claim is not where its key is looked for",
+                _ if !row.is_in_place => {
+                    "a claim is stored where look-ups of its key do not find it"
+                }
                 Some("fresh") if row.is_its_key => return,
                 Some(_) => "the admission at this place did not claim this key",
                 None if self.forgets => return,
@@ -394,12 +400,12 @@ impl Verifier {
         while let Some(key) = after {
             after = self.rows.keys(&key, &mut claim)?;
         }
-        self.slices(|slice| self.rows.noted_keys(slice, &mut claim))?;
+        self.slices(|slice| self.rows.logged_keys(slice, &mut claim))?;
         Ok(count)
     }
 
-    /// Checks what sightings refer to. Returns how many there were.
-    pub fn sightings(&self, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+    /// Checks the rows that sightings refer to. Returns their number.
+    pub fn sightings(&self, found: &mut DisagreementSink<'_>) -> Result<u64, VerifyError> {
         let mut count = 0;
         self.slices(|slice| {
             self.rows.sightings(slice, &mut |row| {
@@ -413,18 +419,22 @@ impl Verifier {
         Ok(count)
     }
 
-    fn sighting(&self, row: &SightingRow<'_>, found: &mut Found<'_>) {
+    fn sighting(&self, row: &SightingRow<'_>, found: &mut DisagreementSink<'_>) {
         let SightingRow { seq, admission, verdict, .. } = *row;
         let is_copy = matches!(verdict, Some("fresh" | "revision" | "refused"));
         if (!is_copy && (verdict.is_some() || !self.forgets)) || admission >= seq {
-            let message = format!("place {}, of which it is a copy, is none to copy", admission.0);
+            let message = format!(
+                "place {}, of which it is a copy, is not an admission that can have copies",
+                admission.0
+            );
             found(Disagreement::at(seq, "sighting", message));
         }
         if let Some(other) = row.other {
             let is_right = matches!(row.other_verdict, Some("conflict" | "revision"))
                 && row.other_first == Some(admission);
             if !is_right && (row.other_verdict.is_some() || !self.forgets) {
-                let message = format!("place {} does not hold what it said instead", other.0);
+                let message =
+                    format!("place {} does not hold the other content of this copy", other.0);
                 found(Disagreement::at(seq, "sighting", message));
             }
         }
@@ -433,14 +443,14 @@ impl Verifier {
         }
     }
 
-    /// Checks the counters against what was counted.
-    pub fn counters(&self, admissions: u64, sightings: u64, found: &mut Found<'_>) {
+    /// Checks the counters against the counted rows.
+    pub fn counters(&self, admissions: u64, sightings: u64, found: &mut DisagreementSink<'_>) {
         if self.forgets {
             return;
         }
         let mut compare = |name: &str, kept: u64, counted: u64| {
             if kept != counted {
-                let message = format!("{name} is {kept}, counted were {counted}");
+                let message = format!("{name} is {kept}, but {counted} were counted");
                 found(Disagreement { at: None, check: "counter", message });
             }
         };
@@ -449,9 +459,9 @@ impl Verifier {
         compare("last_seq", self.counters.last.0, admissions + sightings);
     }
 
-    /// Checks that every event of the inbox's door is in the inbox, as it came. Returns how many
-    /// there were.
-    pub fn inbox(&self, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+    /// Checks that every event of the inbox's door is in the inbox, unchanged. Returns their
+    /// number.
+    pub fn inbox(&self, found: &mut DisagreementSink<'_>) -> Result<u64, VerifyError> {
         let mut count = 0;
         self.slices(|slice| {
             self.rows.inbox(slice, &mut |row| {
@@ -473,8 +483,8 @@ impl Verifier {
     }
 
     /// Checks every row of the inbox against its admission and its claims.
-    pub fn inbox_rows(&self, found: &mut Found<'_>) -> Result<InboxChecked, VerifyError> {
-        let mut checked = InboxChecked::default();
+    pub fn inbox_rows(&self, found: &mut DisagreementSink<'_>) -> Result<InboxCounts, VerifyError> {
+        let mut checked = InboxCounts::default();
         let mut after = Some(i64::MIN);
         while let Some(place) = after {
             after = self.rows.inbox_rows(place, &mut |row| match row {
@@ -485,9 +495,9 @@ impl Verifier {
         Ok(checked)
     }
 
-    /// Checks what must hold between the rows of effects, documents, runs, closures, scenario runs and
+    /// Checks the laws between the rows of effects, documents, runs, closures, scenario runs and
     /// records.
-    pub fn laws(&self, found: &mut Found<'_>) -> Result<(), VerifyError> {
+    pub fn laws(&self, found: &mut DisagreementSink<'_>) -> Result<(), VerifyError> {
         for law in Law::ALL {
             let mut breach = |at, message| {
                 found(Disagreement { at, check: law.check(), message });
@@ -507,25 +517,25 @@ impl Verifier {
         Ok(())
     }
 
-    /// The documents of closures and scenario runs whose files are copies.
-    pub fn files(&self) -> Result<Vec<KeptFile>, VerifyError> {
+    /// Returns the documents of closures and scenario runs whose files are copies.
+    pub fn files(&self) -> Result<Vec<DocumentFile>, VerifyError> {
         self.rows.files()
     }
 
-    /// The effects that a person has settled.
+    /// Returns the effects that an operator has settled.
     pub fn reconciled(&self) -> Result<HashSet<Seq>, VerifyError> {
         Ok(self.rows.reconciled()?.into_iter().collect())
     }
 
-    /// The ids of the scenario runs.
+    /// Returns the ids of the scenario runs.
     pub fn scenario_runs(&self) -> Result<Vec<String>, VerifyError> {
         self.rows.scenario_runs()
     }
 
-    /// Hands out every projected document.
+    /// Passes every projected document to `each`.
     pub fn documents(
         &self,
-        each: &mut dyn FnMut(Result<KeptDocument, UnreadableDocument>),
+        each: &mut dyn FnMut(Result<ProjectedDocument, UnreadableDocument>),
     ) -> Result<(), VerifyError> {
         let mut after = (String::new(), String::new());
         loop {
@@ -539,7 +549,7 @@ impl Verifier {
         }
     }
 
-    /// Reads slice after slice, up to the last place.
+    /// Reads slice after slice, up to the last seq.
     fn slices(
         &self,
         mut read: impl FnMut(Slice) -> Result<Option<Seq>, VerifyError>,

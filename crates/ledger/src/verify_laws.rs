@@ -1,29 +1,29 @@
-//! Laws: what must hold between the rows of several tables, each as one query that finds where it does
-//! not. Both databases have the same ones.
+//! Laws: invariants between the rows of several tables, each as one query that finds violations. Both
+//! databases have the same laws.
 
 use admit_core::Seq;
 
 /// A law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Law {
-    /// An effect stands where its history ends.
+    /// The state of an effect is the last state of its history.
     Effects,
-    /// An ambiguous publish is told in its receipt and in its quarantine.
+    /// An ambiguous publish is recorded in its receipt and in its quarantine.
     Ambiguous,
-    /// The state and the counters of a run are what its rows say.
+    /// The state and the counters of a run match its rows.
     Runs,
     /// A closed run has its closure.
     Closures,
-    /// The rows of a scenario run belong together.
+    /// The rows of a scenario run are consistent.
     Scenarios,
-    /// The events of records belong to admissions and to records.
+    /// The events of records have an admission and a record.
     Records,
-    /// Records and their fields belong to events.
+    /// Records and their fields have events.
     RecordRows,
 }
 
 impl Law {
-    /// All of them, in the order in which they are checked.
+    /// All laws, in the order in which they are checked.
     pub(crate) const ALL: [Self; 7] = [
         Self::Effects,
         Self::Ambiguous,
@@ -34,7 +34,7 @@ impl Law {
         Self::RecordRows,
     ];
 
-    /// The word for disagreements with it.
+    /// The check name of its inconsistencies.
     pub(crate) const fn check(self) -> &'static str {
         match self {
             Self::Effects => "effect",
@@ -46,11 +46,11 @@ impl Law {
         }
     }
 
-    /// Whether it is checked in slices of places; otherwise all at once.
+    /// Whether it is checked in slices of seqs; otherwise all at once.
     pub(crate) const fn is_sliced(self) -> bool {
         matches!(self, Self::Effects | Self::Ambiguous | Self::Records)
     }
 }
 
-/// Takes what breaks a law: where, if it has a place, and how.
+/// Callback that receives a violation: its seq, if any, and a description.
 pub(crate) type EachBreach<'f> = dyn FnMut(Option<Seq>, String) + 'f;

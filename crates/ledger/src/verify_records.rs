@@ -1,38 +1,37 @@
-//! Records of a ledger that is checked: what is kept of their events against the raw bodies, links and
-//! merged values against what the rule makes of the events.
+//! Verification of records: events against their raw bodies, links and merged values against the rule.
 
 use std::sync::Arc;
 
 use admit_core::Seq;
-use admit_core::record::{Fields, Link, Policy, SourceEvent};
+use admit_core::entity::{EventFields, Link, Policy, SourceEvent};
 
-use crate::common::records::{Checking, EachWrong, columns_differ};
-use crate::verify::{Disagreement, Found, Verifier, VerifyError};
+use crate::common::records::{RecordCheck, MismatchSink, column_mismatch};
+use crate::verify::{Disagreement, DisagreementSink, Verifier, VerifyError};
 
-/// How much was looked at, and what was left out.
+/// Counts of what was checked and what was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordsChecked {
     /// Events of records.
     pub events: u64,
-    /// Of them, those that were made again from their bodies.
-    pub retold: u64,
-    /// Links that were decided again.
+    /// Events rebuilt from their bodies.
+    pub rebuilt: u64,
+    /// Links resolved rebuilt.
     pub links: u64,
-    /// Records that were merged again.
+    /// Records merged rebuilt.
     pub records: u64,
-    /// Links that were not decided again: there are too many events around them.
+    /// Links left out: too many candidates.
     pub crowded: u64,
-    /// Links that were not decided again: the window was another one then.
+    /// Links left out: they were resolved with another match window.
     pub other_window: u64,
-    /// Links that were not decided again: an event around them cannot be read.
+    /// Links left out: a candidate is unreadable.
     pub undecided: u64,
-    /// Records that were not merged again: an event of them cannot be read.
+    /// Records left out: an event of them is unreadable.
     pub unmerged: u64,
 }
 
-/// An event of a record as its row says it.
+/// Row of an event of a record.
 #[derive(Debug)]
-pub(crate) struct TellingRow {
+pub(crate) struct EventRow {
     pub(crate) seq: Seq,
     pub(crate) source: String,
     pub(crate) group: String,
@@ -52,9 +51,9 @@ pub(crate) struct TellingRow {
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// A field of a record as it is kept.
+/// A stored field of a record.
 #[derive(Debug)]
-pub(crate) struct KeptField {
+pub(crate) struct StoredRecordField {
     pub(crate) name: String,
     /// JSON.
     pub(crate) value: String,
@@ -62,9 +61,9 @@ pub(crate) struct KeptField {
     pub(crate) event: Seq,
 }
 
-/// A record as it is kept.
+/// A stored record.
 #[derive(Debug)]
-pub(crate) struct KeptRecord {
+pub(crate) struct StoredRecord {
     pub(crate) record_id: String,
     pub(crate) group: String,
     pub(crate) number: i64,
@@ -73,103 +72,102 @@ pub(crate) struct KeptRecord {
     pub(crate) event_time: Option<i64>,
     pub(crate) state: String,
     pub(crate) fingerprints: String,
-    pub(crate) fields: Vec<KeptField>,
+    pub(crate) fields: Vec<StoredRecordField>,
 }
 
-/// What an event is made again from.
+/// Input to rebuild an event.
 #[derive(Debug)]
-pub struct Telling<'r> {
-    /// The event as it is kept, with what it tells.
+pub struct RebuildInput<'r> {
+    /// The stored event with its fields.
     pub event: &'r SourceEvent,
-    /// The contract's part of the receipt, as it is stored.
+    /// The contract's facts, as stored.
     pub facts: &'r str,
     /// The raw body.
     pub body: &'r [u8],
 }
 
-/// Makes an event again from its body; nothing where that cannot be done.
-pub type Retell<'f> = dyn FnMut(&Telling<'_>) -> Option<SourceEvent> + 'f;
+/// Rebuilds an event from its body; `None` if the body does not yield one.
+pub type RebuildEvent<'f> = dyn FnMut(&RebuildInput<'_>) -> Option<SourceEvent> + 'f;
 
-/// Takes one row after the other, or why one cannot be read.
-pub(crate) type EachTelling<'f> = dyn FnMut(Result<TellingRow, (Seq, String)>) + 'f;
+/// Receives each row, or the seq of an unreadable one with the reason.
+pub(crate) type EventRowSink<'f> = dyn FnMut(Result<EventRow, (Seq, String)>) + 'f;
 
 impl Verifier {
-    /// Checks the records of a door: every event against its body, every link and every record against
-    /// what the rule makes of the events.
+    /// Verifies the records of a door: every event against its body, every link and record against the rule.
     pub fn records(
         &self,
         (door, policy): (&str, &Arc<Policy>),
-        retell: &mut Retell<'_>,
-        found: &mut Found<'_>,
+        rebuild: &mut RebuildEvent<'_>,
+        found: &mut DisagreementSink<'_>,
     ) -> Result<RecordsChecked, VerifyError> {
         let mut checked = RecordsChecked::default();
-        let checking = Checking { door, policy };
+        let check = RecordCheck { door, policy };
         let mut after = Some(Seq(0));
         while let Some(from) = after {
             let mut seqs = Vec::new();
-            after = self.rows.tellings(door, (from, self.last()), &mut |row| match row {
+            after = self.rows.event_rows(door, (from, self.last()), &mut |row| match row {
                 Ok(row) => {
                     checked.events += 1;
                     seqs.push(row.seq);
-                    telling(&row, retell, &mut checked, found);
+                    event_row(&row, rebuild, &mut checked, found);
                 }
                 Err((seq, why)) => {
-                    let message = format!("the event of a record cannot be read: {why}");
+                    let message = format!("unreadable event of a record: {why}");
                     found(Disagreement::at(seq, "row", message));
                 }
             })?;
-            self.rows.links(checking, &seqs, &mut checked, &mut wrong(found))?;
+            self.rows.links(check, &seqs, &mut checked, &mut wrong(found))?;
         }
         let mut after = Some(String::new());
         while let Some(id) = after {
-            after = self.rows.records(checking, &id, &mut checked, &mut wrong(found))?;
+            after = self.rows.records(check, &id, &mut checked, &mut wrong(found))?;
         }
         Ok(checked)
     }
 }
 
-/// Names what is wrong about records.
-fn wrong<'f>(found: &'f mut Found<'_>) -> Box<EachWrong<'f>> {
+/// Reports mismatches of records.
+fn wrong<'f>(found: &'f mut DisagreementSink<'_>) -> Box<MismatchSink<'f>> {
     Box::new(|at, message| found(Disagreement { at, check: "record", message }))
 }
 
 /// Checks one event against its own columns and its body.
-fn telling(
-    row: &TellingRow,
-    retell: &mut Retell<'_>,
+fn event_row(
+    row: &EventRow,
+    rebuild: &mut RebuildEvent<'_>,
     checked: &mut RecordsChecked,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) {
     let mut wrong = |message: String| found(Disagreement::at(row.seq, "record", message));
-    let told = row.fields.clone().map(Fields::from_stored).unwrap_or_default();
-    let (event, link) = match (SourceEvent::from_text(&row.head, told), Link::from_text(&row.link))
+    let fields = row.fields.clone().map(EventFields::from_stored).unwrap_or_default();
+    let (event, link) = match (SourceEvent::from_text(&row.head, fields), Link::from_text(&row.link))
     {
         (Ok(event), Ok(link)) => (event, link),
         (Err(error), _) | (_, Err(error)) => {
-            return wrong(format!("the event of a record cannot be read: {error}"));
+            return wrong(format!("unreadable event of a record: {error}"));
         }
     };
-    if let Some(message) = columns_differ(row, &event, &link) {
+    if let Some(message) = column_mismatch(row, &event, &link) {
         wrong(message);
     }
     let (Some(facts), Some(body)) = (&row.facts, &row.body) else { return };
-    let Some(again) = retell(&Telling { event: &event, facts, body }) else {
-        return wrong("its body does not give the event that is kept".to_owned());
+    let Some(rebuilt) = rebuild(&RebuildInput { event: &event, facts, body }) else {
+        return wrong("its body does not yield the stored event".to_owned());
     };
-    checked.retold += 1;
-    // What the ledger and people have added is not in the body.
-    let again = SourceEvent {
+    checked.rebuilt += 1;
+    // Not in the body: added by the ledger and by operators.
+    let rebuilt = SourceEvent {
         seq: event.seq,
         revision_of: event.revision_of,
         collides: event.collides,
         received_at: event.received_at,
         accepted: event.accepted.clone(),
-        ..again
+        ..rebuilt
     };
-    if again.to_text() != event.to_text() {
-        wrong("what names its event is not what the body gives".to_owned());
+    if rebuilt.to_text() != event.to_text() {
+        wrong("the identifiers of its event differ from its body".to_owned());
     }
-    if again.fields != event.fields && row.fields.is_some() {
-        wrong("what its event tells is not what the body gives".to_owned());
+    if rebuilt.fields != event.fields && row.fields.is_some() {
+        wrong("the fields of its event differ from its body".to_owned());
     }
 }

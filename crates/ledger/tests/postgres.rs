@@ -14,7 +14,7 @@ use admit_testkit::{attachments_suite, retention_guard_suite, retention_suite, s
 /// A database with a ledger in it.
 struct Tables {
     database: TestDatabase,
-    /// So small, where a test wants it, that partitions are made and dropped all the time.
+    /// Small for tests in which partitions are created and dropped all the time.
     partition_places: u64,
 }
 
@@ -42,7 +42,7 @@ const LARGE: u64 = 1_000_000;
 /// Partitions of which a test fills many.
 const SMALL: u64 = 50;
 
-/// Whether there is a server; where there is none, it has been said. It is kept for the whole test.
+/// Whether there is a server; if not, that was printed. It is kept for the whole test.
 macro_rules! server_or_return {
     () => {
         let Some(_keep) = database() else { return };
@@ -80,7 +80,7 @@ async fn retention_keeps_its_contract() {
 }
 
 #[tokio::test]
-async fn retention_keeps_its_contract_where_whole_partitions_go() {
+async fn retention_keeps_its_contract_when_whole_partitions_are_dropped() {
     server_or_return!();
     retention_suite::all(|| Box::new(Tables::new(SMALL))).await;
 }

@@ -14,7 +14,7 @@ use admit_testkit::postgres::{TestDatabase, database};
 use admit_testkit::publications_suite::{self, Ledger};
 use tempfile::TempDir;
 
-/// So small that some keys are merged and some only noted when the ledger stops.
+/// So small that some keys are merged and some only logged when the ledger stops.
 const TINY: KeyIndexKind = KeyIndexKind::Merged { unmerged_max: 7 };
 
 /// So small that a copy makes many partitions.
@@ -24,14 +24,14 @@ fn options(database: &TestDatabase) -> Options {
     Options { partition_places: PLACES, ..Options::new(&database.url) }
 }
 
-/// An event of the inbox whose name holds what PostgreSQL cannot keep as it is.
+/// An event of the inbox whose name contains NUL, which PostgreSQL cannot store.
 fn odd(id: &str) -> Entry {
     let door = admit_core::Door::new("skyra");
     let facts = admit_core::json::Object::from_iter([("event_id", id.to_owned().into())]);
     Entry::Event(Event { inbox: Some(id.to_owned()), facts, ..streamed(&door, id, "{}") })
 }
 
-/// Something of everything, twice the same.
+/// Entries of every kind, the same on each call.
 fn events() -> Vec<Entry> {
     let mut events: Vec<Entry> = (0..50).map(|n| entry(&format!("k{n}"), "same")).collect();
     let orders = admit_core::Door::new("events/orders");
@@ -55,7 +55,7 @@ async fn words(ledger: &dyn Admissions) -> Vec<&'static str> {
     recorded.into_iter().map(|one| one.expect("recorded").verdict.word()).collect()
 }
 
-/// A folder with a ledger in it that has seen everything twice.
+/// A folder with a ledger that received every entry twice.
 async fn filled() -> (TempDir, Vec<&'static str>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let options = sqlite::Options::new(folder.path(), Millis(1));
@@ -72,7 +72,7 @@ fn copied(from: &Path, database: &TestDatabase) -> Result<CopiedLedger, CopyErro
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_copied_answers_every_copy_as_before() {
+async fn a_copied_ledger_gives_the_same_verdicts() {
     let Some(database) = database() else { return };
     let (folder, again) = filled().await;
     let copied = tokio::task::block_in_place(|| copied(folder.path(), &database)).expect("copied");
@@ -102,7 +102,7 @@ async fn what_is_copied_answers_every_copy_as_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_is_cut_off_leaves_nothing_and_can_be_started_again() {
+async fn an_interrupted_copy_leaves_nothing_and_can_be_restarted() {
     let Some(database) = database() else { return };
     let (folder, _) = filled().await;
     tokio::task::block_in_place(|| {
@@ -115,7 +115,7 @@ async fn a_copy_that_is_cut_off_leaves_nothing_and_can_be_started_again() {
         };
         let mut cut = cut;
         let error = copy(folder.path(), &options(&database), &mut cut).expect_err("it was cut off");
-        assert!(error.to_string().contains("everything was undone"), "{error}");
+        assert!(error.to_string().contains("everything was rolled back"), "{error}");
         assert_eq!(database.run("SELECT count(*) FROM admission").as_deref(), Ok("0"));
         copied(folder.path(), &database).expect("the second time it is copied");
         let error = copied(folder.path(), &database).expect_err("it is there");
@@ -124,7 +124,7 @@ async fn a_copy_that_is_cut_off_leaves_nothing_and_can_be_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_changes_on_its_way_is_found_and_everything_undone() {
+async fn a_row_that_changes_during_the_copy_is_detected_and_rolled_back() {
     let Some(database) = database() else { return };
     let (folder, _) = filled().await;
     tokio::task::block_in_place(|| {
@@ -150,7 +150,7 @@ async fn a_row_that_changes_on_its_way_is_found_and_everything_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_on_its_way_to_the_bus_is_copied_with_its_records() {
+async fn publications_are_copied_with_their_records() {
     let Some(database) = database() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let options = sqlite::Options::new(folder.path(), Millis(1));
@@ -160,5 +160,5 @@ async fn what_was_on_its_way_to_the_bus_is_copied_with_its_records() {
     tokio::task::block_in_place(|| copied(folder.path(), &database)).expect("copied");
     let opened = PostgresLedger::open(self::options(&database)).expect("the ledger opens");
     let ledger: Ledger = Arc::new(opened);
-    publications_suite::look_after_what_was_left(&ledger, &id).await;
+    publications_suite::recover_what_was_left(&ledger, &id).await;
 }

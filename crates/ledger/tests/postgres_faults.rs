@@ -1,5 +1,5 @@
-//! The PostgreSQL ledger when its database, or the way there, fails: nothing is lost, nothing is
-//! admitted twice, and no answer claims more than is known.
+//! The PostgreSQL ledger when its database or network fails: nothing is lost, nothing is admitted twice, and
+//! no reply claims more than is known.
 #![cfg(feature = "postgres")]
 
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use admit_core::{Door, Entry, Fault, FaultKind, Recorded, Seq};
+use admit_core::{Door, Entry, Fault, FaultKind, RecordedEntry, Seq};
 use admit_ledger::port::read_or_wait;
 use admit_ledger::postgres::{OpenError, Options, PostgresLedger, PostgresReader};
 use admit_ledger::{Admissions, Ledger, Reader};
@@ -15,7 +15,7 @@ use admit_testkit::event::{entry, key, streamed};
 use admit_testkit::postgres::{CommitProxy, Mishap, Server, TestDatabase, database};
 use admit_testkit::proxy::{Faults, Proxy};
 
-/// Longest wait for something that must happen.
+/// Timeout of conditions that must become true.
 const SOON: Duration = Duration::from_secs(60);
 
 fn open(url: &str) -> PostgresLedger {
@@ -47,7 +47,7 @@ fn behind_a_proxy(
     Some((database, proxy, ledger))
 }
 
-async fn record(ledger: &PostgresLedger, entry: Entry) -> Result<Recorded, Fault> {
+async fn record(ledger: &PostgresLedger, entry: Entry) -> Result<RecordedEntry, Fault> {
     ledger.record(vec![entry]).await.remove(0)
 }
 
@@ -58,17 +58,17 @@ async fn word(ledger: &PostgresLedger, name: &str) -> &'static str {
     }
 }
 
-/// Asks until the answer is the wanted one; how often is bounded by [`SOON`].
+/// Polls until the result is the expected one, for at most [`SOON`].
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let asked = async {
+    let polling = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, asked).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(SOON, polling).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Places given out, admissions, sightings and keys, as the tables say it.
+/// Assigned seqs, admissions, sightings and keys, from the tables.
 fn places(database: &TestDatabase) -> String {
     let sql = "SELECT (SELECT last_seq FROM head), (SELECT count(*) FROM admission),
                       (SELECT count(*) FROM sighting), (SELECT count(*) FROM key_index)";
@@ -76,7 +76,7 @@ fn places(database: &TestDatabase) -> String {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_recognised() {
+async fn a_commit_whose_reply_was_lost_is_recognised() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
     assert_eq!(word(&ledger, "before").await, "fresh");
     proxy.spoil_next(Mishap::AnswerLost);
@@ -88,17 +88,17 @@ async fn a_commit_whose_answer_was_lost_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_commit_that_never_arrived_is_done_again() {
+async fn a_commit_that_never_arrived_is_retried() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
     for n in 0..3 {
         proxy.spoil_next(Mishap::Lost);
         assert_eq!(word(&ledger, &format!("k{n}")).await, "fresh");
     }
     assert_eq!(proxy.mishaps(), 3);
-    assert_eq!(places(&database), "3|3|0|3", "no place was given in vain");
+    assert_eq!(places(&database), "3|3|0|3", "no seq was wasted");
 }
 
-/// Looking whether it is there would say no, and then it comes.
+/// A look-up would not find it, and then it arrives.
 #[tokio::test]
 async fn a_commit_that_arrives_late_is_waited_for() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
@@ -113,7 +113,7 @@ async fn a_commit_that_comes_too_late_is_fenced_off() {
     let Some((database, proxy, ledger)) = behind_a_proxy(impatient) else { return };
     // The server ends a transaction that is silent for half the time a lock is waited for.
     proxy.spoil_next(Mishap::Late(Duration::from_millis(600)));
-    assert_eq!(word(&ledger, "late").await, "fresh", "done again, because the first never landed");
+    assert_eq!(word(&ledger, "late").await, "fresh", "retried, because the first can never commit");
     assert_eq!(places(&database), "1|1|0|1");
     let sleep = "SELECT pg_sleep(0.7)";
     database.run(sleep).expect("psql answers");
@@ -121,24 +121,24 @@ async fn a_commit_that_comes_too_late_is_fenced_off() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_find_out_is_said_to_be_unknown_and_found_out_later() {
+async fn an_unresolved_commit_is_reported_as_unknown_and_resolved_later() {
     let Some((database, proxy, ledger)) = behind_a_proxy(impatient) else { return };
     assert_eq!(word(&ledger, "before").await, "fresh");
     proxy.spoil_next(Mishap::AnswerLost);
     proxy.close();
     let fault = record(&ledger, entry("unknown", "a")).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::OutcomeUnknown, "{fault:?}");
-    assert!(!ledger.is_healthy(), "readiness tells it");
+    assert!(!ledger.is_healthy(), "readiness reports it");
     let fault = record(&ledger, entry("meanwhile", "a")).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::LedgerUnavailable, "nothing of it was stored: {fault:?}");
     proxy.open();
     until("the ledger finds the database again", async || ledger.is_healthy()).await;
-    assert_eq!(word(&ledger, "unknown").await, "duplicate", "it had landed");
+    assert_eq!(word(&ledger, "unknown").await, "duplicate", "it was committed");
     assert_eq!(word(&ledger, "meanwhile").await, "fresh", "it had not");
     assert_eq!(places(&database), "4|3|1|3");
 }
 
-/// Nothing fails while a database is silent: without traffic it is the renewal of the lease that hangs.
+/// A hanging database returns no error: without traffic it is the lease renewal that hangs.
 #[tokio::test]
 async fn a_database_that_hangs_makes_unhealthy_without_traffic_and_before_anything_fails() {
     let Some(database) = database() else { return };
@@ -161,9 +161,9 @@ async fn a_database_that_hangs_makes_unhealthy_without_traffic_and_before_anythi
     assert_eq!(word(&ledger, "after").await, "fresh");
 }
 
-/// A name that PostgreSQL cannot hold stands for whatever nobody has thought of.
+/// A name that PostgreSQL cannot store, as an example of any rejected content.
 #[tokio::test]
-async fn what_the_database_refuses_is_refused_alone() {
+async fn content_that_the_database_rejects_fails_alone() {
     let Some(database) = database() else { return };
     let ledger = open(&database.url);
     let strange = Entry::Event(streamed(&Door::new("events/a\0b"), "k", "a"));
@@ -182,7 +182,7 @@ async fn what_the_database_refuses_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn cut_connections_cost_nobody_an_event() {
+async fn cut_connections_lose_no_event() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
     for n in 0..20 {
         proxy.cut_all();
@@ -216,7 +216,7 @@ async fn a_database_that_restarts_is_found_again_without_a_restart_of_the_gate()
     }
 }
 
-/// Somebody else holds a lock in the database for a while; it is held when this returns.
+/// Holds a lock in the database for a while, from another session; it is held when this returns.
 fn hold(database: &Arc<TestDatabase>, lock: &str, seconds: f64) -> JoinHandle<()> {
     let held = format!("BEGIN; {lock}; SELECT pg_sleep({seconds}); COMMIT");
     let holder = Arc::clone(database);
@@ -231,7 +231,7 @@ fn hold(database: &Arc<TestDatabase>, lock: &str, seconds: f64) -> JoinHandle<()
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_too_long_is_answered_and_passes() {
+async fn a_lock_timeout_is_reported_and_transient() {
     let Some(database) = database().map(Arc::new) else { return };
     let ledger = PostgresLedger::open(impatient(&database.url)).expect("it opens");
     assert_eq!(word(&ledger, "before").await, "fresh");
@@ -245,7 +245,7 @@ async fn a_lock_that_is_held_too_long_is_answered_and_passes() {
 }
 
 #[tokio::test]
-async fn a_question_that_takes_too_long_or_finds_no_connection_is_answered_in_time() {
+async fn a_query_that_times_out_or_finds_no_connection_is_replied_to_in_time() {
     let Some(database) = database().map(Arc::new) else { return };
     let wait = Duration::from_millis(100);
     let few = Options { readers_max: 1, reader_wait: wait, ..impatient(&database.url) };
@@ -260,7 +260,7 @@ async fn a_question_that_takes_too_long_or_finds_no_connection_is_answered_in_ti
     assert!(ledger.find(key("k")).await.expect("readable").is_some());
 }
 
-/// Two gates, the same events: whoever is first admits, the other one recognises.
+/// Two gates, the same events: the first one admits, the other one recognises the copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_gates_make_one_admission_of_each_key() {
     const KEYS: usize = 300;
@@ -303,7 +303,7 @@ async fn racing_gates_make_one_admission_of_each_key() {
 }
 
 #[tokio::test]
-async fn a_waiting_reader_hears_of_what_another_gate_commits() {
+async fn a_waiting_reader_is_notified_of_commits_by_another_gate() {
     let Some(database) = database() else { return };
     let (here, there) = (open(&database.url), open(&database.url));
     let door = Door::new("events/orders");
@@ -313,7 +313,7 @@ async fn a_waiting_reader_hears_of_what_another_gate_commits() {
     };
     let (page, recorded) = tokio::time::timeout(SOON, async { tokio::join!(wait, write) })
         .await
-        .expect("it hears of it");
+        .expect("it is notified");
     assert_eq!(page.expect("readable").next, recorded.verdict.seq().expect("it has a place"));
 }
 
@@ -330,7 +330,7 @@ async fn gates_that_start_together_make_one_ledger() {
 }
 
 #[tokio::test]
-async fn somebody_elses_tables_are_left_alone() {
+async fn foreign_tables_are_not_touched() {
     let Some(database) = database() else { return };
     let missing = PostgresReader::open(&options(&database.url)).err();
     assert!(matches!(missing, Some(OpenError::Older { found: 0, .. })), "{missing:?}");

@@ -19,7 +19,7 @@ use admit_testkit::runs_suite::{self, RunsHome};
 /// A database of its own.
 struct Base(TestDatabase);
 
-/// One where a gate that is gone has written its lease while the clock of the database was wrong.
+/// A database with the lease of a dead gate, written while the clock of the database was wrong.
 struct WrongClock(Base);
 
 impl GatesHome for WrongClock {
@@ -107,7 +107,7 @@ async fn the_ledger_keeps_the_contract_of_documents_and_runs() {
 }
 
 #[tokio::test]
-async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
+async fn the_ledger_keeps_the_contract_of_run_reports_and_closures() {
     let Some(_kept_running) = database() else { return };
     closures_suite::all(|| base()).await;
 }
@@ -119,30 +119,30 @@ async fn the_ledger_keeps_the_contract_of_several_gates() {
 }
 
 #[tokio::test]
-async fn a_lease_far_ahead_of_the_clock_of_the_database_holds_nothing_up() {
+async fn a_lease_far_ahead_of_the_database_clock_blocks_nothing() {
     let Some(_kept_running) = database() else { return };
     gates_suite::all(|| Box::new(WrongClock(*base()))).await;
     let home = WrongClock(*base());
     let (a, b) = (home.0.gate("a"), home.0.gate("b"));
     let bus = StoreId::from_bits(7);
-    assert_eq!(a.hold_bus(bus).await.expect("it answers"), None);
+    assert_eq!(a.hold_bus(bus).await.expect("the ledger replies"), None);
     home.presume_dead("a");
-    assert_eq!(b.hold_bus(bus).await.expect("it answers"), None, "the lease of a is over");
+    assert_eq!(b.hold_bus(bus).await.expect("the ledger replies"), None, "the lease of a is over");
     let gates = b.status().await.expect("readable").gates;
     let alive: Vec<_> = gates.iter().filter(|gate| gate.is_alive).collect();
     assert_eq!(alive.len(), 1, "{gates:?}");
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_back_by_less_than_a_lease_ends_no_lease() {
+async fn setting_the_clock_back_by_less_than_a_lease_ends_no_lease() {
     let Some(_kept_running) = database() else { return };
     let base = base();
     let (a, b) = (base.gate("a"), base.gate("b"));
     let bus = StoreId::from_bits(7);
-    assert_eq!(a.hold_bus(bus).await.expect("it answers"), None);
+    assert_eq!(a.hold_bus(bus).await.expect("the ledger replies"), None);
     let back = "UPDATE gate SET alive_until = clock_timestamp() + interval '25 seconds'";
     base.0.run(back).expect("the clock is set back");
-    let holder = b.hold_bus(bus).await.expect("it answers").expect("the lease holds");
+    let holder = b.hold_bus(bus).await.expect("the ledger replies").expect("the lease holds");
     assert_eq!(holder.gate, "a");
 }
 
@@ -163,7 +163,7 @@ async fn a_bus_is_held_by_one_live_gate_and_one_that_lost_it_stops() {
     base.presume_dead("a");
     a.attach(Store::Artifacts, other).await.expect("a new lease");
     assert_eq!(held(&b, bus).await.as_deref(), Some("a"));
-    // Unless another gate has taken it first, be that one gone again.
+    // Unless another gate has taken it first, even if that one is gone again.
     base.presume_dead("a");
     assert_eq!(held(&b, bus).await, None, "a dead gate holds nothing");
     drop(b);

@@ -36,7 +36,7 @@ impl Home for Tables {
     }
 }
 
-/// Whether there is a server; where there is none, it has been said. It is kept for the whole test.
+/// Whether there is a server; if not, that was printed. It is kept for the whole test.
 macro_rules! server_or_return {
     () => {
         let Some(_keep) = database() else { return };
@@ -123,10 +123,10 @@ async fn the_inbox_keeps_its_contract() {
 }
 
 #[tokio::test]
-async fn three_gates_that_are_told_at_once_make_one_record() {
+async fn three_gates_that_get_events_at_once_make_one_record() {
     server_or_return!();
     let tables = Tables::new();
-    records_suite::gates_that_tell_at_once_make_one_record(&tables.gates::<3>()).await;
+    records_suite::concurrent_gates_merge_one_entity(&tables.gates::<3>()).await;
     let twice = "SELECT count(*) FROM (SELECT grp FROM record GROUP BY grp HAVING count(*) > 1) t";
     assert_eq!(tables.0.run(twice).as_deref(), Ok("0"));
     let waited = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";

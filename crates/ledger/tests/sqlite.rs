@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
-use admit_ledger::port::{Attachments, Store, StoreId, Wanted};
+use admit_ledger::port::{Attachments, Store, StoreId, ClaimRequest};
 use admit_ledger::sqlite::{
     KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, reattach,
     verify::verifier,
@@ -141,7 +141,7 @@ impl closures_suite::ClosingHome for Folder {
 }
 
 #[tokio::test]
-async fn the_ledger_keeps_the_contract_of_accounts_and_closures() {
+async fn the_ledger_keeps_the_contract_of_run_reports_and_closures() {
     closures_suite::all(|| Box::new(Folder::new(TINY))).await;
 }
 
@@ -200,7 +200,7 @@ async fn retention_keeps_its_contract_with_the_merged_key_index() {
 #[tokio::test]
 async fn retention_keeps_its_contract_while_keys_are_merged() {
     retention_suite::all(|| Box::new(Folder::new(TINY))).await;
-    // Large enough that keys are forgotten while they wait, while they are merged and after that.
+    // Large enough that keys are forgotten before, while and after they are merged.
     let half_merged = KeyIndexKind::Merged { unmerged_max: 50 };
     retention_suite::all(|| Box::new(Folder::new(half_merged))).await;
 }
@@ -214,14 +214,14 @@ async fn nothing_is_admitted_twice_while_keys_are_forgotten() {
     }
 }
 
-/// As with `record`: what could not be written did not happen, and the next one can be.
+/// As with `record`: a failed write has no effect, and the next one succeeds.
 #[tokio::test]
-async fn a_claim_that_could_not_be_written_holds_nothing() {
+async fn a_claim_that_fails_to_write_leases_nothing() {
     let folder = Folder::new(TINY);
     let ledger = folder.open();
     let door = Door::new("events/orders");
     many(&*ledger, vec![Entry::Event(streamed(&door, "k", "a"))]).await;
-    let wanted = Wanted {
+    let wanted = ClaimRequest {
         door: door.clone(),
         consumer: "tests".to_owned(),
         rows_max: 1,
@@ -236,7 +236,7 @@ async fn a_claim_that_could_not_be_written_holds_nothing() {
         tokio::join!(ledger.claim(wanted.clone()), ledger.record(vec![entry("n", "a")]));
     let fault = claimed.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Internal);
-    assert_eq!(fault.message, "this cannot be stored as it is, nothing of it was");
+    assert_eq!(fault.message, "the database rejected this content, nothing of it was stored");
     // They may have shared a commit or not; either way the event is stored.
     let found = ledger.find(admit_testkit::event::key("n")).await.unwrap();
     assert!(recorded[0].is_ok() && found.is_some(), "{recorded:?}");
@@ -246,7 +246,7 @@ async fn a_claim_that_could_not_be_written_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_refusal_whose_body_is_gone_makes_room_for_another() {
+async fn a_refusal_without_its_body_frees_quota_for_another() {
     let folder = Folder::new(TINY);
     let cost = {
         let folder = Folder::new(TINY);
@@ -266,9 +266,9 @@ async fn a_refusal_whose_body_is_gone_makes_room_for_another() {
     assert!(!keeps("abcdefgh").await);
 }
 
-/// Somebody else's database, which is not in SQLite's write-ahead mode.
+/// A foreign database, which is not in WAL mode.
 #[test]
-fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
+fn a_foreign_file_is_refused_and_not_changed() {
     let folder = Folder::new(KeyIndexKind::default());
     std::fs::create_dir_all(&folder.dir).unwrap();
     let file = folder.dir.join("ledger.db");
@@ -288,7 +288,7 @@ fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_damaged_document_fails_only_the_events_that_are_about_it() {
+async fn a_damaged_document_fails_only_its_own_events() {
     let folder = Folder::new(KeyIndexKind::default());
     let ledger = folder.open();
     for (name, about) in [("a1", "a"), ("b1", "b")] {
@@ -308,8 +308,8 @@ async fn a_damaged_document_fails_only_the_events_that_are_about_it() {
     assert!(ledger.is_healthy());
 }
 
-/// Commits small events until the log has started over, or for so long that it will not any more.
-async fn starts_over(ledger: &dyn WholeLedger, prefix: &str) -> bool {
+/// Commits small events until the WAL is reset, or for so long that it will not be.
+async fn wal_is_reset(ledger: &dyn WholeLedger, prefix: &str) -> bool {
     for n in 0..200 {
         assert_eq!(one(ledger, entry(&format!("{prefix}{n}"), "a")).await.word(), "fresh");
         if ledger.gauges().expect("it has some").log_bytes() < 1 << 20 {
@@ -321,7 +321,7 @@ async fn starts_over(ledger: &dyn WholeLedger, prefix: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_log_starts_over_unless_somebody_holds_on_to_an_old_state_and_then_once_they_let_go() {
+async fn the_wal_is_reset_except_while_a_reader_holds_an_old_snapshot() {
     let folder = Folder::new(KeyIndexKind::default());
     let ledger = folder.open();
     let body = "x".repeat(1 << 20);
@@ -331,25 +331,25 @@ async fn the_log_starts_over_unless_somebody_holds_on_to_an_old_state_and_then_o
         }
     };
     fill("first").await;
-    assert!(starts_over(&*ledger, "after-first").await, "40 MiB are more than it keeps");
+    assert!(wal_is_reset(&*ledger, "after-first").await, "40 MiB are more than it keeps");
     let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
     beside.execute_batch("BEGIN; SELECT count(*) FROM admission").unwrap();
     fill("second").await;
-    assert!(!starts_over(&*ledger, "held").await, "that state would be gone");
-    assert!(ledger.is_healthy(), "and nobody is held up");
+    assert!(!wal_is_reset(&*ledger, "held").await, "the snapshot would be gone");
+    assert!(ledger.is_healthy(), "and commits are not delayed");
     beside.execute_batch("COMMIT").unwrap();
-    assert!(starts_over(&*ledger, "let-go").await);
+    assert!(wal_is_reset(&*ledger, "let-go").await);
 }
 
 /// The frames that the ledger appends then are of a generation whose header it did not write.
 #[tokio::test]
-async fn a_generation_of_the_log_that_another_program_began_is_marked_before_it_is_acknowledged() {
+async fn a_wal_generation_begun_by_another_program_is_marked_before_it_is_acknowledged() {
     let folder = Folder::new(KeyIndexKind::default());
     let ledger = folder.open();
     let salts = || std::fs::read(folder.dir.join("ledger.db-wal")).unwrap()[16..24].to_vec();
     let marked = || match mark::read(&folder.dir.join(mark::NAME)).unwrap() {
-        mark::Found::InUse(in_use) => in_use,
-        found @ (mark::Found::Missing | mark::Found::Clear(_) | mark::Found::Unreadable) => {
+        mark::MarkStatus::InUse(in_use) => in_use,
+        found @ (mark::MarkStatus::Missing | mark::MarkStatus::Clear(_) | mark::MarkStatus::Unreadable) => {
             panic!("{found:?}")
         }
     };
@@ -366,33 +366,33 @@ async fn a_generation_of_the_log_that_another_program_began_is_marked_before_it_
     assert_eq!((marked().salts[0].to_vec(), marked().reach.last_seq), (salts(), 2));
     drop(other);
     drop(ledger);
-    let reach = mark::Reach { last_seq: 2, tasks: 0 };
-    assert_eq!(mark::read(&folder.dir.join(mark::NAME)).unwrap(), mark::Found::Clear(reach));
+    let reach = mark::CommitPosition { last_seq: 2, tasks: 0 };
+    assert_eq!(mark::read(&folder.dir.join(mark::NAME)).unwrap(), mark::MarkStatus::Clear(reach));
 }
 
-/// After a power cut, an empty log would be taken for a lost one.
+/// After a power cut, an empty WAL would count as lost.
 #[tokio::test]
-async fn a_log_that_another_program_emptied_is_noted_by_an_idle_ledger() {
+async fn an_idle_ledger_notices_a_wal_emptied_by_another_program() {
     let folder = Folder::new(KeyIndexKind::default());
     let ledger = folder.open();
     let marked = || mark::read(&folder.dir.join(mark::NAME)).unwrap();
     one(&*ledger, entry("a", "a")).await;
-    assert!(matches!(marked(), mark::Found::InUse(_)));
+    assert!(matches!(marked(), mark::MarkStatus::InUse(_)));
     let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
     other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-    let cleared = mark::Found::Clear(mark::Reach { last_seq: 1, tasks: 0 });
+    let cleared = mark::MarkStatus::Clear(mark::CommitPosition { last_seq: 1, tasks: 0 });
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while marked() != cleared {
         assert!(std::time::Instant::now() < deadline, "{:?}", marked());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     one(&*ledger, entry("b", "b")).await;
-    assert!(matches!(marked(), mark::Found::InUse(found) if found.reach.last_seq == 2));
+    assert!(matches!(marked(), mark::MarkStatus::InUse(found) if found.reach.last_seq == 2));
 }
 
 /// A ledger as the first version wrote it, with one event in a stream and its key not merged yet.
 #[tokio::test]
-async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
+async fn an_older_ledger_gains_streams_and_counters_when_it_is_opened() {
     let folder = Folder::new(KeyIndexKind::default());
     std::fs::create_dir_all(&folder.dir).unwrap();
     let old = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
@@ -419,8 +419,8 @@ async fn an_older_ledger_gains_streams_and_counts_when_it_is_opened() {
     assert_eq!((status.keys, status.oldest_body_at), (Some(1), Some(Millis(5))));
 }
 
-/// A ledger of the version before keys were in pages: some are merged, up to a watermark, and of those some
-/// are still noted too; the others are noted only, a row for each.
+/// A ledger of the version before keys were in pages: some keys are merged, up to a watermark, and some of
+/// those are still in the log too; the others are only in the log, a row each.
 #[tokio::test]
 async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
     let names: Vec<_> = (1..=60).map(|n| format!("k{n}")).collect();
@@ -462,10 +462,9 @@ async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
     }
 }
 
-/// The size of pages is set for good by whoever makes the file; a ledger from before it was chosen has
-/// SQLite's own.
+/// The page size is fixed when the file is created; older ledgers have SQLite's default.
 #[tokio::test]
-async fn a_ledger_keeps_the_size_of_pages_it_was_made_with() {
+async fn a_ledger_keeps_the_page_size_it_was_created_with() {
     for (made_with, kept) in [(None, 8192), (Some(4096), 4096)] {
         let folder = Folder::new(TINY);
         std::fs::create_dir_all(&folder.dir).unwrap();
@@ -486,7 +485,7 @@ async fn a_ledger_keeps_the_size_of_pages_it_was_made_with() {
     }
 }
 
-/// Where what is random in these tests comes from; each prints it, so that it can be run again.
+/// Seed of the random tests; each prints it, so that a run can be repeated.
 fn seed() -> u64 {
     let given = std::env::var("ADMIT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or(20_261_115)
@@ -522,7 +521,7 @@ async fn merged_and_plain_key_indexes_give_the_same_verdicts() {
 }
 
 #[tokio::test]
-async fn a_ledger_kept_with_one_key_index_opens_with_the_other() {
+async fn a_ledger_with_one_key_index_opens_with_the_other() {
     let mut folder = Folder::new(TINY);
     let names: Vec<_> = (0..100).map(|n| format!("k{n}")).collect();
     let batch = |content| names.iter().map(|name| entry(name, content)).collect::<Vec<_>>();

@@ -1,8 +1,8 @@
-//! The gRPC wire of the skyra door: messages, client and server, generated from
+//! gRPC API of the skyra door: messages, client and server, generated from
 //! `proto/admit/v1/ingress.proto`.
 //!
-//! What is generated is kept beside this file, because the generators take longer to compile than
-//! all of it. A test holds it to the `.proto` file and writes it anew where they differ.
+//! The generated code is committed, because the generators take longer to compile than all of it. A
+//! test compares it with the `.proto` file and regenerates it if they differ.
 
 /// `admit.v1`
 #[expect(
@@ -16,5 +16,5 @@ pub mod v1 {
     include!("generated/admit.v1.rs");
 }
 
-/// The description of the wire that server reflection hands out.
+/// Descriptor set for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/ingress.bin");

@@ -1,4 +1,4 @@
-//! What is generated is what the `.proto` file says.
+//! Checks that the generated code matches the `.proto` file.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ const GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/generated");
 
 /// Compiled by a library, so no `protoc` is needed.
 fn generate(into: &Path) {
-    let files = protox::compile(["admit/v1/ingress.proto"], [ROOT]).expect("it compiles");
+    let files =
+        protox::compile(["admit/v1/ingress.proto"], [ROOT]).expect("the proto file compiles");
     fs::write(into.join("ingress.bin"), files.encode_to_vec()).expect("it is written");
     tonic_prost_build::configure()
         .bytes(".admit.v1.Envelope")
@@ -21,7 +22,7 @@ fn generate(into: &Path) {
 }
 
 #[test]
-fn generated_code_is_what_the_proto_file_says_and_is_written_anew_where_it_is_not() {
+fn generated_code_matches_the_proto_file_and_is_regenerated_otherwise() {
     let fresh = tempfile::tempdir().expect("a folder");
     generate(fresh.path());
     let mut stale = Vec::new();
@@ -34,5 +35,5 @@ fn generated_code_is_what_the_proto_file_says_and_is_written_anew_where_it_is_no
             stale.push(name);
         }
     }
-    assert!(stale.is_empty(), "{stale:?} were out of date and are written anew: commit them");
+    assert!(stale.is_empty(), "{stale:?} were out of date and have been regenerated: commit them");
 }

@@ -1,11 +1,13 @@
-//! `ledger.mark`: which generation of the log holds acknowledged commits, and how far they go.
+//! `ledger.mark`: WAL generations with acknowledged commits, and the position of the newest commit.
 //!
-//! SQLite drops a log that is missing, empty or of other salts without an error. The mark makes that loss
-//! visible (docs/decisions/0040). It lies beside the database and has a fixed size, so that writing to it
-//! never needs new space:
+//! SQLite silently ignores a WAL that is missing, empty or has other salts. The mark makes that
+//! loss visible (docs/decisions/0040). It lies beside the database and has a fixed size, so that
+//! writing it never needs new disk space:
 //!
-//! - two slots for the *generation*, written in turn and synced before the first commit of a generation is
+//! - two slots for the *generation*, written alternately and synced before the first commit of a generation is
 //!   acknowledged, so that a torn write leaves the slot before it;
+//! - one slot for the *copy*: set while a checkpoint copies pages into the database file, so that a file with a
+//!   partial commit is not taken for complete;
 //! - one slot for the *position* of the newest acknowledged commit, written after each commit without a sync.
 //!   It survives the death of the process; after a power cut it may be older than the log, never newer.
 
@@ -15,108 +17,117 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The name of the file, beside the database.
+/// File name, beside the database.
 pub const NAME: &str = "ledger.mark";
 
-/// The size of the file, for ever.
+/// File size, fixed.
 const FILE_BYTES: usize = 4096;
 
-/// A slot is a sector of its own: a disk writes all of it or nothing.
+/// A slot is one sector: a disk writes all of it or nothing.
 const SLOT_BYTES: u64 = 512;
 
-/// The slot of the position, behind the two of the generation.
+/// Slot of the position, behind the two slots of the generation.
 const POSITION_SLOT: u64 = 2;
+
+/// Slot of the copy, behind the position.
+const COPY_SLOT: u64 = 3;
 
 const MAGIC: &[u8; 8] = b"ADMTMARK";
 
-/// Salts of generations that may be on the disk while the newest has no acknowledged commit.
+/// Maximum number of generations that may be on disk while the newest has no acknowledged commit.
 const SALTS_MAX: usize = 4;
 
-/// Longest body of a slot.
+/// Maximum length of a slot body.
 const BODY_BYTES_MAX: usize = 48;
 
-/// The two salts in the header of a log and in each of its frames.
+/// The two salts in the WAL header and in each frame.
 pub type Salts = [u8; 8];
 
-/// The boot of the machine that wrote a position; unequal to itself where it is not known.
+/// Boot id of the machine that wrote a position; never equal if unknown.
 type Boot = [u8; 16];
 
-/// A position that is final, whichever boot reads it: no commit came after it.
+/// Marks a position as final for every boot: no commit came after it.
 const FINAL: Boot = [0xff; 16];
 
-/// How far the commits of a ledger go: the newest place, and commits that gave out none.
+/// Position of the newest commit: highest seq, and number of commits without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// The newest place.
+pub struct CommitPosition {
+    /// Highest seq.
     pub last_seq: u64,
-    /// Commits with work other than recording.
+    /// Number of commits with other operations than recording.
     pub tasks: u64,
 }
 
-/// What the mark of a killed process says.
+/// Mark left by a process that did not shut down cleanly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InUse {
-    /// Generations of the log that may be on the disk.
+pub struct WalInUse {
+    /// WAL generations that may be on disk.
     pub salts: Vec<Salts>,
-    /// At least so much was acknowledged.
-    pub reach: Reach,
-    /// Whether nothing beyond `reach` was acknowledged: it was written under this boot of the machine, or
-    /// when the process ended.
+    /// Lower bound of acknowledged commits.
+    pub reach: CommitPosition,
+    /// Whether `reach` is exact: it was written under this boot of the machine, or at clean
+    /// shutdown.
     pub is_exact: bool,
+    /// WAL generation that was being checkpointed into the database file, if any.
+    pub copying: Option<Salts>,
 }
 
-/// What a look at the file found.
+/// Status of the mark file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// There is none: the ledger is new, or of an earlier version.
+pub enum MarkStatus {
+    /// Missing: the ledger is new or from an earlier version.
     Missing,
-    /// Everything acknowledged is in the database file, which goes so far at least.
-    Clear(Reach),
-    /// Acknowledged commits may be in the log alone.
-    InUse(InUse),
-    /// None of its slots can be read.
+    /// All acknowledged commits are in the database file, up to at least this position.
+    Clear(CommitPosition),
+    /// Acknowledged commits may be in the WAL only.
+    InUse(WalInUse),
+    /// No slot is readable.
     Unreadable,
 }
 
-/// Why a generation could not be marked.
+/// Error while marking a generation.
 #[derive(Debug)]
-pub(crate) enum NotMarked {
+pub(crate) enum MarkError {
     Written(io::Error),
     Synced,
 }
 
-/// The mark of a ledger that is being written to. The writer and its connection share it.
+/// Mark of an open ledger, shared by the writer and its connection.
 #[derive(Debug)]
 pub struct Mark {
     file: File,
     path: PathBuf,
     boot: Boot,
-    state: Mutex<State>,
+    state: Mutex<MarkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Counts the writes of generation slots; its last bit says which slot.
+struct MarkState {
+    /// Counter of generation slot writes; its last bit selects the slot.
     turn: u64,
-    /// Newest first; empty when the mark is clear.
+    /// Newest first; empty if the mark is clear.
     salts: Vec<Salts>,
     /// Whether a commit of the newest generation was acknowledged.
     is_confirmed: bool,
-    reach: Reach,
+    reach: CommitPosition,
+    /// Checkpoints in progress.
+    copies: u32,
+    /// Whether a checkpoint failed and none has succeeded since.
+    is_partly_copied: bool,
 }
 
 /// Reads the mark beside a database.
 ///
 /// # Errors
-/// As the system says.
-pub fn read(path: &Path) -> io::Result<Found> {
+/// Returns I/O errors.
+pub fn read(path: &Path) -> io::Result<MarkStatus> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Missing),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(MarkStatus::Missing),
         Err(error) => return Err(error),
     };
     let newest = (0..POSITION_SLOT).filter_map(|at| slot(&bytes, at)).max_by_key(|slot| slot.turn);
-    let Some(newest) = newest else { return Ok(Found::Unreadable) };
+    let Some(newest) = newest else { return Ok(MarkStatus::Unreadable) };
     let salts: Vec<Salts> = newest.body[1..]
         .as_chunks::<8>()
         .0
@@ -126,22 +137,25 @@ pub fn read(path: &Path) -> io::Result<Found> {
         .collect();
     let position = slot(&bytes, POSITION_SLOT).map(|slot| slot.body);
     let number = |at| position.as_ref().map_or(0, |body| u64_at(body, at));
-    let reach = Reach { last_seq: number(0), tasks: number(8) };
+    let reach = CommitPosition { last_seq: number(0), tasks: number(8) };
     if salts.is_empty() {
-        return Ok(Found::Clear(reach));
+        return Ok(MarkStatus::Clear(reach));
     }
     let wrote = position.and_then(|body| body[16..32].first_chunk::<16>().copied());
     let is_exact = wrote.is_some_and(|wrote| wrote == FINAL || Some(wrote) == boot());
-    Ok(Found::InUse(InUse { salts, reach, is_exact }))
+    let copying = slot(&bytes, COPY_SLOT)
+        .filter(|slot| slot.body[0] == 1)
+        .and_then(|slot| slot.body[1..9].first_chunk().copied());
+    Ok(MarkStatus::InUse(WalInUse { salts, reach, is_exact, copying }))
 }
 
 impl Mark {
-    /// Opens the mark at `path`, clear and durable; makes it if there is none. Everything up to `reach` is
-    /// in the database file.
+    /// Opens the mark at `path`, cleared and durable; creates it if missing. All commits up to
+    /// `reach` are in the database file.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn open(path: &Path, reach: Reach) -> io::Result<Self> {
+    /// Returns I/O errors.
+    pub fn open(path: &Path, reach: CommitPosition) -> io::Result<Self> {
         let turn = match fs::read(path) {
             Ok(bytes) if bytes.len() == FILE_BYTES => {
                 let turns = (0..POSITION_SLOT).filter_map(|at| slot(&bytes, at));
@@ -152,30 +166,68 @@ impl Mark {
             Err(error) => return Err(error),
         };
         let file = OpenOptions::new().write(true).open(path)?;
-        let state = Mutex::new(State { turn, ..State::default() });
+        let state = Mutex::new(MarkState { turn, ..MarkState::default() });
         let boot = boot().unwrap_or_default();
         let mark = Self { file, path: path.to_owned(), boot, state };
+        mark.write_copy(None)?;
         mark.clear(reach)?;
         Ok(mark)
     }
 
-    /// Clears the mark at `path`, if there is one. Everything acknowledged is in the database file.
+    /// Durably records that the WAL of the ledger beside `path` is about to be checkpointed.
+    /// Opening or clearing the mark removes the record.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns I/O errors.
+    pub fn begin_copy_at(path: &Path) -> io::Result<()> {
+        let MarkStatus::InUse(in_use) = read(path)? else { return Ok(()) };
+        let file = OpenOptions::new().write(true).open(path)?;
+        let salts = in_use.salts.first().copied().unwrap_or_default();
+        file.write_all_at(&encoded(0, &copy_body(Some(salts))), COPY_SLOT * SLOT_BYTES)?;
+        file.sync_data()
+    }
+
+    /// Records the start of a checkpoint. Not synced: a record from another boot of the machine is
+    /// not trusted anyway.
+    ///
+    /// # Errors
+    /// Returns I/O errors.
+    pub fn begin_copy(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.copies += 1;
+        self.write_copy(Some(state.salts.first().copied().unwrap_or_default()))
+    }
+
+    /// Records the end of a checkpoint; `is_whole` if the database file contains complete commits
+    /// only.
+    ///
+    /// # Errors
+    /// Returns I/O errors.
+    pub fn end_copy(&self, is_whole: bool) -> io::Result<()> {
+        let mut state = self.state();
+        state.copies = state.copies.saturating_sub(1);
+        state.is_partly_copied = !is_whole;
+        if state.copies > 0 || state.is_partly_copied { Ok(()) } else { self.write_copy(None) }
+    }
+
+    /// Clears the mark at `path`, if it exists. All acknowledged commits are in the database file.
+    ///
+    /// # Errors
+    /// Returns I/O errors.
     pub fn clear_at(path: &Path) -> io::Result<()> {
         match read(path)? {
-            Found::Missing | Found::Clear(_) => Ok(()),
-            Found::InUse(in_use) => Self::open(path, in_use.reach).map(drop),
-            Found::Unreadable => Self::open(path, Reach::default()).map(drop),
+            MarkStatus::Missing | MarkStatus::Clear(_) => Ok(()),
+            MarkStatus::InUse(in_use) => Self::open(path, in_use.reach).map(drop),
+            MarkStatus::Unreadable => Self::open(path, CommitPosition::default()).map(drop),
         }
     }
 
-    /// Notes, durably, that everything up to `reach` is in the database file. Comes before the log is emptied.
+    /// Durably records that all commits up to `reach` are in the database file. Must precede
+    /// emptying the WAL.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn clear(&self, reach: Reach) -> io::Result<()> {
+    /// Returns I/O errors.
+    pub fn clear(&self, reach: CommitPosition) -> io::Result<()> {
         let mut state = self.state();
         self.write_position(reach, self.boot)?;
         self.write_salts(&mut state, Vec::new())?;
@@ -183,63 +235,64 @@ impl Mark {
         self.file.sync_data()
     }
 
-    /// Notes that the commits up to `reach` may be acknowledged. Not synced.
+    /// Records that commits up to `reach` may be acknowledged. Not synced.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn committed(&self, reach: Reach) -> io::Result<()> {
+    /// Returns I/O errors.
+    pub fn committed(&self, reach: CommitPosition) -> io::Result<()> {
         let mut state = self.state();
         (state.reach, state.is_confirmed) = (reach, true);
         self.write_position(reach, self.boot)
     }
 
-    /// Writes the position once more and syncs it: whether the disk takes writes at all.
+    /// Rewrites and syncs the position to check that the disk accepts writes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns I/O errors.
     pub fn probe(&self) -> io::Result<()> {
         self.write_position(self.state().reach, self.boot)?;
         self.file.sync_data()
     }
 
-    /// Notes, durably, that no commit comes any more, though some may be in the log alone.
+    /// Durably records a clean end: no more commits, though some may be in the WAL only.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn end(&self) -> io::Result<()> {
+    /// Returns I/O errors.
+    pub fn finish(&self) -> io::Result<()> {
         self.write_position(self.state().reach, FINAL)?;
         self.file.sync_data()
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Marks the generation that is about to be written to, unless it is marked. Durable when it returns.
-    pub(crate) fn begin(&self, salts: Salts) -> Result<(), NotMarked> {
+    /// Marks the generation about to be written, unless it is marked. Durable on return.
+    pub(crate) fn begin(&self, salts: Salts) -> Result<(), MarkError> {
         let mut state = self.state();
         if state.salts.first() == Some(&salts) {
             return Ok(());
         }
-        // Until a commit of the newest is acknowledged, the log on the disk may be any of those before it.
+        // Until a commit of the newest generation is acknowledged, the WAL on disk may be any of
+        // the earlier ones.
         let before = if state.is_confirmed { 1 } else { SALTS_MAX - 1 };
         let before = state.salts.iter().take(before).copied();
         let all = std::iter::once(salts).chain(before).collect();
-        self.write_salts(&mut state, all).map_err(NotMarked::Written)?;
+        self.write_salts(&mut state, all).map_err(MarkError::Written)?;
         state.is_confirmed = false;
         self.file.sync_data().map_err(|_| {
-            // Not to be taken for marked by the next commit.
+            // The next commit must not treat it as marked.
             state.salts.clear();
-            NotMarked::Synced
+            MarkError::Synced
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MarkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_salts(&self, state: &mut State, salts: Vec<Salts>) -> io::Result<()> {
+    fn write_salts(&self, state: &mut MarkState, salts: Vec<Salts>) -> io::Result<()> {
         let mut body = [0; BODY_BYTES_MAX];
         body[0] = u8::try_from(salts.len()).unwrap_or_default();
         for (place, salts) in body[1..].as_chunks_mut::<8>().0.iter_mut().zip(&salts) {
@@ -251,7 +304,11 @@ impl Mark {
         Ok(())
     }
 
-    fn write_position(&self, reach: Reach, boot: Boot) -> io::Result<()> {
+    fn write_copy(&self, copying: Option<Salts>) -> io::Result<()> {
+        self.write(COPY_SLOT, 0, &copy_body(copying))
+    }
+
+    fn write_position(&self, reach: CommitPosition, boot: Boot) -> io::Result<()> {
         let mut body = [0; BODY_BYTES_MAX];
         body[..8].copy_from_slice(&reach.last_seq.to_be_bytes());
         body[8..16].copy_from_slice(&reach.tasks.to_be_bytes());
@@ -264,7 +321,16 @@ impl Mark {
     }
 }
 
-/// A slot that could be read.
+fn copy_body(copying: Option<Salts>) -> [u8; BODY_BYTES_MAX] {
+    let mut body = [0; BODY_BYTES_MAX];
+    if let Some(salts) = copying {
+        body[0] = 1;
+        body[1..9].copy_from_slice(&salts);
+    }
+    body
+}
+
+/// Readable slot.
 struct Slot {
     turn: u64,
     body: [u8; BODY_BYTES_MAX],
@@ -294,14 +360,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |number| u64::from_be_bytes(*number))
 }
 
-/// FNV-1a: tells a slot that was written from one that was torn.
+/// FNV-1a checksum: detects torn slots.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Makes a clear mark, which is there whole or not at all.
+/// Atomically creates a clear mark.
 fn make(path: &Path) -> io::Result<()> {
     let aside = path.with_extension("mark.new");
     let mut bytes = vec![0; FILE_BYTES];
@@ -317,7 +383,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The boot of this machine, where the system tells.
+/// Boot id of this machine, if available.
 fn boot() -> Option<Boot> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let mut boot = Boot::default();
@@ -336,34 +402,37 @@ mod tests {
     const B: Salts = *b"bbbbbbbb";
     const C: Salts = *b"cccccccc";
 
-    fn reach(last_seq: u64) -> Reach {
-        Reach { last_seq, tasks: 7 }
+    fn reach(last_seq: u64) -> CommitPosition {
+        CommitPosition { last_seq, tasks: 7 }
     }
 
     fn made() -> (tempfile::TempDir, PathBuf, Mark) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        assert_eq!(read(&path).unwrap(), Found::Missing);
+        assert_eq!(read(&path).unwrap(), MarkStatus::Missing);
         let mark = Mark::open(&path, reach(5)).unwrap();
-        assert_eq!(read(&path).unwrap(), Found::Clear(reach(5)));
+        assert_eq!(read(&path).unwrap(), MarkStatus::Clear(reach(5)));
         (folder, path, mark)
     }
 
-    fn in_use(path: &Path) -> InUse {
+    fn in_use(path: &Path) -> WalInUse {
         match read(path).unwrap() {
-            Found::InUse(found) => found,
-            found @ (Found::Missing | Found::Clear(_) | Found::Unreadable) => panic!("{found:?}"),
+            MarkStatus::InUse(found) => found,
+            found @ (MarkStatus::Missing | MarkStatus::Clear(_) | MarkStatus::Unreadable) => {
+                panic!("{found:?}")
+            }
         }
     }
 
     #[test]
-    fn a_generation_is_in_use_from_its_mark_until_it_is_cleared() {
+    fn a_generation_is_in_use_until_it_is_cleared() {
         let (_folder, path, mark) = made();
         mark.begin(A).unwrap();
-        let expected = |salts: &[Salts], last_seq| InUse {
+        let expected = |salts: &[Salts], last_seq| WalInUse {
             salts: salts.to_vec(),
             reach: reach(last_seq),
             is_exact: cfg!(target_os = "linux"),
+            copying: None,
         };
         assert_eq!(in_use(&path), expected(&[A], 5));
         mark.committed(reach(6)).unwrap();
@@ -377,16 +446,37 @@ mod tests {
         mark.begin(A).unwrap();
         assert_eq!(in_use(&path), expected(&[A, C], 9));
         mark.clear(reach(9)).unwrap();
-        assert_eq!(read(&path).unwrap(), Found::Clear(reach(9)));
+        assert_eq!(read(&path).unwrap(), MarkStatus::Clear(reach(9)));
         mark.begin(A).unwrap();
         assert_eq!(in_use(&path), expected(&[A], 9), "the same generation may be used again");
         drop(mark);
         Mark::clear_at(&path).unwrap();
-        assert_eq!(read(&path).unwrap(), Found::Clear(reach(9)), "how far it went is kept");
+        assert_eq!(read(&path).unwrap(), MarkStatus::Clear(reach(9)), "how far it went is kept");
     }
 
     #[test]
-    fn a_write_that_is_torn_leaves_what_was_there_before() {
+    fn a_checkpoint_is_recorded_until_all_have_succeeded() {
+        let (_folder, path, mark) = made();
+        mark.begin(A).unwrap();
+        mark.begin_copy().unwrap();
+        assert_eq!(in_use(&path).copying, Some(A));
+        mark.begin_copy().unwrap();
+        mark.end_copy(true).unwrap();
+        assert_eq!(in_use(&path).copying, Some(A), "one is still under way");
+        mark.end_copy(false).unwrap();
+        assert_eq!(in_use(&path).copying, Some(A), "the file holds a part of a commit");
+        mark.begin_copy().unwrap();
+        mark.end_copy(true).unwrap();
+        assert_eq!(in_use(&path).copying, None);
+        Mark::begin_copy_at(&path).unwrap();
+        assert_eq!(in_use(&path).copying, Some(A));
+        let mark = Mark::open(&path, reach(5)).unwrap();
+        mark.begin(B).unwrap();
+        assert_eq!(in_use(&path).copying, None, "a mark that is opened begins anew");
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_previous_slot() {
         let (_folder, path, mark) = made();
         mark.begin(A).unwrap();
         mark.committed(reach(6)).unwrap();
@@ -405,8 +495,13 @@ mod tests {
         let mut bytes = after;
         bytes[usize::try_from(POSITION_SLOT * SLOT_BYTES).unwrap() + 20] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        let expected = InUse { salts: vec![B, A], reach: Reach::default(), is_exact: false };
-        assert_eq!(in_use(&path), expected, "a position that is torn says nothing");
+        let expected = WalInUse {
+            salts: vec![B, A],
+            reach: CommitPosition::default(),
+            is_exact: false,
+            copying: None,
+        };
+        assert_eq!(in_use(&path), expected, "a torn position is ignored");
     }
 
     #[test]
@@ -416,16 +511,16 @@ mod tests {
         mark.begin(A).unwrap();
         mark.committed(reach(6)).unwrap();
         assert!(!in_use(&path).is_exact);
-        mark.end().unwrap();
+        mark.finish().unwrap();
         assert_eq!((in_use(&path).is_exact, in_use(&path).reach), (true, reach(6)));
     }
 
     #[test]
-    fn what_is_no_mark_is_unreadable() {
+    fn an_invalid_file_is_unreadable() {
         let (_folder, path, _mark) = made();
         for bytes in [&b""[..], &[0; FILE_BYTES], b"ledger"] {
             fs::write(&path, bytes).unwrap();
-            assert_eq!(read(&path).unwrap(), Found::Unreadable);
+            assert_eq!(read(&path).unwrap(), MarkStatus::Unreadable);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Databases on the layer, beside the same on SQLite's own.
+//! Databases on the VFS, compared with SQLite's default VFS.
 
-// Always true for a test; it tells the lints so, also in functions that are not marked as one.
+// Always true for a test; informs the lints, also in functions that are not marked as tests.
 #![cfg(test)]
 
 use std::fs;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-fn open(path: &Path, on_layer: bool) -> Connection {
+fn open(path: &Path, on_vfs: bool) -> Connection {
     let flags = OpenFlags::default();
-    let conn = if on_layer {
+    let conn = if on_vfs {
         admit_sqlite_log::open(path, flags).unwrap()
     } else {
         let conn = Connection::open_with_flags(path, flags).unwrap();
-        // As on the layer, so that their logs can be compared.
+        // As on the VFS, so that the WALs can be compared.
         conn.pragma_update(None, "cache_spill", false).unwrap();
         conn
     };
@@ -23,8 +23,7 @@ fn open(path: &Path, on_layer: bool) -> Connection {
     conn
 }
 
-/// Small and large rows, commits that are larger than the cache, one that is rolled back, and a log that
-/// starts over.
+/// Small and large rows, commits larger than the cache, a rollback and a WAL restart.
 fn work(conn: &Connection) {
     conn.pragma_update(None, "cache_size", 10).unwrap();
     conn.execute_batch("CREATE TABLE t (n INTEGER PRIMARY KEY, bytes BLOB)").unwrap();
@@ -51,21 +50,21 @@ fn content(conn: &Connection) -> Vec<(i64, Vec<u8>)> {
 }
 
 #[test]
-fn a_log_written_in_pieces_holds_what_one_written_page_by_page_holds() {
+fn a_buffered_wal_has_the_same_content_as_a_direct_one() {
     let folder = tempfile::tempdir().unwrap();
-    let made = [("plain.db", false), ("layer.db", true)].map(|(name, on_layer)| {
+    let made = [("plain.db", false), ("vfs.db", true)].map(|(name, on_vfs)| {
         let path = folder.path().join(name);
-        let conn = open(&path, on_layer);
+        let conn = open(&path, on_vfs);
         work(&conn);
         let log = fs::read(path.with_extension("db-wal")).unwrap();
         (content(&conn), log, conn)
     });
     assert_eq!(made[0].0, made[1].0);
-    // Salts and checksums are drawn anew for each log; how much of it there is says the same.
-    let (plain, layer) = (&made[0].1, &made[1].1);
-    let (frames, zeros) = layer.split_at(plain.len());
+    // Salts and checksums differ per WAL; its length must not.
+    let (plain, buffered) = (&made[0].1, &made[1].1);
+    let (frames, zeros) = buffered.split_at(plain.len());
     let last = &plain[plain.len() - 1000..];
-    assert!(last.iter().any(|byte| *byte != 0), "zeros would say nothing");
+    assert!(last.iter().any(|byte| *byte != 0), "zeros would prove nothing");
     assert!(frames.ends_with(last), "the last page is the same");
     assert!(zeros.iter().all(|byte| *byte == 0), "behind it is nothing");
     let found: String =
@@ -74,21 +73,21 @@ fn a_log_written_in_pieces_holds_what_one_written_page_by_page_holds() {
 }
 
 #[test]
-fn what_is_committed_is_there_for_others_at_once_whichever_layer_they_use() {
+fn commits_are_visible_at_once_on_either_vfs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = open(&path, true);
     work(&conn);
-    for on_layer in [false, true] {
-        let other = open(&path, on_layer);
+    for on_vfs in [false, true] {
+        let other = open(&path, on_vfs);
         assert_eq!(content(&other), content(&conn));
-        other.execute("INSERT INTO t VALUES (?1, x'00')", [i64::from(on_layer) + 90_000]).unwrap();
+        other.execute("INSERT INTO t VALUES (?1, x'00')", [i64::from(on_vfs) + 90_000]).unwrap();
         assert_eq!(content(&conn), content(&other));
     }
 }
 
 #[test]
-fn a_log_that_grows_has_zeros_behind_it_and_is_read_to_its_last_commit() {
+fn a_preallocated_wal_is_read_to_its_last_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = open(&path, true);
@@ -111,9 +110,9 @@ fn a_log_that_grows_has_zeros_behind_it_and_is_read_to_its_last_commit() {
     assert!(fs::metadata(&log).unwrap().len() < 1 << 18, "a short log is as long as it is");
 }
 
-/// A copy taken behind the back of the process, as a power cut leaves it: the log holds every commit.
+/// A copy of the files, as after a power cut: the WAL contains every commit.
 #[test]
-fn what_is_committed_is_in_the_files() {
+fn commits_are_in_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = open(&path, true);
@@ -124,9 +123,9 @@ fn what_is_committed_is_in_the_files() {
     assert_eq!(content(&open(&copy, false)), content(&conn));
 }
 
-/// What a transaction had written when it was rolled back must not come after what others committed since.
+/// Pages of a rolled-back transaction must not be written after later commits of other connections.
 #[test]
-fn nothing_of_a_transaction_that_was_rolled_back_is_ever_written() {
+fn pages_of_a_rolled_back_transaction_are_never_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = open(&path, true);

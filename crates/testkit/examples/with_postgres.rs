@@ -1,8 +1,8 @@
-//! Runs a command beside a PostgreSQL server that lives as long as the command does.
+//! Runs a command with a PostgreSQL server for its lifetime.
 //!
-//! `cargo run -p admit-testkit --example with_postgres -- cargo test …`: the command finds the server
-//! in `ADMIT_TEST_POSTGRES`, and `ADMIT_TEST_LEDGER=postgres` has the black-box tests use it.
-#![expect(clippy::print_stderr, reason = "a command-line program says why it fails")]
+//! `cargo run -p admit-testkit --example with_postgres -- cargo test …`: the command finds the
+//! server in `ADMIT_TEST_POSTGRES`; `ADMIT_TEST_LEDGER=postgres` makes the black-box tests use it.
+#![expect(clippy::print_stderr, reason = "a command-line program prints why it fails")]
 
 use std::process::{Command, ExitCode};
 

@@ -1,6 +1,6 @@
-//! The contract of the artifacts port: what every store promises, on whatever it is built.
+//! Contract suite of the artifacts port.
 //!
-//! [`all`] runs every promise on a new store each.
+//! [`all`] runs each test on a new store.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-/// A place where artifacts live. Opening it again finds what was there.
+/// Storage of a test. Reopening it gives the same content.
 pub trait Home {
-    /// Opens the store. Others may be open at the same time.
+    /// Opens the store. Several may be open at the same time.
     fn open(&self) -> Arc<dyn Artifacts>;
 
-    /// The lines of a file that was appended to, as a reader of the closed run would see them.
+    /// Lines of an appended file, as seen by a reader of the closed run.
     fn lines(&self, path: &str) -> Vec<String>;
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_file_is_created_once_and_never_changes(&*home()).await;
-    answers_come_in_the_order_of_the_files(&*home()).await;
+    results_are_in_the_order_of_the_files(&*home()).await;
     of_many_creators_one_wins(&*home()).await;
-    what_is_not_there_is_none(&*home()).await;
+    a_missing_file_is_none(&*home()).await;
     paths_are_listed_in_byte_order_page_by_page(&*home()).await;
-    a_path_that_leads_out_is_refused_everywhere(&*home()).await;
+    paths_that_leave_the_root_are_refused(&*home()).await;
     a_line_is_appended_once(&*home()).await;
     racing_appenders_lose_no_line(&*home()).await;
-    doubted_markers_are_made_good(&*home()).await;
-    what_was_lost_is_restored(&*home()).await;
-    what_is_shown_is_the_newest_copy(&*home()).await;
+    lines_without_marker_check_are_repaired(&*home()).await;
+    lost_files_are_restored(&*home()).await;
+    the_newest_status_is_shown(&*home()).await;
     a_probe_may_write_over_itself(&*home()).await;
-    a_restart_forgets_nothing(&*home()).await;
+    artifacts_survive_a_restart(&*home()).await;
 }
 
 /// Puts one file.
@@ -43,7 +43,7 @@ async fn created(store: &dyn Artifacts, path: &str, text: &str) {
     assert_eq!(put(store, path, text).await.expect("the store works"), Put::Created, "{path}");
 }
 
-/// The text of a file.
+/// Text of a file.
 pub async fn text(store: &dyn Artifacts, path: &str) -> Option<String> {
     let bytes = store.get(path).await.expect("the store works")?;
     Some(String::from_utf8(bytes.to_vec()).expect("text"))
@@ -85,7 +85,7 @@ async fn a_file_is_created_once_and_never_changes(home: &dyn Home) {
     assert_eq!(text(&*store, "run/receipts/empty").await.as_deref(), Some(""));
 }
 
-async fn answers_come_in_the_order_of_the_files(home: &dyn Home) {
+async fn results_are_in_the_order_of_the_files(home: &dyn Home) {
     let store = home.open();
     assert!(store.put_if_absent(Vec::new()).await.is_empty());
     created(&*store, "run/3", "there").await;
@@ -125,7 +125,7 @@ async fn of_many_creators_one_wins(home: &dyn Home) {
     }
 }
 
-async fn what_is_not_there_is_none(home: &dyn Home) {
+async fn a_missing_file_is_none(home: &dyn Home) {
     let store = home.open();
     created(&*store, "run/a", "a").await;
     for path in ["run/b", "other/a", "run/a/below", "run"] {
@@ -175,22 +175,22 @@ async fn paths_are_listed_in_byte_order_page_by_page(home: &dyn Home) {
     assert_eq!(list(&*store, "", None, 0).await, [""; 0]);
 }
 
-async fn a_path_that_leads_out_is_refused_everywhere(home: &dyn Home) {
+async fn paths_that_leave_the_root_are_refused(home: &dyn Home) {
     let store = home.open();
     for path in
         ["../out", "/out", "run/../../out", "", "run//a", ".hidden", "run/.a", "a\\b", "a\0"]
     {
-        let refused = |error: &ArtifactsError| matches!(error, ArtifactsError::NotAPath { .. });
+        let refused = |error: &ArtifactsError| matches!(error, ArtifactsError::InvalidPath { .. });
         assert!(put(&*store, path, "x").await.is_err_and(|error| refused(&error)), "{path:?}");
         assert!(store.get(path).await.is_err_and(|error| refused(&error)), "{path:?}");
         assert!(store.probe(path, Bytes::new()).await.is_err_and(|error| refused(&error)));
         let restored = store.restore(vec![File::new(path, "x")]).await.remove(0);
         assert!(restored.is_err_and(|error| refused(&error)), "{path:?}");
-        let appended = store.append_lines(path, vec![line("a")], Markers::Believed).await.remove(0);
+        let appended = store.append_lines(path, vec![line("a")], Markers::Trusted).await.remove(0);
         assert!(appended.is_err_and(|error| refused(&error)), "{path:?}");
         let marker = File::new(path, "x");
         let marked = Line { marker, ..line("a") };
-        let appended = store.append_lines(LOG, vec![marked], Markers::Believed).await.remove(0);
+        let appended = store.append_lines(LOG, vec![marked], Markers::Trusted).await.remove(0);
         assert!(appended.is_err_and(|error| refused(&error)), "{path:?}");
     }
     assert!(store.list("../", None, 10).await.is_err());
@@ -199,15 +199,15 @@ async fn a_path_that_leads_out_is_refused_everywhere(home: &dyn Home) {
 
 async fn a_line_is_appended_once(home: &dyn Home) {
     let store = home.open();
-    assert_eq!(append(&*store, &["a", "b"], Markers::Believed).await, [Put::Created; 2]);
-    let again = append(&*store, &["b", "c", "c"], Markers::Believed).await;
+    assert_eq!(append(&*store, &["a", "b"], Markers::Trusted).await, [Put::Created; 2]);
+    let again = append(&*store, &["b", "c", "c"], Markers::Trusted).await;
     assert_eq!(again, [Put::Existed, Put::Created, Put::Existed]);
     assert_eq!(home.lines(LOG), texts(&["a", "b", "c"]));
     assert_eq!(text(&*store, "run/markers/a.json").await.as_deref(), Some("{\"id\":\"a\"}\n"));
     for bad in ["", "two\nlines"] {
         let bad = Line { text: bad.into(), ..line("bad") };
-        let answers = store.append_lines(LOG, vec![bad, line("d")], Markers::Believed).await;
-        assert!(matches!(answers[0], Err(ArtifactsError::NotALine { .. })), "{answers:?}");
+        let answers = store.append_lines(LOG, vec![bad, line("d")], Markers::Trusted).await;
+        assert!(matches!(answers[0], Err(ArtifactsError::InvalidLine { .. })), "{answers:?}");
         assert!(answers[1].is_ok(), "a bad line fails alone");
     }
     assert_eq!(text(&*store, "run/markers/bad.json").await, None);
@@ -217,10 +217,10 @@ async fn a_line_is_appended_once(home: &dyn Home) {
 async fn racing_appenders_lose_no_line(home: &dyn Home) {
     let (one, other) = (home.open(), home.open());
     let names: Vec<String> = (0..60).map(|n| format!("n{n:02}")).collect();
-    // Two of each, from two stores.
+    // Two copies of each, from two stores.
     let appenders = names.iter().chain(&names).enumerate().map(|(n, name)| {
         let store = if n % 2 == 0 { &one } else { &other };
-        async move { append(&**store, &[name], Markers::Believed).await[0] }
+        async move { append(&**store, &[name], Markers::Trusted).await[0] }
     });
     let answers = join_all(appenders).await;
     assert_eq!(answers.iter().filter(|put| **put == Put::Created).count(), 60);
@@ -230,22 +230,22 @@ async fn racing_appenders_lose_no_line(home: &dyn Home) {
     assert_eq!(lines, texts(&names), "every line once");
 }
 
-async fn doubted_markers_are_made_good(home: &dyn Home) {
+async fn lines_without_marker_check_are_repaired(home: &dyn Home) {
     let store = home.open();
-    append(&*store, &["a", "b"], Markers::Believed).await;
-    // A marker without its line, as a power cut may leave it.
+    append(&*store, &["a", "b"], Markers::Trusted).await;
+    // Marker without its line, as after a power cut.
     let lost = line("lost");
     created(&*store, &lost.marker.path, "{\"id\":\"lost\"}\n").await;
-    let answers = append(&*store, &["a", "lost", "new"], Markers::Doubted).await;
+    let answers = append(&*store, &["a", "lost", "new"], Markers::Verified).await;
     assert_eq!(answers, [Put::Existed, Put::Created, Put::Created]);
     assert_eq!(home.lines(LOG), texts(&["a", "b", "lost", "new"]));
-    let again = append(&*store, &["a", "lost", "new"], Markers::Doubted).await;
+    let again = append(&*store, &["a", "lost", "new"], Markers::Verified).await;
     assert_eq!(again, [Put::Existed; 3]);
-    assert_eq!(append(&*store, &["new"], Markers::Believed).await, [Put::Existed]);
+    assert_eq!(append(&*store, &["new"], Markers::Trusted).await, [Put::Existed]);
     assert_eq!(home.lines(LOG), texts(&["a", "b", "lost", "new"]));
 }
 
-async fn what_was_lost_is_restored(home: &dyn Home) {
+async fn lost_files_are_restored(home: &dyn Home) {
     let store = home.open();
     created(&*store, "run/cut", "hal").await;
     let files = vec![File::new("run/cut", "half and half"), File::new("run/gone", "here again")];
@@ -258,14 +258,14 @@ async fn what_was_lost_is_restored(home: &dyn Home) {
     store.sync().await.expect("the store works");
 }
 
-async fn what_is_shown_is_the_newest_copy(home: &dyn Home) {
+async fn the_newest_status_is_shown(home: &dyn Home) {
     let (one, other) = (home.open(), home.open());
-    for (store, said) in [(&one, "OPEN"), (&other, "PLANNED"), (&one, "READY")] {
-        let shown = store.show(vec![File::new("run/sr/run_status/1.json", said)]).await;
+    for (store, status) in [(&one, "OPEN"), (&other, "PLANNED"), (&one, "READY")] {
+        let shown = store.show(vec![File::new("run/sr/run_status/1.json", status)]).await;
         shown.into_iter().for_each(|shown| shown.expect("the store works"));
         for reader in [&one, &other] {
             let there = text(&**reader, "run/sr/run_status/1.json").await;
-            assert_eq!(there.as_deref(), Some(said), "whoever looks sees it");
+            assert_eq!(there.as_deref(), Some(status), "visible to every reader");
         }
     }
 }
@@ -278,15 +278,15 @@ async fn a_probe_may_write_over_itself(home: &dyn Home) {
     assert_eq!(text(&*store, "run/health/last_probe.json").await.as_deref(), Some("2"));
 }
 
-async fn a_restart_forgets_nothing(home: &dyn Home) {
+async fn artifacts_survive_a_restart(home: &dyn Home) {
     let store = home.open();
     created(&*store, "run/a", "a").await;
-    append(&*store, &["a"], Markers::Believed).await;
+    append(&*store, &["a"], Markers::Trusted).await;
     store.sync().await.expect("the store works");
     drop(store);
     let store = home.open();
     assert_eq!(text(&*store, "run/a").await.as_deref(), Some("a"));
     assert_eq!(put(&*store, "run/a", "b").await.expect("the store works"), Put::Existed);
-    assert_eq!(append(&*store, &["a", "b"], Markers::Believed).await, [Put::Existed, Put::Created]);
+    assert_eq!(append(&*store, &["a", "b"], Markers::Trusted).await, [Put::Existed, Put::Created]);
     assert_eq!(home.lines(LOG), texts(&["a", "b"]));
 }

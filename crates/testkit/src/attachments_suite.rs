@@ -1,23 +1,23 @@
-//! The contract of the port of attachments: the first store of a kind belongs to the ledger.
+//! Contract suite of the attachments port: the first store of a kind belongs to the ledger.
 
 use std::sync::Arc;
 
 use admit_ledger::port::{Attachments, Store, StoreId};
 use futures_util::future::join_all;
 
-/// Where a ledger lives between two processes.
+/// Storage of a ledger across processes.
 pub trait AttachmentsHome {
-    /// Opens the ledger, as a new process would.
+    /// Opens the ledger like a new process.
     fn open(&self) -> Arc<dyn Attachments>;
 
-    /// Replaces a store, with no process at work; what was recorded before.
+    /// Replaces a store while no process runs; returns the previous one.
     fn reattach(&self, store: Store, id: StoreId) -> Option<StoreId>;
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn AttachmentsHome>) {
     the_first_store_is_recorded_and_stays(&*home()).await;
-    of_many_at_once_one_is_recorded(&*home()).await;
+    of_concurrent_stores_one_is_recorded(&*home()).await;
     only_an_operator_replaces_a_store(&*home()).await;
     a_gate_that_stopped_leaves_its_bus_to_the_next(&*home()).await;
 }
@@ -45,7 +45,7 @@ async fn the_first_store_is_recorded_and_stays(home: &dyn AttachmentsHome) {
     assert_eq!(attached(&*ledger, Store::Artifacts).await, Some(StoreId::from_bits(u64::MAX)));
 }
 
-async fn of_many_at_once_one_is_recorded(home: &dyn AttachmentsHome) {
+async fn of_concurrent_stores_one_is_recorded(home: &dyn AttachmentsHome) {
     let ledger = home.open();
     let recorded = join_all((1..9).map(|bits| attach(&*ledger, Store::Bus, bits))).await;
     assert!(recorded.iter().all(|id| *id == recorded[0]), "{recorded:?}");

@@ -1,60 +1,62 @@
-//! The contract of the bus port: what every bus promises, on whatever it is built.
+//! Contract suite of the bus port.
 //!
-//! [`all`] runs every promise on a new bus each.
+//! [`all`] runs each test on a new bus.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use admit_bus::{Bus, BusHealth, Found, Message, Published, Record, Reference, Sought};
+use admit_bus::{
+    Bus, BusHealth, Message, PublishOutcome, Reference, SearchQuery, SearchResult, StoredMessage,
+};
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 use futures_util::future::join_all;
 
-/// A place where a bus lives. Opening it again finds what was there.
+/// Storage of a bus. Reopening it gives the same content.
 pub trait Home {
-    /// Opens the bus. The one opened before has been dropped.
+    /// Opens the bus. The previous one has been dropped.
     fn open(&self) -> Arc<dyn Bus>;
 
-    /// A topic of this home that nobody else uses.
+    /// Topic that is unique to this home.
     fn topic(&self, name: &str) -> String {
         format!("suite.{name}.v1")
     }
 
-    /// When things happen. A bus that stamps messages by its own clock can only be searched around
-    /// the present.
+    /// Base time. A bus that stamps messages by its own clock can only be searched around the
+    /// present.
     fn at(&self) -> i64 {
         AT
     }
 
-    /// Whether two messages with one dedupe key are two messages. A bus that keeps only the first
-    /// answers the second with the reference of the first.
+    /// Whether two messages with one dedupe key are stored twice. A bus that keeps the first only
+    /// returns the reference of the first for the second.
     fn keeps_copies(&self) -> bool {
         true
     }
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    an_empty_batch_is_an_empty_answer(&*home()).await;
+    an_empty_batch_gives_an_empty_result(&*home()).await;
     offsets_grow_in_the_order_of_a_partition_key(&*home()).await;
-    answers_come_in_the_order_of_the_messages(&*home()).await;
+    results_are_in_the_order_of_the_messages(&*home()).await;
     a_bad_message_fails_alone_and_is_proven_not_written(&*home()).await;
     every_message_is_found_by_its_dedupe_key_exactly_once(&*home()).await;
-    what_is_not_there_is_absent(&*home()).await;
-    what_is_there_twice_is_found_twice(&*home()).await;
-    a_large_batch_is_like_a_small_one(&*home()).await;
+    a_missing_message_is_absent(&*home()).await;
+    a_message_written_twice_is_found_twice(&*home()).await;
+    a_large_batch_is_published_like_a_small_one(&*home()).await;
     racing_publishers_keep_their_own_order(&*home()).await;
     a_restart_keeps_messages_and_offsets(&*home()).await;
     messages_are_read_from_an_offset_on(&*home()).await;
-    a_bus_that_works_is_up(&*home()).await;
+    a_working_bus_is_up(&*home()).await;
 }
 
-/// The dedupe key of a name.
+/// Dedupe key of a name.
 pub fn dedupe_key(name: &str) -> String {
     sha256_hex(name.as_bytes())
 }
 
-/// A message called `name`, published at `at`.
+/// Message called `name`, published at `at`.
 pub fn message(topic: &str, partition_key: &str, name: &str, at: i64) -> Message {
     Message {
         topic: topic.into(),
@@ -69,9 +71,9 @@ fn payload(name: &str) -> String {
     format!("{{\"event_id\":\"{name}\",\"amount\": 1.50}}")
 }
 
-/// A search for a message called `name`, published around `at`.
-pub fn sought(topic: &str, partition_key: &str, name: &str, at: i64) -> Sought {
-    Sought {
+/// Search for a message called `name`, published around `at`.
+pub fn sought(topic: &str, partition_key: &str, name: &str, at: i64) -> SearchQuery {
+    SearchQuery {
         topic: topic.to_owned(),
         dedupe_key: dedupe_key(name),
         partition_key: partition_key.to_owned(),
@@ -80,7 +82,7 @@ pub fn sought(topic: &str, partition_key: &str, name: &str, at: i64) -> Sought {
     }
 }
 
-/// A time that every bus takes for a time.
+/// Time accepted by every bus.
 pub const AT: i64 = 1_771_524_842_000;
 
 /// Publishes messages that must all be committed.
@@ -89,15 +91,15 @@ pub async fn commit(bus: &dyn Bus, batch: Vec<Message>) -> Vec<Reference> {
     published
         .into_iter()
         .map(|one| match one {
-            Published::Committed(reference) => reference,
-            other @ (Published::NotWritten { .. } | Published::Unknown { .. }) => {
+            PublishOutcome::Committed(reference) => reference,
+            other @ (PublishOutcome::NotWritten { .. } | PublishOutcome::Unknown { .. }) => {
                 panic!("not committed: {other:?}")
             }
         })
         .collect()
 }
 
-/// Offsets are whole numbers of any size.
+/// Offsets are integers of any size.
 fn number(reference: &Reference) -> (usize, &str) {
     let digits = reference.offset.trim_start_matches('0');
     assert!(digits.bytes().all(|byte| byte.is_ascii_digit()), "{reference:?}");
@@ -117,7 +119,7 @@ fn place(reference: &Reference) -> (String, u32, String) {
     (reference.topic.clone(), reference.partition, reference.offset.clone())
 }
 
-async fn an_empty_batch_is_an_empty_answer(home: &dyn Home) {
+async fn an_empty_batch_gives_an_empty_result(home: &dyn Home) {
     let bus = home.open();
     assert_eq!(bus.publish(Vec::new()).await, []);
     assert_eq!(bus.find(Vec::new()).await, []);
@@ -135,7 +137,7 @@ async fn offsets_grow_in_the_order_of_a_partition_key(home: &dyn Home) {
     assert!(references.iter().all(|one| one.topic == topic), "the topic is the logical one");
 }
 
-async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
+async fn results_are_in_the_order_of_the_messages(home: &dyn Home) {
     let bus = home.open();
     let topics = [home.topic("first"), home.topic("second"), home.topic("third")];
     let batch: Vec<Message> = (0..30)
@@ -144,7 +146,7 @@ async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
     let references = commit(&*bus, batch.clone()).await;
     for (message, reference) in batch.iter().zip(&references) {
         assert_eq!(*message.topic, *reference.topic);
-        let sought = Sought {
+        let sought = SearchQuery {
             topic: message.topic.to_string(),
             dedupe_key: message.dedupe_key.clone(),
             partition_key: message.partition_key.clone(),
@@ -152,7 +154,7 @@ async fn answers_come_in_the_order_of_the_messages(home: &dyn Home) {
             to: Millis(home.at() + 60_000),
         };
         match &bus.find(vec![sought]).await[..] {
-            [Found::At(found)] => assert_eq!(place(&found[0]), place(reference)),
+            [SearchResult::Found(found)] => assert_eq!(place(&found[0]), place(reference)),
             other => panic!("{other:?}"),
         }
     }
@@ -171,13 +173,13 @@ async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn Home) {
     ];
     let answers = bus.publish(batch).await;
     let is_committed: Vec<bool> =
-        answers.iter().map(|one| matches!(one, Published::Committed(_))).collect();
+        answers.iter().map(|one| matches!(one, PublishOutcome::Committed(_))).collect();
     assert_eq!(is_committed, [true, false, false, false, false, true], "{answers:?}");
     for bad in &answers[1..5] {
-        assert!(matches!(bad, Published::NotWritten { .. }), "{bad:?}");
+        assert!(matches!(bad, PublishOutcome::NotWritten { .. }), "{bad:?}");
     }
     let found = bus.find(vec![sought(&topic, "k", "e", home.at())]).await;
-    assert_eq!(found, [Found::Absent]);
+    assert_eq!(found, [SearchResult::Absent]);
 }
 
 async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) {
@@ -190,32 +192,36 @@ async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) 
         (0..50).map(|n| sought(&topic, &format!("k{}", n % 5), &format!("n{n}"), home.at() + n));
     for (found, reference) in bus.find(searches.collect()).await.iter().zip(&references) {
         match found {
-            Found::At(at) => {
+            SearchResult::Found(at) => {
                 assert_eq!(at.len(), 1, "{at:?}");
                 assert_eq!(place(&at[0]), place(reference));
                 assert_eq!(at[0].offset_kind, reference.offset_kind);
             }
-            Found::Absent | Found::CannotTell { .. } => panic!("a committed message is {found:?}"),
+            SearchResult::Absent | SearchResult::Unknown { .. } => {
+                panic!("a committed message is {found:?}")
+            }
         }
     }
 }
 
-async fn what_is_not_there_is_absent(home: &dyn Home) {
+async fn a_missing_message_is_absent(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("absent"));
     commit(&*bus, vec![message(&topic, "k", "a", home.at()), message(&topic, "k", "b", home.at())])
         .await;
     let searches = vec![
         sought(&topic, "k", "never published", home.at()),
-        sought(&home.topic("nobody"), "k", "a", home.at()),
+        sought(&home.topic("unused"), "k", "a", home.at()),
         sought(&topic, "k", "a", home.at()),
     ];
     match &bus.find(searches).await[..] {
-        [Found::Absent, Found::Absent, Found::At(found)] => assert_eq!(found.len(), 1),
+        [SearchResult::Absent, SearchResult::Absent, SearchResult::Found(found)] => {
+            assert_eq!(found.len(), 1)
+        }
         other => panic!("{other:?}"),
     }
 }
 
-async fn what_is_there_twice_is_found_twice(home: &dyn Home) {
+async fn a_message_written_twice_is_found_twice(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("twice"));
     let first = commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;
     commit(&*bus, vec![message(&topic, "k", "between", home.at())]).await;
@@ -227,14 +233,14 @@ async fn what_is_there_twice_is_found_twice(home: &dyn Home) {
         assert_eq!(place(&first[0]), place(&second[0]), "the copy is where the first is");
     }
     match &bus.find(vec![sought(&topic, "k", "a", home.at())]).await[..] {
-        [Found::At(found)] => {
+        [SearchResult::Found(found)] => {
             assert_eq!(found.iter().map(place).collect::<Vec<_>>(), expected, "in bus order");
         }
         other => panic!("{other:?}"),
     }
 }
 
-async fn a_large_batch_is_like_a_small_one(home: &dyn Home) {
+async fn a_large_batch_is_published_like_a_small_one(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("large"));
     let batch: Vec<Message> = (0..3_000)
         .map(|n| message(&topic, &format!("k{}", n % 11), &format!("n{n}"), home.at()))
@@ -251,7 +257,7 @@ async fn a_large_batch_is_like_a_small_one(home: &dyn Home) {
         .collect();
     for (found, reference) in bus.find(searches).await.iter().zip(references.iter().step_by(499)) {
         assert!(
-            matches!(found, Found::At(at) if at.len() == 1 && place(&at[0]) == place(reference))
+            matches!(found, SearchResult::Found(at) if at.len() == 1 && place(&at[0]) == place(reference))
         );
     }
 }
@@ -295,12 +301,14 @@ async fn a_restart_keeps_messages_and_offsets(home: &dyn Home) {
         (0..9).map(|n| sought(&topic, "k", &format!("r{}-n{}", n / 3, n % 3), home.at()));
     for (found, reference) in bus.find(searches.collect()).await.iter().zip(&references) {
         match found {
-            Found::At(at) => assert_eq!(
+            SearchResult::Found(at) => assert_eq!(
                 at.iter().map(place).collect::<Vec<_>>(),
                 [place(reference)],
                 "a restart moves nothing"
             ),
-            Found::Absent | Found::CannotTell { .. } => panic!("{reference:?} is {found:?}"),
+            SearchResult::Absent | SearchResult::Unknown { .. } => {
+                panic!("{reference:?} is {found:?}")
+            }
         }
     }
 }
@@ -310,7 +318,7 @@ async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
     let batch = (0..10).map(|n| message(&topic, "k", &format!("n{n}"), home.at() + n)).collect();
     let references = commit(&*bus, batch).await;
     let partition = references[0].partition;
-    let read = async |from: &str, rows_max| -> Vec<Record> {
+    let read = async |from: &str, rows_max| -> Vec<StoredMessage> {
         bus.read(&topic, partition, from, rows_max).await.expect("readable")
     };
     let all = read("", 100).await;
@@ -325,13 +333,13 @@ async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
     assert_eq!(some[..], all[4..7], "from the offset itself on");
     assert_eq!(read(&references[9].offset, 100).await[..], all[9..]);
     assert_eq!(read("", 0).await, []);
-    let nobody = bus.read(&home.topic("nobody"), partition, "", 10).await.expect("readable");
-    assert_eq!(nobody, [], "a topic nobody has published to is empty");
+    let unused = bus.read(&home.topic("unused"), partition, "", 10).await.expect("readable");
+    assert_eq!(unused, [], "an unused topic is empty");
     assert!(bus.read(&topic, partition, "not an offset", 1).await.is_err());
     assert!(bus.read("../escape", partition, "", 1).await.is_err());
 }
 
-async fn a_bus_that_works_is_up(home: &dyn Home) {
+async fn a_working_bus_is_up(home: &dyn Home) {
     let (bus, topic) = (home.open(), home.topic("health"));
     assert_eq!(bus.health(&[]).await, BusHealth::Up);
     commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;

@@ -1,36 +1,36 @@
-//! Claims against the simplest thing that could be right: a list that is walked from its start.
+//! Randomised test of claims against a simple model: a list scanned from its start.
 
 use std::collections::BTreeMap;
 
 use admit_core::{Door, Millis, Seq};
 use admit_ledger::WholeLedger;
-use admit_ledger::port::{Change, Claimed, DONE, Lease, LeaseAnswer, LeaseChange};
+use admit_ledger::port::{ClaimedEntry, DONE, Lease, LeaseAction, LeaseChange, LeaseResult};
 
 use crate::claim_suite::{LEASE, places, wanted};
 use crate::ledger_suite::Home;
 use crate::rng::Rng;
 use crate::stream_suite::put;
 
-/// What the model knows of one place.
+/// Entry of the model.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     attempts: u32,
     lease: Option<Lease>,
-    /// From then on it may be claimed.
+    /// Time from which it may be claimed.
     free_from: i64,
     done: bool,
 }
 
-/// One stream as the model sees it.
+/// Model of one stream.
 #[derive(Debug, Default)]
 struct Model {
     places: BTreeMap<Seq, Place>,
-    /// Every claim there ever was; most of them are stale.
+    /// All claims so far; most of them are stale.
     claims: Vec<(Seq, Lease)>,
 }
 
 impl Model {
-    /// What a claim of `rows_max` must hand out, in ledger order.
+    /// Expected result of a claim of `rows_max`, in ledger order.
     fn expected(&self, rows_max: usize, now: i64) -> Vec<Seq> {
         let open = |place: &Place| !place.done && place.free_from <= now;
         let mut again: Vec<(i64, Seq)> = self
@@ -47,7 +47,7 @@ impl Model {
         expected
     }
 
-    fn claimed(&mut self, claimed: &[Claimed], now: i64) {
+    fn claimed(&mut self, claimed: &[ClaimedEntry], now: i64) {
         for claimed in claimed {
             let place = self.places.get_mut(&claimed.entry.seq).expect("it is of this stream");
             place.attempts += 1;
@@ -59,30 +59,30 @@ impl Model {
         }
     }
 
-    /// Does what a change does, and says what it must answer.
-    fn change(&mut self, change: &LeaseChange, now: i64) -> LeaseAnswer {
+    /// Applies a change and returns the expected result.
+    fn change(&mut self, change: &LeaseChange, now: i64) -> LeaseResult {
         let Some(place) = self.places.get_mut(&change.seq) else {
-            return LeaseAnswer::UnknownPlace;
+            return LeaseResult::UnknownPlace;
         };
         if place.done {
-            return LeaseAnswer::AlreadyDone;
+            return LeaseResult::AlreadyDone;
         }
         if place.lease != Some(change.lease) || now >= place.free_from {
-            return LeaseAnswer::StaleLease;
+            return LeaseResult::StaleLease;
         }
         match change.change {
-            Change::Finish { .. } => place.done = true,
-            Change::Extend { until } => place.free_from = until.0,
-            Change::Release { again_at } => {
+            LeaseAction::Finish { .. } => place.done = true,
+            LeaseAction::Extend { until } => place.free_from = until.0,
+            LeaseAction::Release { again_at } => {
                 (place.lease, place.free_from) = (None, again_at.0);
             }
         }
-        LeaseAnswer::Done
+        LeaseResult::Done
     }
 }
 
 /// Random claims, changes, expiries and restarts on two streams, checked against the model step by
-/// step. The same seed does the same.
+/// step. Reproducible by seed.
 pub async fn random(home: &dyn Home, seed: u64, steps: u32) {
     let mut rng = Rng::seeded(seed);
     let doors = [Door::new("events/model"), Door::new("skyra")];
@@ -127,7 +127,7 @@ pub async fn random(home: &dyn Home, seed: u64, steps: u32) {
     }
 }
 
-/// A few changes, mostly by those who hold something.
+/// A few changes, mostly with valid leases.
 fn changes(rng: &mut Rng, model: &Model, now: i64) -> Vec<LeaseChange> {
     let mut changes = Vec::new();
     for _ in 0..=rng.below(3) {
@@ -135,7 +135,7 @@ fn changes(rng: &mut Rng, model: &Model, now: i64) -> Vec<LeaseChange> {
         if count == 0 {
             break;
         }
-        // The newest claims are the ones that still hold something.
+        // Only the newest claims still hold entries.
         let back = rng.below(count.min(30)) + 1;
         let (mut seq, lease) = model.claims[usize::try_from(count - back).expect("small")];
         if rng.one_in(12) {
@@ -143,30 +143,30 @@ fn changes(rng: &mut Rng, model: &Model, now: i64) -> Vec<LeaseChange> {
         }
         let some_time = Millis(now + i64::try_from(rng.below(50_000)).expect("small"));
         let change = match rng.below(4) {
-            0 => Change::Extend { until: some_time },
-            1 => Change::Release { again_at: some_time },
-            _ => Change::Finish { status: DONE.to_owned() },
+            0 => LeaseAction::Extend { until: some_time },
+            1 => LeaseAction::Release { again_at: some_time },
+            _ => LeaseAction::Finish { status: DONE.to_owned() },
         };
         changes.push(LeaseChange { seq, lease, change });
     }
     changes
 }
 
-/// In the end everything that was ever put in is handed out and finished, once.
+/// Finally every entry is claimed and finished once.
 async fn drain(ledger: &dyn WholeLedger, door: &Door, model: &mut Model, now: i64) {
     let left = model.expected(usize::MAX, now);
     let claimed = ledger.claim(wanted(door, usize::MAX, now)).await.expect("it answers");
     assert_eq!(places(&claimed), left);
     model.claimed(&claimed, now);
     for claimed in &claimed {
-        let change = Change::Finish { status: DONE.to_owned() };
+        let change = LeaseAction::Finish { status: DONE.to_owned() };
         let change = LeaseChange { seq: claimed.entry.seq, lease: claimed.lease, change };
-        assert_eq!(model.change(&change, now), LeaseAnswer::Done);
+        assert_eq!(model.change(&change, now), LeaseResult::Done);
         let answers = ledger.change(door.clone(), vec![change], Millis(now)).await;
-        assert_eq!(answers.expect("it answers"), [LeaseAnswer::Done]);
+        assert_eq!(answers.expect("it answers"), [LeaseResult::Done]);
     }
     assert!(model.places.values().all(|place| place.done));
-    let standing = ledger.standing(door.clone(), Millis(now)).await.expect("readable");
-    assert_eq!((standing.held, standing.free), (0, 0));
-    assert_eq!(standing.head, standing.newest);
+    let progress = ledger.claim_progress(door.clone(), Millis(now)).await.expect("readable");
+    assert_eq!((progress.held, progress.free), (0, 0));
+    assert_eq!(progress.head, progress.newest);
 }

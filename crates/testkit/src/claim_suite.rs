@@ -1,4 +1,4 @@
-//! The contract of claims: one pair of hands at a time, done once, nothing lost.
+//! Contract suite of consumer claims: exclusive leases, each entry finished once, none lost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,34 +6,35 @@ use std::sync::Arc;
 use admit_core::{Age, Door, Millis, Seq};
 use admit_ledger::WholeLedger;
 use admit_ledger::port::{
-    Change, Claimed, DONE, Finished, Lease, LeaseAnswer, LeaseChange, Standing, Wanted,
+    ClaimProgress, ClaimRequest, ClaimedEntry, DONE, FinishedEntry, Lease, LeaseAction,
+    LeaseChange, LeaseResult,
 };
 use futures_util::future::join_all;
 
 use crate::ledger_suite::Home;
 use crate::stream_suite::{orders, put};
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    entries_are_handed_out_in_ledger_order_and_done_stays_done(&*home()).await;
+    entries_are_claimed_in_ledger_order_and_finished_once(&*home()).await;
     an_expired_lease_is_taken_over_and_cannot_finish(&*home()).await;
-    a_lease_can_be_extended_and_given_back(&*home()).await;
+    a_lease_can_be_extended_and_released(&*home()).await;
     racing_consumers_never_hold_one_entry_at_once(&*home()).await;
     a_claim_ends_at_its_limits(&*home()).await;
-    what_is_not_held_cannot_be_finished(&*home()).await;
-    a_word_other_than_done_is_kept(&*home()).await;
-    what_is_given_back_is_news(&*home()).await;
-    a_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(&*home()).await;
+    entries_without_a_lease_cannot_be_finished(&*home()).await;
+    a_custom_status_is_kept(&*home()).await;
+    a_released_entry_notifies_consumers(&*home()).await;
+    a_lease_written_by_a_wrong_clock_is_bounded(&*home()).await;
 }
 
-/// Nobody's lease.
-const NOBODYS: Lease = Lease::from_bytes([0; 16]);
+/// Unknown lease.
+const UNKNOWN_LEASE: Lease = Lease::from_bytes([0; 16]);
 
-/// The length of every lease here.
+/// Length of every lease.
 pub(crate) const LEASE: Age = Age::from_secs(30);
 
-pub(crate) fn wanted(door: &Door, rows_max: usize, now: i64) -> Wanted {
-    Wanted {
+pub(crate) fn wanted(door: &Door, rows_max: usize, now: i64) -> ClaimRequest {
+    ClaimRequest {
         door: door.clone(),
         consumer: "tests".to_owned(),
         rows_max,
@@ -43,34 +44,34 @@ pub(crate) fn wanted(door: &Door, rows_max: usize, now: i64) -> Wanted {
     }
 }
 
-async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<Claimed> {
+async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<ClaimedEntry> {
     ledger.claim(wanted(&orders(), rows_max, now)).await.expect("the ledger answers")
 }
 
-async fn finish(ledger: &dyn WholeLedger, claimed: &Claimed, now: i64) -> LeaseAnswer {
+async fn finish(ledger: &dyn WholeLedger, claimed: &ClaimedEntry, now: i64) -> LeaseResult {
     let (seq, lease) = (claimed.entry.seq, claimed.lease);
     ledger.finish(orders(), seq, lease, DONE, Millis(now)).await.expect("the ledger answers")
 }
 
 async fn change(
     ledger: &dyn WholeLedger,
-    claimed: &Claimed,
-    change: Change,
+    claimed: &ClaimedEntry,
+    change: LeaseAction,
     now: i64,
-) -> LeaseAnswer {
+) -> LeaseResult {
     let change = LeaseChange { seq: claimed.entry.seq, lease: claimed.lease, change };
     ledger.change(orders(), vec![change], Millis(now)).await.expect("the ledger answers")[0]
 }
 
-async fn standing(ledger: &dyn WholeLedger, now: i64) -> Standing {
-    ledger.standing(orders(), Millis(now)).await.expect("readable")
+async fn claim_progress(ledger: &dyn WholeLedger, now: i64) -> ClaimProgress {
+    ledger.claim_progress(orders(), Millis(now)).await.expect("readable")
 }
 
-pub(crate) fn places(claimed: &[Claimed]) -> Vec<Seq> {
+pub(crate) fn places(claimed: &[ClaimedEntry]) -> Vec<Seq> {
     claimed.iter().map(|claimed| claimed.entry.seq).collect()
 }
 
-async fn entries_are_handed_out_in_ledger_order_and_done_stays_done(home: &dyn Home) {
+async fn entries_are_claimed_in_ledger_order_and_finished_once(home: &dyn Home) {
     let ledger = home.open();
     assert_eq!(claim(&*ledger, 10, 0).await, [], "an empty stream has nothing to claim");
     let seqs = put(&*ledger, &orders(), 0, 10).await;
@@ -85,19 +86,19 @@ async fn entries_are_handed_out_in_ledger_order_and_done_stays_done(home: &dyn H
     let second = claim(&*ledger, 4, 1).await;
     assert_eq!(places(&second), seqs[4..8], "what is held is not handed out");
 
-    // Out of order, and only in part.
-    assert_eq!(finish(&*ledger, &second[1], 2).await, LeaseAnswer::Done);
-    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseAnswer::Done);
-    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseAnswer::AlreadyDone);
+    // Out of order, and only some.
+    assert_eq!(finish(&*ledger, &second[1], 2).await, LeaseResult::Done);
+    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseResult::Done);
+    assert_eq!(finish(&*ledger, &first[0], 2).await, LeaseResult::AlreadyDone);
     drop(ledger);
 
     let ledger = home.open();
-    assert_eq!(finish(&*ledger, &first[0], 3).await, LeaseAnswer::AlreadyDone);
-    assert_eq!(finish(&*ledger, &first[1], 3).await, LeaseAnswer::Done, "leases live on too");
+    assert_eq!(finish(&*ledger, &first[0], 3).await, LeaseResult::AlreadyDone);
+    assert_eq!(finish(&*ledger, &first[1], 3).await, LeaseResult::Done, "leases live on too");
     assert_eq!(places(&claim(&*ledger, 10, 4).await), seqs[8..]);
-    let now = standing(&*ledger, 4).await;
+    let now = claim_progress(&*ledger, 4).await;
     let (head, free_at) = (seqs[9], Some(Millis(30_000)));
-    assert_eq!(now, Standing { head, newest: seqs[9], held: 7, free: 0, free_at });
+    assert_eq!(now, ClaimProgress { head, newest: seqs[9], held: 7, free: 0, free_at });
     assert_eq!(claim(&*ledger, 10, 4).await, []);
 }
 
@@ -105,50 +106,50 @@ async fn an_expired_lease_is_taken_over_and_cannot_finish(home: &dyn Home) {
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 6).await;
     let first = claim(&*ledger, 3, 0).await;
-    assert_eq!(finish(&*ledger, &first[1], 29_999).await, LeaseAnswer::Done, "in the last moment");
-    assert_eq!(finish(&*ledger, &first[2], 30_000).await, LeaseAnswer::StaleLease, "too late");
-    assert_eq!(standing(&*ledger, 30_000).await.free, 2);
+    assert_eq!(finish(&*ledger, &first[1], 29_999).await, LeaseResult::Done, "in the last moment");
+    assert_eq!(finish(&*ledger, &first[2], 30_000).await, LeaseResult::StaleLease, "too late");
+    assert_eq!(claim_progress(&*ledger, 30_000).await.free, 2);
 
     let second = claim(&*ledger, 4, 30_000).await;
     assert_eq!(places(&second), [seqs[0], seqs[2], seqs[3], seqs[4]], "what is free comes first");
     let attempts: Vec<u32> = second.iter().map(|claimed| claimed.attempt).collect();
     assert_eq!(attempts, [2, 2, 1, 1]);
-    assert_eq!(finish(&*ledger, &first[0], 1).await, LeaseAnswer::StaleLease, "whatever the clock");
-    let extend = Change::Extend { until: Millis(90_000) };
-    assert_eq!(change(&*ledger, &first[0], extend, 1).await, LeaseAnswer::StaleLease);
-    assert_eq!(finish(&*ledger, &second[0], 30_001).await, LeaseAnswer::Done);
-    assert_eq!(finish(&*ledger, &first[0], 30_001).await, LeaseAnswer::AlreadyDone);
+    assert_eq!(finish(&*ledger, &first[0], 1).await, LeaseResult::StaleLease, "for every clock");
+    let extend = LeaseAction::Extend { until: Millis(90_000) };
+    assert_eq!(change(&*ledger, &first[0], extend, 1).await, LeaseResult::StaleLease);
+    assert_eq!(finish(&*ledger, &second[0], 30_001).await, LeaseResult::Done);
+    assert_eq!(finish(&*ledger, &first[0], 30_001).await, LeaseResult::AlreadyDone);
 }
 
-async fn a_lease_can_be_extended_and_given_back(home: &dyn Home) {
+async fn a_lease_can_be_extended_and_released(home: &dyn Home) {
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 4).await;
     let held = claim(&*ledger, 3, 0).await;
-    let extend = Change::Extend { until: Millis(60_000) };
-    assert_eq!(change(&*ledger, &held[0], extend, 10).await, LeaseAnswer::Done);
-    let release = Change::Release { again_at: Millis(10) };
-    assert_eq!(change(&*ledger, &held[1], release.clone(), 10).await, LeaseAnswer::Done);
-    assert_eq!(change(&*ledger, &held[1], release, 10).await, LeaseAnswer::StaleLease);
-    assert_eq!(finish(&*ledger, &held[1], 10).await, LeaseAnswer::StaleLease);
-    let later = Change::Release { again_at: Millis(40_000) };
-    assert_eq!(change(&*ledger, &held[2], later, 10).await, LeaseAnswer::Done);
+    let extend = LeaseAction::Extend { until: Millis(60_000) };
+    assert_eq!(change(&*ledger, &held[0], extend, 10).await, LeaseResult::Done);
+    let release = LeaseAction::Release { again_at: Millis(10) };
+    assert_eq!(change(&*ledger, &held[1], release.clone(), 10).await, LeaseResult::Done);
+    assert_eq!(change(&*ledger, &held[1], release, 10).await, LeaseResult::StaleLease);
+    assert_eq!(finish(&*ledger, &held[1], 10).await, LeaseResult::StaleLease);
+    let later = LeaseAction::Release { again_at: Millis(40_000) };
+    assert_eq!(change(&*ledger, &held[2], later, 10).await, LeaseResult::Done);
 
     let again = claim(&*ledger, 10, 11).await;
     assert_eq!(places(&again), [seqs[1], seqs[3]], "given back at once, not before its time");
     for claimed in &again {
-        assert_eq!(finish(&*ledger, claimed, 12).await, LeaseAnswer::Done);
+        assert_eq!(finish(&*ledger, claimed, 12).await, LeaseResult::Done);
     }
     assert_eq!(claim(&*ledger, 10, 39_999).await.len(), 0);
     assert_eq!(places(&claim(&*ledger, 10, 40_000).await), [seqs[2]]);
-    assert_eq!(finish(&*ledger, &held[0], 59_999).await, LeaseAnswer::Done, "it was extended");
+    assert_eq!(finish(&*ledger, &held[0], 59_999).await, LeaseResult::Done, "it was extended");
 }
 
 async fn racing_consumers_never_hold_one_entry_at_once(home: &dyn Home) {
     consumers_never_hold_one_entry_at_once(&[home.open()]).await;
 }
 
-/// Sixteen consumers, spread over gates that share a ledger, empty a stream: each entry is held once,
-/// under a lease of its own, and can be finished at any of the gates.
+/// Sixteen consumers at several gates with a shared ledger drain a stream: each entry is held once,
+/// under its own lease, and can be finished at any gate.
 pub async fn consumers_never_hold_one_entry_at_once(gates: &[Arc<dyn WholeLedger>]) {
     let gate = |n: usize| &*gates[n % gates.len()];
     let seqs = put(gate(0), &orders(), 0, 200).await;
@@ -162,22 +163,23 @@ pub async fn consumers_never_hold_one_entry_at_once(gates: &[Arc<dyn WholeLedger
             mine.extend(claimed);
         }
     };
-    let all: Vec<Claimed> = join_all((0..16).map(consume)).await.into_iter().flatten().collect();
+    let all: Vec<ClaimedEntry> =
+        join_all((0..16).map(consume)).await.into_iter().flatten().collect();
     let mut held = places(&all);
     held.sort_unstable();
     assert_eq!(held, seqs, "each once, none left");
     let leases: HashSet<[u8; 16]> = all.iter().map(|claimed| *claimed.lease.as_bytes()).collect();
     assert_eq!(leases.len(), seqs.len(), "no two leases are the same");
-    // Twice at once, at two gates: one of them finishes it.
+    // Twice concurrently, at two gates: one finishes it.
     let finishing = all
         .iter()
         .enumerate()
         .flat_map(|(n, claimed)| [finish(gate(n), claimed, 1), finish(gate(n + 1), claimed, 1)]);
     let answers = join_all(finishing).await;
     for pair in answers.chunks(2) {
-        let done = pair.iter().filter(|answer| **answer == LeaseAnswer::Done).count();
+        let done = pair.iter().filter(|answer| **answer == LeaseResult::Done).count();
         assert_eq!(done, 1, "{pair:?}");
-        assert!(pair.contains(&LeaseAnswer::AlreadyDone), "{pair:?}");
+        assert!(pair.contains(&LeaseResult::AlreadyDone), "{pair:?}");
     }
     assert_eq!(claim(gate(1), 10, 1_000_000).await, [], "all of it is done");
 }
@@ -186,7 +188,7 @@ async fn a_claim_ends_at_its_limits(home: &dyn Home) {
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 9).await;
     let by_bytes = async |bytes_max| {
-        let wanted = Wanted { bytes_max, ..wanted(&orders(), 100, 0) };
+        let wanted = ClaimRequest { bytes_max, ..wanted(&orders(), 100, 0) };
         places(&ledger.claim(wanted).await.expect("the ledger answers"))
     };
     assert_eq!(claim(&*ledger, 0, 0).await, []);
@@ -196,42 +198,49 @@ async fn a_claim_ends_at_its_limits(home: &dyn Home) {
     assert_eq!(claim(&*ledger, 3, 0).await.len(), 3);
 }
 
-async fn what_is_not_held_cannot_be_finished(home: &dyn Home) {
+async fn entries_without_a_lease_cannot_be_finished(home: &dyn Home) {
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 2).await;
     let others = put(&*ledger, &Door::new("events/others"), 0, 1).await;
     let held = claim(&*ledger, 1, 0).await;
-    let ask = async |door: Door, seq, lease| {
+    let finish_at = async |door: Door, seq, lease| {
         ledger.finish(door, seq, lease, DONE, Millis(1)).await.expect("the ledger answers")
     };
-    assert_eq!(ask(orders(), seqs[0], NOBODYS).await, LeaseAnswer::StaleLease);
-    assert_eq!(ask(orders(), seqs[1], held[0].lease).await, LeaseAnswer::StaleLease, "not claimed");
-    assert_eq!(ask(orders(), others[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
-    assert_eq!(ask(orders(), Seq(999), held[0].lease).await, LeaseAnswer::UnknownPlace);
-    assert_eq!(ask(Door::new("test"), seqs[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
+    assert_eq!(finish_at(orders(), seqs[0], UNKNOWN_LEASE).await, LeaseResult::StaleLease);
+    assert_eq!(
+        finish_at(orders(), seqs[1], held[0].lease).await,
+        LeaseResult::StaleLease,
+        "not claimed"
+    );
+    assert_eq!(finish_at(orders(), others[0], held[0].lease).await, LeaseResult::UnknownPlace);
+    assert_eq!(finish_at(orders(), Seq(999), held[0].lease).await, LeaseResult::UnknownPlace);
+    assert_eq!(
+        finish_at(Door::new("test"), seqs[0], held[0].lease).await,
+        LeaseResult::UnknownPlace
+    );
     let other_door = Door::new("events/others");
-    assert_eq!(ask(other_door, seqs[0], held[0].lease).await, LeaseAnswer::UnknownPlace);
-    let changes = [(seqs[0], held[0].lease), (seqs[0], held[0].lease), (Seq(999), NOBODYS)];
+    assert_eq!(finish_at(other_door, seqs[0], held[0].lease).await, LeaseResult::UnknownPlace);
+    let changes = [(seqs[0], held[0].lease), (seqs[0], held[0].lease), (Seq(999), UNKNOWN_LEASE)];
     let change = |(seq, lease)| {
-        let change = Change::Finish { status: DONE.to_owned() };
+        let change = LeaseAction::Finish { status: DONE.to_owned() };
         LeaseChange { seq, lease, change }
     };
     let answers = ledger.change(orders(), changes.map(change).into(), Millis(1)).await;
-    let expected = [LeaseAnswer::Done, LeaseAnswer::AlreadyDone, LeaseAnswer::UnknownPlace];
+    let expected = [LeaseResult::Done, LeaseResult::AlreadyDone, LeaseResult::UnknownPlace];
     assert_eq!(answers.expect("the ledger answers"), expected, "one answer each, in order");
 }
 
-async fn a_word_other_than_done_is_kept(home: &dyn Home) {
+async fn a_custom_status_is_kept(home: &dyn Home) {
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 4).await;
     let held = claim(&*ledger, 4, 0).await;
     for (at, status) in [(3, "failed"), (0, DONE), (1, "skipped")] {
         let answer = ledger.finish(orders(), seqs[at], held[at].lease, status, Millis(5)).await;
-        assert_eq!(answer.expect("the ledger answers"), LeaseAnswer::Done, "{status}");
+        assert_eq!(answer.expect("the ledger answers"), LeaseResult::Done, "{status}");
     }
     drop(ledger);
     let ledger = home.open();
-    let finished = |at: usize, status: &str| Finished {
+    let finished = |at: usize, status: &str| FinishedEntry {
         seq: seqs[at],
         status: status.to_owned(),
         consumer: "tests".to_owned(),
@@ -244,33 +253,33 @@ async fn a_word_other_than_done_is_kept(home: &dyn Home) {
     assert_eq!(places(&claim(&*ledger, 10, 90_000).await), [seqs[2]], "finished is finished");
 }
 
-async fn what_is_given_back_is_news(home: &dyn Home) {
+async fn a_released_entry_notifies_consumers(home: &dyn Home) {
     let ledger = home.open();
     put(&*ledger, &orders(), 0, 1).await;
     let held = claim(&*ledger, 1, 0).await;
-    let mut news = ledger.news(&orders());
-    let release = Change::Release { again_at: Millis(0) };
-    assert_eq!(change(&*ledger, &held[0], release, 0).await, LeaseAnswer::Done);
+    let mut news = ledger.subscribe(&orders());
+    let release = LeaseAction::Release { again_at: Millis(0) };
+    assert_eq!(change(&*ledger, &held[0], release, 0).await, LeaseResult::Done);
     news.changed().await.expect("open");
     assert_eq!(claim(&*ledger, 1, 0).await.len(), 1);
 }
 
-async fn a_lease_that_a_wrong_clock_wrote_does_not_hold_for_weeks(home: &dyn Home) {
+async fn a_lease_written_by_a_wrong_clock_is_bounded(home: &dyn Home) {
     const WEEKS: i64 = 30 * 86_400_000;
     let ledger = home.open();
     let seqs = put(&*ledger, &orders(), 0, 2).await;
     let held = claim(&*ledger, 2, WEEKS).await;
     assert_eq!(places(&held), seqs);
-    change(&*ledger, &held[1], Change::Release { again_at: Millis(WEEKS) }, WEEKS).await;
-    let stands = standing(&*ledger, 0).await;
+    change(&*ledger, &held[1], LeaseAction::Release { again_at: Millis(WEEKS) }, WEEKS).await;
+    let progress = claim_progress(&*ledger, 0).await;
     assert_eq!(
-        (stands.held, stands.free, stands.free_at),
+        (progress.held, progress.free, progress.free_at),
         (0, 2, None),
         "the clock is right again"
     );
     let again = claim(&*ledger, 2, 0).await;
     assert_eq!(places(&again), seqs);
-    assert_eq!(finish(&*ledger, &held[0], 1).await, LeaseAnswer::StaleLease);
+    assert_eq!(finish(&*ledger, &held[0], 1).await, LeaseResult::StaleLease);
     assert_eq!(claim(&*ledger, 2, 1).await, [], "now they are held");
-    let LeaseAnswer::Done = finish(&*ledger, &again[0], 1).await else { panic!("it is held") };
+    let LeaseResult::Done = finish(&*ledger, &again[0], 1).await else { panic!("it is held") };
 }

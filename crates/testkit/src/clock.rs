@@ -1,11 +1,11 @@
-//! A clock that stands still until it is set.
+//! Manual clock.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use admit_core::{Clock, Millis, Monotonic};
 
-/// A clock set by hand.
+/// Clock that is set manually.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     wall: AtomicI64,
@@ -13,18 +13,18 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock at `now`.
     pub fn at(now: Millis) -> Self {
         Self { wall: AtomicI64::new(now.0), elapsed_ms: AtomicU64::new(0) }
     }
 
-    /// Time passes: the wall clock and monotonic time both move.
+    /// Advances the wall clock and monotonic time.
     pub fn advance(&self, millis: i64) {
         self.step(millis);
         self.elapsed_ms.fetch_add(millis.unsigned_abs(), Ordering::SeqCst);
     }
 
-    /// The wall clock is set, while no time passes.
+    /// Sets the wall clock without advancing monotonic time.
     pub fn step(&self, millis: i64) {
         self.wall.fetch_add(millis, Ordering::SeqCst);
     }

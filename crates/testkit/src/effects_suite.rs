@@ -1,32 +1,33 @@
-//! The contract of the effects port: what every ledger promises about what admissions cause.
+//! Contract suite of the effects port.
 
 use admit_core::effect::{
-    Answer, By, Effect, Evidence, Illegal, Outcome, Passage, Standing, Step, StoredReply,
+    Attribution, Effect, EffectLogEntry, EffectState, Evidence, IllegalStep, Outcome,
+    ReconcileOutcome, Step, StoredReply,
 };
 use admit_core::json::Object;
-use admit_core::{Entry, Intent, Millis, Seq, Starts};
+use admit_core::{Entry, InitialState, Intent, Millis, Seq};
 use admit_ledger::{AdvanceError, EffectFilter, Ledger};
 use futures_util::future::join_all;
 
 use crate::event::{DOOR, Fails, entry, event, poisoned};
 use crate::ledger_suite::{Home, many, one};
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    an_intended_effect_is_born_with_its_admission_and_only_then(&*home()).await;
-    an_attempt_begins_once_however_many_try(&*home()).await;
-    the_first_reply_is_kept_for_ever(&*home()).await;
+    an_effect_is_created_with_a_fresh_admission_only(&*home()).await;
+    an_attempt_begins_once_under_concurrency(&*home()).await;
+    the_first_reply_is_kept(&*home()).await;
     late_evidence_is_kept_and_changes_nothing(&*home()).await;
-    a_person_is_written_down(&*home()).await;
+    operators_are_recorded(&*home()).await;
     after_a_crash_in_flight_is_ambiguous_and_intended_resumes(&*home()).await;
-    a_withheld_effect_waits_for_a_person(&*home()).await;
+    a_withheld_effect_waits_for_an_operator(&*home()).await;
     effects_are_listed_by_state_in_order(&*home()).await;
 }
 
-/// An event that wants `plan` done.
+/// Event with an effect.
 pub fn causing(name: &str, is_withheld: bool) -> Entry {
     let plan = Object::from_iter([("do", name.to_owned().into())]);
-    let starts = if is_withheld { Starts::Withheld } else { Starts::Intended };
+    let starts = if is_withheld { InitialState::Withheld } else { InitialState::Intended };
     let effect = Some(Intent { kind: "test", plan, starts });
     Entry::Event(admit_core::Event { effect, ..event(name, "a") })
 }
@@ -35,8 +36,8 @@ fn evidence(text: &str) -> Evidence {
     Evidence::of(&Object::from_iter([("note", text.to_owned().into())]))
 }
 
-fn by(why: &str) -> By {
-    By { who: "operator".to_owned(), why: Some(why.to_owned()) }
+fn by(why: &str) -> Attribution {
+    Attribution { who: "operator".to_owned(), why: Some(why.to_owned()) }
 }
 
 fn reply(body: &'static str) -> Option<StoredReply> {
@@ -55,7 +56,7 @@ async fn take(ledger: &dyn Ledger, seq: Seq, step: Step) -> Effect {
     ledger.advance(seq, step, Millis(2_000)).await.expect("a legal step")
 }
 
-async fn refuse(ledger: &dyn Ledger, seq: Seq, step: Step) -> Illegal {
+async fn refuse(ledger: &dyn Ledger, seq: Seq, step: Step) -> IllegalStep {
     match ledger.advance(seq, step, Millis(2_000)).await {
         Err(AdvanceError::Illegal(illegal)) => illegal,
         other => panic!("an illegal step was answered {other:?}"),
@@ -66,19 +67,19 @@ async fn effect(ledger: &dyn Ledger, seq: Seq) -> Effect {
     ledger.effect(seq).await.expect("readable").expect("there is one")
 }
 
-async fn history(ledger: &dyn Ledger, seq: Seq) -> Vec<Passage> {
+async fn history(ledger: &dyn Ledger, seq: Seq) -> Vec<EffectLogEntry> {
     ledger.history(seq).await.expect("readable")
 }
 
-fn words(history: &[Passage]) -> Vec<String> {
+fn words(history: &[EffectLogEntry]) -> Vec<String> {
     history.iter().map(|passage| format!("{} {}", passage.attempt, passage.what)).collect()
 }
 
-async fn an_intended_effect_is_born_with_its_admission_and_only_then(home: &dyn Home) {
+async fn an_effect_is_created_with_a_fresh_admission_only(home: &dyn Home) {
     let ledger = home.open();
     let seq = admitted(&*ledger, "k").await;
     let born = effect(&*ledger, seq).await;
-    assert_eq!((born.standing.word(), born.standing.attempt()), ("intended", 1));
+    assert_eq!((born.state.word(), born.state.attempt()), ("intended", 1));
     assert_eq!((born.kind.as_str(), &born.plan[..]), ("test", &br#"{"do":"k"}"#[..]));
     assert_eq!(born.reply, None);
     assert_eq!(words(&history(&*ledger, seq).await), ["1 intended"]);
@@ -91,27 +92,30 @@ async fn an_intended_effect_is_born_with_its_admission_and_only_then(home: &dyn 
     ledger.record(vec![poisoned("broken", Fails::WithError), causing("l", false)]).await;
     let all = ledger.effects(EffectFilter { rows_max: 10, ..EffectFilter::default() }).await;
     assert_eq!(all.expect("readable").len(), 2, "a poisoned neighbour changes nothing");
-    assert_eq!(refuse(&*ledger, Seq(9_999), Step::Begin { attempt: 1 }).await, Illegal::NoEffect);
+    assert_eq!(
+        refuse(&*ledger, Seq(9_999), Step::Begin { attempt: 1 }).await,
+        IllegalStep::NoEffect
+    );
 }
 
-async fn an_attempt_begins_once_however_many_try(home: &dyn Home) {
+async fn an_attempt_begins_once_under_concurrency(home: &dyn Home) {
     let ledger = home.open();
     let seq = admitted(&*ledger, "k").await;
     assert_eq!(
         refuse(&*ledger, seq, settle(1, Outcome::Done, "early")).await,
-        Illegal::NotInFlight
+        IllegalStep::NotInFlight
     );
     let racing = (0..16).map(|_| ledger.advance(seq, Step::Begin { attempt: 1 }, Millis(1)));
     let begun = join_all(racing).await.into_iter().filter(Result::is_ok).count();
     assert_eq!(begun, 1, "one of them may let the first byte leave");
-    assert_eq!(refuse(&*ledger, seq, Step::Replay(by("now"))).await, Illegal::InWork);
+    assert_eq!(refuse(&*ledger, seq, Step::Replay(by("now"))).await, IllegalStep::InWork);
     take(&*ledger, seq, settle(1, Outcome::Done, "done")).await;
     let again = settle(1, Outcome::Refused, "again");
-    assert_eq!(refuse(&*ledger, seq, again).await, Illegal::NotInFlight);
+    assert_eq!(refuse(&*ledger, seq, again).await, IllegalStep::NotInFlight);
     assert_eq!(words(&history(&*ledger, seq).await), ["1 intended", "1 in_flight", "1 done"]);
 }
 
-async fn the_first_reply_is_kept_for_ever(home: &dyn Home) {
+async fn the_first_reply_is_kept(home: &dyn Home) {
     let ledger = home.open();
     let seq = admitted(&*ledger, "k").await;
     take(&*ledger, seq, Step::Begin { attempt: 1 }).await;
@@ -119,16 +123,16 @@ async fn the_first_reply_is_kept_for_ever(home: &dyn Home) {
     take(&*ledger, seq, Step::ReplayUndone(by("again"))).await;
     take(&*ledger, seq, Step::Begin { attempt: 2 }).await;
     let after = take(&*ledger, seq, settle(2, Outcome::Done, "second")).await;
-    assert_eq!((after.standing.word(), after.standing.attempt()), ("done", 2));
-    assert_eq!(after.reply, reply("first"), "copies are told what the first was told");
-    assert_eq!(after, effect(&*ledger, seq).await, "what was said is what is stored");
+    assert_eq!((after.state.word(), after.state.attempt()), ("done", 2));
+    assert_eq!(after.reply, reply("first"), "copies get the reply of the first");
+    assert_eq!(after, effect(&*ledger, seq).await, "the reply is stored");
 }
 
 async fn late_evidence_is_kept_and_changes_nothing(home: &dyn Home) {
     let ledger = home.open();
     let seq = admitted(&*ledger, "k").await;
     let late = |attempt| Step::Evidence { attempt, evidence: evidence("late") };
-    assert_eq!(refuse(&*ledger, seq, late(1)).await, Illegal::NotBegun);
+    assert_eq!(refuse(&*ledger, seq, late(1)).await, IllegalStep::NotBegun);
     take(&*ledger, seq, Step::Begin { attempt: 1 }).await;
     let lost = take(&*ledger, seq, settle(1, Outcome::Ambiguous, "lost")).await;
     assert_eq!(take(&*ledger, seq, late(1)).await, lost);
@@ -137,17 +141,20 @@ async fn late_evidence_is_kept_and_changes_nothing(home: &dyn Home) {
     assert_eq!((last.what.as_str(), last.evidence), ("evidence", Some(evidence("late"))));
 }
 
-async fn a_person_is_written_down(home: &dyn Home) {
+async fn operators_are_recorded(home: &dyn Home) {
     let ledger = home.open();
     let seq = admitted(&*ledger, "k").await;
     let found = |found| Step::Reconcile { by: by("looked"), found, evidence: evidence("seen") };
-    assert_eq!(refuse(&*ledger, seq, found(Answer::Done)).await, Illegal::NotAmbiguous);
+    assert_eq!(
+        refuse(&*ledger, seq, found(ReconcileOutcome::Done)).await,
+        IllegalStep::NotAmbiguous
+    );
     take(&*ledger, seq, Step::Begin { attempt: 1 }).await;
     take(&*ledger, seq, settle(1, Outcome::Ambiguous, "lost")).await;
-    let done = take(&*ledger, seq, found(Answer::Done)).await;
-    assert!(matches!(done.standing, Standing::Done(_)));
+    let done = take(&*ledger, seq, found(ReconcileOutcome::Done)).await;
+    assert!(matches!(done.state, EffectState::Done(_)));
     let undone = Step::ReplayUndone(by("by mistake"));
-    assert_eq!(refuse(&*ledger, seq, undone).await, Illegal::AlreadyDone);
+    assert_eq!(refuse(&*ledger, seq, undone).await, IllegalStep::AlreadyDone);
     assert_eq!(effect(&*ledger, seq).await, done);
     take(&*ledger, seq, Step::Replay(by("once more"))).await;
     let people: Vec<_> = history(&*ledger, seq).await.into_iter().filter_map(|p| p.by).collect();
@@ -171,11 +178,11 @@ async fn after_a_crash_in_flight_is_ambiguous_and_intended_resumes(home: &dyn Ho
     assert_eq!(seqs(&left.ambiguous), [flying]);
     assert_eq!(seqs(&left.intended), [waiting]);
     let lost = effect(&*ledger, flying).await;
-    assert_eq!((lost.standing.word(), lost.reply), ("ambiguous", None));
+    assert_eq!((lost.state.word(), lost.reply), ("ambiguous", None));
     assert_eq!(effect(&*ledger, settled).await.reply, reply("done"));
     assert_eq!(
         refuse(&*ledger, flying, settle(1, Outcome::Done, "late")).await,
-        Illegal::NotInFlight
+        IllegalStep::NotInFlight
     );
     take(&*ledger, waiting, Step::Begin { attempt: 1 }).await;
     let again = ledger.recover(Millis(5_000)).await.expect("recovers");
@@ -186,18 +193,18 @@ async fn after_a_crash_in_flight_is_ambiguous_and_intended_resumes(home: &dyn Ho
     );
 }
 
-async fn a_withheld_effect_waits_for_a_person(home: &dyn Home) {
+async fn a_withheld_effect_waits_for_an_operator(home: &dyn Home) {
     let ledger = home.open();
     let seq = one(&*ledger, causing("k", true)).await.seq().expect("kept");
-    assert_eq!(refuse(&*ledger, seq, Step::Begin { attempt: 0 }).await, Illegal::NotIntended);
+    assert_eq!(refuse(&*ledger, seq, Step::Begin { attempt: 0 }).await, IllegalStep::NotIntended);
     drop(ledger);
     let ledger = home.open();
     assert_eq!(ledger.recover(Millis(3_000)).await.expect("recovers").intended, []);
     take(&*ledger, seq, Step::Replay(by("now"))).await;
     take(&*ledger, seq, Step::Begin { attempt: 1 }).await;
     take(&*ledger, seq, settle(1, Outcome::Done, "done")).await;
-    let said: Vec<String> = words(&history(&*ledger, seq).await);
-    assert_eq!(said, ["0 withheld", "1 intended", "1 in_flight", "1 done"]);
+    let entries: Vec<String> = words(&history(&*ledger, seq).await);
+    assert_eq!(entries, ["0 withheld", "1 intended", "1 in_flight", "1 done"]);
 }
 
 async fn effects_are_listed_by_state_in_order(home: &dyn Home) {

@@ -1,19 +1,19 @@
-//! Events for tests, made in one line.
+//! Builders of test events.
 
 use std::sync::Arc;
 
 use admit_core::json::Object;
-use admit_core::projection::Document;
+use admit_core::projection::ProjectionState;
 use admit_core::{
     Code, Digest, Door, EntityId, Entry, Event, Key, Millis, OnOtherContent, Principal, Projection,
-    ProjectionError, Refused,
+    ProjectionError, RefusedSubmission,
 };
 use bytes::Bytes;
 
-/// The door of events made here.
+/// Door of test events.
 pub const DOOR: &str = "test";
 
-/// An event called `name` that says `content`; a conflict is not normal for it.
+/// Event `name` with `content`; other content under its name is a conflict.
 pub fn event(name: &str, content: &str) -> Event {
     Event {
         door: Door::new(DOOR),
@@ -33,47 +33,47 @@ pub fn event(name: &str, content: &str) -> Event {
     }
 }
 
-/// The same at the stream `door`.
+/// Same, at the stream `door`.
 pub fn streamed(door: &Door, name: &str, content: &str) -> Event {
     let key = Key::derive(door.as_str(), &[name.as_bytes()]);
     Event { door: door.clone(), key, ..event(name, content) }
 }
 
-/// The same event, which happened then by its producer's clock and came when it happened.
+/// Same event with a producer's wall time, received at that time.
 pub fn happened(name: &str, content: &str, at: Millis) -> Event {
     Event { received_at: at, happened_at: Some(at), ..event(name, content) }
 }
 
-/// The key of events called `name`.
+/// Key of events called `name`.
 pub fn key(name: &str) -> Key {
     Key::derive(DOOR, &[name.as_bytes()])
 }
 
-/// The same event as an entry of a batch.
+/// Same event as a batch entry.
 pub fn entry(name: &str, content: &str) -> Entry {
     Entry::Event(event(name, content))
 }
 
-/// An event for which other content is a revision.
+/// Event for which other content is a revision.
 pub fn revisable(name: &str, content: &str) -> Entry {
     Entry::Event(Event { on_other_content: OnOtherContent::Revision, ..event(name, content) })
 }
 
-/// An event that adds its content's length to the tally called `tally`.
+/// Event that adds its content's length to the tally called `tally`.
 pub fn counted(name: &str, content: &str, tally: &str) -> Entry {
     let projection = Tally { entity: tally.to_owned(), add: content.len(), fails: Fails::Never };
     Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, content) })
 }
 
-/// An event whose side effect breaks in the given way.
+/// Event whose projection fails in the given way.
 pub fn poisoned(name: &str, fails: Fails) -> Entry {
     let projection = Tally { entity: "poisoned".to_owned(), add: 1, fails };
     Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, "poison") })
 }
 
-/// A submission that could not be vetted.
+/// Submission that failed validation.
 pub fn refused(body: &str) -> Entry {
-    Entry::Refused(Refused {
+    Entry::Refused(RefusedSubmission {
         door: Door::new(DOOR),
         principal: Principal::new("local"),
         received_at: Millis(1_000),
@@ -85,21 +85,21 @@ pub fn refused(body: &str) -> Entry {
     })
 }
 
-/// How a side effect breaks.
+/// Failure mode of a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fails {
-    /// It does not.
+    /// Succeeds.
     Never,
-    /// It reports an error.
+    /// Returns an error.
     WithError,
-    /// It panics halfway.
+    /// Panics halfway.
     WithPanic,
 }
 
-/// The kind of document [`Tally`] keeps.
+/// Projection kind of [`Tally`].
 pub const TALLY: &str = "test.tally";
 
-/// A projection that adds up.
+/// Projection that sums.
 #[derive(Debug)]
 pub struct Tally {
     entity: String,
@@ -109,7 +109,7 @@ pub struct Tally {
 
 struct Sum(usize);
 
-impl Document for Sum {
+impl ProjectionState for Sum {
     fn to_text(&self) -> String {
         self.0.to_string()
     }
@@ -120,20 +120,20 @@ impl Projection for Tally {
         EntityId { projection: TALLY, entity: self.entity.clone() }
     }
 
-    fn load(&self, stored: Option<&str>) -> Result<Box<dyn Document>, ProjectionError> {
+    fn load(&self, stored: Option<&str>) -> Result<Box<dyn ProjectionState>, ProjectionError> {
         let sum = stored.map_or(Ok(0), str::parse).map_err(|error| self.error(&error))?;
         Ok(Box::new(Sum(sum)))
     }
 
-    fn apply(&self, document: &mut dyn Document) -> Result<(), ProjectionError> {
+    fn apply(&self, document: &mut dyn ProjectionState) -> Result<(), ProjectionError> {
         let document: &mut dyn std::any::Any = document;
         let sum: &mut Sum = document.downcast_mut().expect("a tally's document is a sum");
         match self.fails {
             Fails::Never => sum.0 += self.add,
-            Fails::WithError => return Err(self.error(&"told to fail")),
+            Fails::WithError => return Err(self.error(&"injected failure")),
             Fails::WithPanic => {
                 sum.0 += 1_000_000;
-                panic!("told to panic");
+                panic!("injected panic");
             }
         }
         Ok(())

@@ -1,40 +1,40 @@
-//! A bus that gets into trouble on demand, over any bus that works.
+//! Bus wrapper with injected faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use admit_bus::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchQuery,
+    SearchResult, StoredMessage,
 };
 use tokio::sync::watch;
 
-/// What happens to one message.
+/// Fault of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It is written, and then the connection is cut: the answer is unknown.
+    /// Written, then the connection is cut: the outcome is unknown.
     AcceptThenCut,
-    /// It is refused, and proven not written.
+    /// Rejected, proven not written.
     Refuse,
-    /// It is turned away because there are too many, and proven not written.
+    /// Rejected for overload, proven not written.
     Throttle,
-    /// It and what comes after it is held back, unwritten, until [`FaultyBus::release`].
+    /// Delayed with all later messages, unwritten, until [`FaultyBus::release`].
     Stall,
-    /// It is written at once, and the answer to its batch is held back until
-    /// [`FaultyBus::release`].
+    /// Written at once; the reply to its batch is delayed until [`FaultyBus::release`].
     AnswerLate,
-    /// The answer is unknown at once, and it is written when [`FaultyBus::land`] says so.
+    /// The outcome is unknown at once; it is written by [`FaultyBus::land`].
     LandLater,
 }
 
-/// Any bus, with trouble. Troubles are for the messages to come, in order; see
-/// [`FaultyBus::next`], [`FaultyBus::on`] and [`FaultyBus::always`].
+/// Bus with injected faults for the next messages, in order; see [`FaultyBus::next`],
+/// [`FaultyBus::on`] and [`FaultyBus::always`].
 pub struct FaultyBus {
     inner: Arc<dyn Bus>,
     script: Mutex<Script>,
-    /// How often things were let go.
+    /// Number of releases.
     released: watch::Sender<u64>,
-    /// How many batches are held back.
+    /// Number of delayed batches.
     held: watch::Sender<usize>,
 }
 
@@ -44,7 +44,7 @@ struct Script {
     on: HashMap<String, Trouble>,
     always: Option<Trouble>,
     health: Option<BusHealth>,
-    finds: Option<Found>,
+    finds: Option<SearchResult>,
     delivery_timeout: Option<Duration>,
     later: Vec<Message>,
     batches: Vec<usize>,
@@ -60,7 +60,7 @@ impl Script {
 }
 
 impl FaultyBus {
-    /// A bus over `inner`, without trouble so far.
+    /// Wraps `inner`, without faults.
     pub fn over(inner: Arc<dyn Bus>) -> Self {
         Self {
             inner,
@@ -74,22 +74,22 @@ impl FaultyBus {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to the next messages, one each; `None` is no trouble.
+    /// Queues faults for the next messages, one each; `None` is no fault.
     pub fn next(&self, troubles: impl IntoIterator<Item = Option<Trouble>>) {
         self.script().next.extend(troubles);
     }
 
-    /// What happens to messages with this dedupe key.
+    /// Sets the fault of messages with this dedupe key.
     pub fn on(&self, dedupe_key: &str, trouble: Trouble) {
         self.script().on.insert(dedupe_key.to_owned(), trouble);
     }
 
-    /// What happens to messages that nothing else was said about.
+    /// Sets the default fault.
     pub fn always(&self, trouble: Option<Trouble>) {
         self.script().always = trouble;
     }
 
-    /// Ends all trouble to come. What is held back stays so.
+    /// Clears all future faults. Delayed batches stay delayed.
     pub fn calm(&self) {
         let mut script = self.script();
         (script.always, script.health, script.finds) = (None, None, None);
@@ -97,39 +97,39 @@ impl FaultyBus {
         script.on.clear();
     }
 
-    /// What probes say from now on; `None` lets the inner bus say it.
+    /// Overrides the probe result; `None` probes the inner bus.
     pub fn set_health(&self, health: Option<BusHealth>) {
         self.script().health = health;
     }
 
-    /// What every search comes to from now on; `None` lets the inner bus search.
-    pub fn set_found(&self, found: Option<Found>) {
+    /// Overrides the search result; `None` searches the inner bus.
+    pub fn set_found(&self, found: Option<SearchResult>) {
         self.script().finds = found;
     }
 
-    /// How long an abandoned attempt may land; `None` lets the inner bus say it.
+    /// Overrides how long an abandoned attempt may land; `None` uses the inner bus.
     pub fn set_delivery_timeout(&self, timeout: Option<Duration>) {
         self.script().delivery_timeout = timeout;
     }
 
-    /// Lets go of everything that is held back now.
+    /// Releases all delayed batches.
     pub fn release(&self) {
         self.released.send_modify(|times| *times += 1);
     }
 
-    /// Waits until so many batches are held back.
+    /// Waits until this many batches are delayed.
     pub async fn until_held(&self, batches: usize) {
         let mut held = self.held.subscribe();
         held.wait_for(|held| *held >= batches).await.expect("it is ours");
     }
 
-    /// Writes what was to land later, and says what became of it.
-    pub async fn land(&self) -> Vec<Published> {
+    /// Writes the messages that were to land later and returns the results.
+    pub async fn land(&self) -> Vec<PublishOutcome> {
         let later = std::mem::take(&mut self.script().later);
         self.inner.publish(later).await
     }
 
-    /// How many messages each call of `publish` brought so far.
+    /// Number of messages per call of `publish` so far.
     pub fn batches(&self) -> Vec<usize> {
         self.script().batches.clone()
     }
@@ -142,7 +142,7 @@ impl FaultyBus {
     }
 }
 
-/// Counts a batch that is held back, also when whoever published it gives up.
+/// Counts a delayed batch, also if its publisher gives up.
 struct Held<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Held<'a> {
@@ -158,16 +158,16 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Messages that go to the inner bus together.
+/// Messages for one call of the inner bus.
 #[derive(Default)]
 struct Together {
     messages: Vec<Message>,
-    /// The place of each in the answer, and whether its answer is cut.
+    /// Index of each in the result, and whether its reply is cut.
     places: Vec<(usize, bool)>,
 }
 
 impl Together {
-    async fn publish(&mut self, bus: &dyn Bus, answers: &mut [Published]) {
+    async fn publish(&mut self, bus: &dyn Bus, answers: &mut [PublishOutcome]) {
         let published = bus.publish(std::mem::take(&mut self.messages)).await;
         for ((place, is_cut), answer) in self.places.drain(..).zip(published) {
             answers[place] = if is_cut { unknown("the connection was cut") } else { answer };
@@ -175,16 +175,16 @@ impl Together {
     }
 }
 
-fn unknown(reason: &str) -> Published {
-    Published::Unknown { reason: reason.to_owned() }
+fn unknown(reason: &str) -> PublishOutcome {
+    PublishOutcome::Unknown { reason: reason.to_owned() }
 }
 
-fn not_written(reason: &str) -> Published {
-    Published::NotWritten { reason: reason.to_owned() }
+fn not_written(reason: &str) -> PublishOutcome {
+    PublishOutcome::NotWritten { reason: reason.to_owned() }
 }
 
 impl Bus for FaultyBus {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(async move {
             let troubles: Vec<Option<Trouble>> = {
                 let mut script = self.script();
@@ -221,7 +221,7 @@ impl Bus for FaultyBus {
         })
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
+    fn find(&self, sought: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
         let scripted = self.script().finds.clone();
         match scripted {
             Some(found) => Box::pin(std::future::ready(vec![found; sought.len()])),
@@ -235,7 +235,7 @@ impl Bus for FaultyBus {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         self.inner.read(topic, partition, from, rows_max)
     }
 

@@ -1,4 +1,4 @@
-//! The contract of the inbox: one row per event, born once, moved on by claims and nothing else.
+//! Contract suite of the inbox: one row per event, created once, changed by claims only.
 
 use admit_core::{
     Age, Code, Door, Entry, Event, Millis, OnOtherContent, Principal, Seq, Verdict,
@@ -6,30 +6,31 @@ use admit_core::{
 };
 use admit_ledger::WholeLedger;
 use admit_ledger::port::{
-    Change, Claimed, DONE, Filter, InboxFilter, InboxRow, LeaseAnswer, LeaseChange, Wanted,
+    ClaimRequest, ClaimedEntry, DONE, InboxFilter, InboxRow, LeaseAction, LeaseChange, LeaseResult,
+    ReceiptFilter,
 };
 use futures_util::future::join_all;
 
 use crate::event::streamed;
 use crate::ledger_suite::Home;
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    an_event_has_one_row_that_no_copy_touches(&*home()).await;
+    an_event_has_one_row_unchanged_by_copies(&*home()).await;
     other_content_of_another_principal_is_refused_and_each_keeps_its_own_evidence(&*home()).await;
     racing_copies_make_one_row(&*home()).await;
-    a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(&*home()).await;
+    a_row_changes_with_its_claim_and_not_with_copies(&*home()).await;
     an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(&*home()).await;
     rows_are_listed_by_status_in_order_of_arrival(&*home()).await;
-    finished_rows_go_with_their_bodies_and_others_stay(&*home()).await;
-    whoever_reads_on_after_a_row_that_is_gone_misses_nothing(&*home()).await;
+    finished_rows_are_purged_with_their_bodies_and_others_stay(&*home()).await;
+    pagination_continues_after_a_deleted_row(&*home()).await;
 }
 
 fn door() -> Door {
     Door::new("skyra")
 }
 
-/// An event of the inbox called `id`.
+/// Inbox event called `id`.
 fn event(id: &str, content: &str, at: i64) -> Event {
     let event = streamed(&door(), id, content);
     let facts = admit_core::json::Object::from_iter([("event_id", id.to_owned().into())]);
@@ -51,7 +52,7 @@ async fn other_content_of_another_principal_is_refused_and_each_keeps_its_own_ev
         let Verdict::Conflict { first, .. } = verdict else { panic!("{verdict:?} is no conflict") };
         refusal_of_conflict(first, event).map(|(code, _)| code)
     };
-    // In one batch and over several, before and after a restart.
+    // In one batch and in several, before and after a restart.
     let batch = [sent("a", "e0", "of a"), sent("b", "e0", "of b")];
     let recorded = ledger.record(batch.iter().cloned().map(Entry::Event).collect()).await;
     let verdicts: Vec<Verdict> =
@@ -73,7 +74,7 @@ async fn other_content_of_another_principal_is_refused_and_each_keeps_its_own_ev
         assert_eq!(taken(&verdict, &event), code, "{content} of {principal}");
     }
     let verdicts = vec!["conflict".to_owned()];
-    let filter = Filter { verdicts, rows_max: 100, ..Filter::default() };
+    let filter = ReceiptFilter { verdicts, rows_max: 100, ..ReceiptFilter::default() };
     let kept = ledger.list(filter).await.expect("readable");
     let kept: Vec<(&str, Option<Code>)> = kept
         .iter()
@@ -106,8 +107,8 @@ async fn listed(ledger: &dyn WholeLedger, status: Option<&str>) -> Vec<String> {
     page.rows.into_iter().map(|row| row.event_id).collect()
 }
 
-async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<Claimed> {
-    let wanted = Wanted {
+async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<ClaimedEntry> {
+    let wanted = ClaimRequest {
         door: door(),
         consumer: "tests".to_owned(),
         rows_max,
@@ -120,19 +121,24 @@ async fn claim(ledger: &dyn WholeLedger, rows_max: usize, now: i64) -> Vec<Claim
 
 async fn change(
     ledger: &dyn WholeLedger,
-    claimed: &Claimed,
-    change: Change,
+    claimed: &ClaimedEntry,
+    change: LeaseAction,
     now: i64,
-) -> LeaseAnswer {
+) -> LeaseResult {
     let change = LeaseChange { seq: claimed.entry.seq, lease: claimed.lease, change };
     ledger.change(door(), vec![change], Millis(now)).await.expect("the ledger answers")[0]
 }
 
-async fn finish(ledger: &dyn WholeLedger, claimed: &Claimed, word: &str, now: i64) -> LeaseAnswer {
-    change(ledger, claimed, Change::Finish { status: word.to_owned() }, now).await
+async fn finish(
+    ledger: &dyn WholeLedger,
+    claimed: &ClaimedEntry,
+    word: &str,
+    now: i64,
+) -> LeaseResult {
+    change(ledger, claimed, LeaseAction::Finish { status: word.to_owned() }, now).await
 }
 
-async fn an_event_has_one_row_that_no_copy_touches(home: &dyn Home) {
+async fn an_event_has_one_row_unchanged_by_copies(home: &dyn Home) {
     let ledger = home.open();
     assert!(matches!(put(&*ledger, event("a", "{}", 1_000)).await, Verdict::Fresh { .. }));
     let born = row(&*ledger, "a").await;
@@ -157,7 +163,7 @@ async fn racing_copies_make_one_row(home: &dyn Home) {
     assert_eq!((fresh, listed(&*ledger, None).await.len()), (1, 1));
 }
 
-async fn a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(home: &dyn Home) {
+async fn a_row_changes_with_its_claim_and_not_with_copies(home: &dyn Home) {
     let ledger = home.open();
     for id in ["a", "b", "c"] {
         put(&*ledger, event(id, "{}", 1_000)).await;
@@ -168,10 +174,10 @@ async fn a_row_moves_on_with_its_claim_and_a_copy_leaves_it_there(home: &dyn Hom
     assert_eq!(claimed.status, "claimed");
     assert_eq!(claimed.last_updated_at, "1970-01-01T00:00:02.000Z");
     assert_eq!(claimed.received_at, "1970-01-01T00:00:01.000Z");
-    assert_eq!(finish(&*ledger, &held[0], DONE, 3_000).await, LeaseAnswer::Done);
-    assert_eq!(finish(&*ledger, &held[1], "failed", 3_000).await, LeaseAnswer::Done);
-    let release = Change::Release { again_at: Millis(3_000) };
-    assert_eq!(change(&*ledger, &held[2], release, 3_000).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &held[0], DONE, 3_000).await, LeaseResult::Done);
+    assert_eq!(finish(&*ledger, &held[1], "failed", 3_000).await, LeaseResult::Done);
+    let release = LeaseAction::Release { again_at: Millis(3_000) };
+    assert_eq!(change(&*ledger, &held[2], release, 3_000).await, LeaseResult::Done);
     for (id, status) in [("a", DONE), ("b", "failed"), ("c", "received")] {
         let moved = row(&*ledger, id).await;
         assert_eq!(moved.status, status);
@@ -184,18 +190,18 @@ async fn an_expired_lease_is_taken_over_and_the_stale_one_changes_nothing(home: 
     let ledger = home.open();
     put(&*ledger, event("a", "{}", 0)).await;
     let first = claim(&*ledger, 1, 0).await.remove(0);
-    assert!(claim(&*ledger, 1, 29_999).await.is_empty(), "nobody else may hold it");
-    assert_eq!(finish(&*ledger, &first, DONE, 30_000).await, LeaseAnswer::StaleLease);
+    assert!(claim(&*ledger, 1, 29_999).await.is_empty(), "the lease is exclusive");
+    assert_eq!(finish(&*ledger, &first, DONE, 30_000).await, LeaseResult::StaleLease);
     assert_eq!(row(&*ledger, "a").await.status, "claimed", "a stale lease finishes nothing");
     let second = claim(&*ledger, 1, 30_000).await.remove(0);
-    assert_eq!(finish(&*ledger, &first, "failed", 31_000).await, LeaseAnswer::StaleLease);
-    assert_eq!(finish(&*ledger, &second, DONE, 31_000).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &first, "failed", 31_000).await, LeaseResult::StaleLease);
+    assert_eq!(finish(&*ledger, &second, DONE, 31_000).await, LeaseResult::Done);
     assert_eq!(row(&*ledger, "a").await.status, DONE);
 }
 
 async fn rows_are_listed_by_status_in_order_of_arrival(home: &dyn Home) {
     let ledger = home.open();
-    // Not in the order of their names, which is the order of the primary key.
+    // Not in the order of names, which is the order of the primary key.
     for id in ["c", "a", "d", "b"] {
         put(&*ledger, event(id, "{}", 1)).await;
     }
@@ -210,7 +216,7 @@ async fn rows_are_listed_by_status_in_order_of_arrival(home: &dyn Home) {
     assert_eq!((rest.rows[0].event_id.as_str(), rest.rows.len(), rest.more), ("b", 1, false));
 }
 
-async fn finished_rows_go_with_their_bodies_and_others_stay(home: &dyn Home) {
+async fn finished_rows_are_purged_with_their_bodies_and_others_stay(home: &dyn Home) {
     let ledger = home.open_retaining(Some(Age::from_secs(60)));
     put(&*ledger, event("a", "{}", 0)).await;
     put(&*ledger, event("b", "{}", 0)).await;
@@ -224,11 +230,11 @@ async fn finished_rows_go_with_their_bodies_and_others_stay(home: &dyn Home) {
     let late = claim(&*ledger, 1, 10).await.remove(0);
     assert_eq!((late.entry.seq, &late.entry.body), (Seq(2), &None), "its payload is in its row");
     assert_eq!(row(&*ledger, "b").await.payload, "{}");
-    assert_eq!(finish(&*ledger, &late, DONE, 11).await, LeaseAnswer::Done);
+    assert_eq!(finish(&*ledger, &late, DONE, 11).await, LeaseResult::Done);
     assert!(listed(&*ledger, None).await.is_empty(), "it has stayed long enough");
 }
 
-async fn whoever_reads_on_after_a_row_that_is_gone_misses_nothing(home: &dyn Home) {
+async fn pagination_continues_after_a_deleted_row(home: &dyn Home) {
     let ledger = home.open_retaining(Some(Age::from_secs(60)));
     for id in ["a", "b"] {
         put(&*ledger, event(id, "{}", 0)).await;

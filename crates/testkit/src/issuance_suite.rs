@@ -1,63 +1,66 @@
-//! The contract of the issuance port: documents, runs and effects that are born in flight.
+//! Contract suite of the issuance port: documents, runs, and effects in flight from the start.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
-use admit_core::effect::{Answer, By, Evidence, Illegal, Outcome, Standing, Step};
+use admit_core::effect::{
+    Attribution, EffectState, Evidence, IllegalStep, Outcome, ReconcileOutcome, Step,
+};
 use admit_core::json::{Object, Value};
 use admit_core::{
-    Code, Door, Entry, Event, Filed, Intent, Issue, Issued, IssuedKind, Millis, Occasion, RunState,
-    Said, Seq, Starts, Verdict,
+    Code, Document, DocumentKind, Door, Entry, Event, InitialState, Intent, Issue, IssueContext,
+    IssueReason, Millis, RunState, Seq, StoredDocument, Verdict,
 };
 use admit_ledger::{
-    FileNote, FiledFilter, Handover, Issuance, Issuing, Kept, Ledger, Outlook, Settled, Settlement,
+    DocumentFilter, FileNote, FollowUp, Handover, Issuance, IssueHandlers, Ledger,
+    RecordedDelivery, SettledEffect, Settlement,
 };
 
 use crate::event::{DOOR, Fails, event, poisoned, refused};
 
-/// A ledger that issues.
+/// Ledger with documents.
 pub trait IssuingLedger: Issuance + Ledger {}
 
 impl<L: Issuance + Ledger> IssuingLedger for L {}
 
-/// Where a ledger lives between two processes.
+/// Storage of a ledger across processes.
 pub trait IssuingHome {
-    /// Opens the ledger, as a new process would.
+    /// Opens the ledger like a new process.
     fn open(&self) -> Arc<dyn IssuingLedger>;
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn IssuingHome>) {
     a_fresh_event_is_in_flight_when_it_is_recorded(&*home()).await;
-    what_is_to_be_performed_is_handed_over_in_ledger_order(&*home()).await;
+    effects_are_handed_over_in_ledger_order(&*home()).await;
     the_documents_of_an_outcome_are_in_its_commit(&*home()).await;
     the_acknowledged_end_of_each_bus_topic_is_kept(&*home()).await;
-    a_copy_is_told_by_where_the_first_stands(&*home()).await;
+    the_document_of_a_copy_depends_on_the_state_of_the_first(&*home()).await;
     a_copy_in_flight_is_void_once_its_twin_is_admitted(&*home()).await;
-    one_id_stands_for_one_document(&*home()).await;
-    after_a_crash_in_flight_is_ambiguous_in_every_place(&*home()).await;
-    what_is_found_is_admitted_and_what_is_absent_is_released(&*home()).await;
-    a_closing_run_takes_nothing_new_and_recognises_what_it_knows(&*home()).await;
-    a_quarantine_is_released_once_by_a_named_person(&*home()).await;
-    a_bad_neighbour_changes_nothing(&*home()).await;
-    what_is_known_of_files_is_remembered(&*home()).await;
+    a_document_id_is_unique(&*home()).await;
+    after_a_crash_effects_in_flight_are_ambiguous_everywhere(&*home()).await;
+    reconciliation_admits_found_and_releases_absent_events(&*home()).await;
+    a_closing_run_refuses_new_events_and_recognises_duplicates(&*home()).await;
+    a_quarantine_is_released_once_by_a_named_operator(&*home()).await;
+    a_failing_entry_does_not_affect_others(&*home()).await;
+    file_progress_survives_a_restart(&*home()).await;
     a_name_may_hold_any_character(&*home()).await;
 }
 
 pub(crate) const RUN: &str = "run-1";
 
-/// A contract with one document per decision.
+/// Contract with one document per decision.
 #[derive(Debug)]
 pub(crate) struct Clerk;
 
 impl Clerk {
-    fn write(facts: &Object<'_>, decision: &'static str, reason: Option<&'static str>) -> Issued {
-        let name = facts.get("name").and_then(Value::as_str).unwrap_or("nobody");
-        Issued {
+    fn write(facts: &Object<'_>, decision: &'static str, reason: Option<&'static str>) -> Document {
+        let name = facts.get("name").and_then(Value::as_str).unwrap_or("unnamed");
+        Document {
             kind: if decision == "QUARANTINE" {
-                IssuedKind::Quarantine
+                DocumentKind::Quarantine
             } else {
-                IssuedKind::Receipt
+                DocumentKind::Receipt
             },
             run: facts.get("run").and_then(Value::as_str).map(str::to_owned),
             id: format!("{decision}-{name}"),
@@ -71,14 +74,18 @@ impl Clerk {
         }
     }
 
-    fn quarantine(said: &Said<'_>, reason: &'static str) -> Vec<Issued> {
-        let mut record = Self::write(said.facts, "QUARANTINE", Some(reason));
+    fn quarantine(context: &IssueContext<'_>, reason: &'static str) -> Vec<Document> {
+        let mut record = Self::write(context.facts, "QUARANTINE", Some(reason));
         let run = record.run.clone();
-        if said.taken.by_other(IssuedKind::Quarantine, run.as_deref(), &record.id, &record.identity)
-        {
+        if context.ids.is_used_by_other(
+            DocumentKind::Quarantine,
+            run.as_deref(),
+            &record.id,
+            &record.identity,
+        ) {
             record.id = format!("{}-{reason}", record.id);
         }
-        vec![Issued { kind: IssuedKind::Receipt, ..record.clone() }, record]
+        vec![Document { kind: DocumentKind::Receipt, ..record.clone() }, record]
     }
 }
 
@@ -87,110 +94,113 @@ impl Issue for Clerk {
         facts.get("run").and_then(Value::as_str)
     }
 
-    /// Evidence of the form `topic/offset` is of a bus that counts.
+    /// Evidence of the form `topic/offset` is from a bus with numbered messages.
     fn acknowledged(&self, evidence: &Evidence) -> Option<(String, u64)> {
         let evidence = str::from_utf8(evidence.as_bytes()).ok()?.trim_matches('"');
         let (topic, offset) = evidence.split_once('/')?;
         Some((topic.to_owned(), offset.parse::<u64>().ok()? + 1))
     }
 
-    fn issue(&self, said: &Said<'_>) -> Vec<Issued> {
-        match said.occasion {
-            Occasion::Refused { .. } => Self::quarantine(said, "REFUSED"),
-            Occasion::Conflict { .. } => Self::quarantine(said, "CONFLICT"),
-            Occasion::RunClosed => {
-                let document = Self::write(said.facts, "QUARANTINE", Some("CLOSED"));
+    fn issue(&self, context: &IssueContext<'_>) -> Vec<Document> {
+        match context.reason {
+            IssueReason::Refused { .. } => Self::quarantine(context, "REFUSED"),
+            IssueReason::Conflict { .. } => Self::quarantine(context, "CONFLICT"),
+            IssueReason::RunClosed => {
+                let document = Self::write(context.facts, "QUARANTINE", Some("CLOSED"));
                 let id = format!("outside-{}", document.id);
-                vec![Issued { run: None, id, ..document }]
+                vec![Document { run: None, id, ..document }]
             }
-            Occasion::Copy { first } => match first.standing {
-                Standing::Done(_) => {
+            IssueReason::Copy { first } => match first.state {
+                EffectState::Done(_) => {
                     assert!(first.receipt.is_some(), "the receipt of the first is known");
-                    vec![Self::write(said.facts, "DUPLICATE", Some("DUPLICATE"))]
+                    vec![Self::write(context.facts, "DUPLICATE", Some("DUPLICATE"))]
                 }
-                Standing::Ambiguous(_) => Self::quarantine(said, "AMBIGUOUS"),
-                Standing::Withheld(_)
-                | Standing::Intended(_)
-                | Standing::InFlight(_)
-                | Standing::Refused(_) => Self::quarantine(said, "IN_FLIGHT"),
+                EffectState::Ambiguous(_) => Self::quarantine(context, "AMBIGUOUS"),
+                EffectState::Withheld(_)
+                | EffectState::Intended(_)
+                | EffectState::InFlight(_)
+                | EffectState::Refused(_) => Self::quarantine(context, "IN_FLIGHT"),
             },
-            Occasion::Settled { standing, .. } => match standing {
-                Standing::Done(_) => vec![Self::write(said.facts, "ADMIT", None)],
-                Standing::Ambiguous(_) => Self::quarantine(said, "AMBIGUOUS"),
-                Standing::Withheld(_)
-                | Standing::Intended(_)
-                | Standing::InFlight(_)
-                | Standing::Refused(_) => Vec::new(),
+            IssueReason::Settled { state, .. } => match state {
+                EffectState::Done(_) => vec![Self::write(context.facts, "ADMIT", None)],
+                EffectState::Ambiguous(_) => Self::quarantine(context, "AMBIGUOUS"),
+                EffectState::Withheld(_)
+                | EffectState::Intended(_)
+                | EffectState::InFlight(_)
+                | EffectState::Refused(_) => Vec::new(),
             },
         }
     }
 
-    fn is_passing(&self, reason: &str) -> bool {
+    fn is_transient(&self, reason: &str) -> bool {
         reason == "IN_FLIGHT"
     }
 
-    fn is_about_the_effect(&self, reason: &str) -> bool {
+    fn is_released_by_settlement(&self, reason: &str) -> bool {
         reason == "IN_FLIGHT" || reason == "AMBIGUOUS"
     }
 }
 
-/// Notes what is handed over.
+/// Records handed-over effects.
 #[derive(Default)]
 struct Hands(Mutex<Vec<Seq>>);
 
 impl Handover for Hands {
-    fn recorded(&self, kept: &Kept) {
-        if let Outlook::Performs { seq, .. } = kept.outlook {
-            self.0.lock().expect("nobody panics with it").push(seq);
+    fn recorded(&self, kept: &RecordedDelivery) {
+        if let FollowUp::Perform { seq, .. } = kept.follow_up {
+            self.0.lock().expect("not poisoned").push(seq);
         }
     }
 }
 
-pub(crate) fn issuing() -> Issuing {
-    Issuing { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
+pub(crate) fn issuing() -> IssueHandlers {
+    IssueHandlers { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
 }
 
 pub(crate) fn named(name: &str, content: &str) -> Entry {
     let facts =
         Object::from_iter([("name", Value::from(name.to_owned())), ("run", RUN.to_owned().into())]);
-    let effect = Intent { kind: "bus", plan: Object::new(), starts: Starts::InFlight };
+    let effect = Intent { kind: "bus", plan: Object::new(), starts: InitialState::InFlight };
     Entry::Event(Event { facts, effect: Some(effect), ..event(name, content) })
 }
 
-pub(crate) async fn record(ledger: &dyn IssuingLedger, entry: Entry) -> Kept {
+pub(crate) async fn record(ledger: &dyn IssuingLedger, entry: Entry) -> RecordedDelivery {
     let mut kept = ledger.record_issuing(vec![entry], issuing()).await;
     kept.pop().expect("one answer").expect("recorded")
 }
 
 pub(crate) fn settlement(seq: Seq, attempt: u32, outcome: Outcome) -> Settlement {
-    let evidence = Evidence::of(&Object::from_iter([("reason", "told".into())]));
+    let evidence = Evidence::of(&Object::from_iter([("reason", "reported".into())]));
     let step = Step::Settle { attempt, outcome, evidence, reply: None };
     Settlement { seq, step, facts: None }
 }
 
-pub(crate) async fn take(ledger: &dyn IssuingLedger, one: Settlement) -> Result<Settled, Illegal> {
+pub(crate) async fn take(
+    ledger: &dyn IssuingLedger,
+    one: Settlement,
+) -> Result<SettledEffect, IllegalStep> {
     let settled = ledger.settle(vec![one], Arc::new(Clerk), Millis(2_000)).await;
     settled.expect("the ledger answers").pop().expect("one answer")
 }
 
-pub(crate) fn by() -> By {
-    By { who: "somebody".to_owned(), why: Some("looked".to_owned()) }
+pub(crate) fn by() -> Attribution {
+    Attribution { who: "operator".to_owned(), why: Some("looked".to_owned()) }
 }
 
-fn found(seq: Seq, found: Answer) -> Settlement {
+fn found(seq: Seq, found: ReconcileOutcome) -> Settlement {
     let evidence = Evidence::of(&Object::from_iter([("reason", "seen".into())]));
     Settlement { seq, step: Step::Reconcile { by: by(), found, evidence }, facts: None }
 }
 
-pub(crate) fn performs(kept: &Kept) -> (Seq, u32) {
-    let Outlook::Performs { seq, attempt } = kept.outlook else {
-        panic!("to be performed, got {:?}", kept.outlook)
+pub(crate) fn performs(kept: &RecordedDelivery) -> (Seq, u32) {
+    let FollowUp::Perform { seq, attempt } = kept.follow_up else {
+        panic!("to be performed, got {:?}", kept.follow_up)
     };
     (seq, attempt)
 }
 
-pub(crate) fn ids(filed: &[Filed]) -> Vec<&str> {
-    filed.iter().map(|filed| filed.issued.id.as_str()).collect()
+pub(crate) fn ids(filed: &[StoredDocument]) -> Vec<&str> {
+    filed.iter().map(|filed| filed.document.id.as_str()).collect()
 }
 
 pub(crate) async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
@@ -209,38 +219,38 @@ pub(crate) async fn counts(ledger: &dyn IssuingLedger) -> [i64; 8] {
 }
 
 pub(crate) async fn open_quarantines(ledger: &dyn IssuingLedger) -> Vec<String> {
-    let filter = FiledFilter {
-        kind: Some(IssuedKind::Quarantine),
+    let filter = DocumentFilter {
+        kind: Some(DocumentKind::Quarantine),
         is_open: true,
         rows_max: 100,
-        ..FiledFilter::default()
+        ..DocumentFilter::default()
     };
     let open = ledger.filed(filter).await.expect("readable");
-    open.into_iter().map(|filed| filed.issued.id).collect()
+    open.into_iter().map(|filed| filed.document.id).collect()
 }
 
 async fn a_fresh_event_is_in_flight_when_it_is_recorded(home: &dyn IssuingHome) {
     let ledger = home.open();
     let kept = record(&*ledger, named("a", "1")).await;
     let (seq, attempt) = performs(&kept);
-    assert_eq!((kept.filed.len(), attempt), (0, 1), "nothing is said before it is done");
+    assert_eq!((kept.filed.len(), attempt), (0, 1), "no document before the outcome");
     let effect = ledger.effect(seq).await.expect("readable").expect("it has one");
-    assert!(matches!(effect.standing, Standing::InFlight(_)), "{effect:?}");
+    assert!(matches!(effect.state, EffectState::InFlight(_)), "{effect:?}");
     let history = ledger.history(seq).await.expect("readable");
-    assert_eq!(history.len(), 1, "one commit says both");
+    assert_eq!(history.len(), 1, "both in one commit");
     assert_eq!(counts(&*ledger).await, [1, 1, 0, 0, 0, 0, 0, 0]);
 }
 
-async fn what_is_to_be_performed_is_handed_over_in_ledger_order(home: &dyn IssuingHome) {
+async fn effects_are_handed_over_in_ledger_order(home: &dyn IssuingHome) {
     let ledger = home.open();
     let hands = Arc::new(Hands::default());
-    let issuing = Issuing { issue: Arc::new(Clerk), handover: hands.clone() };
+    let issuing = IssueHandlers { issue: Arc::new(Clerk), handover: hands.clone() };
     let calls = (0..40).map(|n| {
         let batch = vec![named(&format!("e{n}"), "1"), named(&format!("e{n}"), "1")];
         ledger.record_issuing(batch, issuing.clone())
     });
     futures_util::future::join_all(calls).await;
-    let handed = hands.0.lock().expect("nobody panics with it").clone();
+    let handed = hands.0.lock().expect("not poisoned").clone();
     assert_eq!(handed.len(), 40, "each event once");
     assert!(handed.is_sorted(), "{handed:?}");
 }
@@ -251,15 +261,15 @@ async fn the_documents_of_an_outcome_are_in_its_commit(home: &dyn IssuingHome) {
     let (b, _) = performs(&record(&*ledger, named("b", "1")).await);
     let batch = vec![settlement(a, 1, Outcome::Done), settlement(b, 1, Outcome::Ambiguous)];
     let settled = ledger.settle(batch, Arc::new(Clerk), Millis(2_000)).await.expect("settled");
-    let settled: Vec<Settled> = settled.into_iter().map(|one| one.expect("legal")).collect();
+    let settled: Vec<SettledEffect> = settled.into_iter().map(|one| one.expect("legal")).collect();
     assert_eq!(ids(&settled[0].filed), ["ADMIT-a"]);
     assert_eq!(ids(&settled[1].filed), ["QUARANTINE-b", "QUARANTINE-b"]);
     assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
     let again = take(&*ledger, settlement(a, 1, Outcome::Done)).await;
-    assert_eq!(again.map(|_| ()), Err(Illegal::NotInFlight), "an outcome is settled once");
+    assert_eq!(again.map(|_| ()), Err(IllegalStep::NotInFlight), "an outcome is settled once");
     assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
     let stored = ledger.filed_of(a).await.expect("readable");
-    assert_eq!(stored, settled[0].filed, "what was said is what is stored");
+    assert_eq!(stored, settled[0].filed, "the returned documents are stored");
 }
 
 async fn the_acknowledged_end_of_each_bus_topic_is_kept(home: &dyn IssuingHome) {
@@ -285,15 +295,19 @@ async fn the_acknowledged_end_of_each_bus_topic_is_kept(home: &dyn IssuingHome) 
     assert_eq!(ends.into_iter().collect::<Vec<_>>(), expected, "the highest of what is settled");
 }
 
-async fn a_copy_is_told_by_where_the_first_stands(home: &dyn IssuingHome) {
+async fn the_document_of_a_copy_depends_on_the_state_of_the_first(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
     let copy = record(&*ledger, named("a", "1")).await;
-    assert_eq!((copy.outlook, copy.filed.len()), (Outlook::InFlight { seq }, 0));
+    assert_eq!((copy.follow_up, copy.filed.len()), (FollowUp::InFlight { seq }, 0));
     take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
     for n in 0..3 {
         let copy = record(&*ledger, named("a", "1")).await;
-        assert_eq!((copy.outlook, ids(&copy.filed)), (Outlook::Said, vec!["DUPLICATE-a"]), "{n}");
+        assert_eq!(
+            (copy.follow_up, ids(&copy.filed)),
+            (FollowUp::Done, vec!["DUPLICATE-a"]),
+            "{n}"
+        );
     }
     let other = record(&*ledger, named("a", "2")).await;
     assert!(matches!(other.recorded.verdict, Verdict::Conflict { .. }));
@@ -306,16 +320,16 @@ async fn a_copy_in_flight_is_void_once_its_twin_is_admitted(home: &dyn IssuingHo
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
     let copy = record(&*ledger, named("a", "1")).await.recorded;
     let waited = ledger.settle_copy(copy.clone(), seq, Arc::new(Clerk), Millis(3_000)).await;
-    assert_eq!(ids(&waited.expect("said").filed), ["QUARANTINE-a", "QUARANTINE-a"]);
+    assert_eq!(ids(&waited.expect("documents").filed), ["QUARANTINE-a", "QUARANTINE-a"]);
     assert_eq!(open_quarantines(&*ledger).await, ["QUARANTINE-a"]);
     take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
     assert!(open_quarantines(&*ledger).await.is_empty(), "its twin was admitted");
     assert_eq!(counts(&*ledger).await, [2, 0, 0, 1, 0, 1, 1, 0]);
     let later = ledger.settle_copy(copy, seq, Arc::new(Clerk), Millis(4_000)).await;
-    assert_eq!(ids(&later.expect("said").filed), ["DUPLICATE-a"]);
+    assert_eq!(ids(&later.expect("documents").filed), ["DUPLICATE-a"]);
 }
 
-async fn one_id_stands_for_one_document(home: &dyn IssuingHome) {
+async fn a_document_id_is_unique(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
     take(&*ledger, settlement(seq, 1, Outcome::Ambiguous)).await.expect("legal");
@@ -328,7 +342,7 @@ async fn one_id_stands_for_one_document(home: &dyn IssuingHome) {
     assert_eq!(all.len(), 2, "receipt and record, once each");
 }
 
-async fn after_a_crash_in_flight_is_ambiguous_in_every_place(home: &dyn IssuingHome) {
+async fn after_a_crash_effects_in_flight_are_ambiguous_everywhere(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (lost, _) = performs(&record(&*ledger, named("lost", "1")).await);
     let (done, _) = performs(&record(&*ledger, named("done", "1")).await);
@@ -342,14 +356,14 @@ async fn after_a_crash_in_flight_is_ambiguous_in_every_place(home: &dyn IssuingH
     assert_eq!(recover(&*ledger).await, [lost]);
     assert_eq!(recover(&*ledger).await, [], "once");
     let effect = ledger.effect(lost).await.expect("readable").expect("it has one");
-    assert!(matches!(effect.standing, Standing::Ambiguous(_)));
+    assert!(matches!(effect.state, EffectState::Ambiguous(_)));
     assert_eq!(open_quarantines(&*ledger).await, ["QUARANTINE-lost"]);
     assert_eq!(counts(&*ledger).await, [2, 0, 1, 1, 0, 1, 0, 0]);
     let late = take(&*ledger, settlement(lost, 1, Outcome::Done)).await;
-    assert_eq!(late.map(|_| ()), Err(Illegal::NotInFlight), "nothing promotes itself");
+    assert_eq!(late.map(|_| ()), Err(IllegalStep::NotInFlight), "nothing promotes itself");
 }
 
-async fn what_is_found_is_admitted_and_what_is_absent_is_released(home: &dyn IssuingHome) {
+async fn reconciliation_admits_found_and_releases_absent_events(home: &dyn IssuingHome) {
     let ledger = home.open();
     let mut seqs = Vec::new();
     for name in ["found", "absent"] {
@@ -357,18 +371,19 @@ async fn what_is_found_is_admitted_and_what_is_absent_is_released(home: &dyn Iss
         take(&*ledger, settlement(seq, 1, Outcome::Ambiguous)).await.expect("legal");
         seqs.push(seq);
     }
-    let admitted = take(&*ledger, found(seqs[0], Answer::Done)).await.expect("legal");
+    let admitted = take(&*ledger, found(seqs[0], ReconcileOutcome::Done)).await.expect("legal");
     assert_eq!(ids(&admitted.filed), ["ADMIT-found"]);
-    let released = take(&*ledger, found(seqs[1], Answer::Refused)).await.expect("legal");
+    let released = take(&*ledger, found(seqs[1], ReconcileOutcome::Refused)).await.expect("legal");
     assert_eq!(ids(&released.filed), [""; 0], "what is released has no receipt");
     assert!(open_quarantines(&*ledger).await.is_empty(), "a reconciled ambiguity is released");
     assert_eq!(counts(&*ledger).await, [2, 0, 0, 1, 0, 2, 0, 2]);
 
     let batch = vec![named("absent", "1"), named("absent", "1")];
     let again = ledger.record_issuing(batch, issuing()).await;
-    let again: Vec<Kept> = again.into_iter().map(|kept| kept.expect("recorded")).collect();
+    let again: Vec<RecordedDelivery> =
+        again.into_iter().map(|kept| kept.expect("recorded")).collect();
     assert_eq!(performs(&again[0]), (seqs[1], 2), "a later copy performs");
-    assert_eq!(again[1].outlook, Outlook::InFlight { seq: seqs[1] }, "and only one of them");
+    assert_eq!(again[1].follow_up, FollowUp::InFlight { seq: seqs[1] }, "and only one of them");
     let other = record(&*ledger, named("absent", "2")).await;
     assert!(
         matches!(other.recorded.verdict, Verdict::Conflict { .. }),
@@ -383,7 +398,7 @@ async fn what_is_found_is_admitted_and_what_is_absent_is_released(home: &dyn Iss
     assert_eq!(counts(&*ledger).await[7], 1);
 }
 
-async fn a_closing_run_takes_nothing_new_and_recognises_what_it_knows(home: &dyn IssuingHome) {
+async fn a_closing_run_refuses_new_events_and_recognises_duplicates(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (known, _) = performs(&record(&*ledger, named("known", "1")).await);
     let (flying, _) = performs(&record(&*ledger, named("flying", "1")).await);
@@ -396,9 +411,9 @@ async fn a_closing_run_takes_nothing_new_and_recognises_what_it_knows(home: &dyn
     let before = counts(&*ledger).await;
     for entry in [named("new", "1"), named("known", "2")] {
         let kept = record(&*ledger, entry).await;
-        assert_eq!(kept.outlook, Outlook::RunClosing);
+        assert_eq!(kept.follow_up, FollowUp::RunClosing);
         assert!(matches!(kept.recorded.verdict, Verdict::Refused { seq: Some(_) }));
-        assert!(kept.filed.iter().all(|filed| filed.issued.run.is_none()), "outside of the run");
+        assert!(kept.filed.iter().all(|filed| filed.document.run.is_none()), "outside of the run");
         let seq = kept.recorded.verdict.seq().expect("kept");
         let receipt = ledger.receipt(seq).await.expect("readable").expect("kept");
         assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosed));
@@ -412,7 +427,7 @@ async fn a_closing_run_takes_nothing_new_and_recognises_what_it_knows(home: &dyn
     performs(&record(&*ledger, named("new", "1")).await);
 }
 
-async fn a_quarantine_is_released_once_by_a_named_person(home: &dyn IssuingHome) {
+async fn a_quarantine_is_released_once_by_a_named_operator(home: &dyn IssuingHome) {
     let ledger = home.open();
     let Entry::Refused(mut bad) = refused("bad") else { panic!("a refusal") };
     bad.facts = Object::from_iter([("name", "bad".into()), ("run", RUN.into())]);
@@ -430,7 +445,7 @@ async fn a_quarantine_is_released_once_by_a_named_person(home: &dyn IssuingHome)
     assert_eq!(counts(&*ledger).await, [1, 0, 0, 0, 0, 1, 0, 1]);
 }
 
-async fn a_bad_neighbour_changes_nothing(home: &dyn IssuingHome) {
+async fn a_failing_entry_does_not_affect_others(home: &dyn IssuingHome) {
     let ledger = home.open();
     let batch = vec![named("a", "1"), poisoned("bad", Fails::WithPanic), named("b", "1")];
     let kept = ledger.record_issuing(batch, issuing()).await;
@@ -440,7 +455,7 @@ async fn a_bad_neighbour_changes_nothing(home: &dyn IssuingHome) {
     assert_eq!(counts(&*ledger).await, [2, 2, 0, 0, 0, 0, 0, 0], "counted once");
 }
 
-async fn what_is_known_of_files_is_remembered(home: &dyn IssuingHome) {
+async fn file_progress_survives_a_restart(home: &dyn IssuingHome) {
     let ledger = home.open();
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
     let settled = take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
@@ -462,7 +477,7 @@ async fn a_name_may_hold_any_character(home: &dyn IssuingHome) {
     for name in ["a\0b", "\u{f8fe}0", "\u{10ffff}", "q'\"\\u0000"] {
         let (seq, _) = performs(&record(&*ledger, named(name, "1")).await);
         let settled = take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
-        assert_eq!(settled.filed[0].issued.event_id.as_deref(), Some(name));
+        assert_eq!(settled.filed[0].document.event_id.as_deref(), Some(name));
         assert_eq!(ledger.filed_of(seq).await.expect("readable"), settled.filed, "{name:?}");
         let copy = record(&*ledger, named(name, "1")).await;
         assert_eq!(ids(&copy.filed), [format!("DUPLICATE-{name}")]);

@@ -1,28 +1,30 @@
-//! The contract of the ledger port: what every ledger promises, on whatever it is built.
+//! Contract suite of the ledger port.
 //!
-//! [`all`] runs every promise on a new ledger each. A ledger that passes gives the same verdicts
-//! on the same inputs as every other one that passes.
+//! [`all`] runs each test on a new ledger. Ledgers that pass give the same verdicts on the same
+//! inputs.
 
 use std::sync::Arc;
 
-use admit_core::{Age, Code, EntityId, Entry, Fault, FaultKind, First, Recorded, Seq, Verdict};
-use admit_ledger::{Filter, Ledger, ReceiptPage, WholeLedger};
+use admit_core::{
+    Age, Code, EntityId, Entry, Fault, FaultKind, PriorAdmission, RecordedEntry, Seq, Verdict,
+};
+use admit_ledger::{Ledger, ReceiptFilter, ReceiptPage, WholeLedger};
 use futures_util::future::join_all;
 
 use crate::event::{DOOR, Fails, TALLY, counted, entry, event, key, poisoned, refused, revisable};
 
-/// A place where a ledger lives. Opening it again finds what was there.
+/// Storage of a ledger. Reopening it gives the same content.
 pub trait Home {
-    /// Opens the ledger, which keeps things for so long. The one opened before has been dropped.
+    /// Opens the ledger with this retention age. The previous one has been dropped.
     fn open_retaining(&self, retain: Option<Age>) -> Arc<dyn WholeLedger>;
 
-    /// Opens the ledger, which keeps everything.
+    /// Opens the ledger with unlimited retention.
     fn open(&self) -> Arc<dyn WholeLedger> {
         self.open_retaining(None)
     }
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_new_key_is_fresh_and_a_copy_is_a_duplicate_of_it(&*home()).await;
     other_content_under_a_known_key_is_kept_and_not_applied(&*home()).await;
@@ -30,12 +32,12 @@ pub async fn all(home: impl Fn() -> Box<dyn Home>) {
     a_refusal_is_kept_with_its_reason_and_claims_no_key(&*home()).await;
     repeats_inside_a_batch_are_duplicates_of_its_first(&*home()).await;
     racing_copies_make_one_admission(&*home()).await;
-    a_restart_forgets_nothing(&*home()).await;
+    the_ledger_survives_a_restart(&*home()).await;
     side_effects_happen_once_with_their_admission(&*home()).await;
     a_poisoned_event_fails_alone(&*home()).await;
-    places_are_given_in_order_and_listed_in_order(&*home()).await;
-    a_page_of_a_filter_ends_where_enough_was_examined(&*home()).await;
-    an_empty_batch_is_an_empty_answer(&*home()).await;
+    positions_are_assigned_and_listed_in_order(&*home()).await;
+    a_filtered_page_is_limited_by_examined_rows(&*home()).await;
+    an_empty_batch_gives_an_empty_result(&*home()).await;
 }
 
 /// Records one entry.
@@ -43,13 +45,13 @@ pub async fn one(ledger: &dyn Ledger, entry: Entry) -> Verdict {
     many(ledger, vec![entry]).await.remove(0)
 }
 
-/// Records a batch that must not meet a fault.
+/// Records a batch that must not fail.
 pub async fn many(ledger: &dyn Ledger, batch: Vec<Entry>) -> Vec<Verdict> {
     let recorded = ledger.record(batch).await;
     recorded.into_iter().map(|one| one.expect("the ledger answers").verdict).collect()
 }
 
-fn first_of(verdict: &Verdict) -> &First {
+fn first_of(verdict: &Verdict) -> &PriorAdmission {
     match verdict {
         Verdict::Duplicate { first, .. }
         | Verdict::Revision { first, .. }
@@ -113,7 +115,7 @@ async fn other_content_under_a_known_key_is_kept_and_not_applied(home: &dyn Home
     let kept = list(&*ledger, &["conflict"]).await;
     assert_eq!(kept.len(), 1, "the same other content is kept once");
     let body = ledger.body(kept[0]).await.expect("readable");
-    assert_eq!(body.as_deref(), Some(&b"other"[..]), "what the copy said instead is evidence");
+    assert_eq!(body.as_deref(), Some(&b"other"[..]), "the other content is kept as evidence");
     let receipt = ledger.receipt(seq_of(&fresh)).await.expect("readable").expect("kept");
     assert_eq!(receipt.duplicate_count, 3, "conflicting copies count as copies");
 }
@@ -181,7 +183,7 @@ async fn racing_copies_make_one_admission(home: &dyn Home) {
     assert_eq!(tally(&*ledger, "t").await.as_deref(), Some("10"));
 }
 
-async fn a_restart_forgets_nothing(home: &dyn Home) {
+async fn the_ledger_survives_a_restart(home: &dyn Home) {
     let ledger = home.open();
     let tag = ledger.tag();
     let mut firsts = Vec::new();
@@ -240,7 +242,7 @@ async fn a_poisoned_event_fails_alone(home: &dyn Home) {
     assert_eq!(one(&*ledger, entry("panic", "poison")).await.word(), "fresh", "no key claimed");
 }
 
-fn word_or_fault(outcome: &Result<Recorded, Fault>) -> &'static str {
+fn word_or_fault(outcome: &Result<RecordedEntry, Fault>) -> &'static str {
     match outcome {
         Ok(recorded) => recorded.verdict.word(),
         Err(fault) if fault.kind == FaultKind::Internal => "internal",
@@ -248,22 +250,24 @@ fn word_or_fault(outcome: &Result<Recorded, Fault>) -> &'static str {
     }
 }
 
-async fn places_are_given_in_order_and_listed_in_order(home: &dyn Home) {
+async fn positions_are_assigned_and_listed_in_order(home: &dyn Home) {
     let ledger = home.open();
     let batch = (0..20).map(|n| entry(&format!("k{n}"), "a")).collect();
     let seqs: Vec<Seq> = many(&*ledger, batch).await.iter().map(seq_of).collect();
     assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
-    let filter = Filter { after: seqs[4], rows_max: 3, ..Filter::default() };
+    let filter = ReceiptFilter { after: seqs[4], rows_max: 3, ..ReceiptFilter::default() };
     let page = ledger.list(filter).await.expect("readable");
     let page: Vec<Seq> = page.iter().map(|receipt| receipt.id.seq).collect();
     assert_eq!(page, seqs[5..8]);
-    let filter = Filter { door: Some("another".to_owned()), rows_max: 3, ..Filter::default() };
+    let filter =
+        ReceiptFilter { door: Some("another".to_owned()), rows_max: 3, ..ReceiptFilter::default() };
     assert_eq!(ledger.list(filter).await.expect("readable"), []);
-    let filter = Filter { door: Some(DOOR.to_owned()), rows_max: 100, ..Filter::default() };
+    let filter =
+        ReceiptFilter { door: Some(DOOR.to_owned()), rows_max: 100, ..ReceiptFilter::default() };
     assert_eq!(ledger.list(filter).await.expect("readable").len(), 20);
 }
 
-async fn a_page_of_a_filter_ends_where_enough_was_examined(home: &dyn Home) {
+async fn a_filtered_page_is_limited_by_examined_rows(home: &dyn Home) {
     let ledger = home.open();
     let mut batch: Vec<Entry> = (0..30).map(|n| entry(&format!("k{n}"), "a")).collect();
     batch.insert(25, refused("b"));
@@ -272,7 +276,7 @@ async fn a_page_of_a_filter_ends_where_enough_was_examined(home: &dyn Home) {
         async |filter, examined_max| ledger.page_of(filter, examined_max).await.expect("readable");
     let rare = |after| {
         let verdicts = vec!["refused".to_owned(), "revision".to_owned()];
-        Filter { verdicts, after, rows_max: 5, ..Filter::default() }
+        ReceiptFilter { verdicts, after, rows_max: 5, ..ReceiptFilter::default() }
     };
     let (mut after, mut found, mut pages) = (Seq(0), Vec::new(), 0);
     loop {
@@ -284,15 +288,19 @@ async fn a_page_of_a_filter_ends_where_enough_was_examined(home: &dyn Home) {
         after = next;
     }
     assert_eq!((found, pages), (vec![seqs[25]], 4), "31 admissions, ten a page");
-    let other = Filter { door: Some("another".to_owned()), rows_max: 5, ..Filter::default() };
+    let other =
+        ReceiptFilter { door: Some("another".to_owned()), rows_max: 5, ..ReceiptFilter::default() };
     let first = page(other.clone(), 10).await;
     assert_eq!((first.receipts.len(), first.next), (0, Some(seqs[9])), "an empty page leads on");
     assert_eq!(page(other, 31).await, ReceiptPage::default(), "all of it was examined");
-    let quarantine =
-        Filter { verdicts: vec!["refused".to_owned()], rows_max: 5, ..Filter::default() };
+    let quarantine = ReceiptFilter {
+        verdicts: vec!["refused".to_owned()],
+        rows_max: 5,
+        ..ReceiptFilter::default()
+    };
     let page_of_one = page(quarantine, 10).await;
     assert_eq!((page_of_one.receipts.len(), page_of_one.next), (1, None), "by its own index");
-    let all = Filter { rows_max: 20, ..Filter::default() };
+    let all = ReceiptFilter { rows_max: 20, ..ReceiptFilter::default() };
     let whole = page(all, 10).await;
     assert_eq!(
         (whole.receipts.len(), whole.next),
@@ -301,7 +309,7 @@ async fn a_page_of_a_filter_ends_where_enough_was_examined(home: &dyn Home) {
     );
 }
 
-async fn an_empty_batch_is_an_empty_answer(home: &dyn Home) {
+async fn an_empty_batch_gives_an_empty_result(home: &dyn Home) {
     let ledger = home.open();
     assert!(ledger.record(Vec::new()).await.is_empty());
 }
@@ -313,7 +321,7 @@ async fn tally(ledger: &dyn Ledger, entity: &str) -> Option<String> {
 
 async fn list(ledger: &dyn Ledger, verdicts: &[&str]) -> Vec<Seq> {
     let verdicts = verdicts.iter().map(|&verdict| verdict.to_owned()).collect();
-    let filter = Filter { verdicts, rows_max: 1_000, ..Filter::default() };
+    let filter = ReceiptFilter { verdicts, rows_max: 1_000, ..ReceiptFilter::default() };
     let receipts = ledger.list(filter).await.expect("readable");
     receipts.iter().map(|receipt| receipt.id.seq).collect()
 }

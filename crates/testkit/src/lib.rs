@@ -1,7 +1,7 @@
-//! What tests share: event builders, a hand-set clock, and the contract suite of each port.
+//! Test support: event builders, a manual clock, and the contract suite of each port.
 //!
-//! A suite is a plain function over the port. Every adapter runs it, and so does every fake, so a
-//! test against a fake proves something about the real thing.
+//! A suite is a plain function over the port. Every adapter runs it, and so does every fake, so
+//! that tests against a fake are valid for the real implementation.
 
 pub mod artifacts_suite;
 pub mod attachments_suite;

@@ -1,9 +1,9 @@
-//! A PostgreSQL server for tests: Debian's own, in a folder and on a port of its own.
+//! PostgreSQL server for tests: the distribution's, in its own folder and on its own port.
 //!
-//! [`database`] is what most tests want: a new database on a server that the tests of a process
-//! share. `ADMIT_TEST_POSTGRES=postgres://…` names a server that runs already; the user must be
-//! allowed to create databases there. Where there is no server the test says so and is left out,
-//! unless `ADMIT_TESTS_STRICT=1` makes that a failure.
+//! Most tests use [`database`]: a new database on a server shared by the tests of a process.
+//! `ADMIT_TEST_POSTGRES=postgres://…` names a running server instead; the user must be allowed to
+//! create databases there. Without a server the test is skipped with a message, unless
+//! `ADMIT_TESTS_STRICT=1` makes that a failure.
 
 mod commits;
 mod server;
@@ -16,20 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub use commits::{CommitProxy, Mishap};
 pub use server::Server;
 
-/// A database of one test. Dropping it drops the database.
+/// Database of one test. Dropped with this value.
 #[derive(Debug)]
 pub struct TestDatabase {
-    /// Where it is: `postgres://…`.
+    /// URL: `postgres://…`.
     pub url: String,
     name: String,
     admin: String,
     _server: Option<Arc<Server>>,
 }
 
-/// The server that the tests of this process share, for as long as one of them needs it.
+/// Server shared by the tests of this process, while one of them needs it.
 static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
 
-/// A new, empty database; `None` where there is no server, which has been said.
+/// Creates an empty database; `None`, with a message, if there is no server.
 pub fn database() -> Option<TestDatabase> {
     if let Ok(admin) = std::env::var("ADMIT_TEST_POSTGRES") {
         return TestDatabase::create(&admin, None);
@@ -56,10 +56,10 @@ impl TestDatabase {
         Some(Self { url, name, admin: admin.to_owned(), _server: server })
     }
 
-    /// Where its server listens, for whoever stands before it.
+    /// Address of its server, for proxies.
     ///
     /// # Panics
-    /// When the address names no host and port.
+    /// If the URL has no host and port.
     pub fn address(&self) -> SocketAddr {
         let host = self.url.split('@').nth(1).and_then(|rest| rest.split('/').next());
         let host = host.expect("the address names a host");
@@ -67,10 +67,10 @@ impl TestDatabase {
         found.next().expect("the host has an address")
     }
 
-    /// Runs SQL in it beside the ledger, and returns what `psql` prints: rows, unaligned.
+    /// Runs SQL in the database and returns the output of `psql`: rows, unaligned.
     ///
     /// # Errors
-    /// What `psql` says.
+    /// Returns the error output of `psql`.
     pub fn run(&self, sql: &str) -> Result<String, String> {
         psql(&self.url, sql)
     }
@@ -79,12 +79,12 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // A server that is gone has no database either.
+        // If the server is gone, so is the database.
         psql(&self.admin, &drop).unwrap_or_default();
     }
 }
 
-/// Runs SQL with `psql` and returns what it prints.
+/// Runs SQL with `psql` and returns its output.
 fn psql(url: &str, sql: &str) -> Result<String, String> {
     let mut command = Command::new("psql");
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", sql]);
@@ -96,7 +96,7 @@ fn psql(url: &str, sql: &str) -> Result<String, String> {
     }
 }
 
-/// The same address with another database: what stands between the last slash and the parameters.
+/// Replaces the database in a URL: the part between the last slash and the parameters.
 fn with_database(url: &str, name: &str) -> String {
     let (path, parameters) = match url.split_once('?') {
         Some((path, parameters)) => (path, format!("?{parameters}")),
@@ -110,13 +110,13 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{host}/{name}{parameters}")
 }
 
-/// A number that no other test draws.
+/// Number that is unique across tests.
 fn draw() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Says why a test is left out, or fails it where nothing may be left out.
+/// Reports why a test is skipped, or fails it in strict mode.
 fn missing<T>(why: &str) -> Option<T> {
     assert!(std::env::var("ADMIT_TESTS_STRICT").is_err(), "{why}");
     writeln!(std::io::stderr(), "skipped: {why}").unwrap_or_default();

@@ -1,8 +1,8 @@
-//! A TCP proxy on loopback that misbehaves on purpose, by a seed.
+//! TCP proxy on loopback with seeded faults.
 //!
-//! It knows no protocol, so what it does is what networks do: it cuts connections in the middle of
-//! a message, holds bytes back until others have overtaken them, and sends whole conversations a
-//! second time over a connection of their own. The other end may move while it runs.
+//! It is protocol-agnostic and simulates network faults: it cuts connections in the middle of a
+//! message, delays bytes, and replays whole conversations over a second connection. The upstream
+//! address may change at runtime.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,35 +19,35 @@ use tokio::time::{sleep, timeout};
 
 use crate::rng::Rng;
 
-/// Longest wait for a connection to the other end.
+/// Timeout for a connection to the upstream.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// What goes wrong, each once in so many; 0 is never.
+/// Fault rates: once in this many; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// A piece of bytes, in either direction, of which half arrives before the connection is cut.
+    /// Chunks of which half arrives before the connection is cut, in either direction.
     pub cut_one_in: u64,
-    /// A piece of bytes that is held back for `stall`.
+    /// Chunks that are delayed by `stall`.
     pub stall_one_in: u64,
-    /// How long.
+    /// Delay.
     pub stall: Duration,
-    /// A connection whose bytes all arrive twice: also over a second one, whose answers are lost.
+    /// Connections whose bytes are also sent over a second connection, with its replies discarded.
     pub duplicate_one_in: u64,
-    /// Whatever the other end says is lost, while it still hears everything. What is connected then
-    /// can only be cut: it has lost the thread.
+    /// Replies of the upstream are dropped, while it still receives everything. Existing
+    /// connections are desynchronised and must be closed.
     pub lose_answers: bool,
 }
 
-/// What went wrong so far.
+/// Counters of faults so far.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Connections accepted.
+    /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections cut.
+    /// Cut connections.
     pub cuts: AtomicU64,
-    /// Pieces held back.
+    /// Delayed chunks.
     pub stalls: AtomicU64,
-    /// Connections sent twice.
+    /// Duplicated connections.
     pub duplicates: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ struct State {
     counts: Counts,
 }
 
-/// A running proxy. Dropping it ends it, and every connection through it.
+/// Running proxy. Dropping it stops it and closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -98,18 +98,18 @@ impl State {
 }
 
 impl Proxy {
-    /// A proxy to `upstream` on a free port. Equal seeds draw equal faults, as far as the timing of
-    /// what goes through allows.
+    /// Starts a proxy to `upstream` on a free port. Equal seeds give equal faults, as far as the
+    /// timing of the traffic allows.
     ///
     /// # Errors
-    /// When the system has no port or no thread to give.
+    /// If no port or thread is available.
     pub fn to(upstream: SocketAddr, faults: Faults, seed: u64) -> io::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        // Also where a runtime runs already, which nobody may wait in.
+        // Own thread, so that it also works inside a runtime, where blocking is not allowed.
         let entered = runtime.enter();
         let listener = TcpListener::from_std(listener)?;
         drop(entered);
@@ -124,27 +124,27 @@ impl Proxy {
         Ok(Self { address, state, cut, runtime: Some(runtime) })
     }
 
-    /// Where to connect instead.
+    /// Address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The other end has moved. What is connected stays connected to where it was.
+    /// Changes the upstream address. Existing connections keep the old one.
     pub fn move_to(&self, upstream: SocketAddr) {
         *self.state.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
-    /// From now on other things go wrong.
+    /// Changes the fault rates.
     pub fn set_faults(&self, faults: Faults) {
         *self.state.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
-    /// Cuts every connection there is.
+    /// Cuts all connections.
     pub fn cut_all(&self) {
         self.cut.send_modify(|generation| *generation += 1);
     }
 
-    /// What went wrong so far.
+    /// Counters of faults so far.
     pub fn counts(&self) -> &Counts {
         &self.state.counts
     }
@@ -178,7 +178,7 @@ async fn accept(listener: TcpListener, state: Arc<State>, cuts: watch::Receiver<
     }
 }
 
-/// Carries one connection until either end, or a fault, ends it.
+/// Forwards one connection until either end, or a fault, closes it.
 async fn carry(client: TcpStream, state: &State) -> io::Result<()> {
     client.set_nodelay(true)?;
     let upstream = *state.upstream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +241,7 @@ async fn pump<W: tokio::io::AsyncWrite + Unpin>(
         };
         for (place, end) in to.iter_mut().enumerate() {
             match end.write_all(&bytes[..sent]).await {
-                // The copy of a conversation may be refused; the conversation goes on.
+                // The duplicate connection may be refused; the original continues.
                 Err(_) if place > 0 => {}
                 written => written?,
             }

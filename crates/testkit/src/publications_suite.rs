@@ -1,52 +1,58 @@
-//! The contract of the publications port: what every ledger promises about records on their way to
-//! the bus.
+//! Contract suite of the publications port: entities on their way to the bus.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use admit_core::effect::{Answer, By, Evidence, Illegal, Outcome, Standing, Step};
+use admit_core::effect::{
+    Attribution, EffectState, Evidence, IllegalStep, Outcome, ReconcileOutcome, Step,
+};
+use admit_core::entity::PUBLISH_UNKNOWN;
 use admit_core::json::{Object, Value};
-use admit_core::record::PUBLISH_UNKNOWN;
 use admit_core::{Digest, Millis};
 use admit_ledger::publications::{Offer, Publication, PublicationStep};
 use admit_ledger::{Publications, WholeLedger};
 use futures_util::future::join_all;
 
 use crate::event::DOOR;
-use crate::records_suite::{OPENER, TELLER, WITNESS, detail, gist, list, said, tell, told};
+use crate::records_suite::{
+    OPENER, REPORTER, WITNESS, detail, gist, list, outcome_field, record_event, source_event,
+};
 use crate::rng::Rng;
 
-/// A ledger whose records can be published.
+/// Ledger with publications.
 pub trait PublishingLedger: WholeLedger + Publications {}
 
 impl<L: WholeLedger + Publications> PublishingLedger for L {}
 
-/// A place where such a ledger lives. Opening it again finds what was there.
+/// Storage of such a ledger. Reopening it gives the same content.
 pub trait PublishingHome {
-    /// Opens the ledger. The one opened before has been dropped.
+    /// Opens the ledger. The previous one has been dropped.
     fn open(&self) -> Arc<dyn PublishingLedger>;
 }
 
-/// A place where several gates have one such ledger.
+/// Such a ledger shared by several gates.
 pub trait PublishingGates {
-    /// Opens the ledger for one more gate.
+    /// Opens the ledger for another gate.
     fn open(&self, owner: &str) -> Arc<dyn PublishingLedger>;
 
-    /// Lets the lease of a gate end while it lives.
+    /// Expires the lease of a running gate.
     fn presume_dead(&self, owner: &str);
 }
 
-/// Runs what is promised to several gates; `home` makes a new, empty home for each promise.
+/// Runs the suite for several gates; `home` creates an empty home per test.
 pub async fn gates(home: impl Fn() -> Box<dyn PublishingGates>) {
     gates_that_offer_at_once_begin_a_revision_once(&*home()).await;
-    what_a_dead_gate_had_in_flight_is_ambiguous_and_repeated_by_nobody(&*home()).await;
+    publications_of_a_dead_gate_become_ambiguous_and_are_not_repeated(&*home()).await;
 }
 
 async fn gates_that_offer_at_once_begin_a_revision_once(home: &dyn PublishingGates) {
     let gates = ["a", "b", "c"].map(|owner| home.open(owner));
     let mut ids = Vec::new();
     for group in ["g", "h", "i", "j"] {
-        ids.push(said(&tell(&*gates[0], told(OPENER, group, 1_010, 1)).await, "record_id"));
+        ids.push(outcome_field(
+            &record_event(&*gates[0], source_event(OPENER, group, 1_010, 1)).await,
+            "record_id",
+        ));
     }
     let all: Vec<Offer> = ids.iter().map(|id| offer(id, 1)).collect();
     let racing = gates.iter().map(|gate| gate.offer(all.clone(), Millis(2_000)));
@@ -65,14 +71,14 @@ async fn gates_that_offer_at_once_begin_a_revision_once(home: &dyn PublishingGat
             let lost = other.recover_publications(DOOR.to_owned(), Millis(3_000)).await;
             assert!(lost.expect("the ledger answers").is_empty(), "its gate is alive");
             let taken = take(other, settled(&one, Outcome::Done)).await;
-            assert_eq!(taken, Err(Illegal::NotInFlight), "it is not theirs");
+            assert_eq!(taken, Err(IllegalStep::NotInFlight), "it is not theirs");
         }
         settle(gate, &one, Outcome::Done).await;
-        assert_eq!(stand(gate, &one.record_id).await[0], "1 published");
+        assert_eq!(source_states(gate, &one.record_id).await[0], "1 published");
     }
 }
 
-async fn what_a_dead_gate_had_in_flight_is_ambiguous_and_repeated_by_nobody(
+async fn publications_of_a_dead_gate_become_ambiguous_and_are_not_repeated(
     home: &dyn PublishingGates,
 ) {
     let [silent, living] = ["silent", "living"].map(|owner| home.open(owner));
@@ -84,41 +90,41 @@ async fn what_a_dead_gate_had_in_flight_is_ambiguous_and_repeated_by_nobody(
     assert_eq!(lost, [begun.n]);
     let again = living.recover_publications(DOOR.to_owned(), Millis(4_000)).await;
     assert!(again.expect("the ledger answers").is_empty(), "once is enough");
-    assert!(waiting(&living).await.is_empty(), "nobody repeats it");
+    assert!(waiting(&living).await.is_empty(), "it is not repeated");
     assert_eq!(begin(&living, &id, 1).await, None);
-    let stood = stand(&living, &id).await;
+    let stood = source_states(&living, &id).await;
     assert_eq!(stood, ["1 publish_failed", "opener publish_failed publish_unknown"]);
-    // It was not dead. What it knows is kept beside what was found, and ends nothing.
+    // It was not dead. Its evidence is kept and settles nothing.
     let late = take(&silent, settled(&begun, Outcome::Done)).await;
-    assert_eq!(late, Err(Illegal::NotInFlight));
+    assert_eq!(late, Err(IllegalStep::NotInFlight));
     let step = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
     let kept = take(&silent, PublicationStep { n: begun.n, step, reason: None }).await;
-    assert!(matches!(kept.expect("kept").standing, Standing::Ambiguous(_)));
+    assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)));
     let steps = living.publication_history(begun.n).await.expect("readable");
-    let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
-    assert_eq!(told, ["in_flight", "ambiguous", "evidence"]);
-    reconcile(&living, begun.n, Answer::Refused).await.expect("it is ambiguous");
-    let next = begin(&silent, &id, 1).await.expect("released, whoever takes it");
-    assert_eq!((next.n, next.standing.attempt()), (begun.n, 2));
+    let states: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(states, ["in_flight", "ambiguous", "evidence"]);
+    reconcile(&living, begun.n, ReconcileOutcome::Refused).await.expect("it is ambiguous");
+    let next = begin(&silent, &id, 1).await.expect("released");
+    assert_eq!((next.n, next.state.attempt()), (begun.n, 2));
     settle(&silent, &next, Outcome::Done).await;
 }
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn PublishingHome>) {
-    a_revision_is_begun_once_and_only_as_it_stands(&*home()).await;
-    what_goes_out_takes_its_events_along(&*home()).await;
-    what_came_meanwhile_goes_with_the_next_revision(&*home()).await;
+    a_revision_is_begun_once_and_only_if_current(&*home()).await;
+    a_publication_marks_its_events(&*home()).await;
+    later_events_are_published_with_the_next_revision(&*home()).await;
     an_unknown_outcome_is_kept_and_not_offered_again(&*home()).await;
-    a_person_finds_it_or_releases_it(&*home()).await;
-    what_adds_nothing_shares_what_became_of_its_record(&*home()).await;
-    a_restart_makes_ambiguous_what_was_in_flight_and_nothing_else(&*home()).await;
+    an_operator_reconciles_it(&*home()).await;
+    an_event_without_values_shares_the_state_of_its_entity(&*home()).await;
+    a_restart_makes_publications_in_flight_ambiguous(&*home()).await;
     publications_are_counted_and_their_steps_are_kept(&*home()).await;
     for seed in 0..12 {
         any_order_and_any_crash_publish_a_revision_once_at_most(&*home(), seed).await;
     }
 }
 
-/// A ledger whose records can be published, as it is handed around here.
+/// Shared ledger with publications.
 pub type Ledger = Arc<dyn PublishingLedger>;
 
 fn offer(record_id: &str, revision: u64) -> Offer {
@@ -144,12 +150,12 @@ fn evidence(reason: &str) -> Evidence {
 
 fn settled(of: &Publication, outcome: Outcome) -> PublicationStep {
     let reason = (outcome != Outcome::Done).then_some(PUBLISH_UNKNOWN);
-    let attempt = of.standing.attempt();
+    let attempt = of.state.attempt();
     let step = Step::Settle { attempt, outcome, evidence: evidence("bus"), reply: None };
     PublicationStep { n: of.n, step, reason }
 }
 
-async fn take(ledger: &Ledger, step: PublicationStep) -> Result<Publication, Illegal> {
+async fn take(ledger: &Ledger, step: PublicationStep) -> Result<Publication, IllegalStep> {
     let taken = ledger.step_publications(vec![step], Millis(3_000)).await;
     taken.expect("the ledger answers").pop().expect("one answer")
 }
@@ -158,8 +164,12 @@ async fn settle(ledger: &Ledger, of: &Publication, outcome: Outcome) -> Publicat
     take(ledger, settled(of, outcome)).await.expect("it is in flight")
 }
 
-async fn reconcile(ledger: &Ledger, n: u64, found: Answer) -> Result<Publication, Illegal> {
-    let by = By { who: "ann".to_owned(), why: Some("looked".to_owned()) };
+async fn reconcile(
+    ledger: &Ledger,
+    n: u64,
+    found: ReconcileOutcome,
+) -> Result<Publication, IllegalStep> {
+    let by = Attribution { who: "ann".to_owned(), why: Some("looked".to_owned()) };
     let step = Step::Reconcile { by, found, evidence: evidence("found") };
     take(ledger, PublicationStep { n, step, reason: None }).await
 }
@@ -169,8 +179,8 @@ async fn waiting(ledger: &Ledger) -> Vec<(String, u64)> {
     found.into_iter().map(|one| (one.record_id, one.revision)).collect()
 }
 
-/// The sources of a record with how they stand, in ledger order.
-async fn stand(ledger: &Ledger, record_id: &str) -> Vec<String> {
+/// Sources of an entity with their states, in ledger order.
+async fn source_states(ledger: &Ledger, record_id: &str) -> Vec<String> {
     let found = detail(&**ledger, record_id).await;
     let event = |event: &admit_ledger::port::EventLine| {
         format!("{} {} {}", event.source, event.state, event.reason_code)
@@ -180,10 +190,13 @@ async fn stand(ledger: &Ledger, record_id: &str) -> Vec<String> {
     stand
 }
 
-/// Leaves two records on their way to the bus, one of them out and one in flight, for whoever opens
-/// the ledger next. Returns the id of the latter.
+/// Leaves one published entity and one in flight for the next process. Returns the id of the
+/// latter.
 pub async fn leave_on_the_way(ledger: &Ledger) -> String {
-    let out = said(&tell(&**ledger, told(OPENER, "i", 1_010, 1)).await, "record_id");
+    let out = outcome_field(
+        &record_event(&**ledger, source_event(OPENER, "i", 1_010, 1)).await,
+        "record_id",
+    );
     let begun = begin(ledger, &out, 1).await.expect("it waits");
     settle(ledger, &begun, Outcome::Done).await;
     let id = opened(ledger).await;
@@ -191,53 +204,53 @@ pub async fn leave_on_the_way(ledger: &Ledger) -> String {
     id
 }
 
-/// What [`leave_on_the_way`] left is looked after here as it would have been there.
-pub async fn look_after_what_was_left(ledger: &Ledger, id: &str) {
+/// Checks that the publications left by [`leave_on_the_way`] are recovered.
+pub async fn recover_what_was_left(ledger: &Ledger, id: &str) {
     let lost = ledger.recover_publications(DOOR.to_owned(), Millis(5_000)).await;
     let [lost] = lost.expect("the ledger answers").try_into().expect("one was in flight");
-    assert_eq!((lost.record_id.as_str(), lost.standing.word()), (id, "ambiguous"));
-    assert_eq!(stand(ledger, id).await[0], "1 publish_failed");
+    assert_eq!((lost.record_id.as_str(), lost.state.word()), (id, "ambiguous"));
+    assert_eq!(source_states(ledger, id).await[0], "1 publish_failed");
     assert!(waiting(ledger).await.is_empty(), "nothing is handed over a second time");
     let all = ledger.publications(DOOR.to_owned(), 0, 10).await.expect("readable");
     assert_eq!(all.iter().map(|one| one.n).collect::<Vec<_>>(), [1, 2]);
-    tell(&**ledger, told(TELLER, "g", 1_000, 2)).await;
-    let next = begin(ledger, id, 2).await.expect("it says more");
+    record_event(&**ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    let next = begin(ledger, id, 2).await.expect("it has new content");
     assert_eq!(next.n, 3, "numbers go on");
 }
 
 async fn opened(ledger: &Ledger) -> String {
-    said(&tell(&**ledger, told(OPENER, "g", 1_010, 1)).await, "record_id")
+    outcome_field(&record_event(&**ledger, source_event(OPENER, "g", 1_010, 1)).await, "record_id")
 }
 
-async fn a_revision_is_begun_once_and_only_as_it_stands(home: &dyn PublishingHome) {
+async fn a_revision_is_begun_once_and_only_if_current(home: &dyn PublishingHome) {
     let ledger = home.open();
     let id = opened(&ledger).await;
     assert_eq!(waiting(&ledger).await, [(id.clone(), 1)]);
-    assert_eq!(begin(&ledger, &id, 2).await, None, "it does not say that yet");
+    assert_eq!(begin(&ledger, &id, 2).await, None, "not that revision yet");
     assert_eq!(begin(&ledger, "rec-none", 1).await, None);
     let racing = (0..8).map(|_| begin(&ledger, &id, 1));
     let begun: Vec<Publication> = join_all(racing).await.into_iter().flatten().collect();
     let [begun] = begun.try_into().expect("one of them begins it");
-    assert_eq!((begun.standing.word(), begun.standing.attempt()), ("in_flight", 1));
+    assert_eq!((begun.state.word(), begun.state.attempt()), ("in_flight", 1));
     assert!(waiting(&ledger).await.is_empty());
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     assert_eq!(waiting(&ledger).await, [(id.clone(), 2)]);
-    assert_eq!(begin(&ledger, &id, 1).await, None, "it says more by now");
+    assert_eq!(begin(&ledger, &id, 1).await, None, "outdated revision");
     assert!(begin(&ledger, &id, 2).await.is_some(), "however the one before ends");
 }
 
-async fn what_goes_out_takes_its_events_along(home: &dyn PublishingHome) {
+async fn a_publication_marks_its_events(home: &dyn PublishingHome) {
     let ledger = home.open();
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     let id = opened(&ledger).await;
-    let before = stand(&ledger, &id).await;
-    assert_eq!(before, ["1 enriched", "teller enriched resolved", "opener enriched resolved"]);
+    let before = source_states(&ledger, &id).await;
+    assert_eq!(before, ["1 enriched", "reporter enriched resolved", "opener enriched resolved"]);
     let begun = begin(&ledger, &id, 1).await.expect("it waits");
-    assert_eq!(stand(&ledger, &id).await, before, "in flight is not out");
+    assert_eq!(source_states(&ledger, &id).await, before, "in flight is not out");
     let done = settle(&ledger, &begun, Outcome::Done).await;
-    assert!(matches!(done.standing, Standing::Done(_)));
-    let after = stand(&ledger, &id).await;
-    assert_eq!(after, ["1 published", "teller published resolved", "opener published resolved"]);
+    assert!(matches!(done.state, EffectState::Done(_)));
+    let after = source_states(&ledger, &id).await;
+    assert_eq!(after, ["1 published", "reporter published resolved", "opener published resolved"]);
     let found = detail(&*ledger, &id).await;
     let out: Vec<_> = found.steps.iter().filter(|step| step.to == "published").collect();
     assert_eq!(out.len(), 2);
@@ -249,25 +262,25 @@ async fn what_goes_out_takes_its_events_along(home: &dyn PublishingHome) {
         assert_eq!(step.record_id.as_deref(), Some(id.as_str()));
         assert!(step.fingerprint.is_some() && !step.confidence.is_empty());
     }
-    // A copy, and linking again, change nothing about it.
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
-    assert_eq!(stand(&ledger, &id).await, after);
+    // Copies and relinking do not change it.
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    assert_eq!(source_states(&ledger, &id).await, after);
     assert!(waiting(&ledger).await.is_empty());
-    assert_eq!(take(&ledger, settled(&done, Outcome::Done)).await, Err(Illegal::NotInFlight));
+    assert_eq!(take(&ledger, settled(&done, Outcome::Done)).await, Err(IllegalStep::NotInFlight));
 }
 
-async fn what_came_meanwhile_goes_with_the_next_revision(home: &dyn PublishingHome) {
+async fn later_events_are_published_with_the_next_revision(home: &dyn PublishingHome) {
     let ledger = home.open();
     let id = opened(&ledger).await;
     let first = begin(&ledger, &id, 1).await.expect("it waits");
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     settle(&ledger, &first, Outcome::Done).await;
-    let stood = stand(&ledger, &id).await;
-    assert_eq!(stood, ["2 enriched", "opener published resolved", "teller enriched resolved"]);
+    let stood = source_states(&ledger, &id).await;
+    assert_eq!(stood, ["2 enriched", "opener published resolved", "reporter enriched resolved"]);
     let second = begin(&ledger, &id, 2).await.expect("it waits");
     settle(&ledger, &second, Outcome::Done).await;
-    let stood = stand(&ledger, &id).await;
-    assert_eq!(stood, ["2 published", "opener published resolved", "teller published resolved"]);
+    let stood = source_states(&ledger, &id).await;
+    assert_eq!(stood, ["2 published", "opener published resolved", "reporter published resolved"]);
     let found = detail(&*ledger, &id).await;
     let out = found.steps.iter().filter(|step| step.to == "published").count();
     assert_eq!(out, 2, "each is published with the first revision that has it in it");
@@ -280,7 +293,7 @@ async fn an_unknown_outcome_is_kept_and_not_offered_again(home: &dyn PublishingH
     let id = opened(&ledger).await;
     let begun = begin(&ledger, &id, 1).await.expect("it waits");
     settle(&ledger, &begun, Outcome::Ambiguous).await;
-    let stood = stand(&ledger, &id).await;
+    let stood = source_states(&ledger, &id).await;
     assert_eq!(stood, ["1 publish_failed", "opener publish_failed publish_unknown"]);
     assert!(waiting(&ledger).await.is_empty(), "nothing repeats it by itself");
     assert_eq!(begin(&ledger, &id, 1).await, None);
@@ -288,13 +301,13 @@ async fn an_unknown_outcome_is_kept_and_not_offered_again(home: &dyn PublishingH
     assert_eq!(listed.iter().map(|one| one.n).collect::<Vec<_>>(), [begun.n]);
     let late = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
     let kept = take(&ledger, PublicationStep { n: begun.n, step: late, reason: None }).await;
-    assert!(matches!(kept.expect("kept").standing, Standing::Ambiguous(_)), "nothing is promoted");
-    // A later revision goes its own way, and takes along what has not been out.
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
-    let second = begin(&ledger, &id, 2).await.expect("it says more");
+    assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)), "nothing is promoted");
+    // A later revision is published separately, with all unpublished events.
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    let second = begin(&ledger, &id, 2).await.expect("it has new content");
     settle(&ledger, &second, Outcome::Done).await;
-    let stood = stand(&ledger, &id).await;
-    assert_eq!(stood, ["2 published", "opener published resolved", "teller published resolved"]);
+    let stood = source_states(&ledger, &id).await;
+    assert_eq!(stood, ["2 published", "opener published resolved", "reporter published resolved"]);
     let steps = detail(&*ledger, &id).await.steps;
     let of_opener = steps.iter().filter(|step| step.source == OPENER && step.from == "enriched");
     let taken: Vec<String> =
@@ -304,51 +317,60 @@ async fn an_unknown_outcome_is_kept_and_not_offered_again(home: &dyn PublishingH
     assert_eq!(listed.len(), 1, "the first is still unknown");
 }
 
-async fn a_person_finds_it_or_releases_it(home: &dyn PublishingHome) {
+async fn an_operator_reconciles_it(home: &dyn PublishingHome) {
     let ledger = home.open();
     let id = opened(&ledger).await;
     let begun = begin(&ledger, &id, 1).await.expect("it waits");
-    assert_eq!(reconcile(&ledger, begun.n, Answer::Done).await, Err(Illegal::NotAmbiguous));
+    assert_eq!(
+        reconcile(&ledger, begun.n, ReconcileOutcome::Done).await,
+        Err(IllegalStep::NotAmbiguous)
+    );
     settle(&ledger, &begun, Outcome::Ambiguous).await;
-    reconcile(&ledger, begun.n, Answer::Refused).await.expect("it is ambiguous");
+    reconcile(&ledger, begun.n, ReconcileOutcome::Refused).await.expect("it is ambiguous");
     assert_eq!(waiting(&ledger).await, [(id.clone(), 1)], "it may be handed over again");
     let again = begin(&ledger, &id, 1).await.expect("it is released");
-    assert_eq!((again.n, again.standing.attempt()), (begun.n, 2), "as the next attempt");
+    assert_eq!((again.n, again.state.attempt()), (begun.n, 2), "as the next attempt");
     settle(&ledger, &again, Outcome::Ambiguous).await;
-    reconcile(&ledger, begun.n, Answer::Done).await.expect("it is ambiguous");
-    let stood = stand(&ledger, &id).await;
+    reconcile(&ledger, begun.n, ReconcileOutcome::Done).await.expect("it is ambiguous");
+    let stood = source_states(&ledger, &id).await;
     assert_eq!(stood, ["1 published", "opener published resolved"]);
     assert!(waiting(&ledger).await.is_empty());
-    // What is no longer the newest is not handed over again.
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
-    let second = begin(&ledger, &id, 2).await.expect("it says more");
+    // An outdated revision is not offered again.
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    let second = begin(&ledger, &id, 2).await.expect("it has new content");
     settle(&ledger, &second, Outcome::Ambiguous).await;
-    tell(&*ledger, told(TELLER, "g", 1_000, 7)).await;
-    reconcile(&ledger, second.n, Answer::Refused).await.expect("it is ambiguous");
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 7)).await;
+    reconcile(&ledger, second.n, ReconcileOutcome::Refused).await.expect("it is ambiguous");
     assert_eq!(waiting(&ledger).await, [(id.clone(), 3)]);
     assert_eq!(begin(&ledger, &id, 2).await, None);
 }
 
-async fn what_adds_nothing_shares_what_became_of_its_record(home: &dyn PublishingHome) {
+async fn an_event_without_values_shares_the_state_of_its_entity(home: &dyn PublishingHome) {
     let ledger = home.open();
-    tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     let id = opened(&ledger).await;
     let begun = begin(&ledger, &id, 1).await.expect("it waits");
     settle(&ledger, &begun, Outcome::Done).await;
-    // Whatever the witness says, others are believed about it.
-    let witness = tell(&*ledger, told(WITNESS, "g", 1_000, 3)).await;
-    assert_eq!(said(&witness, "state"), "published");
+    // The values of the witness are overruled by other sources.
+    let witness = record_event(&*ledger, source_event(WITNESS, "g", 1_000, 3)).await;
+    assert_eq!(outcome_field(&witness, "state"), "published");
     let found = detail(&*ledger, &id).await;
     assert_eq!((found.line.revision, found.line.state.as_str()), (1, "published"));
     assert!(found.events.iter().all(|event| event.state == "published"));
     assert!(waiting(&ledger).await.is_empty());
 }
 
-async fn a_restart_makes_ambiguous_what_was_in_flight_and_nothing_else(home: &dyn PublishingHome) {
+async fn a_restart_makes_publications_in_flight_ambiguous(home: &dyn PublishingHome) {
     let ledger = home.open();
     let flying = opened(&ledger).await;
-    let resting = said(&tell(&*ledger, told(OPENER, "h", 1_010, 1)).await, "record_id");
-    let done = said(&tell(&*ledger, told(OPENER, "i", 1_010, 1)).await, "record_id");
+    let resting = outcome_field(
+        &record_event(&*ledger, source_event(OPENER, "h", 1_010, 1)).await,
+        "record_id",
+    );
+    let done = outcome_field(
+        &record_event(&*ledger, source_event(OPENER, "i", 1_010, 1)).await,
+        "record_id",
+    );
     let begun = begin(&ledger, &flying, 1).await.expect("it waits");
     let out = begin(&ledger, &done, 1).await.expect("it waits");
     settle(&ledger, &out, Outcome::Done).await;
@@ -359,11 +381,11 @@ async fn a_restart_makes_ambiguous_what_was_in_flight_and_nothing_else(home: &dy
     let lost = ledger.recover_publications(DOOR.to_owned(), Millis(5_000)).await;
     let lost: Vec<u64> = lost.expect("the ledger answers").iter().map(|one| one.n).collect();
     assert_eq!(lost, [begun.n]);
-    let stood = stand(&ledger, &flying).await;
+    let stood = source_states(&ledger, &flying).await;
     assert_eq!(stood, ["1 publish_failed", "opener publish_failed publish_unknown"]);
     assert_eq!(waiting(&ledger).await, [(resting, 1)], "what was not begun is still to be done");
-    assert_eq!(stand(&ledger, &done).await[0], "1 published");
-    assert_eq!(take(&ledger, settled(&begun, Outcome::Done)).await, Err(Illegal::NotInFlight));
+    assert_eq!(source_states(&ledger, &done).await[0], "1 published");
+    assert_eq!(take(&ledger, settled(&begun, Outcome::Done)).await, Err(IllegalStep::NotInFlight));
 }
 
 async fn publications_are_counted_and_their_steps_are_kept(home: &dyn PublishingHome) {
@@ -376,11 +398,11 @@ async fn publications_are_counted_and_their_steps_are_kept(home: &dyn Publishing
     let begun = begin(&ledger, &id, 1).await.expect("it waits");
     assert_eq!((counts().await.waiting, counts().await.of("in_flight")), (0, 1));
     settle(&ledger, &begun, Outcome::Ambiguous).await;
-    reconcile(&ledger, begun.n, Answer::Done).await.expect("it is ambiguous");
+    reconcile(&ledger, begun.n, ReconcileOutcome::Done).await.expect("it is ambiguous");
     assert_eq!(counts().await.of("done"), 1);
     let steps = ledger.publication_history(begun.n).await.expect("readable");
-    let told: Vec<String> = steps.iter().map(|step| step.what.clone()).collect();
-    assert_eq!(told, ["in_flight", "ambiguous", "done"]);
+    let states: Vec<String> = steps.iter().map(|step| step.what.clone()).collect();
+    assert_eq!(states, ["in_flight", "ambiguous", "done"]);
     assert_eq!(steps[2].by.as_ref().map(|by| by.who.as_str()), Some("ann"));
     let listed = ledger.publications(DOOR.to_owned(), 0, 10).await.expect("readable");
     let [listed] = listed.try_into().expect("one publication");
@@ -392,7 +414,7 @@ async fn publications_are_counted_and_their_steps_are_kept(home: &dyn Publishing
     assert_eq!(ledger.publication(DOOR.to_owned(), "x".to_owned()).await.expect("readable"), None);
 }
 
-/// A publisher that can die between any two of its steps, and a bus that counts.
+/// Publisher that may crash between any two steps, and a bus with numbered messages.
 #[derive(Default)]
 struct Publisher {
     in_flight: Vec<Publication>,
@@ -414,7 +436,7 @@ impl Publisher {
                         0 => Outcome::Ambiguous,
                         _ => Outcome::Done,
                     };
-                    // It may have landed all the same when nobody is told so.
+                    // It may have been written although the outcome is unknown.
                     if outcome == Outcome::Done || rng.below(2) == 0 {
                         *self.on_the_bus.entry(begun.dedupe_key.clone()).or_default() += 1;
                     }
@@ -443,14 +465,14 @@ async fn any_order_and_any_crash_publish_a_revision_once_at_most(
     let mut ledger = home.open();
     let mut publisher = Publisher::default();
     let mut events = vec![
-        told(OPENER, "g", 1_010, 1),
-        told(TELLER, "g", 1_000, 2),
-        told(WITNESS, "g", 1_000, 3),
+        source_event(OPENER, "g", 1_010, 1),
+        source_event(REPORTER, "g", 1_000, 2),
+        source_event(WITNESS, "g", 1_000, 3),
     ];
     while !events.is_empty() {
         let next = usize::try_from(rng.below(events.len() as u64)).expect("few");
         let event = if rng.below(4) == 0 { events[next].clone() } else { events.remove(next) };
-        tell(&*ledger, event).await;
+        record_event(&*ledger, event).await;
         for _ in 0..rng.below(4) {
             publisher.act(&ledger, &mut rng).await;
         }
@@ -469,27 +491,27 @@ async fn any_order_and_any_crash_publish_a_revision_once_at_most(
     }
     let [line] = list(&*ledger).await.try_into().expect("one record");
     let found = detail(&*ledger, &line.record_id).await;
-    let said = gist(&found);
-    for wanted in ["winner 2 teller", "by \"teller\" teller"] {
-        assert!(said.iter().any(|line| line == wanted), "seed {seed}: {wanted} in {said:#?}");
+    let lines = gist(&found);
+    for wanted in ["winner 2 reporter", "by \"reporter\" reporter"] {
+        assert!(lines.iter().any(|line| line == wanted), "seed {seed}: {wanted} in {lines:#?}");
     }
     assert!(publisher.on_the_bus.values().all(|times| *times == 1), "seed {seed}: sent twice");
     let all = ledger.publications_of(DOOR.to_owned(), line.record_id).await.expect("readable");
     assert_eq!(all[0].revision, line.revision, "seed {seed}: the newest was handed over");
     for one in &all {
         let times = publisher.on_the_bus.get(&one.dedupe_key).copied().unwrap_or_default();
-        match &one.standing {
-            Standing::Done(_) => assert_eq!(times, 1, "seed {seed}: done is on the bus"),
-            Standing::Ambiguous(_) => {}
-            other @ (Standing::Withheld(_)
-            | Standing::Intended(_)
-            | Standing::InFlight(_)
-            | Standing::Refused(_)) => panic!("seed {seed}: {other:?} is no end"),
+        match &one.state {
+            EffectState::Done(_) => assert_eq!(times, 1, "seed {seed}: done is on the bus"),
+            EffectState::Ambiguous(_) => {}
+            other @ (EffectState::Withheld(_)
+            | EffectState::Intended(_)
+            | EffectState::InFlight(_)
+            | EffectState::Refused(_)) => panic!("seed {seed}: {other:?} is no end"),
         }
     }
     let known: Vec<&str> = all.iter().map(|one| one.dedupe_key.as_str()).collect();
     assert!(publisher.on_the_bus.keys().all(|key| known.contains(&key.as_str())), "seed {seed}");
-    let is_out = matches!(all[0].standing, Standing::Done(_));
+    let is_out = matches!(all[0].state, EffectState::Done(_));
     let state = if is_out { "published" } else { "publish_failed" };
     assert_eq!(found.line.state, state, "seed {seed}");
     for event in &found.events {

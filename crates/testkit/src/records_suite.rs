@@ -1,16 +1,16 @@
-//! The contract of the records port: what every ledger promises about what several sources tell.
+//! Contract suite of the records port: entities merged from several sources.
 
 use std::sync::Arc;
 
-use admit_core::json::{Object, Value};
-use admit_core::record::{
-    Acceptance, Domain, Fields, Neighbourhood, Number, Policy, RecordRule, Replay, Resolution,
-    Source, SourceEvent, Told,
+use admit_core::entity::{
+    Acceptance, CandidateSet, EntityInput, EntityRule, EventFields, FieldDomain, NumberTrust,
+    Policy, ReplayRule, Resolution, SourceEvent, SourcePolicy,
 };
-use admit_core::{Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Recorded, Seq};
+use admit_core::json::{Object, Value};
+use admit_core::{Digest, Door, Entry, Event, Key, Millis, OnOtherContent, RecordedEntry, Seq};
 use admit_ledger::WholeLedger;
 use admit_ledger::port::{
-    Accepted, CountsAsked, NotAccepted, RecordDetail, RecordFilter, RecordLine,
+    AcceptError, AcceptedEvent, CountsFilter, RecordDetail, RecordFilter, RecordLine,
 };
 use futures_util::future::join_all;
 
@@ -18,48 +18,48 @@ use crate::event::{DOOR, event};
 use crate::ledger_suite::Home;
 use crate::rng::Rng;
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    a_record_is_made_in_the_commit_of_what_tells_of_it(&*home()).await;
-    any_order_makes_the_same_record(&*home()).await;
-    what_is_told_again_grows_nothing_and_newer_content_counts(&*home()).await;
+    an_entity_is_merged_in_the_commit_of_its_event(&*home()).await;
+    any_order_gives_the_same_entity(&*home()).await;
+    copies_change_nothing_and_revisions_apply(&*home()).await;
     events_of_one_batch_see_each_other(&*home()).await;
     a_restart_between_any_two_events_changes_nothing(&*home()).await;
     a_rule_that_breaks_fails_its_own_event_only(&*home()).await;
     linking_again_uses_the_policy_it_is_given(&*home()).await;
-    what_a_person_accepts_counts_whatever_comes_later(&*home()).await;
+    an_accepted_event_keeps_precedence(&*home()).await;
     records_are_listed_and_counted(&*home()).await;
-    in_a_crowd_everything_finds_its_own(&*home()).await;
+    events_are_linked_correctly_in_crowded_ranges(&*home()).await;
 }
 
 pub(crate) const OPENER: &str = "opener";
-pub(crate) const TELLER: &str = "teller";
+pub(crate) const REPORTER: &str = "reporter";
 pub(crate) const WITNESS: &str = "witness";
 
-const fn source(name: &'static str, opens: bool, replay: Replay) -> Source {
-    Source {
+const fn source(name: &'static str, opens: bool, replay: ReplayRule) -> SourcePolicy {
+    SourcePolicy {
         name,
         family: name,
         opens,
         is_led: false,
         replay,
-        number: Number::Trusted,
+        number: NumberTrust::Trusted,
         stamp: None,
     }
 }
 
-const OVERWRITE: Replay = Replay::Overwrite { keeps: &[] };
+const OVERWRITE: ReplayRule = ReplayRule::Overwrite { keeps: &[] };
 
-const SOURCES: &[Source] = &[
-    source(TELLER, false, OVERWRITE),
+const SOURCES: &[SourcePolicy] = &[
+    source(REPORTER, false, OVERWRITE),
     source(WITNESS, false, OVERWRITE),
-    source(OPENER, true, Replay::Skip),
+    source(OPENER, true, ReplayRule::Skip),
 ];
 
-const DOMAINS: &[Domain] = &[Domain {
+const DOMAINS: &[FieldDomain] = &[FieldDomain {
     name: "outcome",
     fields: &["winner"],
-    authority: &[TELLER],
+    authority: &[REPORTER],
     is_exclusive: false,
     is_total: false,
     is_whole: false,
@@ -70,7 +70,7 @@ pub(crate) fn policy(window_seconds: i64) -> Arc<Policy> {
     Arc::new(Policy {
         sources: SOURCES,
         domains: DOMAINS,
-        order: &[TELLER, WITNESS, OPENER],
+        order: &[REPORTER, WITNESS, OPENER],
         window_seconds,
         span_seconds: 60,
         tolerance_seconds: 5,
@@ -80,8 +80,8 @@ pub(crate) fn policy(window_seconds: i64) -> Arc<Policy> {
     })
 }
 
-/// What `source` tells at `time` of entity 1 of `group`.
-pub(crate) fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
+/// Event of `source` at `time` about entity 1 of `group`.
+pub(crate) fn source_event(source: &str, group: &str, time: i64, winner: i64) -> SourceEvent {
     let hard_key = format!("{source}|{group}|{time}");
     let key = Key::derive(DOOR, &[hard_key.as_bytes()]);
     let mut event = SourceEvent::new(source, key, Millis(1_000));
@@ -97,18 +97,18 @@ pub(crate) fn told(source: &str, group: &str, time: i64, winner: i64) -> SourceE
     }
     event.enriches = true;
     let fields = [("winner", Value::from(winner)), ("by", Value::from(source.to_owned()))];
-    event.fields = Fields::of(&Object::from_iter(fields));
+    event.fields = EventFields::of(&Object::from_iter(fields));
     event
 }
 
 pub(crate) fn entry(event: SourceEvent) -> Entry {
-    ruled(event.clone(), Arc::new(Told { policy: policy(100), event }))
+    ruled(event.clone(), Arc::new(EntityInput { policy: policy(100), event }))
 }
 
-fn ruled(told: SourceEvent, rule: Arc<dyn RecordRule>) -> Entry {
-    let content = format!("{}{}", told.to_text(), told.fields.as_str());
+fn ruled(input: SourceEvent, rule: Arc<dyn EntityRule>) -> Entry {
+    let content = format!("{}{}", input.to_text(), input.fields.as_str());
     Entry::Event(Event {
-        key: told.key,
+        key: input.key,
         digest: Digest::of(content.as_bytes()),
         on_other_content: OnOtherContent::Revision,
         record: Some(rule),
@@ -116,13 +116,13 @@ fn ruled(told: SourceEvent, rule: Arc<dyn RecordRule>) -> Entry {
     })
 }
 
-pub(crate) async fn tell(ledger: &dyn WholeLedger, event: SourceEvent) -> Recorded {
+pub(crate) async fn record_event(ledger: &dyn WholeLedger, event: SourceEvent) -> RecordedEntry {
     let mut recorded = ledger.record(vec![entry(event)]).await;
     recorded.pop().expect("one answer").expect("recorded")
 }
 
-/// What an answer says about where the event stands.
-pub(crate) fn said(recorded: &Recorded, name: &str) -> String {
+/// Member of the outcome in a result.
+pub(crate) fn outcome_field(recorded: &RecordedEntry, name: &str) -> String {
     let outcome = recorded.outcome.as_ref().expect("an event of a record has an outcome");
     outcome.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -140,7 +140,7 @@ pub(crate) async fn detail(ledger: &dyn WholeLedger, id: &str) -> RecordDetail {
     found.expect("readable").expect("it is there")
 }
 
-/// A record without places and times.
+/// Entity without positions and times.
 pub(crate) fn gist(detail: &RecordDetail) -> Vec<String> {
     let fields = detail.line.fields.iter();
     let mut gist: Vec<String> =
@@ -156,20 +156,20 @@ pub(crate) fn gist(detail: &RecordDetail) -> Vec<String> {
     gist
 }
 
-async fn a_record_is_made_in_the_commit_of_what_tells_of_it(home: &dyn Home) {
+async fn an_entity_is_merged_in_the_commit_of_its_event(home: &dyn Home) {
     let ledger = home.open();
-    let early = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
-    assert_eq!(said(&early, "link_status"), "unlinked");
-    assert_eq!(said(&early, "reason_code"), "no_rows_for_map_round");
-    assert!(list(&*ledger).await.is_empty(), "nobody has opened a record");
-    let opened = tell(&*ledger, told(OPENER, "g", 1_010, 1)).await;
-    assert_eq!(said(&opened, "state"), "enriched");
+    let early = record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    assert_eq!(outcome_field(&early, "link_status"), "unlinked");
+    assert_eq!(outcome_field(&early, "reason_code"), "no_rows_for_map_round");
+    assert!(list(&*ledger).await.is_empty(), "no entity is open");
+    let opened = record_event(&*ledger, source_event(OPENER, "g", 1_010, 1)).await;
+    assert_eq!(outcome_field(&opened, "state"), "enriched");
     let [line] = list(&*ledger).await.try_into().expect("one record");
-    assert_eq!(line.record_id, said(&opened, "record_id"));
+    assert_eq!(line.record_id, outcome_field(&opened, "record_id"));
     let found = detail(&*ledger, &line.record_id).await;
     assert_eq!(found.events.len(), 2, "what came early is linked now");
-    let winner = found.line.fields.iter().find(|field| field.name == "winner").expect("told");
-    assert_eq!((winner.value.as_str(), winner.source.as_str()), ("2", TELLER));
+    let winner = found.line.fields.iter().find(|field| field.name == "winner").expect("a value");
+    assert_eq!((winner.value.as_str(), winner.source.as_str()), ("2", REPORTER));
     assert_eq!(Some(winner.event), early.verdict.seq());
     let steps: Vec<String> = found
         .steps
@@ -193,21 +193,21 @@ async fn detail_of_nothing(ledger: &dyn WholeLedger) -> Option<RecordDetail> {
     ledger.record_of(DOOR.to_owned(), "rec-0".to_owned()).await.expect("readable")
 }
 
-async fn any_order_makes_the_same_record(home: &dyn Home) {
+async fn any_order_gives_the_same_entity(home: &dyn Home) {
     let ledger = home.open();
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let mut gists = Vec::new();
     for (n, order) in orders.into_iter().enumerate() {
         let group = format!("g{n}");
         let events = [
-            told(OPENER, &group, 1_010, 1),
-            told(TELLER, &group, 1_000, 2),
-            told(WITNESS, &group, 1_000, 3),
+            source_event(OPENER, &group, 1_010, 1),
+            source_event(REPORTER, &group, 1_000, 2),
+            source_event(WITNESS, &group, 1_000, 3),
         ];
         for place in order {
-            tell(&*ledger, events[place].clone()).await;
+            record_event(&*ledger, events[place].clone()).await;
             // A copy in between changes nothing.
-            tell(&*ledger, events[order[0]].clone()).await;
+            record_event(&*ledger, events[order[0]].clone()).await;
         }
         let wanted = RecordFilter { group: Some(group.clone()), ..filter() };
         let found = ledger.records(wanted).await.expect("readable");
@@ -216,28 +216,28 @@ async fn any_order_makes_the_same_record(home: &dyn Home) {
         gists.push(found.join("\n").replace(&group, "g"));
     }
     assert!(gists.iter().all(|gist| *gist == gists[0]), "{gists:#?}");
-    assert!(gists[0].contains("winner 2 teller"), "{}", gists[0]);
+    assert!(gists[0].contains("winner 2 reporter"), "{}", gists[0]);
 }
 
-/// Gates that share a ledger are told of the same entities at the same time, each by another source:
-/// one record of each comes of it, the same for all, and nobody waits for anybody for ever.
-pub async fn gates_that_tell_at_once_make_one_record(gates: &[Arc<dyn WholeLedger>]) {
+/// Gates with a shared ledger receive events about the same entities concurrently, each from
+/// another source: one entity each, the same for all gates, without deadlocks.
+pub async fn concurrent_gates_merge_one_entity(gates: &[Arc<dyn WholeLedger>]) {
     const ENTITIES: usize = 24;
     let groups: Vec<String> = (0..ENTITIES).map(|n| format!("g{n}")).collect();
-    let telling = groups.iter().enumerate().flat_map(|(n, group)| {
+    let recordings = groups.iter().enumerate().flat_map(|(n, group)| {
         let events = [
-            told(OPENER, group, 1_010, 1),
-            told(TELLER, group, 1_000, 2),
-            told(WITNESS, group, 1_000, 3),
-            // The same telling at another gate.
-            told(TELLER, group, 1_000, 2),
+            source_event(OPENER, group, 1_010, 1),
+            source_event(REPORTER, group, 1_000, 2),
+            source_event(WITNESS, group, 1_000, 3),
+            // Same event at another gate.
+            source_event(REPORTER, group, 1_000, 2),
         ];
         events.into_iter().enumerate().map(move |(source, event)| {
             let gate = Arc::clone(&gates[(n + source) % gates.len()]);
-            async move { tell(&*gate, event).await.verdict.word() }
+            async move { record_event(&*gate, event).await.verdict.word() }
         })
     });
-    let words = join_all(telling).await;
+    let words = join_all(recordings).await;
     for words in words.chunks(4) {
         let copies = words.iter().filter(|word| **word == "duplicate").count();
         assert_eq!(copies, 1, "one of the two tellings is a copy: {words:?}");
@@ -258,32 +258,35 @@ pub async fn gates_that_tell_at_once_make_one_record(gates: &[Arc<dyn WholeLedge
     }
 }
 
-async fn what_is_told_again_grows_nothing_and_newer_content_counts(home: &dyn Home) {
+async fn copies_change_nothing_and_revisions_apply(home: &dyn Home) {
     let ledger = home.open();
-    tell(&*ledger, told(OPENER, "g", 1_010, 1)).await;
-    let first = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
-    let id = said(&first, "record_id");
+    record_event(&*ledger, source_event(OPENER, "g", 1_010, 1)).await;
+    let first = record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
+    let id = outcome_field(&first, "record_id");
     let before = detail(&*ledger, &id).await;
-    let copy = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    let copy = record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     assert_eq!(copy.verdict.word(), "duplicate");
-    assert_eq!(said(&copy, "record_id"), id, "a copy is told where its first stands");
+    assert_eq!(outcome_field(&copy, "record_id"), id, "a copy gets the outcome of the first");
     let after = detail(&*ledger, &id).await;
     assert_eq!((after.line, after.steps), (before.line.clone(), before.steps));
-    let newer = tell(&*ledger, told(TELLER, "g", 1_000, 7)).await;
+    let newer = record_event(&*ledger, source_event(REPORTER, "g", 1_000, 7)).await;
     assert_eq!(newer.verdict.word(), "revision");
     let found = detail(&*ledger, &id).await;
     assert_eq!(found.line.revision, before.line.revision + 1);
     assert_eq!(found.events.len(), 3, "both tellings are kept");
-    assert!(gist(&found).contains(&"winner 7 teller".to_owned()));
-    let late = tell(&*ledger, told(TELLER, "g", 1_000, 2)).await;
+    assert!(gist(&found).contains(&"winner 7 reporter".to_owned()));
+    let late = record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
     assert_eq!(late.verdict.word(), "duplicate", "an old version is a late copy");
-    assert!(gist(&detail(&*ledger, &id).await).contains(&"winner 7 teller".to_owned()));
+    assert!(gist(&detail(&*ledger, &id).await).contains(&"winner 7 reporter".to_owned()));
 }
 
 async fn events_of_one_batch_see_each_other(home: &dyn Home) {
     let ledger = home.open();
-    let batch =
-        [told(TELLER, "g", 1_000, 2), told(OPENER, "g", 1_010, 1), told(WITNESS, "g", 1_000, 3)];
+    let batch = [
+        source_event(REPORTER, "g", 1_000, 2),
+        source_event(OPENER, "g", 1_010, 1),
+        source_event(WITNESS, "g", 1_000, 3),
+    ];
     let recorded = ledger.record(batch.map(entry).to_vec()).await;
     assert!(recorded.iter().all(Result::is_ok));
     let [line] = list(&*ledger).await.try_into().expect("one record");
@@ -291,26 +294,31 @@ async fn events_of_one_batch_see_each_other(home: &dyn Home) {
 }
 
 async fn a_restart_between_any_two_events_changes_nothing(home: &dyn Home) {
-    let events =
-        || [told(WITNESS, "g", 1_000, 3), told(OPENER, "g", 1_010, 1), told(TELLER, "g", 1_000, 2)];
+    let events = || {
+        [
+            source_event(WITNESS, "g", 1_000, 3),
+            source_event(OPENER, "g", 1_010, 1),
+            source_event(REPORTER, "g", 1_000, 2),
+        ]
+    };
     for event in events() {
         let ledger = home.open();
-        assert_eq!(tell(&*ledger, event).await.verdict.word(), "fresh");
+        assert_eq!(record_event(&*ledger, event).await.verdict.word(), "fresh");
     }
     let ledger = home.open();
     let [line] = list(&*ledger).await.try_into().expect("one record");
     let before = gist(&detail(&*ledger, &line.record_id).await);
     for event in events() {
-        assert_eq!(tell(&*ledger, event).await.verdict.word(), "duplicate");
+        assert_eq!(record_event(&*ledger, event).await.verdict.word(), "duplicate");
     }
     assert_eq!(gist(&detail(&*ledger, &line.record_id).await), before);
 }
 
-/// A rule with a defect.
+/// Faulty rule.
 #[derive(Debug)]
-struct Broken(Told);
+struct Broken(EntityInput);
 
-impl RecordRule for Broken {
+impl EntityRule for Broken {
     fn event(&self) -> &SourceEvent {
         &self.0.event
     }
@@ -319,28 +327,33 @@ impl RecordRule for Broken {
         &self.0.policy
     }
 
-    fn resolve(&self, _: Neighbourhood<'_>) -> Resolution {
-        panic!("told to panic")
+    fn resolve(&self, _: CandidateSet<'_>) -> Resolution {
+        panic!("on purpose")
     }
 }
 
 async fn a_rule_that_breaks_fails_its_own_event_only(home: &dyn Home) {
     let ledger = home.open();
-    let event = told(TELLER, "g", 1_000, 2);
-    let broken = Broken(Told { policy: policy(100), event: event.clone() });
-    let batch = vec![entry(told(OPENER, "g", 1_010, 1)), ruled(event.clone(), Arc::new(broken))];
+    let event = source_event(REPORTER, "g", 1_000, 2);
+    let broken = Broken(EntityInput { policy: policy(100), event: event.clone() });
+    let batch =
+        vec![entry(source_event(OPENER, "g", 1_010, 1)), ruled(event.clone(), Arc::new(broken))];
     let recorded = ledger.record(batch).await;
     assert!(recorded[0].is_ok() && recorded[1].is_err());
     let [line] = list(&*ledger).await.try_into().expect("the other one is there");
     assert_eq!(detail(&*ledger, &line.record_id).await.events.len(), 1);
-    assert_eq!(tell(&*ledger, event).await.verdict.word(), "fresh", "nothing of it was kept");
+    assert_eq!(
+        record_event(&*ledger, event).await.verdict.word(),
+        "fresh",
+        "nothing of it was kept"
+    );
 }
 
 async fn linking_again_uses_the_policy_it_is_given(home: &dyn Home) {
     let ledger = home.open();
-    tell(&*ledger, told(OPENER, "g", 1_000, 1)).await;
-    let apart = tell(&*ledger, told(TELLER, "g", 1_200, 2)).await;
-    assert_eq!(said(&apart, "reason_code"), "all_candidates_outside_window");
+    record_event(&*ledger, source_event(OPENER, "g", 1_000, 1)).await;
+    let apart = record_event(&*ledger, source_event(REPORTER, "g", 1_200, 2)).await;
+    assert_eq!(outcome_field(&apart, "reason_code"), "all_candidates_outside_window");
     let relink = async |window, is_dry| {
         let door = DOOR.to_owned();
         let done = ledger.relink(door, policy(window), Millis(5_000), is_dry).await;
@@ -359,28 +372,28 @@ async fn linking_again_uses_the_policy_it_is_given(home: &dyn Home) {
     let [line] = list(&*ledger).await.try_into().expect("one record");
     let found = detail(&*ledger, &line.record_id).await;
     assert_eq!(found.events.len(), 2);
-    assert!(gist(&found).contains(&"winner 2 teller".to_owned()));
+    assert!(gist(&found).contains(&"winner 2 reporter".to_owned()));
 }
 
-async fn what_a_person_accepts_counts_whatever_comes_later(home: &dyn Home) {
+async fn an_accepted_event_keeps_precedence(home: &dyn Home) {
     let ledger = home.open();
-    let opener = |winner| told(OPENER, "g", 1_010, winner);
+    let opener = |winner| source_event(OPENER, "g", 1_010, winner);
     let word = |by: &str, at| Acceptance { by: by.to_owned(), reason: "cut off".to_owned(), at };
     let accept = async |seq, by: &str| {
         let (door, word) = (DOOR.to_owned(), word(by, Millis(5_000)));
         ledger.accept(door, policy(100), seq, word).await.expect("looked at")
     };
-    let first = tell(&*ledger, opener(1)).await;
-    let second = tell(&*ledger, opener(2)).await;
-    let (id, later) = (said(&first, "record_id"), second.verdict.seq().expect("kept"));
+    let first = record_event(&*ledger, opener(1)).await;
+    let second = record_event(&*ledger, opener(2)).await;
+    let (id, later) = (outcome_field(&first, "record_id"), second.verdict.seq().expect("kept"));
     let winner = async || {
         let found = detail(&*ledger, &id).await;
-        let field = found.line.fields.iter().find(|field| field.name == "winner").expect("told");
+        let field = found.line.fields.iter().find(|field| field.name == "winner").expect("a value");
         (field.value.clone(), field.event, found.line.revision)
     };
     let first = first.verdict.seq().expect("kept");
     assert_eq!(winner().await, ("1".to_owned(), first, 1), "a replay changes nothing");
-    let accepted = |is_new| Ok(Accepted { record_id: id.clone(), is_new });
+    let accepted = |is_new| Ok(AcceptedEvent { record_id: id.clone(), is_new });
     assert_eq!(accept(later, "ann").await, accepted(true));
     assert_eq!(winner().await, ("2".to_owned(), later, 2));
     assert_eq!(accept(later, "bob").await, accepted(false), "once");
@@ -394,19 +407,23 @@ async fn what_a_person_accepts_counts_whatever_comes_later(home: &dyn Home) {
         steps.map(|step| (step.to.as_str(), step.reason_code.as_deref().unwrap_or(""))).collect();
     assert_eq!(steps, [("linked_round_id", "accepted"), ("enriched", "accepted")]);
 
-    // Another one that comes later changes nothing, until it is accepted; then the first again.
-    let third = tell(&*ledger, opener(3)).await.verdict.seq().expect("kept");
+    // A later one changes nothing until it is accepted; then the first again.
+    let third = record_event(&*ledger, opener(3)).await.verdict.seq().expect("kept");
     assert_eq!(winner().await.0, "2");
     for (seq, value) in [(third, "3"), (first, "1"), (later, "2")] {
         assert_eq!(accept(seq, "ann").await, accepted(true));
         assert_eq!(winner().await.0, value);
     }
-    let teller = tell(&*ledger, told(TELLER, "h", 1_000, 2)).await.verdict.seq().expect("kept");
+    let reporter = record_event(&*ledger, source_event(REPORTER, "h", 1_000, 2))
+        .await
+        .verdict
+        .seq()
+        .expect("kept");
     assert!(
-        matches!(accept(teller, "ann").await, Err(NotAccepted::Unfit(_))),
+        matches!(accept(reporter, "ann").await, Err(AcceptError::Unfit(_))),
         "it is linked nowhere"
     );
-    assert_eq!(accept(Seq(9_999), "ann").await, Err(NotAccepted::Unknown));
+    assert_eq!(accept(Seq(9_999), "ann").await, Err(AcceptError::Unknown));
     drop(ledger);
     let again = detail(&*home.open(), &id).await;
     assert_eq!(again.line.revision, found.line.revision + 3, "it is kept");
@@ -415,10 +432,10 @@ async fn what_a_person_accepts_counts_whatever_comes_later(home: &dyn Home) {
 async fn records_are_listed_and_counted(home: &dyn Home) {
     let ledger = home.open();
     for (group, time) in [("a", 1_000), ("b", 5_000), ("a", 9_000)] {
-        tell(&*ledger, told(OPENER, group, time, 1)).await;
+        record_event(&*ledger, source_event(OPENER, group, time, 1)).await;
     }
-    tell(&*ledger, told(TELLER, "a", 1_000, 2)).await;
-    tell(&*ledger, told(TELLER, "c", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "a", 1_000, 2)).await;
+    record_event(&*ledger, source_event(REPORTER, "c", 1_000, 2)).await;
     let times = async |filter| {
         let found = ledger.records(filter).await.expect("readable");
         found.iter().filter_map(|line| line.event_time).collect::<Vec<_>>()
@@ -433,18 +450,18 @@ async fn records_are_listed_and_counted(home: &dyn Home) {
     let other_day = RecordFilter { date: Some("2026-02-12".to_owned()), ..filter() };
     assert!(times(other_day).await.is_empty());
 
-    let asked = CountsAsked {
+    let filter_by = CountsFilter {
         recent_since: Millis(500),
         days_since: Millis(0),
-        without: vec![TELLER.to_owned()],
+        without: vec![REPORTER.to_owned()],
         newest: 2,
     };
-    let counts = ledger.record_counts(DOOR.to_owned(), asked).await.expect("readable");
+    let counts = ledger.record_counts(DOOR.to_owned(), filter_by).await.expect("readable");
     let of = |name: &str| {
-        let found = counts.sources.iter().find(|source| source.source == name).expect("it told");
+        let found = counts.sources.iter().find(|source| source.source == name).expect("counted");
         (found.total, found.unlinked, found.recent)
     };
-    assert_eq!((of(OPENER), of(TELLER)), ((3, 0, 3), (2, 1, 2)));
+    assert_eq!((of(OPENER), of(REPORTER)), ((3, 0, 3), (2, 1, 2)));
     assert_eq!(counts.states, [("enriched".to_owned(), 3)]);
     assert_eq!(counts.record_days, [("2026-02-11".to_owned(), 3, 2)]);
     assert_eq!(counts.newest.len(), 2);
@@ -452,31 +469,32 @@ async fn records_are_listed_and_counted(home: &dyn Home) {
     assert!(times(elsewhere).await.is_empty());
 }
 
-async fn in_a_crowd_everything_finds_its_own(home: &dyn Home) {
+async fn events_are_linked_correctly_in_crowded_ranges(home: &dyn Home) {
     const PAIRS: i64 = 150;
     let ledger = home.open();
     let mut events: Vec<SourceEvent> = (0..PAIRS)
-        .flat_map(|n| [OPENER, TELLER].map(|source| told(source, "g", 10_000 + 2 * n, n)))
+        .flat_map(|n| [OPENER, REPORTER].map(|source| source_event(source, "g", 10_000 + 2 * n, n)))
         .collect();
-    // Many more of them lie within the range of each than an arrival may look at.
+    // The range of each contains many more events than the limit.
     let policy = policy(100);
     let range = policy.range(&events[0]);
     assert!(range.events_max < events.len() && range.to - range.from > 2 * PAIRS);
     let mut rng = Rng::seeded(7);
     while !events.is_empty() {
         let next = usize::try_from(rng.below(events.len() as u64)).expect("few");
-        tell(&*ledger, events.swap_remove(next)).await;
+        record_event(&*ledger, events.swap_remove(next)).await;
     }
     let mut filter = RecordFilter { rows_max: 1_000, ..filter() };
     filter.group = Some("g".to_owned());
     let found = ledger.records(filter).await.expect("readable");
     assert_eq!(found.len(), usize::try_from(PAIRS).expect("few"));
     for line in found {
-        let told = detail(&*ledger, &line.record_id).await;
-        let times: Vec<&str> = told.events.iter().map(|event| event.source.as_str()).collect();
+        let found = detail(&*ledger, &line.record_id).await;
+        let times: Vec<&str> = found.events.iter().map(|event| event.source.as_str()).collect();
         assert_eq!(times.len(), 2, "{:?} at {:?}", times, line.event_time);
-        let winner = told.line.fields.iter().find(|field| field.name == "winner").expect("told");
+        let winner =
+            found.line.fields.iter().find(|field| field.name == "winner").expect("a value");
         let own = (line.event_time.expect("timed") - 10_000) / 2;
-        assert_eq!((winner.value.as_str(), winner.source.as_str()), (&*own.to_string(), TELLER));
+        assert_eq!((winner.value.as_str(), winner.source.as_str()), (&*own.to_string(), REPORTER));
     }
 }

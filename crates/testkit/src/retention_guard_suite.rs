@@ -1,8 +1,8 @@
-//! The contract of retention under a clock that may be wrong: nothing goes that trusted time does not
-//! allow.
+//! Contract suite of retention with an unreliable clock: nothing is deleted that trusted time does
+//! not allow.
 
 use admit_core::{Age, Entry, Event, Millis};
-use admit_ledger::port::{KnownTime, Swept};
+use admit_ledger::port::{KnownTime, SweepResult};
 use admit_ledger::{RetentionGuard, WholeLedger};
 
 use crate::clock::ManualClock;
@@ -14,14 +14,14 @@ const AGE: Age = Age::from_secs(10 * 86_400);
 const GAP: Age = Age::from_secs(7 * 86_400);
 const THEN: Millis = Millis(1_700_000_000_000);
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    a_clock_that_jumps_removes_nothing_until_a_person_confirms(&*home()).await;
-    a_clock_that_is_put_right_needs_nobody(&*home()).await;
-    a_wrong_clock_that_was_trusted_is_forgotten_once_it_is_put_right(&*home()).await;
+    a_clock_jump_deletes_nothing_until_an_operator_confirms(&*home()).await;
+    a_corrected_clock_needs_no_operator(&*home()).await;
+    a_trusted_wrong_clock_is_discarded_after_its_correction(&*home()).await;
     a_gap_before_a_start_is_downtime_up_to_the_setting(&*home()).await;
-    the_newest_event_is_what_is_trusted_where_nothing_was_noted(&*home()).await;
-    a_confirmation_at_one_gate_is_learned_by_another(&*home()).await;
+    the_newest_event_is_trusted_without_a_recorded_time(&*home()).await;
+    a_confirmation_applies_to_all_gates(&*home()).await;
 }
 
 async fn put(ledger: &dyn WholeLedger, name: &str, at: Millis) {
@@ -29,7 +29,11 @@ async fn put(ledger: &dyn WholeLedger, name: &str, at: Millis) {
     seq_of(&one(ledger, Entry::Event(timed)).await);
 }
 
-async fn round(guard: &RetentionGuard, ledger: &dyn WholeLedger, clock: &ManualClock) -> Swept {
+async fn round(
+    guard: &RetentionGuard,
+    ledger: &dyn WholeLedger,
+    clock: &ManualClock,
+) -> SweepResult {
     guard.round(ledger, clock).await.expect("the ledger answers")
 }
 
@@ -37,21 +41,21 @@ fn days(count: i64) -> Millis {
     Millis(THEN.0 + count * DAY)
 }
 
-async fn a_clock_that_jumps_removes_nothing_until_a_person_confirms(home: &dyn Home) {
+async fn a_clock_jump_deletes_nothing_until_an_operator_confirms(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     put(&*ledger, "k", THEN).await;
     let (clock, guard) = (ManualClock::at(THEN), RetentionGuard::new(GAP));
-    assert_eq!(round(&guard, &*ledger, &clock).await, Swept::default());
+    assert_eq!(round(&guard, &*ledger, &clock).await, SweepResult::default());
     clock.advance(60_000);
     clock.step(30 * DAY);
-    assert_eq!(round(&guard, &*ledger, &clock).await, Swept::default(), "it would all go");
+    assert_eq!(round(&guard, &*ledger, &clock).await, SweepResult::default(), "it would all go");
     let jump = guard.jump().expect("it is seen");
     assert_eq!((jump.trusted.0, jump.wall.0), (THEN.0 + 60_000, days(30).0 + 60_000));
-    // It stays so while time goes on, and a new process does not take it for downtime either.
+    // It stays so while time passes, and a new process does not treat it as downtime.
     clock.advance(DAY);
-    assert_eq!(round(&guard, &*ledger, &clock).await, Swept::default());
+    assert_eq!(round(&guard, &*ledger, &clock).await, SweepResult::default());
     let restarted = RetentionGuard::new(GAP);
-    assert_eq!(round(&restarted, &*ledger, &clock).await, Swept::default());
+    assert_eq!(round(&restarted, &*ledger, &clock).await, SweepResult::default());
     assert!(restarted.jump().is_some());
 
     let why = Some("it was off".to_owned());
@@ -66,7 +70,7 @@ async fn a_clock_that_jumps_removes_nothing_until_a_person_confirms(home: &dyn H
     assert_eq!(ledger.known_time().await.expect("readable").confirmations, 1);
 }
 
-async fn a_clock_that_is_put_right_needs_nobody(home: &dyn Home) {
+async fn a_corrected_clock_needs_no_operator(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     put(&*ledger, "k", THEN).await;
     let (clock, guard) = (ManualClock::at(THEN), RetentionGuard::new(GAP));
@@ -76,14 +80,14 @@ async fn a_clock_that_is_put_right_needs_nobody(home: &dyn Home) {
     assert!(guard.jump().is_some());
     clock.step(-30 * DAY);
     clock.advance(60_000);
-    assert_eq!(round(&guard, &*ledger, &clock).await, Swept::default());
+    assert_eq!(round(&guard, &*ledger, &clock).await, SweepResult::default());
     assert_eq!(guard.jump(), None);
     let known = ledger.known_time().await.expect("readable");
     assert_eq!(known, KnownTime { at: Some(Millis(THEN.0 + 60_000)), confirmations: 0 });
 }
 
-async fn a_wrong_clock_that_was_trusted_is_forgotten_once_it_is_put_right(home: &dyn Home) {
-    // A new ledger has nothing to compare the first clock with.
+async fn a_trusted_wrong_clock_is_discarded_after_its_correction(home: &dyn Home) {
+    // A new ledger cannot check the first clock.
     let ledger = home.open_retaining(Some(AGE));
     round(&RetentionGuard::new(GAP), &*ledger, &ManualClock::at(days(300))).await;
     drop(ledger);
@@ -91,7 +95,7 @@ async fn a_wrong_clock_that_was_trusted_is_forgotten_once_it_is_put_right(home: 
     let right = RetentionGuard::new(GAP);
     let clock = ManualClock::at(THEN);
     put(&*ledger, "k", THEN).await;
-    assert_eq!(round(&right, &*ledger, &clock).await, Swept::default());
+    assert_eq!(round(&right, &*ledger, &clock).await, SweepResult::default());
     assert_eq!(right.jump(), None);
     assert_eq!(ledger.known_time().await.expect("readable").at, Some(THEN), "it is put back");
     clock.advance(60_000);
@@ -99,7 +103,7 @@ async fn a_wrong_clock_that_was_trusted_is_forgotten_once_it_is_put_right(home: 
     drop(ledger);
     let ledger = home.open_retaining(Some(AGE));
     let jumped = RetentionGuard::new(GAP);
-    assert_eq!(round(&jumped, &*ledger, &ManualClock::at(days(200))).await, Swept::default());
+    assert_eq!(round(&jumped, &*ledger, &ManualClock::at(days(200))).await, SweepResult::default());
     let jump = jumped.jump().expect("it is seen");
     assert_eq!((jump.trusted.0, jump.wall), (THEN.0 + 60_000, days(200)));
 }
@@ -112,16 +116,16 @@ async fn a_gap_before_a_start_is_downtime_up_to_the_setting(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let jumped = RetentionGuard::new(GAP);
     let late = ManualClock::at(Millis(days(12).0 + 1));
-    assert_eq!(round(&jumped, &*ledger, &late).await, Swept::default());
+    assert_eq!(round(&jumped, &*ledger, &late).await, SweepResult::default());
     assert!(jumped.jump().is_some(), "more than a week");
     let rested = RetentionGuard::new(GAP);
     assert_eq!(round(&rested, &*ledger, &ManualClock::at(days(12))).await.bodies, 1);
     assert_eq!(rested.jump(), None, "a week of downtime");
 }
 
-async fn the_newest_event_is_what_is_trusted_where_nothing_was_noted(home: &dyn Home) {
+async fn the_newest_event_is_trusted_without_a_recorded_time(home: &dyn Home) {
     let ledger = home.open();
-    // A clock was wrong once; what came after it was not.
+    // A clock was wrong once; later events were not.
     put(&*ledger, "future", days(900)).await;
     put(&*ledger, "k", THEN).await;
     let timeless = Event { received_at: days(1), ..event("newest", "a") };
@@ -131,15 +135,15 @@ async fn the_newest_event_is_what_is_trusted_where_nothing_was_noted(home: &dyn 
     let known = ledger.known_time().await.expect("readable");
     assert_eq!(known.at, Some(days(1)));
     let guard = RetentionGuard::new(GAP);
-    assert_eq!(round(&guard, &*ledger, &ManualClock::at(days(30))).await, Swept::default());
+    assert_eq!(round(&guard, &*ledger, &ManualClock::at(days(30))).await, SweepResult::default());
     assert!(guard.jump().is_some());
     drop(ledger);
-    // Without retention nothing is noted, and so nothing is old when it comes back.
+    // Without retention no time is recorded, so nothing is too old when it is enabled.
     let ledger = home.open();
     assert_eq!(ledger.known_time().await.expect("readable").at, None);
 }
 
-async fn a_confirmation_at_one_gate_is_learned_by_another(home: &dyn Home) {
+async fn a_confirmation_applies_to_all_gates(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     put(&*ledger, "k", THEN).await;
     let clock = ManualClock::at(THEN);

@@ -1,13 +1,13 @@
-//! The contract of retention: what is too old goes, and nothing is admitted twice because of it.
+//! Contract suite of retention: old data is deleted, and nothing is admitted twice because of it.
 //!
-//! Time is handed in, so a year passes in a call. Every check of "gone" is made after everything
-//! that was due has been swept.
+//! Time is a parameter, so a year passes in a call. Deletions are checked after everything due has
+//! been swept.
 
 use std::collections::BTreeMap;
 
 use admit_core::{Age, Entry, Event, KEY_MARGIN, Millis, OnOtherContent, Seq};
 use admit_ledger::WholeLedger;
-use admit_ledger::port::Swept;
+use admit_ledger::port::SweepResult;
 
 use crate::claim_suite::{places, wanted};
 use crate::event::{entry, event, happened, key, refused, streamed};
@@ -15,34 +15,34 @@ use crate::ledger_suite::{Home, many, one, seq_of};
 use crate::rng::Rng;
 use crate::stream_suite::orders;
 
-/// The age every ledger here is opened with.
+/// Retention age of every ledger.
 const AGE: Age = Age::from_secs(1_000);
 
-/// When most of it happens.
+/// Base time.
 const THEN: Millis = Millis(1_000_000_000);
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    without_an_age_nothing_goes(&*home()).await;
-    bodies_go_at_the_age_and_all_else_of_timeless_events_stays(&*home()).await;
-    keys_go_only_beyond_the_margin(&*home()).await;
-    a_restart_in_the_middle_goes_on(&*home()).await;
-    a_key_that_is_found_has_its_admission_at_every_moment(&*home()).await;
-    what_was_forgotten_stays_outside_whatever_the_age_becomes(&*home()).await;
-    a_key_stays_while_anything_under_it_does(&*home()).await;
-    what_comes_from_the_future_holds_up_nothing(&*home()).await;
-    a_much_repeated_event_goes_in_slices(&*home()).await;
-    a_refusal_keeps_its_reason_when_its_body_goes(&*home()).await;
-    claims_go_with_their_entries(&*home()).await;
-    a_forgotten_key_can_be_claimed_again(&*home()).await;
+    without_an_age_nothing_is_deleted(&*home()).await;
+    bodies_are_deleted_at_the_age_and_events_without_wall_time_stay(&*home()).await;
+    keys_are_deleted_after_the_margin_only(&*home()).await;
+    a_sweep_continues_after_a_restart(&*home()).await;
+    a_known_key_always_has_its_admission(&*home()).await;
+    purged_events_stay_outside_for_every_age(&*home()).await;
+    a_key_stays_while_an_event_under_it_does(&*home()).await;
+    events_from_the_future_do_not_block_deletion(&*home()).await;
+    an_event_with_many_copies_is_deleted_in_slices(&*home()).await;
+    a_refusal_keeps_its_reason_without_its_body(&*home()).await;
+    claims_are_deleted_with_their_entries(&*home()).await;
+    a_purged_key_can_be_claimed_again(&*home()).await;
 }
 
-/// When the body of something from `at` is due; it goes a moment later.
+/// Time at which a body from `at` is due; it is deleted a moment later.
 fn body_due(at: Millis) -> Millis {
     AGE.after(at)
 }
 
-/// When the key of something from `at` is due.
+/// Time at which a key from `at` is due.
 fn key_due(at: Millis) -> Millis {
     KEY_MARGIN.after(AGE.after(at))
 }
@@ -51,9 +51,9 @@ fn after(at: Millis) -> Millis {
     Millis(at.0 + 1)
 }
 
-/// Sweeps until there is nothing more to do, and adds up what went.
-async fn sweep(ledger: &dyn WholeLedger, now: Millis) -> Swept {
-    let mut all = Swept::default();
+/// Sweeps until nothing is left to do, and sums the results.
+async fn sweep(ledger: &dyn WholeLedger, now: Millis) -> SweepResult {
+    let mut all = SweepResult::default();
     for _ in 0..10_000 {
         let swept = ledger.sweep(now).await.expect("the ledger answers");
         all.bodies += swept.bodies;
@@ -84,28 +84,32 @@ async fn record(ledger: &dyn WholeLedger, event: Event) -> (&'static str, Seq) {
     (verdict.word(), seq_of(&verdict))
 }
 
-async fn without_an_age_nothing_goes(home: &dyn Home) {
+async fn without_an_age_nothing_is_deleted(home: &dyn Home) {
     let ledger = home.open();
     let (_, seq) = record(&*ledger, happened("k", "a", THEN)).await;
-    assert_eq!(sweep(&*ledger, Millis(i64::MAX / 2)).await, Swept::default());
+    assert_eq!(sweep(&*ledger, Millis(i64::MAX / 2)).await, SweepResult::default());
     assert!(has_body(&*ledger, seq).await);
     assert!(!ledger.horizon().is_outside(Some(Millis(0)), Millis(i64::MAX)));
     let status = ledger.status().await.expect("readable");
     assert_eq!((status.retain, status.forgotten_to, status.keys), (None, None, Some(1)));
 }
 
-async fn bodies_go_at_the_age_and_all_else_of_timeless_events_stays(home: &dyn Home) {
+async fn bodies_are_deleted_at_the_age_and_events_without_wall_time_stay(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let timeless = Event { received_at: THEN, ..event("timeless", "a") };
     let (_, seq) = record(&*ledger, timeless.clone()).await;
     let (_, timed) = record(&*ledger, happened("timed", "a", THEN)).await;
     let (_, young) = record(&*ledger, happened("young", "a", after(THEN))).await;
-    assert_eq!(sweep(&*ledger, body_due(THEN)).await, Swept::default(), "the age is not over");
+    assert_eq!(
+        sweep(&*ledger, body_due(THEN)).await,
+        SweepResult::default(),
+        "the age is not over"
+    );
     let status = ledger.status().await.expect("readable");
     assert_eq!((status.retain, status.oldest_body_at), (Some(AGE), Some(THEN)));
 
     let swept = sweep(&*ledger, after(body_due(THEN))).await;
-    assert_eq!(swept, Swept { bodies: 2, ..Swept::default() });
+    assert_eq!(swept, SweepResult { bodies: 2, ..SweepResult::default() });
     assert!(!has_body(&*ledger, seq).await && !has_body(&*ledger, timed).await);
     assert!(has_body(&*ledger, young).await);
     let status = ledger.status().await.expect("readable");
@@ -121,9 +125,9 @@ async fn bodies_go_at_the_age_and_all_else_of_timeless_events_stays(home: &dyn H
     assert_eq!((status.admissions, status.oldest_at), (1, Some(THEN)));
 }
 
-async fn keys_go_only_beyond_the_margin(home: &dyn Home) {
+async fn keys_are_deleted_after_the_margin_only(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
-    // It came long after it happened, and long before.
+    // Received long after, and long before, its wall time.
     let late = Event { received_at: Millis(THEN.0 + 900_000), ..happened("late", "a", THEN) };
     let early = Event { received_at: Millis(THEN.0 - 900_000), ..happened("early", "a", THEN) };
     let (_, early_seq) = record(&*ledger, early.clone()).await;
@@ -135,7 +139,7 @@ async fn keys_go_only_beyond_the_margin(home: &dyn Home) {
     }
     let now = after(key_due(THEN));
     let horizon = ledger.horizon();
-    assert!(horizon.is_outside(Some(THEN), now), "said before it is forgotten");
+    assert!(horizon.is_outside(Some(THEN), now), "refused before it is purged");
     let swept = sweep(&*ledger, now).await;
     assert_eq!((swept.keys, swept.admissions, swept.sightings), (1, 1, 3));
     assert!(!has_key(&*ledger, "early").await && !has_receipt(&*ledger, early_seq).await);
@@ -147,7 +151,7 @@ async fn keys_go_only_beyond_the_margin(home: &dyn Home) {
     assert!(!has_receipt(&*ledger, late_seq).await);
 }
 
-async fn a_restart_in_the_middle_goes_on(home: &dyn Home) {
+async fn a_sweep_continues_after_a_restart(home: &dyn Home) {
     const COUNT: usize = 1_500;
     let mut ledger = home.open_retaining(Some(AGE));
     let name = |n: usize| format!("k{n}");
@@ -182,8 +186,8 @@ async fn a_restart_in_the_middle_goes_on(home: &dyn Home) {
     }
 }
 
-/// Copies that nobody refused, because their contract has no horizon, meet every state in between.
-async fn a_key_that_is_found_has_its_admission_at_every_moment(home: &dyn Home) {
+/// Copies of a contract without horizon, which refuses none, in every intermediate state.
+async fn a_known_key_always_has_its_admission(home: &dyn Home) {
     const COUNT: usize = 1_500;
     let ledger = home.open_retaining(Some(AGE));
     let make = |n: usize| Entry::Event(happened(&format!("k{n}"), "a", THEN));
@@ -194,14 +198,14 @@ async fn a_key_that_is_found_has_its_admission_at_every_moment(home: &dyn Home) 
     let now = after(key_due(THEN));
     for from in 0..20 {
         ledger.sweep(now).await.expect("the ledger answers");
-        // A fault here would be a key without its admission; both verdicts are fine.
+        // A fault here would be a key without its admission; both verdicts are valid.
         many(&*ledger, (from..COUNT).step_by(60).map(make).collect()).await;
     }
     sweep(&*ledger, now).await;
     assert_eq!(ledger.status().await.expect("readable").keys, Some(0));
 }
 
-async fn what_was_forgotten_stays_outside_whatever_the_age_becomes(home: &dyn Home) {
+async fn purged_events_stay_outside_for_every_age(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     record(&*ledger, happened("k", "a", THEN)).await;
     let now = after(key_due(THEN));
@@ -217,7 +221,7 @@ async fn what_was_forgotten_stays_outside_whatever_the_age_becomes(home: &dyn Ho
     }
 }
 
-async fn a_key_stays_while_anything_under_it_does(home: &dyn Home) {
+async fn a_key_stays_while_an_event_under_it_does(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let revision = |content: &str, at: Millis, name: &str| Event {
         on_other_content: OnOtherContent::Revision,
@@ -241,10 +245,10 @@ async fn a_key_stays_while_anything_under_it_does(home: &dyn Home) {
     assert_eq!(record(&*ledger, timeless).await.0, "duplicate");
 }
 
-async fn what_comes_from_the_future_holds_up_nothing(home: &dyn Home) {
+async fn events_from_the_future_do_not_block_deletion(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let tomorrow = Millis(THEN.0 + 86_400_000);
-    // The producer's clock was wrong, and ours was.
+    // The producer's clock was wrong, and then ours.
     let theirs = Event { received_at: THEN, ..happened("theirs", "a", tomorrow) };
     record(&*ledger, theirs.clone()).await;
     let (_, ours) = record(&*ledger, happened("ours", "a", tomorrow)).await;
@@ -260,7 +264,7 @@ async fn what_comes_from_the_future_holds_up_nothing(home: &dyn Home) {
     drop(ledger);
 
     let ledger = home.open_retaining(Some(AGE));
-    assert_eq!(sweep(&*ledger, body_due(tomorrow)).await, Swept::default());
+    assert_eq!(sweep(&*ledger, body_due(tomorrow)).await, SweepResult::default());
     let swept = sweep(&*ledger, after(body_due(tomorrow))).await;
     assert_eq!((swept.bodies, swept.keys), (2, 0), "when their time has come");
     let swept = sweep(&*ledger, after(key_due(tomorrow))).await;
@@ -268,7 +272,7 @@ async fn what_comes_from_the_future_holds_up_nothing(home: &dyn Home) {
     assert!(has_key(&*ledger, "timeless").await);
 }
 
-async fn a_much_repeated_event_goes_in_slices(home: &dyn Home) {
+async fn an_event_with_many_copies_is_deleted_in_slices(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let copies = || (0..500).map(|_| Entry::Event(happened("k", "a", THEN))).collect();
     for _ in 0..6 {
@@ -289,7 +293,7 @@ async fn a_much_repeated_event_goes_in_slices(home: &dyn Home) {
     assert_eq!(ledger.status().await.expect("readable").sightings, 0);
 }
 
-async fn a_refusal_keeps_its_reason_when_its_body_goes(home: &dyn Home) {
+async fn a_refusal_keeps_its_reason_without_its_body(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let Entry::Refused(mut broken) = refused("{broken") else { panic!("it is refused") };
     broken.received_at = THEN;
@@ -305,7 +309,7 @@ async fn a_refusal_keeps_its_reason_when_its_body_goes(home: &dyn Home) {
     assert_eq!(receipt.verdict, "refused", "its reason stays");
 }
 
-async fn claims_go_with_their_entries(home: &dyn Home) {
+async fn claims_are_deleted_with_their_entries(home: &dyn Home) {
     let ledger = home.open_retaining(Some(AGE));
     let door = orders();
     let at = |name: &str, at: Millis| Event {
@@ -325,20 +329,20 @@ async fn claims_go_with_their_entries(home: &dyn Home) {
 
     let now = after(key_due(THEN));
     assert_eq!(sweep(&*ledger, now).await.admissions, 2);
-    let standing = ledger.standing(door.clone(), now).await.expect("readable");
-    assert_eq!((standing.held, standing.free), (0, 0));
+    let progress = ledger.claim_progress(door.clone(), now).await.expect("readable");
+    assert_eq!((progress.held, progress.free), (0, 0));
     let left = ledger.claim(wanted(&door, 10, now.0 + 1_000_000)).await.expect("it answers");
     assert_eq!(places(&left), [kept]);
 }
 
-async fn a_forgotten_key_can_be_claimed_again(home: &dyn Home) {
+async fn a_purged_key_can_be_claimed_again(home: &dyn Home) {
     let mut ledger = home.open_retaining(Some(AGE));
     for n in 0..50 {
         record(&*ledger, happened(&format!("k{n}"), "a", THEN)).await;
     }
     let now = after(key_due(THEN));
     sweep(&*ledger, now).await;
-    // Another event under an old key, which nobody can know any more, also after a restart.
+    // Another event under a purged key, also after a restart.
     for n in 0..50 {
         if n == 25 {
             drop(ledger);
@@ -354,8 +358,8 @@ async fn a_forgotten_key_can_be_claimed_again(home: &dyn Home) {
     }
 }
 
-/// Random events, copies, sweeps and restarts while time passes: inside the horizon nothing is
-/// admitted twice, and what has no wall time never is. The same seed does the same.
+/// Random events, copies, sweeps and restarts over time: inside the horizon nothing is admitted
+/// twice, and events without a wall time never are. Reproducible by seed.
 pub async fn random(home: &dyn Home, seed: u64, steps: u32) {
     let mut rng = Rng::seeded(seed);
     let mut ledger = home.open_retaining(Some(AGE));
@@ -403,13 +407,13 @@ pub async fn random(home: &dyn Home, seed: u64, steps: u32) {
     }
 }
 
-/// A new event or a copy of an old one; some have no wall time, some clocks are wrong.
+/// New event or copy of an old one; some have no wall time, some clocks are wrong.
 fn some_event(rng: &mut Rng, admitted: &BTreeMap<String, Event>, now: Millis) -> Event {
     let count = u64::try_from(admitted.len()).expect("small");
     if count > 0 && !rng.one_in(3) {
         let which = usize::try_from(rng.below(count)).expect("small");
         if let Some(event) = admitted.values().nth(which) {
-            // The first delivery decides when it was received.
+            // The first delivery determines the time of receipt.
             return event.clone();
         }
     }

@@ -1,16 +1,16 @@
-//! A small seeded generator, so that whatever is random in a test can be run again.
+//! Seeded random number generator for reproducible tests.
 
-/// A splitmix64 generator. Good enough to shuffle and choose, and the same on every machine.
+/// SplitMix64 generator: good enough to shuffle and choose, and identical on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that always draws the same numbers for the same seed.
+    /// Creates a generator; equal seeds give equal numbers.
     pub fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not zero.
+    /// Number below `end`, which must not be zero.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end
     }

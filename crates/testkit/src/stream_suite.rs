@@ -1,4 +1,4 @@
-//! The contract of streams: read in ledger order, and heard of without asking.
+//! Contract suite of streams: reads in ledger order, and notifications.
 
 use admit_core::{Door, Entry, Event, OnOtherContent, Seq, Verdict};
 use admit_ledger::WholeLedger;
@@ -8,30 +8,30 @@ use futures_util::future::{join, join_all};
 use crate::event::{entry, event, refused, streamed};
 use crate::ledger_suite::{Home, many, one, seq_of};
 
-/// More than any test here reads at once.
+/// Larger than any page in these tests.
 const ALL: usize = 1_000_000;
 
-/// Runs the whole contract; `home` makes a new, empty home for each promise.
+/// Runs the suite; `home` creates an empty home per test.
 pub async fn all(home: impl Fn() -> Box<dyn Home>) {
-    a_stream_is_read_in_ledger_order_with_what_came_in(&*home()).await;
-    only_what_was_admitted_is_in_a_stream(&*home()).await;
+    a_stream_is_read_in_ledger_order_with_its_bodies(&*home()).await;
+    a_stream_contains_admitted_events_only(&*home()).await;
     a_page_ends_at_its_limits_and_the_next_one_goes_on(&*home()).await;
-    a_door_that_is_no_stream_reads_as_empty(&*home()).await;
-    a_waiting_reader_hears_of_its_own_stream(&*home()).await;
-    a_reader_that_follows_writers_misses_nothing(&*home()).await;
+    a_door_without_stream_reads_as_empty(&*home()).await;
+    a_waiting_reader_is_notified_of_its_own_stream(&*home()).await;
+    a_reader_concurrent_with_writers_misses_nothing(&*home()).await;
 }
 
-/// A stream of tests.
+/// Test stream.
 pub(crate) fn orders() -> Door {
     Door::new("events/orders")
 }
 
-/// Another one, whose name the first one starts like.
+/// Another stream, with the name of the first one as prefix.
 fn orders_2() -> Door {
     Door::new("events/orders-2")
 }
 
-/// Puts `count` events into a stream, in one batch, and returns their places.
+/// Records `count` events of a stream in one batch and returns their positions.
 pub(crate) async fn put(
     ledger: &dyn WholeLedger,
     door: &Door,
@@ -52,7 +52,7 @@ fn places(page: &Page) -> Vec<Seq> {
     page.entries.iter().map(|entry| entry.seq).collect()
 }
 
-async fn a_stream_is_read_in_ledger_order_with_what_came_in(home: &dyn Home) {
+async fn a_stream_is_read_in_ledger_order_with_its_bodies(home: &dyn Home) {
     let ledger = home.open();
     let (mut mine, mut others) = (Vec::new(), Vec::new());
     for round in 0..20 {
@@ -81,7 +81,7 @@ async fn a_stream_is_read_in_ledger_order_with_what_came_in(home: &dyn Home) {
     assert_eq!(places(&read(&*ledger, &orders(), Seq(0), ALL).await), mine, "after a restart");
 }
 
-async fn only_what_was_admitted_is_in_a_stream(home: &dyn Home) {
+async fn a_stream_contains_admitted_events_only(home: &dyn Home) {
     let ledger = home.open();
     let door = orders();
     let record = async |event: Event| one(&*ledger, Entry::Event(event)).await;
@@ -129,12 +129,12 @@ async fn a_page_ends_at_its_limits_and_the_next_one_goes_on(home: &dyn Home) {
     let each = br#"{"name":"n0"}body 0"#.len();
     assert_eq!(by_bytes(each * 3).await, (3, true), "bodies and facts count");
     assert_eq!(by_bytes(each * 3 - 1).await, (2, true));
-    assert_eq!(by_bytes(0).await, (1, true), "one is always read, or nobody would get on");
+    assert_eq!(by_bytes(0).await, (1, true), "at least one is read, to make progress");
     let none = read(&*ledger, &orders(), Seq(0), 0).await;
     assert_eq!((none.entries.len(), none.more), (0, true));
 }
 
-async fn a_door_that_is_no_stream_reads_as_empty(home: &dyn Home) {
+async fn a_door_without_stream_reads_as_empty(home: &dyn Home) {
     let ledger = home.open();
     for (name, is_stream) in
         [("test", false), ("events", false), ("events0", false), ("skyra", true), ("events/", true)]
@@ -145,13 +145,13 @@ async fn a_door_that_is_no_stream_reads_as_empty(home: &dyn Home) {
         let read = read(&*ledger, &door, Seq(0), ALL).await.entries.len();
         assert_eq!(read, usize::from(is_stream), "{name}");
     }
-    let unknown = Door::new("events/nobody-knows");
+    let unknown = Door::new("events/unknown");
     assert_eq!(read(&*ledger, &unknown, Seq(0), ALL).await, Page::default());
 }
 
-async fn a_waiting_reader_hears_of_its_own_stream(home: &dyn Home) {
+async fn a_waiting_reader_is_notified_of_its_own_stream(home: &dyn Home) {
     let ledger = home.open();
-    let mut news = ledger.news(&orders());
+    let mut news = ledger.subscribe(&orders());
     put(&*ledger, &orders_2(), 0, 1).await;
     one(&*ledger, Entry::Event(event("k", "a"))).await;
     assert!(!news.has_changed().expect("open"), "other doors are no news here");
@@ -166,7 +166,7 @@ async fn a_waiting_reader_hears_of_its_own_stream(home: &dyn Home) {
     assert!(news.changed().await.is_err(), "a closed ledger has no more news");
 }
 
-async fn a_reader_that_follows_writers_misses_nothing(home: &dyn Home) {
+async fn a_reader_concurrent_with_writers_misses_nothing(home: &dyn Home) {
     const WRITERS: usize = 8;
     const EACH: usize = 40;
     let ledger = home.open();

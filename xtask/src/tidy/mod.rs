@@ -8,6 +8,7 @@ mod docs;
 mod edges;
 mod repo;
 mod sources;
+mod words;
 
 /// Fails with one complaint a line, so that one run shows everything there is to fix.
 fn assert_none(complaints: &[String]) {

@@ -4,10 +4,10 @@
 use admit_contracts::{Contract, Reply};
 use admit_core::json::{self, Object};
 use admit_core::{
-    Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, Recorded, Refused, Seq,
+    Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, RecordedEntry, RefusedSubmission, Seq,
     Submission, Verdict,
 };
-use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status, WithoutEffects};
+use admit_ledger::{Admissions, BoxFuture, ReceiptFilter, Ledger, Reader, Status, WithoutEffects};
 use bytes::Bytes;
 
 use super::append::Append;
@@ -22,7 +22,7 @@ impl Contract for Ceiling {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
         let parsed = json::parse(&submission.body, &json::Limits::default());
         let message = parsed.err().map(|error| error.to_string()).unwrap_or_default();
-        Entry::Refused(Refused {
+        Entry::Refused(RefusedSubmission {
             door: door.clone(),
             principal: submission.principal,
             received_at: submission.received_at,
@@ -34,7 +34,7 @@ impl Contract for Ceiling {
         })
     }
 
-    fn reply(&self, _: &Recorded) -> Reply {
+    fn reply(&self, _: &RecordedEntry) -> Reply {
         Reply {
             status: 200,
             content_type: "application/json",
@@ -61,7 +61,7 @@ pub(super) struct Nothing {
 }
 
 impl Admissions for Nothing {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         Box::pin(async move {
             let kept = match &self.append {
                 None => Ok(()),
@@ -70,7 +70,7 @@ impl Admissions for Nothing {
             let verdict = Verdict::Refused { seq: None };
             let recorded = |entry| match &kept {
                 Ok(()) => {
-                    Ok(Recorded { entry, verdict: verdict.clone(), ledger: 0, outcome: None })
+                    Ok(RecordedEntry { entry, verdict: verdict.clone(), ledger: 0, outcome: None })
                 }
                 Err(_) => {
                     Err(Fault::new(FaultKind::OutcomeUnknown, "the file could not be synced"))
@@ -105,7 +105,7 @@ impl Reader for Nothing {
         Box::pin(async { Ok(None) })
     }
 
-    fn list(&self, _: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+    fn list(&self, _: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

@@ -10,8 +10,8 @@ use admit_artifacts::local::{self, LocalArtifacts};
 use admit_bus::Bus;
 use admit_bus::file::{self, FileBus};
 use admit_contracts::Contract;
-use admit_contracts::events::{self, Events, Identity};
-use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::events::{self, Events, EventIdentity};
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
@@ -19,7 +19,7 @@ use admit_core::Door;
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
-use admit_ledger::{IssuedReader, Ledger};
+use admit_ledger::{DocumentReader, Ledger};
 use http::HeaderName;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -74,7 +74,7 @@ impl BenchGate {
     pub(super) fn pixel(ledger: Arc<dyn GateLedger>) -> Result<Self, Failure> {
         let contract = PixelControl::new(Settings::default());
         let stream =
-            events::Settings { identity: Identity::Body, ..events::Settings::named("bench") };
+            events::Settings { identity: EventIdentity::Body, ..events::Settings::named("bench") };
         let stream = Events::new(stream).map_err(Failure::runtime)?;
         let doors = vec![
             mount("pixel-control", PIXEL_PATH, Arc::new(contract)),
@@ -103,7 +103,7 @@ impl BenchGate {
         };
         let artifacts = local::Options::new(dir.join("artifacts"));
         let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
-        let contract = IngestionGate::new(ingestion_gate::Settings::default(), Policy::shipped());
+        let contract = IngestionGate::new(ingestion_gate::Settings::default(), IngestionPolicy::shipped());
         let contract = Arc::new(contract.map_err(Failure::runtime)?);
         let ingest = Ingest::new(IngestParts {
             contract: contract.clone(),
@@ -174,7 +174,7 @@ impl Drop for BenchGate {
 }
 
 /// Whether everything that was answered is admitted: a quarantine is answered with 200 too.
-pub(super) fn check_published(ledger: &dyn IssuedReader) -> Result<(), Failure> {
+pub(super) fn check_published(ledger: &dyn DocumentReader) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -6,7 +6,7 @@ use admit_contracts::intents::{DOOR, read};
 use admit_core::effect::Effect;
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Receipt, ReceiptId, Seq};
-use admit_ledger::Filter;
+use admit_ledger::ReceiptFilter;
 use clap::{Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
@@ -191,7 +191,7 @@ fn list(
                 Object::from_iter([
                     ("receipt_id", Value::from(receipt.id.to_string())),
                     ("status", read::status(receipt, effect.as_ref()).into()),
-                    ("attempt", effect.as_ref().map(|e| e.standing.attempt()).into()),
+                    ("attempt", effect.as_ref().map(|e| e.state.attempt()).into()),
                     ("received_at", receipt.received_at.to_rfc3339_millis().into()),
                     ("principal", receipt.principal.as_str().into()),
                     ("error", read::error(receipt, effect.as_ref()).into()),
@@ -219,7 +219,7 @@ fn row((receipt, effect): &Found) -> Vec<String> {
         receipt.id.to_string(),
         receipt.received_at.to_string(),
         read::status(receipt, effect.as_ref()).to_owned(),
-        effect.as_ref().map_or(0, |effect| effect.standing.attempt()).to_string(),
+        effect.as_ref().map_or(0, |effect| effect.state.attempt()).to_string(),
         receipt.principal.to_string(),
         said("code").map_or(String::new(), |code| {
             format!("{code}: {}", said("message").unwrap_or_default())
@@ -238,12 +238,12 @@ fn find(
     runtime
         .block_on(async {
             loop {
-                let filter = Filter {
+                let filter = ReceiptFilter {
                     door: Some(DOOR.to_owned()),
                     verdicts: vec!["fresh".to_owned()],
                     after,
                     rows_max: PAGE,
-                    ..Filter::default()
+                    ..ReceiptFilter::default()
                 };
                 let page = ledger.list(filter).await?;
                 let is_last = page.len() < PAGE;

@@ -2,8 +2,8 @@
 //! about scenario runs.
 
 use admit_artifacts::{Artifacts, File};
-use admit_contracts::ingestion_gate::Paths;
-use admit_ledger::verify::{Disagreement, Found, KeptFile, Verifier, VerifyError};
+use admit_contracts::ingestion_gate::ArtifactPaths;
+use admit_ledger::verify::{Disagreement, DisagreementSink, DocumentFile, Verifier, VerifyError};
 use admit_runs::runner;
 
 use super::outside::OutsideError;
@@ -17,7 +17,7 @@ pub(super) struct LedgerFile {
 
 /// What is to be made into files. Read before anything is awaited: the check of a ledger blocks.
 pub(super) struct Sources {
-    kept: Vec<KeptFile>,
+    kept: Vec<DocumentFile>,
     scenario_runs: Vec<String>,
 }
 
@@ -31,8 +31,8 @@ impl Sources {
 pub(super) async fn all(
     ledger: &dyn LedgerReader,
     sources: Sources,
-    paths: &Paths,
-    found: &mut Found<'_>,
+    paths: &ArtifactPaths,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<Vec<LedgerFile>, OutsideError> {
     let mut files: Vec<LedgerFile> = sources
         .kept
@@ -57,7 +57,7 @@ pub(super) async fn all(
 pub(super) async fn check(
     files: &[LedgerFile],
     store: &dyn Artifacts,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<u64, OutsideError> {
     for LedgerFile { check, file } in files {
         let message = match store.get(&file.path).await? {

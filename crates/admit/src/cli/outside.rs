@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_artifacts::Artifacts;
-use admit_bus::Record;
-use admit_contracts::ingestion_gate::receipt::Committed;
-use admit_contracts::ingestion_gate::rederive::{self, Origin};
+use admit_bus::StoredMessage;
+use admit_contracts::ingestion_gate::receipt::CommitEvidence;
+use admit_contracts::ingestion_gate::audit_check::{self, DocumentOrigin};
 use admit_contracts::ingestion_gate::{DOOR, names, publication};
-use admit_core::effect::{Effect, Standing};
+use admit_core::effect::{Effect, EffectState};
 use admit_core::json;
-use admit_core::{Digest, Door, Fault, Filed, IssuedKind, Seq};
-use admit_ledger::verify::{Disagreement, Found};
-use admit_ledger::{EffectFilter, FiledFilter, Run, RunCounts};
+use admit_core::{Digest, Door, Fault, StoredDocument, DocumentKind, Seq};
+use admit_ledger::verify::{Disagreement, DisagreementSink};
+use admit_ledger::{EffectFilter, DocumentFilter, Run, RunCounts};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 
@@ -95,8 +95,8 @@ impl OnFiles {
     }
 
     /// What is wrong with the file of a document.
-    async fn file_of(&self, filed: &Filed) -> Result<Option<String>, OutsideError> {
-        let path = &filed.issued.path;
+    async fn file_of(&self, filed: &StoredDocument) -> Result<Option<String>, OutsideError> {
+        let path = &filed.document.path;
         let until = Instant::now() + self.patience;
         let mut file = self.store.get(path).await?;
         while file.is_none() && Instant::now() < until {
@@ -105,7 +105,7 @@ impl OnFiles {
         }
         Ok(match file {
             None => Some(format!("{path} is missing")),
-            Some(file) if file.strip_suffix(b"\n") != Some(filed.issued.text.as_bytes()) => {
+            Some(file) if file.strip_suffix(b"\n") != Some(filed.document.text.as_bytes()) => {
                 Some(format!("{path} is not what the ledger says"))
             }
             Some(_) => None,
@@ -120,7 +120,7 @@ pub(super) async fn verify(
     bus: &OnBus,
     (files, reconciled): (&[LedgerFile], &HashSet<Seq>),
     last: Seq,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<Outside, OutsideError> {
     let mut outside = Outside::default();
     let mut documented = Documented::upto(last);
@@ -139,13 +139,13 @@ async fn documents(
     files: &OnFiles,
     (reconciled, documented): (&HashSet<Seq>, &mut Documented),
     outside: &mut Outside,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = 0;
     let before = runs(ledger).await?;
     let mut tallies = Tallies::default();
     loop {
-        let filter = FiledFilter { after, rows_max: PAGE, ..FiledFilter::default() };
+        let filter = DocumentFilter { after, rows_max: PAGE, ..DocumentFilter::default() };
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { break };
         after = last.n;
@@ -171,14 +171,14 @@ async fn documents(
 async fn look_at(
     (ledger, ahead, reconciled): (&dyn LedgerReader, &Ahead<'_>, &HashSet<Seq>),
     files: &OnFiles,
-    filed: &Filed,
+    filed: &StoredDocument,
 ) -> Result<Vec<Disagreement>, OutsideError> {
     let mut wrong = Vec::new();
     if let Some(message) = files.file_of(filed).await? {
         wrong.push(Disagreement::at(filed.seq, "artifact", message));
     }
     if !is_borne_out((ledger, ahead, reconciled), filed).await? {
-        let path = &filed.issued.path;
+        let path = &filed.document.path;
         let message = format!("{path} is not what its body and its outcome give");
         wrong.push(Disagreement::at(filed.seq, "document", message));
     }
@@ -215,16 +215,16 @@ struct Tallies {
 }
 
 impl Tallies {
-    fn count(&mut self, filed: &Filed) {
-        let issued = &filed.issued;
-        if issued.kind == IssuedKind::Governance {
+    fn count(&mut self, filed: &StoredDocument) {
+        let issued = &filed.document;
+        if issued.kind == DocumentKind::Governance {
             if let Some(log) = log_of(filed) {
                 let line = (filed.seq, Digest::of(issued.text.as_bytes()));
                 self.logs.entry(log).or_default().push(line);
             }
             return;
         }
-        let Some(run) = issued.run.as_ref().filter(|_| issued.kind == IssuedKind::Receipt) else {
+        let Some(run) = issued.run.as_ref().filter(|_| issued.kind == DocumentKind::Receipt) else {
             return;
         };
         let counts = self.runs.entry(run.clone()).or_default();
@@ -242,7 +242,7 @@ impl Tallies {
         &mut self,
         before: &BTreeMap<String, Run>,
         now: &BTreeMap<String, Run>,
-        found: &mut Found<'_>,
+        found: &mut DisagreementSink<'_>,
     ) {
         for (name, run) in now.iter().filter(|(name, run)| before.get(*name) == Some(*run)) {
             let RunCounts { deliveries, in_flight, ambiguous, .. } = run.counts;
@@ -260,7 +260,7 @@ impl Tallies {
     async fn lines(
         &self,
         store: &dyn Artifacts,
-        found: &mut Found<'_>,
+        found: &mut DisagreementSink<'_>,
     ) -> Result<(), OutsideError> {
         for (path, wanted) in &self.logs {
             let log = store.get(path).await?.unwrap_or_default();
@@ -277,7 +277,7 @@ impl Tallies {
 /// Whether a document is what comes out when it is made again.
 async fn is_borne_out(
     (ledger, ahead, reconciled): (&dyn LedgerReader, &Ahead<'_>, &HashSet<Seq>),
-    filed: &Filed,
+    filed: &StoredDocument,
 ) -> Result<bool, OutsideError> {
     // Retention may have let its row go; whether it may is for the ledger's own check.
     let Some(delivery) = ahead.receipt(filed.seq).await? else { return Ok(true) };
@@ -288,42 +288,42 @@ async fn is_borne_out(
     let of = filed.of.unwrap_or(filed.seq);
     let (mut committed, mut by) = (None, None);
     if let Some(effect) = ahead.effect(of).await?
-        && matches!(effect.standing, Standing::Done(_))
+        && matches!(effect.state, EffectState::Done(_))
     {
-        committed = effect.standing.evidence().and_then(Committed::read);
+        committed = effect.state.evidence().and_then(CommitEvidence::read);
         if reconciled.contains(&of) {
             let history = ledger.history(of).await?;
             let done = history.into_iter().rev().find(|line| line.what == "done");
             by = done.and_then(|line| line.by);
         }
     }
-    let origin = Origin {
+    let origin = DocumentOrigin {
         facts: &facts,
         is_copy: delivery.verdict == "duplicate",
         committed: committed.as_ref(),
         by: by.as_ref(),
         at: filed.at,
     };
-    Ok(rederive::is_borne_out(&filed.issued, &origin))
+    Ok(audit_check::matches_origin(&filed.document, &origin))
 }
 
 /// Where the bytes of a delivery lie that is in no run.
-pub(super) fn raw_path(filed: &Filed) -> Option<String> {
-    let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
-    let path = filed.issued.path.strip_suffix(".json").filter(|_| is_outside)?;
+pub(super) fn raw_path(filed: &StoredDocument) -> Option<String> {
+    let is_outside = filed.document.run.is_none() && filed.document.kind == DocumentKind::Quarantine;
+    let path = filed.document.path.strip_suffix(".json").filter(|_| is_outside)?;
     Some(format!("{path}.raw"))
 }
 
 /// The log that a governance document has its line in.
-pub(super) fn log_of(filed: &Filed) -> Option<String> {
-    let (folder, _) = filed.issued.path.rsplit_once("/markers/")?;
+pub(super) fn log_of(filed: &StoredDocument) -> Option<String> {
+    let (folder, _) = filed.document.path.rsplit_once("/markers/")?;
     Some(format!("{folder}/events.jsonl"))
 }
 
 /// The body that a document is about, unless the ledger has let it go. A copy of a refusal keeps none.
 pub(super) async fn body_of(
     ledger: &dyn LedgerReader,
-    filed: &Filed,
+    filed: &StoredDocument,
 ) -> Result<Option<bytes::Bytes>, Fault> {
     let first = ledger.receipt(filed.seq).await?.and_then(|receipt| receipt.first);
     ledger.body(first.map_or(filed.seq, |first| first.seq)).await
@@ -333,7 +333,7 @@ pub(super) async fn body_of(
 async fn raw_of(
     ledger: &dyn LedgerReader,
     store: &dyn Artifacts,
-    filed: &Filed,
+    filed: &StoredDocument,
 ) -> Result<Option<String>, OutsideError> {
     let Some(path) = raw_path(filed) else { return Ok(None) };
     // Where the ledger has let the body go, the file is all there is.
@@ -350,7 +350,7 @@ async fn strangers(
     ledger: &dyn LedgerReader,
     store: &dyn Artifacts,
     documented: &Documented,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<(), OutsideError> {
     let mut after = None;
     loop {
@@ -362,7 +362,7 @@ async fn strangers(
             let id = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
             let Some(id) = id.filter(|_| is_ours && !documented.has_path(path)) else { continue };
             let named = ledger.named(id.to_owned()).await?;
-            if !named.iter().any(|filed| filed.issued.path == *path) {
+            if !named.iter().any(|filed| filed.document.path == *path) {
                 let message = format!("{path} is not in the ledger");
                 found(Disagreement { at: None, check: "artifact", message });
             }
@@ -377,7 +377,7 @@ async fn messages(
     documented: &Documented,
     last: Seq,
     outside: &mut Outside,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<(), OutsideError> {
     let places = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1);
     // One mark per place: which admissions have been seen on the bus.
@@ -449,7 +449,7 @@ async fn messages(
 }
 
 /// A message on a bus of our own that belongs to no admission.
-fn foreign(record: &Record) -> String {
+fn foreign(record: &StoredMessage) -> String {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
     match &record.dedupe_key {
@@ -458,17 +458,17 @@ fn foreign(record: &Record) -> String {
     }
 }
 
-fn stray(found: &mut Found<'_>, message: String) {
+fn stray(found: &mut DisagreementSink<'_>, message: String) {
     found(Disagreement { at: None, check: "bus", message });
 }
 
 /// One message: whose is it, and is it where that says. Whether it is of an admission here.
 async fn message(
     ahead: &Ahead<'_>,
-    record: &Record,
+    record: &StoredMessage,
     (seq, body): (Seq, Option<bytes::Bytes>),
     seen: &mut [bool],
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<bool, OutsideError> {
     let at = &record.reference;
     let place = format!("{} {}:{}", at.topic, at.partition, at.offset);
@@ -487,9 +487,9 @@ async fn message(
         let message = format!("{place} has another partition key than was planned");
         found(Disagreement::at(seq, "bus", message));
     }
-    match &effect.standing {
-        Standing::Done(_) => {
-            let said = effect.standing.evidence().and_then(Committed::read);
+    match &effect.state {
+        EffectState::Done(_) => {
+            let said = effect.state.evidence().and_then(CommitEvidence::read);
             let is_there = said.is_some_and(|said| {
                 let said = said.eb_ref;
                 said.topic == at.topic
@@ -507,15 +507,15 @@ async fn message(
                 }
             }
         }
-        Standing::Refused(_) => {
+        EffectState::Refused(_) => {
             let message = format!("{place} is of an admission that was released as absent");
             found(Disagreement::at(seq, "bus", message));
         }
         // Not settled: what the bus has is for whoever reconciles.
-        Standing::Withheld(_)
-        | Standing::Intended(_)
-        | Standing::InFlight(_)
-        | Standing::Ambiguous(_) => {}
+        EffectState::Withheld(_)
+        | EffectState::Intended(_)
+        | EffectState::InFlight(_)
+        | EffectState::Ambiguous(_) => {}
     }
     Ok(true)
 }
@@ -525,12 +525,12 @@ fn admission(
     effect: &Effect,
     (seen, messages, documented): (&[bool], &Messages<'_>, &Documented),
     outside: &mut Outside,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) {
     let index = usize::try_from(effect.seq.0).unwrap_or(usize::MAX);
-    let is_done = matches!(effect.standing, Standing::Done(_));
+    let is_done = matches!(effect.state, EffectState::Done(_));
     if is_done && !seen.get(index).copied().unwrap_or(false) {
-        let said = effect.standing.evidence().and_then(Committed::read).map(|said| said.eb_ref);
+        let said = effect.state.evidence().and_then(CommitEvidence::read).map(|said| said.eb_ref);
         let is_gone = said.is_some_and(|at| messages.is_gone(&at.topic, at.partition, &at.offset));
         if is_gone {
             outside.gone += 1;

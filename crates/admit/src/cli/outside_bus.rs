@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use admit_bus::file::Records;
-use admit_bus::{BusError, Record};
+use admit_bus::file::LogMessages;
+use admit_bus::{BusError, StoredMessage};
 
 use crate::bus::Reading;
 
@@ -24,8 +24,8 @@ pub(super) struct Messages<'a> {
 
 /// Where it is.
 enum At {
-    Log(String, Records),
-    Partition { topic: String, partition: u32, last: String, page: VecDeque<Record> },
+    Log(String, LogMessages),
+    Partition { topic: String, partition: u32, last: String, page: VecDeque<StoredMessage> },
 }
 
 impl<'a> Messages<'a> {
@@ -44,7 +44,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The next message, or what is wrong with its topic, which then is left.
-    pub(super) async fn next(&mut self) -> Option<Result<Record, String>> {
+    pub(super) async fn next(&mut self) -> Option<Result<StoredMessage, String>> {
         loop {
             let next = match self.at.take() {
                 None => {
@@ -71,7 +71,7 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn begin(&mut self, topic: String) -> Result<Option<Record>, (String, BusError)> {
+    fn begin(&mut self, topic: String) -> Result<Option<StoredMessage>, (String, BusError)> {
         self.at = Some(match self.source {
             Reading::Beside(reader) => match reader.records(&topic) {
                 Ok(records) => At::Log(topic, records),
@@ -89,8 +89,8 @@ impl<'a> Messages<'a> {
         topic: String,
         partition: u32,
         last: String,
-        mut page: VecDeque<Record>,
-    ) -> Result<Option<Record>, (String, BusError)> {
+        mut page: VecDeque<StoredMessage>,
+    ) -> Result<Option<StoredMessage>, (String, BusError)> {
         let Reading::Bus(bus) = self.source else { return Ok(None) };
         if page.is_empty() {
             // From the last one on, because not every bus knows what comes after an offset.

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use admit_contracts::ingestion_gate::DOOR;
 use admit_core::effect::Effect;
-use admit_core::{Fault, Filed, IssuedKind, Key, Receipt, Seq};
-use admit_ledger::{EffectFilter, Filter};
+use admit_core::{Fault, StoredDocument, DocumentKind, Key, Receipt, Seq};
+use admit_ledger::{EffectFilter, ReceiptFilter};
 
 use crate::ledger::LedgerReader;
 
@@ -37,7 +37,7 @@ impl<'l> Ahead<'l> {
         let mut ahead = Self { ledger, receipts: HashMap::new(), effects: HashMap::new() };
         let Some(first) = places.min() else { return Ok(ahead) };
         let (door, after) = (Some(DOOR.to_owned()), Seq(first.0.saturating_sub(1)));
-        let filter = Filter { door: door.clone(), after, rows_max: AHEAD, ..Filter::default() };
+        let filter = ReceiptFilter { door: door.clone(), after, rows_max: AHEAD, ..ReceiptFilter::default() };
         let receipts = ledger.list(filter).await?;
         ahead.receipts = receipts.into_iter().map(|it| (it.id.seq, it)).collect();
         let filter = EffectFilter { door, after, rows_max: AHEAD, ..EffectFilter::default() };
@@ -71,12 +71,12 @@ impl ClaimedKeys {
         let (mut keys, mut after) = (Vec::new(), Seq(0));
         loop {
             let page = ledger
-                .list(Filter {
+                .list(ReceiptFilter {
                     door: Some(DOOR.to_owned()),
                     verdicts: vec!["fresh".to_owned()],
                     after,
                     rows_max: ALL_PAGE,
-                    ..Filter::default()
+                    ..ReceiptFilter::default()
                 })
                 .await?;
             let Some(last) = page.last() else { break };
@@ -110,10 +110,10 @@ impl Documented {
         Self { marks: vec![0; places], paths: Vec::new() }
     }
 
-    pub(super) fn note(&mut self, filed: &Filed) {
-        self.paths.push(hashed(&filed.issued.path));
-        let is_own = filed.of == Some(filed.seq) && filed.issued.kind == IssuedKind::Receipt;
-        let mark = match &*filed.issued.decision {
+    pub(super) fn note(&mut self, filed: &StoredDocument) {
+        self.paths.push(hashed(&filed.document.path));
+        let is_own = filed.of == Some(filed.seq) && filed.document.kind == DocumentKind::Receipt;
+        let mark = match &*filed.document.decision {
             "ADMIT" if is_own => Self::ADMIT,
             "QUARANTINE" if is_own => Self::QUARANTINE,
             _ => return,

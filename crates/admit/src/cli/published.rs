@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admit_bus::{Record, Reference};
+use admit_bus::{StoredMessage, Reference};
 use admit_contracts::rounds::DOOR;
-use admit_core::effect::Standing;
+use admit_core::effect::EffectState;
 use admit_core::{Digest, Fault};
 use admit_gate::publisher::place_of;
 use admit_ledger::PublicationReader;
-use admit_ledger::verify::{Disagreement, Found};
+use admit_ledger::verify::{Disagreement, DisagreementSink};
 
 use super::outside_bus::Messages;
 
@@ -48,17 +48,17 @@ impl Published {
             after = last.n;
             for one in page {
                 all.topics.insert(one.topic);
-                match one.standing {
-                    Standing::Done(_) => {
+                match one.state {
+                    EffectState::Done(_) => {
                         let name = format!("revision {} of {}", one.revision, one.record_id);
-                        let at = one.standing.evidence().and_then(place_of);
+                        let at = one.state.evidence().and_then(place_of);
                         all.missing.insert(one.n, Missing { name, at });
                     }
-                    Standing::Ambiguous(_) => all.ambiguous += 1,
-                    Standing::Withheld(_)
-                    | Standing::Intended(_)
-                    | Standing::InFlight(_)
-                    | Standing::Refused(_) => {}
+                    EffectState::Ambiguous(_) => all.ambiguous += 1,
+                    EffectState::Withheld(_)
+                    | EffectState::Intended(_)
+                    | EffectState::InFlight(_)
+                    | EffectState::Refused(_) => {}
                 }
             }
         }
@@ -68,9 +68,9 @@ impl Published {
     pub(super) async fn message(
         &mut self,
         ledger: &(impl PublicationReader + ?Sized),
-        record: &Record,
+        record: &StoredMessage,
         dedupe_key: &str,
-        found: &mut Found<'_>,
+        found: &mut DisagreementSink<'_>,
     ) -> Result<bool, Fault> {
         let of = ledger.publication(DOOR.to_owned(), dedupe_key.to_owned()).await?;
         let Some(publication) = of else { return Ok(false) };
@@ -83,9 +83,9 @@ impl Published {
         if record.partition_key != publication.partition_key {
             disagree(format!("{place} has another partition key than {name}"));
         }
-        match &publication.standing {
-            Standing::Done(_) => {
-                let said = publication.standing.evidence().and_then(place_of);
+        match &publication.state {
+            EffectState::Done(_) => {
+                let said = publication.state.evidence().and_then(place_of);
                 // Where a person said so, the rest of the place is not known.
                 let is_there = said.is_none_or(|said| {
                     (&said.topic, said.partition, &said.offset)
@@ -100,20 +100,20 @@ impl Published {
                     self.missing.remove(&publication.n);
                 }
             }
-            Standing::Refused(_) => {
+            EffectState::Refused(_) => {
                 disagree(format!("{place} is {name}, which was released as absent"));
             }
             // Not settled: what the bus has is for whoever reconciles.
-            Standing::Withheld(_)
-            | Standing::Intended(_)
-            | Standing::InFlight(_)
-            | Standing::Ambiguous(_) => {}
+            EffectState::Withheld(_)
+            | EffectState::Intended(_)
+            | EffectState::InFlight(_)
+            | EffectState::Ambiguous(_) => {}
         }
         Ok(true)
     }
 
     /// What was not found. Returns how many the bus has let go, by its own rule.
-    pub(super) fn judge(&self, messages: &Messages<'_>, found: &mut Found<'_>) -> u64 {
+    pub(super) fn judge(&self, messages: &Messages<'_>, found: &mut DisagreementSink<'_>) -> u64 {
         let mut gone = 0;
         for Missing { name, at } in self.missing.values() {
             let is_gone = |at: &Reference| messages.is_gone(&at.topic, at.partition, &at.offset);

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use admit_core::{Filed, IssuedKind, ReceiptId};
+use admit_core::{StoredDocument, DocumentKind, ReceiptId};
 use admit_gate::receipt_detail::IngestDetail;
-use admit_ledger::FiledFilter;
+use admit_ledger::DocumentFilter;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -127,12 +127,12 @@ fn records(
         let known = runtime.block_on(ledger.run(run.to_owned()));
         known.map_err(|fault| unreadable(&fault))?.ok_or_else(|| super::unknown_run(run))?;
     }
-    let filter = FiledFilter {
-        kind: Some(IssuedKind::Quarantine),
+    let filter = DocumentFilter {
+        kind: Some(DocumentKind::Quarantine),
         run: Some(spelt(run)),
         is_open,
         rows_max: limit,
-        ..FiledFilter::default()
+        ..DocumentFilter::default()
     };
     let found = runtime.block_on(ledger.filed(filter)).map_err(|fault| unreadable(&fault))?;
     if as_json {
@@ -144,10 +144,10 @@ fn records(
     }
     let rows = found.iter().map(|filed| {
         vec![
-            filed.issued.id.clone(),
+            filed.document.id.clone(),
             filed.at.to_string(),
-            filed.issued.reason.as_deref().unwrap_or_default().to_owned(),
-            printable(filed.issued.event_id.as_deref().unwrap_or_default()),
+            filed.document.reason.as_deref().unwrap_or_default().to_owned(),
+            printable(filed.document.event_id.as_deref().unwrap_or_default()),
             standing(filed).to_owned(),
         ]
     });
@@ -155,7 +155,7 @@ fn records(
 }
 
 /// What became of a quarantine.
-fn standing(filed: &Filed) -> &str {
+fn standing(filed: &StoredDocument) -> &str {
     match (&filed.released, filed.superseded_by) {
         (Some(released), _) => &released.how,
         (None, Some(_)) => "superseded",
@@ -163,8 +163,8 @@ fn standing(filed: &Filed) -> &str {
     }
 }
 
-fn object(filed: &Filed) -> Value {
-    let record: Value = serde_json::from_str(&filed.issued.text).unwrap_or_default();
+fn object(filed: &StoredDocument) -> Value {
+    let record: Value = serde_json::from_str(&filed.document.text).unwrap_or_default();
     let released = filed.released.as_ref().map(|released| {
         json!({
             "how": released.how, "by": released.by.who, "reason": released.by.why,
@@ -172,11 +172,11 @@ fn object(filed: &Filed) -> Value {
         })
     });
     json!({
-        "quarantine_id": filed.issued.id,
-        "platform_run_id": filed.issued.run,
-        "reason": filed.issued.reason,
-        "event_id": filed.issued.event_id,
-        "ref": filed.issued.path,
+        "quarantine_id": filed.document.id,
+        "platform_run_id": filed.document.run,
+        "reason": filed.document.reason,
+        "event_id": filed.document.event_id,
+        "ref": filed.document.path,
         "stands": standing(filed),
         "released": released,
         "record": record,
@@ -191,8 +191,8 @@ fn show(place: Place, id: &str, run: Option<&str>, as_json: bool) -> Result<(), 
     let named =
         runtime.block_on(ledger.named(id.to_owned())).map_err(|fault| unreadable(&fault))?;
     let mut found = named.into_iter().filter(|filed| {
-        filed.issued.kind == IssuedKind::Quarantine
-            && run.is_none_or(|run| filed.issued.run.clone().unwrap_or_default() == spelt(run))
+        filed.document.kind == DocumentKind::Quarantine
+            && run.is_none_or(|run| filed.document.run.clone().unwrap_or_default() == spelt(run))
     });
     let missing = || Failure::runtime(format!("there is no quarantine {}", printable(id)));
     let filed = found.next().ok_or_else(missing)?;
@@ -231,7 +231,7 @@ fn show_receipt(
     }
 }
 
-fn print_record(filed: &Filed, as_json: bool) -> Result<(), Failure> {
+fn print_record(filed: &StoredDocument, as_json: bool) -> Result<(), Failure> {
     let object = object(filed);
     if as_json {
         return print_json(&object);

@@ -7,7 +7,7 @@ use admit_core::{Fault, Receipt, ReceiptId, Seq};
 use admit_gate::find::{Unfindable, Wanted, find};
 use admit_gate::receipt::{ShownReason, detailed, object};
 use admit_gate::receipt_detail::{self, IngestDetail};
-use admit_ledger::Filter;
+use admit_ledger::ReceiptFilter;
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
@@ -166,7 +166,7 @@ fn get(place: Place, wanted: Wanted<'_>, part: Part, json: bool) -> Result<(), F
         let document = detail.as_ref().and_then(IngestDetail::document);
         let missing =
             || Failure::runtime(format!("{}: {}", receipt.id, receipt_detail::missing(&receipt)));
-        return print(&format!("{}\n", document.ok_or_else(missing)?.issued.text));
+        return print(&format!("{}\n", document.ok_or_else(missing)?.document.text));
     }
     print_receipt(&receipt, detail.as_ref(), json)
 }
@@ -194,7 +194,7 @@ pub(super) fn list(
         check_tag(&*ledger, after)?;
     }
     let rows_max = usize::from(page.limit);
-    let filter = Filter {
+    let filter = ReceiptFilter {
         door: page.door,
         principal: page.principal,
         verdicts,
@@ -304,7 +304,7 @@ fn open_at(place: Place, door: Option<&str>) -> Result<(Box<dyn LedgerReader>, R
     let (ledger, runtime) = open_reader(&config, &base)?;
     let doors = door_names(&config);
     if let Some(door) = door.filter(|door| !doors.iter().any(|known| known == door)) {
-        let any = Filter { door: Some(door.to_owned()), rows_max: 1, ..Filter::default() };
+        let any = ReceiptFilter { door: Some(door.to_owned()), rows_max: 1, ..ReceiptFilter::default() };
         let kept = runtime.block_on(ledger.list(any)).map_err(|fault| unreadable(&fault))?;
         if kept.is_empty() {
             let known = doors.join(", ");

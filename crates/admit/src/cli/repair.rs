@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use admit_artifacts::{Artifacts, File, Line, Markers};
-use admit_core::{Digest, Filed, IssuedKind};
-use admit_ledger::FiledFilter;
+use admit_core::{Digest, StoredDocument, DocumentKind};
+use admit_ledger::DocumentFilter;
 use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
@@ -74,12 +74,12 @@ async fn documents(
 ) -> Result<(), OutsideError> {
     let (mut after, mut logs) = (0, Logs::new());
     loop {
-        let filter = FiledFilter { after, rows_max: PAGE, ..FiledFilter::default() };
+        let filter = DocumentFilter { after, rows_max: PAGE, ..DocumentFilter::default() };
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.n;
         let mut files = Vec::with_capacity(page.len());
-        for filed in page.iter().filter(|filed| filed.issued.kind != IssuedKind::Governance) {
+        for filed in page.iter().filter(|filed| filed.document.kind != DocumentKind::Governance) {
             if let Some(path) = outside::raw_path(filed) {
                 match outside::body_of(ledger, filed).await? {
                     Some(body) => files.push(File::new(path, body)),
@@ -121,15 +121,15 @@ async fn put_right(
 /// Appends the governance lines that are not in their logs.
 async fn append_missing(
     store: &dyn Artifacts,
-    page: &[Filed],
+    page: &[StoredDocument],
     logs: &mut Logs,
     is_dry: bool,
     repaired: &mut Repaired,
 ) -> Result<(), OutsideError> {
     let mut wanted: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    for filed in page.iter().filter(|filed| filed.issued.kind == IssuedKind::Governance) {
+    for filed in page.iter().filter(|filed| filed.document.kind == DocumentKind::Governance) {
         let Some(log) = outside::log_of(filed) else { continue };
-        let text = Bytes::from(filed.issued.text.clone());
+        let text = Bytes::from(filed.document.text.clone());
         wanted.entry(log).or_default().push(Line { text, marker: file_of(filed) });
     }
     for (log, lines) in wanted {
@@ -146,7 +146,7 @@ async fn append_missing(
         if is_dry || missing.is_empty() {
             continue;
         }
-        for put in store.append_lines(&log, missing, Markers::Doubted).await {
+        for put in store.append_lines(&log, missing, Markers::Verified).await {
             put?;
         }
         store.compose(&log).await?;
@@ -154,8 +154,8 @@ async fn append_missing(
     Ok(())
 }
 
-fn file_of(filed: &Filed) -> File {
-    File::new(filed.issued.path.clone(), format!("{}\n", filed.issued.text))
+fn file_of(filed: &StoredDocument) -> File {
+    File::new(filed.document.path.clone(), format!("{}\n", filed.document.text))
 }
 
 fn report(repaired: &Repaired, is_dry: bool, as_json: bool) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use admit_contracts::rounds::DOOR;
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::record::State;
+use admit_core::entity::ProcessingState;
 use admit_core::{ReceiptId, Seq};
 use admit_gate::rounds as told;
 use admit_ledger::port::{EventLine, RecordFilter, RecordLine};
@@ -117,10 +117,10 @@ beside its data folder none is needed.")]
 
 /// The states that a round can be in.
 const STATES: [&str; 4] = [
-    State::Linked.word(),
-    State::Enriched.word(),
-    State::Published.word(),
-    State::PublishFailed.word(),
+    ProcessingState::Linked.word(),
+    ProcessingState::Enriched.word(),
+    ProcessingState::Published.word(),
+    ProcessingState::PublishFailed.word(),
 ];
 
 fn parse_after(text: &str) -> Result<(i64, String), String> {
@@ -261,9 +261,9 @@ fn publications(published: &[Publication]) -> String {
     let rows = published.iter().map(|one| {
         vec![
             one.revision.to_string(),
-            one.standing.word().to_owned(),
+            one.state.word().to_owned(),
             one.changed_at.to_rfc3339_millis(),
-            one.standing.attempt().to_string(),
+            one.state.attempt().to_string(),
             printable(&one.topic),
             one.dedupe_key.clone(),
             one.reason.clone().unwrap_or_default(),

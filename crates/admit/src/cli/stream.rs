@@ -8,11 +8,11 @@ use admit_gate::SystemClock;
 #[cfg(feature = "postgres")]
 use admit_runs::streamer::checkpoint::PostgresCheckpoints;
 use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
-use admit_runs::streamer::control::{Beside, Control};
+use admit_runs::streamer::control::{Control, FileControl};
 use admit_runs::streamer::gate::system_chance;
 use admit_runs::streamer::http::{GateSocket, HttpGate, HttpGateConfig};
 use admit_runs::streamer::progress::Progress;
-use admit_runs::streamer::records::Records;
+use admit_runs::streamer::records::ReadyRecords;
 use admit_runs::streamer::{Cycle, Outcome, Parts, Status, Streamer};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -201,13 +201,13 @@ async fn parts(
     })
     .map_err(|error| Failure::usage(format!("the gate: {error}")))?;
     let control: Arc<dyn Control> = match bus::open_reading(config, base).await? {
-        Reading::Beside(reader) => Arc::new(Beside::new(reader)),
+        Reading::Beside(reader) => Arc::new(FileControl::new(reader)),
         Reading::Bus(bus) => Arc::new(bus),
     };
     Ok(Parts {
         settings: Arc::new(settings),
         control,
-        records: Records::new(opened, paths),
+        records: ReadyRecords::new(opened, paths),
         checkpoints,
         gate: Arc::new(gate),
         packs: packs::opener(config, config.stream.packs.clone()),

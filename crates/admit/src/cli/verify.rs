@@ -12,10 +12,10 @@ use admit_contracts::events::{Events, recompute};
 use admit_contracts::ingestion_gate::governance::AUDIT_TOPIC;
 use admit_contracts::pixel_control::{self, PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
-use admit_core::projection::Document;
+use admit_core::projection::ProjectionState;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::verify::{
-    Disagreement, Found, InboxChecked, Kept, RecordsChecked, Structure, UnreadableDocument, Verifier, VerifyError,
+    Disagreement, DisagreementSink, InboxCounts, RecordsChecked, StoredAdmission, Structure, UnreadableDocument, Verifier, VerifyError,
 };
 use bytes::Bytes;
 use serde_json::json;
@@ -136,7 +136,7 @@ struct Checked {
     sightings: u64,
     keys: u64,
     documents: u64,
-    inbox: InboxChecked,
+    inbox: InboxCounts,
     records: RecordsChecked,
     /// Parts that were not looked at at all, with why.
     skipped: Vec<String>,
@@ -194,7 +194,7 @@ fn verify(
 }
 
 /// A document, and the place that changed it last.
-type Folded = (Box<dyn Document>, Seq);
+type Folded = (Box<dyn ProjectionState>, Seq);
 
 /// The contracts of this build, and what the bodies seen so far add up to.
 struct Contracts {
@@ -226,7 +226,7 @@ impl Contracts {
     }
 
     /// Recomputes what the body says. Of a refusal that is its digest, and the ledger has done it.
-    fn check(&mut self, kept: &Kept<'_>, found: &mut Found<'_>) {
+    fn check(&mut self, kept: &StoredAdmission<'_>, found: &mut DisagreementSink<'_>) {
         let Some(body) = kept.body else { return self.leave_out(left_out::NO_BODY) };
         if kept.verdict == "refused" {
             self.recomputed += 1;
@@ -247,7 +247,7 @@ impl Contracts {
     }
 
     /// An event whose name and content are all in its body.
-    fn named(&mut self, kept: &Kept<'_>, said: Option<(Key, Digest)>, found: &mut Found<'_>) {
+    fn named(&mut self, kept: &StoredAdmission<'_>, said: Option<(Key, Digest)>, found: &mut DisagreementSink<'_>) {
         self.recomputed += 1;
         let (key, digest) = said.unzip();
         differ(kept, "key", kept.key != key, found);
@@ -255,7 +255,7 @@ impl Contracts {
     }
 
     /// An envelope. Its class is what the policy said then.
-    fn envelope(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+    fn envelope(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
         self.recomputed += 1;
         let facts = json::parse(kept.facts.as_bytes(), &json::Limits::default());
         let class =
@@ -269,7 +269,7 @@ impl Contracts {
     }
 
     /// What a source told of a round; where it was posted and how it was read are among its facts.
-    fn round(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+    fn round(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
         self.recomputed += 1;
         let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
         let facts = json::parse(kept.facts.as_bytes(), &limits);
@@ -282,10 +282,10 @@ impl Contracts {
     }
 
     /// An event of a stream. What a header said is among its facts.
-    fn event(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
-        let &Kept { door, principal, key, digest, .. } = kept;
+    fn event(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
+        let &StoredAdmission { door, principal, key, digest, .. } = kept;
         let facts = kept.facts.as_bytes();
-        let event = recompute::Kept { door, principal, facts, body, key, digest };
+        let event = recompute::RecordedEvent { door, principal, facts, body, key, digest };
         let identity = self.streams.get(door).map(Events::identity);
         let agreement = recompute::agreement(&event, identity);
         differ(kept, "digest", !agreement.digest, found);
@@ -298,7 +298,7 @@ impl Contracts {
         }
     }
 
-    fn pixel(&mut self, kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+    fn pixel(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
         let submission = Submission {
             principal: Principal::new(kept.principal),
             received_at: kept.received_at,
@@ -325,7 +325,7 @@ impl Contracts {
     }
 
     /// Applies the event's side effects, as the commit that admitted it did.
-    fn fold(&mut self, seq: Seq, event: &Event, found: &mut Found<'_>) {
+    fn fold(&mut self, seq: Seq, event: &Event, found: &mut DisagreementSink<'_>) {
         for projection in &event.projections {
             let id = projection.entity();
             let name = (id.projection, id.entity);
@@ -349,7 +349,7 @@ impl Contracts {
 
     /// Compares what the bodies add up to with what is kept. Returns how many could be compared:
     /// one that a running gate has changed meanwhile cannot.
-    fn documents(&mut self, ledger: &Verifier, found: &mut Found<'_>) -> Result<u64, VerifyError> {
+    fn documents(&mut self, ledger: &Verifier, found: &mut DisagreementSink<'_>) -> Result<u64, VerifyError> {
         let mut compared = 0;
         let folded = std::mem::take(&mut self.folded);
         let mut left: BTreeMap<(String, String), Folded> = folded
@@ -392,7 +392,7 @@ impl Contracts {
     }
 }
 
-fn compare(kept: &Kept<'_>, event: &Event, found: &mut Found<'_>) {
+fn compare(kept: &StoredAdmission<'_>, event: &Event, found: &mut DisagreementSink<'_>) {
     let mut facts = Vec::new();
     json::write_object(&event.facts, &mut facts);
     differ(kept, "key", kept.key != Some(event.key), found);
@@ -402,11 +402,11 @@ fn compare(kept: &Kept<'_>, event: &Event, found: &mut Found<'_>) {
 }
 
 /// The facts of an envelope, which every document about it is made from.
-fn envelope_facts(kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
+fn envelope_facts(kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let wrong = match json::parse(kept.facts.as_bytes(), &limits) {
         Ok(json::Value::Object(facts)) => {
-            ingestion_gate::rederive::unborne_facts(&facts, kept.principal, body)
+            ingestion_gate::audit_check::mismatched_facts(&facts, kept.principal, body)
         }
         Ok(_) | Err(_) => vec!["all of them"],
     };
@@ -416,7 +416,7 @@ fn envelope_facts(kept: &Kept<'_>, body: &[u8], found: &mut Found<'_>) {
     }
 }
 
-fn differ(kept: &Kept<'_>, check: &'static str, differs: bool, found: &mut Found<'_>) {
+fn differ(kept: &StoredAdmission<'_>, check: &'static str, differs: bool, found: &mut DisagreementSink<'_>) {
     if differs {
         let message = "the body gives another one than is kept";
         found(Disagreement::at(kept.seq, check, message));

@@ -1,20 +1,21 @@
-//! The part of `admit verify` that makes records again: events from their bodies, links and merged
-//! values from the events.
+//! `admit verify`: rebuilds events of records from their bodies, and links and merged values from the events.
 
 use std::sync::Arc;
 
 use admit_contracts::rounds::{self, DOOR};
 use admit_core::json;
-use admit_ledger::verify::{Found, RecordsChecked, Telling, Verifier, VerifyError};
+use admit_ledger::verify::{
+    DisagreementSink, RebuildInput, RecordsChecked, Verifier, VerifyError,
+};
 
 use crate::config::Config;
 
-/// Checks the records of rounds by the window that the config names.
+/// Verifies the records of the rounds door, with the configured match window.
 pub(super) fn check(
     ledger: &Verifier,
     config: &Config,
     skipped: &mut Vec<String>,
-    found: &mut Found<'_>,
+    found: &mut DisagreementSink<'_>,
 ) -> Result<RecordsChecked, VerifyError> {
     let contract = match config.doors.rounds.contract(config.limits.json_depth_max) {
         Ok(contract) => contract,
@@ -24,26 +25,26 @@ pub(super) fn check(
         }
     };
     let policy = Arc::clone(contract.policy());
-    let checked = ledger.records((DOOR, &policy), &mut retell, found)?;
+    let checked = ledger.records((DOOR, &policy), &mut rebuild, found)?;
     let lacking = [
-        (checked.crowded, "links, because too many events lie around their events"),
+        (checked.crowded, "links, because they have too many candidate events"),
         (
             checked.other_window,
-            "links, because doors.rounds.match_window_minutes was another one when they were decided",
+            "links, because doors.rounds.match_window_minutes had another value when they were resolved",
         ),
-        (checked.undecided, "links, because an event around their events cannot be read"),
-        (checked.unmerged, "records, because an event of theirs cannot be read"),
+        (checked.undecided, "links, because a candidate event is unreadable"),
+        (checked.unmerged, "records, because an event of them is unreadable"),
     ];
     let lacking = lacking.iter().filter(|(count, _)| *count > 0);
     skipped.extend(lacking.map(|(count, what)| format!("{count} {what}")));
     Ok(checked)
 }
 
-/// The event that a body gives.
-fn retell(telling: &Telling<'_>) -> Option<admit_core::record::SourceEvent> {
+/// Rebuilds the event from its body.
+fn rebuild(input: &RebuildInput<'_>) -> Option<admit_core::entity::SourceEvent> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
-    match json::parse(telling.facts.as_bytes(), &limits) {
-        Ok(json::Value::Object(facts)) => rounds::retell(DOOR, &facts, telling.body),
+    match json::parse(input.facts.as_bytes(), &limits) {
+        Ok(json::Value::Object(facts)) => rounds::rebuild(DOOR, &facts, input.body),
         Ok(_) | Err(_) => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use admit_contracts::ingestion_gate::Paths;
+use admit_contracts::ingestion_gate::ArtifactPaths;
 use serde::{Deserialize, Serialize};
 
 use super::ingestion::folder;
@@ -69,16 +69,16 @@ pub(crate) enum ArtifactsPlace {
     Folder(PathBuf),
     /// In a bucket.
     #[cfg(feature = "s3")]
-    Bucket(admit_artifacts::s3::Place),
+    Bucket(admit_artifacts::s3::S3Location),
 }
 
 impl ArtifactsPlace {
     /// How runs are laid out there.
-    pub(crate) fn paths(&self) -> Paths {
+    pub(crate) fn paths(&self) -> ArtifactPaths {
         match self {
-            Self::Folder(root) => Paths::local(&root.to_string_lossy()),
+            Self::Folder(root) => ArtifactPaths::local(&root.to_string_lossy()),
             #[cfg(feature = "s3")]
-            Self::Bucket(_) => Paths::top(),
+            Self::Bucket(_) => ArtifactPaths::top(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Config {
             return folder("artifacts", url, &self.data).map(ArtifactsPlace::Folder);
         }
         #[cfg(feature = "s3")]
-        return match admit_artifacts::s3::Place::parse(url) {
+        return match admit_artifacts::s3::S3Location::parse(url) {
             Ok(place) => Ok(ArtifactsPlace::Bucket(place)),
             // It may hold credentials by mistake, so it is not shown.
             Err(error) => Err(ConfigError::Rule(format!("artifacts.url: {error}"))),

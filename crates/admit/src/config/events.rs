@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use admit_contracts::events::{
-    Accept, Canonical, Events, Field, Identity, Secret, Settings, Webhooks, is_stream_name,
+    Accept, Canonical, Events, FieldPath, EventIdentity, WebhookSecret, Settings, Webhooks, is_stream_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,15 +159,15 @@ impl EventsConfig {
         })
     }
 
-    fn identity(&self) -> Result<Identity, String> {
+    fn identity(&self) -> Result<EventIdentity, String> {
         match (self.identity, self.fields.as_slice()) {
-            (IdentityWord::IdempotencyKey, []) => Ok(Identity::IdempotencyKey),
-            (IdentityWord::Body, []) => Ok(Identity::Body),
+            (IdentityWord::IdempotencyKey, []) => Ok(EventIdentity::IdempotencyKey),
+            (IdentityWord::Body, []) => Ok(EventIdentity::Body),
             (IdentityWord::Fields, []) => Err("identity \"fields\" wants fields".to_owned()),
             (IdentityWord::Fields, texts) => {
                 let field =
-                    |text: &String| Field::parse(text).ok_or_else(|| not_a_field("fields", text));
-                texts.iter().map(field).collect::<Result<_, _>>().map(Identity::Fields)
+                    |text: &String| FieldPath::parse(text).ok_or_else(|| not_a_field("fields", text));
+                texts.iter().map(field).collect::<Result<_, _>>().map(EventIdentity::Fields)
             }
             (IdentityWord::IdempotencyKey | IdentityWord::Body, _) => {
                 Err("fields want identity = \"fields\"".to_owned())
@@ -194,7 +194,7 @@ impl EventsConfig {
                     })?
                 }
             };
-            Secret::parse(&text).map_err(|error| error.to_string())
+            WebhookSecret::parse(&text).map_err(|error| error.to_string())
         };
         let secrets = self.webhook_secrets.iter().map(secret).collect::<Result<_, String>>()?;
         let tolerance_seconds = self.webhook_tolerance_seconds;
@@ -202,10 +202,10 @@ impl EventsConfig {
     }
 }
 
-fn field(name: &str, text: &str) -> Result<Option<Field>, String> {
+fn field(name: &str, text: &str) -> Result<Option<FieldPath>, String> {
     match text {
         "" => Ok(None),
-        text => Field::parse(text).map(Some).ok_or_else(|| not_a_field(name, text)),
+        text => FieldPath::parse(text).map(Some).ok_or_else(|| not_a_field(name, text)),
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let events =
             made(&format!("webhook_secrets = [\"{secret}\"]\nwebhook_principal = \"shop\"\n"));
-        assert_eq!(events.unwrap().vouched(), Some("shop"));
+        assert_eq!(events.unwrap().signature_principal(), Some("shop"));
         let config: EventsConfig =
             toml::from_str(&format!("webhook_secrets = [\"{secret}\"]")).unwrap();
         for shown in [format!("{config:?}"), toml::to_string(&config).unwrap()] {

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use admit_contracts::ingestion_gate::health::Rules;
+use admit_contracts::ingestion_gate::health::HealthThresholds;
 use admit_contracts::ingestion_gate::policy::{
-    Policy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
+    IngestionPolicy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
 };
 use admit_contracts::ingestion_gate::service_token::ServiceTokens;
-use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, Paths, Settings};
+use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, ArtifactPaths, Settings};
 use admit_gate::ingest::IngestSettings;
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +124,7 @@ impl IngestionConfig {
     pub(crate) fn contract(
         &self,
         base: &Path,
-        paths: Paths,
+        paths: ArtifactPaths,
         is_open: bool,
         json_depth_max: usize,
     ) -> Result<IngestionGate, ConfigError> {
@@ -144,7 +144,7 @@ impl IngestionConfig {
     }
 
     /// What receipts call the policy. The name of the shipped one is never given to other files.
-    fn revision(&self, policy: &Policy) -> String {
+    fn revision(&self, policy: &IngestionPolicy) -> String {
         let shipped = Settings::default().policy_revision;
         let own = [&self.class_map, &self.schema_policy, &self.partitioning];
         if self.policy_revision == shipped && own.iter().any(|path| !path.as_os_str().is_empty()) {
@@ -155,7 +155,7 @@ impl IngestionConfig {
 
     /// Every topic that this door publishes to.
     pub(crate) fn topics(&self, base: &Path) -> Result<Vec<String>, ConfigError> {
-        Ok(self.contract(base, Paths::top(), true, 1)?.topics())
+        Ok(self.contract(base, ArtifactPaths::top(), true, 1)?.topics())
     }
 
     pub(crate) fn release(&self) -> String {
@@ -183,9 +183,9 @@ impl IngestionConfig {
     }
 
     /// The policy: the shipped files, each replaced where the config names another.
-    pub(crate) fn policy(&self, base: &Path) -> Result<Policy, ConfigError> {
+    pub(crate) fn policy(&self, base: &Path) -> Result<IngestionPolicy, ConfigError> {
         let files = self.policy_files(base)?;
-        Policy::load(&files).map_err(|errors| ConfigError::Rule(errors.to_string()))
+        IngestionPolicy::load(&files).map_err(|errors| ConfigError::Rule(errors.to_string()))
     }
 
     fn policy_files(&self, base: &Path) -> Result<PolicyFiles, ConfigError> {
@@ -231,10 +231,10 @@ impl IngestionConfig {
             in_flight_wait: Duration::from_millis(self.in_flight_wait_ms),
             publish_wait: Duration::from_millis(self.publish_wait_ms),
             probe_every: Duration::from_secs(self.health_probe_interval_seconds),
-            rules: Rules {
+            rules: HealthThresholds {
                 publish_failures_max: self.bus_publish_failure_threshold,
                 deny_on_amber: self.health_deny_on_amber,
-                ..Rules::default()
+                ..HealthThresholds::default()
             },
             amber_pause: Duration::from_millis(self.health_amber_sleep_ms),
             publish_batch_max: self.publish_batch_max,
@@ -287,7 +287,7 @@ impl IngestionConfig {
                 return Err(rule(key, &"must be greater than 0"));
             }
         }
-        self.contract(base, Paths::top(), is_open, 1)?;
+        self.contract(base, ArtifactPaths::top(), is_open, 1)?;
         self.settings(base, is_open).map(drop)
     }
 }
@@ -340,7 +340,7 @@ mod tests {
         let shipped = shipped_files();
         fs::write(folder.path().join("map.yaml"), &shipped.class_map.bytes).unwrap();
         let revision = |text: &str| {
-            let gate = read(text).contract(folder.path(), Paths::top(), true, 64).unwrap();
+            let gate = read(text).contract(folder.path(), ArtifactPaths::top(), true, 64).unwrap();
             gate.policy_rev().revision
         };
         assert_eq!(revision(""), "builtin-v0");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_contracts::intents::{Intents, Paths, Settings};
+use admit_contracts::intents::{Intents, ActionPaths, Settings};
 use admit_gate::gateway::{Gateway, HttpGateway, HttpGatewayConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -38,7 +38,7 @@ pub(crate) struct IntentsConfig {
     /// How long a copy waits for the outcome of the first, in milliseconds.
     pub(crate) in_work_wait_ms: u64,
     /// Where each action is posted, below `gateway_base_url`.
-    pub(crate) paths: Paths,
+    pub(crate) paths: ActionPaths,
 }
 
 impl Default for IntentsConfig {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use admit_core::Age;
-use admit_core::horizon::NotAnAge;
+use admit_core::horizon::InvalidAge;
 use admit_ledger::RefusalQuota;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -188,7 +188,7 @@ impl Default for LedgerConfig {
 
 impl LedgerConfig {
     /// How long things are kept; `None` is for ever.
-    pub(crate) fn retain(&self) -> Result<Option<Age>, NotAnAge> {
+    pub(crate) fn retain(&self) -> Result<Option<Age>, InvalidAge> {
         if self.retain == "forever" { Ok(None) } else { self.retain.parse().map(Some) }
     }
 
@@ -198,7 +198,7 @@ impl LedgerConfig {
     }
 
     /// The longest gap before a start that is downtime.
-    pub(crate) fn clock_gap_max(&self) -> Result<Age, NotAnAge> {
+    pub(crate) fn clock_gap_max(&self) -> Result<Age, InvalidAge> {
         self.clock_gap_max.parse()
     }
 
@@ -389,7 +389,7 @@ mod tests {
         for (text, expected) in [
             ("url = \"mysql://me:hush@db/x\"", "ledger.url: \"mysql://…\": use \"sqlite:\" or"),
             ("retain = \"never\"", "ledger.retain"),
-            ("clock_gap_max = \"soon\"", "ledger.clock_gap_max: \"soon\": an age looks like"),
+            ("clock_gap_max = \"soon\"", "ledger.clock_gap_max: \"soon\": invalid age"),
             ("connections_max = 0", "from 1 to 1000"),
             ("lease_seconds = 0", "from 1 to 3600"),
             ("schema = \"a;b\"", "1 to 63 of a-z"),

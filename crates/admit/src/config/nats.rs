@@ -143,7 +143,7 @@ mod options {
             let token = self.token.read("bus.nats.token", base)?;
             let user = Some(self.user.clone()).filter(|user| !user.is_empty());
             match (file(base, &self.credentials), user, password, token) {
-                (None, None, None, None) => Ok(Auth::Nobody),
+                (None, None, None, None) => Ok(Auth::None),
                 (Some(path), None, None, None) => Ok(Auth::Credentials(path)),
                 (None, Some(user), Some(password), None) => Ok(Auth::User { user, password }),
                 (None, None, None, Some(token)) => Ok(Auth::Token(token)),

@@ -34,6 +34,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) evidence_wait_seconds: u64,
     /// How often unfinished runs are looked after, in seconds.
     pub(crate) look_every_seconds: u64,
+    /// How often the files of runs in a final state are checked, and lost ones written again, in seconds.
+    pub(crate) restore_every_seconds: u64,
     /// How often the pack of a run may be made.
     pub(crate) attempt_limit: u32,
     /// How often a run may be emitted again within `reemit_window_seconds`.
@@ -60,6 +62,7 @@ impl Default for RunnerConfig {
             reemit_lease_seconds: settings.reemit_lease_ttl.as_secs(),
             evidence_wait_seconds: settings.evidence_wait.as_secs(),
             look_every_seconds: 5,
+            restore_every_seconds: 300,
             attempt_limit: settings.attempt_limit,
             reemits_max: settings.reemits_max,
             reemit_window_seconds: settings.reemit_window.as_secs(),
@@ -78,6 +81,7 @@ impl RunnerConfig {
             ("reemit_lease_seconds", self.reemit_lease_seconds, DAY),
             ("evidence_wait_seconds", self.evidence_wait_seconds, 30 * DAY),
             ("look_every_seconds", self.look_every_seconds, DAY),
+            ("restore_every_seconds", self.restore_every_seconds, DAY),
             ("reemit_window_seconds", self.reemit_window_seconds, 30 * DAY),
             ("attempt_limit", u64::from(self.attempt_limit), 1_000),
         ] {

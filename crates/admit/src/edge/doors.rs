@@ -1,4 +1,4 @@
-//! Which doors an agent opens: those whose "accepted" may be said before the gate has decided.
+//! Doors of an agent: those that may reply "accepted" before the gate has decided.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(super) struct EdgeDoor {
     pub(super) dialect: Dialect,
 }
 
-/// The doors that are listed.
+/// Opens the doors listed in the config.
 pub(super) fn open(config: &Config, base: &Path) -> Result<Vec<EdgeDoor>, Failure> {
-    config.edge.doors.iter().map(|name| one(config, base, name)).collect()
+    config.edge.doors.iter().map(|name| open_door(config, base, name)).collect()
 }
 
-fn one(config: &Config, base: &Path, name: &str) -> Result<EdgeDoor, Failure> {
+fn open_door(config: &Config, base: &Path, name: &str) -> Result<EdgeDoor, Failure> {
     let json_depth_max = config.limits.json_depth_max;
     match name {
         "pixel-control" => {
@@ -37,28 +37,29 @@ fn one(config: &Config, base: &Path, name: &str) -> Result<EdgeDoor, Failure> {
         }
         skyra::DOOR => {
             let door = &config.doors.skyra;
-            // Who owns an id is for the gate to decide; an outbox has one producer.
+            // The gate checks who owns an id; an outbox has one producer.
             let contract = door.contract(json_depth_max, false);
             mount(name, &door.path, &door.api_key_header, Arc::new(contract), Dialect::Skyra)
         }
         stream => {
-            let known = config.doors.events.iter().find(|known| known.door() == stream);
-            let Some(door) = known else {
-                return refuse(
+            let configured =
+                config.doors.events.iter().find(|configured| configured.door() == stream);
+            let Some(door) = configured else {
+                return config_error(
                     name,
-                    "is no door that can be forwarded: name skyra, pixel-control \
+                    "cannot be forwarded: list skyra, pixel-control \
                      or a stream of this config, events/NAME",
                 );
             };
             if !door.webhook_secrets.is_empty() {
-                return refuse(
+                return config_error(
                     name,
-                    "takes signed webhooks, and a signature is too old when an \
-                     outage is over; let them come to the gate",
+                    "accepts signed webhooks, whose signatures expire during an \
+                     outage; send them to the gate directly",
                 );
             }
             if door.accept == Accept::Any {
-                return refuse(name, "takes any body; only streams of JSON are forwarded");
+                return config_error(name, "accepts any body; only JSON streams can be forwarded");
             }
             let contract = door.contract(base, json_depth_max).map_err(Failure::usage)?;
             let (path, header) = (door.path(), &door.api_key_header);
@@ -67,8 +68,8 @@ fn one(config: &Config, base: &Path, name: &str) -> Result<EdgeDoor, Failure> {
     }
 }
 
-fn refuse(name: &str, why: &str) -> Result<EdgeDoor, Failure> {
-    Err(Failure::usage(format!("edge.doors: {name:?} {why}")))
+fn config_error(name: &str, reason: &str) -> Result<EdgeDoor, Failure> {
+    Err(Failure::usage(format!("edge.doors: {name:?} {reason}")))
 }
 
 fn mount(

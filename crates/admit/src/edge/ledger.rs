@@ -1,19 +1,20 @@
-//! The outboxes as the ledger of a gate: a verdict is said when the row is durable.
+//! The outboxes as a ledger: a verdict is returned once the row is durable.
 //!
-//! What the agent cannot know, it does not claim: a copy of an event that was sent and acknowledged
-//! before is fresh here and a duplicate at the gate. Refusals are answered and counted here; those of
-//! the skyra door are kept for a person, because its contract keeps invalid envelopes. Conflicts that the contract answers as accepted are sent on, so that the gate keeps them.
+//! The agent knows only its outboxes: a copy of an event that was already sent and removed is fresh
+//! here and a duplicate at the gate. Refusals are returned and counted here; those of the skyra
+//! door are stored for an operator, because its contract keeps invalid envelopes. Conflicts that
+//! the contract reports as accepted are sent on, so that the gate keeps them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use admit_core::json::Value;
 use admit_core::{
-    Digest, Door, EntityId, Entry, Event, Fault, FaultKind, First, Key, Principal, Receipt,
-    Recorded, Refused, Seq, Verdict,
+    Digest, Door, EntityId, Entry, Event, Fault, FaultKind, Key, Principal, PriorAdmission,
+    Receipt, RecordedEntry, RefusedSubmission, Seq, Verdict,
 };
-use admit_edge::{Dialect, EnqueueError, Enqueued, Outbox};
-use admit_ledger::port::{Admissions, BoxFuture, Filter, Reader, Status};
+use admit_edge::{Dialect, EnqueueError, EnqueueOutcome, Outbox};
+use admit_ledger::port::{Admissions, BoxFuture, Reader, ReceiptFilter, Status};
 use admit_ledger::{Ledger, WithoutEffects};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -22,43 +23,45 @@ use super::doors::EdgeDoor;
 use super::outboxes::Outboxes;
 use super::{metrics, row};
 
-/// See the module.
+/// Ledger over the outboxes.
 pub(super) struct OutboxLedger {
     outboxes: Arc<Outboxes>,
     is_healthy: AtomicBool,
 }
 
 impl OutboxLedger {
-    pub(super) fn over(outboxes: Arc<Outboxes>) -> Self {
+    pub(super) fn new(outboxes: Arc<Outboxes>) -> Self {
         Self { outboxes, is_healthy: AtomicBool::new(true) }
     }
 
-    async fn keep(&self, entry: Entry) -> Result<Recorded, Fault> {
+    async fn record_entry(&self, entry: Entry) -> Result<RecordedEntry, Fault> {
         let verdict = match &entry {
-            Entry::Refused(refused) => self.note_health(self.refuse(refused).await)?,
-            Entry::Event(event) => self.note_health(self.store(event).await)?,
+            Entry::Refused(refused) => self.update_health(self.refuse(refused).await)?,
+            Entry::Event(event) => self.update_health(self.store(event).await)?,
         };
-        Ok(Recorded { entry, verdict, ledger: self.tag(), outcome: None })
+        Ok(RecordedEntry { entry, verdict, ledger: self.tag(), outcome: None })
     }
 
-    /// A full outbox, or one that cannot be opened, is no failure of the agent.
-    fn note_health(&self, kept: Result<Verdict, Fault>) -> Result<Verdict, Fault> {
-        let is_ours = |fault: &Fault| fault.message != FULL && fault.message != CLOSED;
-        self.is_healthy.store(!kept.as_ref().is_err_and(is_ours), Ordering::Relaxed);
-        kept
+    /// Updates the health. A full outbox, or one that cannot be opened, does not make the agent
+    /// unhealthy.
+    fn update_health(&self, result: Result<Verdict, Fault>) -> Result<Verdict, Fault> {
+        let is_ours =
+            |fault: &Fault| fault.message != OUTBOX_FULL && fault.message != OUTBOX_CLOSED;
+        self.is_healthy.store(!result.as_ref().is_err_and(is_ours), Ordering::Relaxed);
+        result
     }
 
     fn outbox(&self, door: &Door, principal: &Principal) -> Result<Arc<Outbox>, Fault> {
         self.outboxes
-            .of(door, principal)
-            .map_err(|error| Fault::caused_by(FaultKind::LedgerUnavailable, CLOSED, error))
+            .get_or_open(door, principal)
+            .map_err(|error| Fault::caused_by(FaultKind::LedgerUnavailable, OUTBOX_CLOSED, error))
     }
 
-    /// Keeps an envelope that failed the vet, where the contract keeps them, before it is answered.
-    async fn refuse(&self, refused: &Refused) -> Result<Verdict, Fault> {
-        let is_kept =
+    /// Stores an envelope that failed validation, if its contract keeps those, before the reply.
+    async fn refuse(&self, refused: &RefusedSubmission) -> Result<Verdict, Fault> {
+        let keeps_invalid =
             self.outboxes.door(&refused.door).is_some_and(|door| door.dialect == Dialect::Skyra);
-        if is_kept {
+        if keeps_invalid {
             let outbox = self.outbox(&refused.door, &refused.principal)?;
             let event_id = refused.facts.get("event_id").and_then(Value::as_str);
             let error = format!("{}: {}", refused.code.as_str(), refused.message);
@@ -74,22 +77,22 @@ impl OutboxLedger {
             .door(&event.door)
             .ok_or_else(|| Fault::new(FaultKind::Internal, "the agent has no such door"))?;
         let outbox = self.outbox(&event.door, &event.principal)?;
-        let (id, payload) = row::of(door.dialect, event);
-        let (place, created_at, stored) =
+        let (id, payload) = row::encode(door.dialect, event);
+        let (rowid, created_at, stored) =
             match outbox.enqueue_async(id.clone(), payload.clone()).await.map_err(fault)? {
-                Enqueued::Stored { place } => return Ok(Verdict::Fresh { seq: seq(place) }),
-                Enqueued::Already { place, created_at } => (place, created_at, None),
-                Enqueued::Differs { place, created_at, payload_json } => {
-                    (place, created_at, Some(payload_json))
+                EnqueueOutcome::Stored { rowid } => return Ok(Verdict::Fresh { seq: seq(rowid) }),
+                EnqueueOutcome::Duplicate { rowid, created_at } => (rowid, created_at, None),
+                EnqueueOutcome::Conflict { rowid, created_at, payload_json } => {
+                    (rowid, created_at, Some(payload_json))
                 }
             };
-        // The bytes may differ and the event be the same: a plugin counts its attempts in them.
+        // The bytes of a copy may differ, because the plugin counts its attempts in them.
         let digest = match &stored {
             None => Some(event.digest),
             Some(payload) => row::digest(door, &event.principal, payload),
         };
-        let first = |digest: Digest| First {
-            seq: seq(place),
+        let first = |digest: Digest| PriorAdmission {
+            seq: seq(rowid),
             digest,
             received_at: created_at,
             principal: event.principal.clone(),
@@ -97,14 +100,14 @@ impl OutboxLedger {
         };
         match digest {
             Some(digest) if digest == event.digest => {
-                Ok(Verdict::Duplicate { seq: seq(place), first: first(digest) })
+                Ok(Verdict::Duplicate { seq: seq(rowid), first: first(digest) })
             }
             other => {
                 let conflict = Verdict::Conflict {
-                    seq: seq(place),
+                    seq: seq(rowid),
                     first: first(other.unwrap_or(event.digest)),
                 };
-                if is_said_accepted(door) {
+                if reports_conflict_as_accepted(door) {
                     let id = format!("{id}~{}", &event.digest.to_string()[..16]);
                     outbox.enqueue_async(id, payload).await.map_err(fault)?;
                 }
@@ -114,45 +117,49 @@ impl OutboxLedger {
     }
 }
 
-/// Whether the contract answers a conflict as if it were accepted.
-fn is_said_accepted(door: &EdgeDoor) -> bool {
+/// Whether the contract reports a conflict as accepted.
+fn reports_conflict_as_accepted(door: &EdgeDoor) -> bool {
     match door.dialect {
         Dialect::Skyra | Dialect::PixelControl => true,
         Dialect::Events => false,
     }
 }
 
-fn seq(place: i64) -> Seq {
-    Seq(u64::try_from(place).unwrap_or(0))
+fn seq(rowid: i64) -> Seq {
+    Seq(u64::try_from(rowid).unwrap_or(0))
 }
 
-const FULL: &str = "the agent's outbox is full; it empties as the gate takes events";
+const OUTBOX_FULL: &str = "the agent's outbox is full; retry after rows have been sent to the gate";
 
-/// Message of an outbox that is damaged, or cannot be opened for another reason.
-const CLOSED: &str = "the agent's outbox of this door and producer cannot be opened";
+/// Message for an outbox that is damaged, or cannot be opened for another reason.
+const OUTBOX_CLOSED: &str = "the agent's outbox of this door and producer cannot be opened";
 
 fn fault(error: EnqueueError) -> Fault {
     match error {
-        EnqueueError::Full { .. } => Fault::caused_by(FaultKind::LedgerUnavailable, FULL, error),
+        EnqueueError::Full { .. } => {
+            Fault::caused_by(FaultKind::LedgerUnavailable, OUTBOX_FULL, error)
+        }
         EnqueueError::Storage(_) => {
-            let message = "the agent's outbox could not store the event";
+            let message = "failed to store the event in the agent's outbox";
             Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
         }
         EnqueueError::Unknown(_) | EnqueueError::Stopped(_) => {
-            let message = "whether the agent's outbox stored the event is not known";
+            let message = "commit outcome of the agent's outbox unknown; retry the event";
             Fault::caused_by(FaultKind::OutcomeUnknown, message, error)
         }
-        EnqueueError::Closed => Fault::caused_by(FaultKind::Draining, "the agent stops", error),
+        EnqueueError::Closed => {
+            Fault::caused_by(FaultKind::Draining, "the agent is stopping", error)
+        }
     }
 }
 
 impl Admissions for OutboxLedger {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
-        Box::pin(join_all(batch.into_iter().map(|entry| self.keep(entry))))
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
+        Box::pin(join_all(batch.into_iter().map(|entry| self.record_entry(entry))))
     }
 }
 
-/// There is nothing to read: what is known of an event is at the gate.
+/// Empty: receipts are at the gate.
 impl Reader for OutboxLedger {
     fn tag(&self) -> u32 {
         0
@@ -170,7 +177,7 @@ impl Reader for OutboxLedger {
         Box::pin(async { Ok(None) })
     }
 
-    fn list(&self, _: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+    fn list(&self, _: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -207,7 +214,7 @@ impl Ledger for OutboxLedger {
     fn must_stop(&self) -> BoxFuture<'_, Fault> {
         Box::pin(async {
             let reason = self.outboxes.must_stop().await;
-            let message = "an outbox cannot be trusted any more";
+            let message = "disk failure of an outbox";
             Fault::caused_by(FaultKind::OutcomeUnknown, message, EnqueueError::Stopped(reason))
         })
     }

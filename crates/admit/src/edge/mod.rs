@@ -1,7 +1,7 @@
-//! `admit edge`: the agent on the producer's side, put together.
+//! `admit edge`: the agent on the producer's machine.
 //!
-//! It is a gate whose ledger is a set of outboxes: the same server, the same contracts and the same
-//! words, but "accepted" means "durable here, and sent until the gate has it".
+//! A gate whose ledger is a set of outboxes: the same server, contracts and wire formats, but
+//! "accepted" means "durable here, and sent until the gate has it".
 
 mod doors;
 mod ledger;
@@ -33,10 +33,10 @@ pub(crate) use outboxes::{FILE, file_of};
 use ledger::OutboxLedger;
 use outboxes::Outboxes;
 
-/// The row that an envelope of a door makes when it is vetted now, by its id and payload.
+/// Vets an envelope, and returns the id and payload of its row.
 ///
 /// # Errors
-/// What is wrong with the envelope, or with the config.
+/// When the envelope is still invalid, or the config is.
 pub(crate) fn vet(
     config: &Config,
     base: &Path,
@@ -45,7 +45,8 @@ pub(crate) fn vet(
     envelope: Vec<u8>,
 ) -> Result<(String, String), Failure> {
     let opened = doors::open(config, base)?;
-    let Some(door) = opened.iter().find(|known| known.mount.door.as_str() == door) else {
+    let Some(door) = opened.iter().find(|opened_door| opened_door.mount.door.as_str() == door)
+    else {
         return Err(Failure::usage(format!("edge.doors has no {door:?}")));
     };
     let submission = Submission {
@@ -56,7 +57,7 @@ pub(crate) fn vet(
         nonce: [0; 16],
     };
     match door.mount.contract.vet(&door.mount.door, submission) {
-        Entry::Event(event) => Ok(row::of(door.dialect, &event)),
+        Entry::Event(event) => Ok(row::encode(door.dialect, &event)),
         Entry::Refused(refused) => Err(Failure::runtime(format!(
             "the envelope is still invalid: {}\n  nothing was changed",
             refused.message
@@ -64,9 +65,9 @@ pub(crate) fn vet(
     }
 }
 
-/// Runs an agent until it is told to stop.
+/// Runs an agent until a stop signal.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
-    // Before the outboxes, which may take long to open.
+    // Before the outboxes: opening them may take long.
     let runtime = workers::runtime()?;
     ignore_hangups(&runtime)?;
     check(config, base).map_err(Failure::usage)?;
@@ -78,7 +79,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     make_folder(&edge.data)?;
     let mounts = doors.iter().map(|door| door.mount.clone()).collect();
     let outboxes = Arc::new(Outboxes::open(edge, base, doors)?);
-    let ledger = Arc::new(OutboxLedger::over(Arc::clone(&outboxes)));
+    let ledger = Arc::new(OutboxLedger::new(Arc::clone(&outboxes)));
     let parts = Parts {
         ledger: ledger.clone(),
         doors: mounts,
@@ -87,7 +88,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         clock: Arc::new(SystemClock),
     };
     let gate = Arc::new(Gate::new(parts).map_err(Failure::usage)?.built_from(COMMIT));
-    // Dropped before the outboxes, with every task that holds on to them.
+    // Dropped before the outboxes, with every task that holds a reference to them.
     let runtime = runtime;
     let ended = runtime.block_on(async {
         let stop = StopSignals::new()?;
@@ -96,7 +97,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         let address = address_of(&listener)?;
         let relaying = CancellationToken::new();
         let relay = socket::relay(&edge.socket(), address, relaying.clone())?;
-        say(config, address, &outboxes, json)?;
+        announce(config, address, &outboxes, json)?;
         let ended = until_stopped(listener, gate, ledger.must_stop(), stop).await;
         relaying.cancel();
         relay.await;
@@ -106,8 +107,13 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         Ended::Drained(drained) => {
             outboxes.stop();
             let waiting = outboxes.waiting();
-            tracing::info!(waiting, unfinished = drained.unfinished, "stopped; what waits is kept");
-            // Closing would wait for whatever still hangs. What was acknowledged needs no closing.
+            tracing::info!(
+                waiting,
+                unfinished = drained.unfinished,
+                "stopped; waiting rows stay in the outboxes"
+            );
+            // Closing would wait for requests that hang. Acknowledged events are durable without
+            // it.
             if drained.unfinished > 0 {
                 output::exit_in_order();
             }
@@ -118,22 +124,22 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             let cause =
                 fault.source.as_ref().map_or_else(|| fault.to_string(), ToString::to_string);
             output::exit_at_once(&Failure::ledger_stopped(format!(
-                "an outbox has stopped the agent: {cause}\n  what the disk holds is only known after \
-                 a restart: check the disk, then start the agent again"
+                "an outbox has stopped the agent: {cause}\n  the state of the disk is unknown until \
+                                  a restart: check the disk, then start the agent again"
             )))
         }
     }
 }
 
-/// Nobody else may look into the folder, nor knock at the socket in it.
+/// Creates the folder with mode 0700, which also protects the socket in it.
 fn make_folder(path: &Path) -> Result<(), Failure> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-        Failure::runtime(format!("cannot make the folder {}: {error}", path.display()))
+        Failure::runtime(format!("cannot create the folder {}: {error}", path.display()))
     })
 }
 
-/// Says that the agent is open: to people, to the program that started it, or to the log only.
-fn say(
+/// Announces that the agent is open: as text, as JSON, or only in the log.
+fn announce(
     config: &Config,
     address: std::net::SocketAddr,
     outboxes: &Outboxes,
@@ -159,7 +165,7 @@ fn say(
         for (door, path) in outboxes.doors() {
             text.push_str(&format!("  {door:<14}  POST http://{address}{path}\n"));
         }
-        text.push_str("\nCtrl-C stops the agent; what is not sent yet stays in the outboxes\n\n");
+        text.push_str("\nCtrl-C stops the agent; unsent events stay in the outboxes\n\n");
         print(&text)?;
     }
     let waiting = outboxes.waiting();

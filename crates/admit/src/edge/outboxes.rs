@@ -1,4 +1,4 @@
-//! The outboxes of an agent: one file per door and producer, each with its own sender.
+//! Outboxes of an agent: one file per door and producer, each with its own sender.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -18,31 +18,32 @@ use super::doors::EdgeDoor;
 use crate::config::{EdgeConfig, Transport};
 use crate::output::Failure;
 
-/// The name of every outbox file; its folder says which one it is.
+/// File name of every outbox; its folder identifies door and producer.
 pub(crate) const FILE: &str = "listener_outbox.db";
 
-/// All outboxes.
+/// The outboxes of an agent.
 pub(super) struct Outboxes {
     config: EdgeConfig,
     gate: Endpoint,
     key: Option<String>,
     doors: Vec<EdgeDoor>,
-    open: Mutex<HashMap<(Door, Principal), Open>>,
-    /// Outboxes that could not be opened, with the reason. Each keeps its own door closed.
+    open: Mutex<HashMap<(Door, Principal), OpenOutbox>>,
+    /// Outboxes that could not be opened, with the reason. Each closes only its own door and
+    /// producer.
     closed: Mutex<BTreeMap<(Door, Principal), String>>,
-    /// Told when another outbox is opened.
+    /// Notified when another outbox is opened.
     opened: Notify,
 }
 
-struct Open {
+struct OpenOutbox {
     outbox: Arc<Outbox>,
     sender: Option<Sender>,
 }
 
 impl Outboxes {
-    /// Opens the outboxes that are there, so that what waits in them is sent whether or not its
-    /// producer comes back. One that cannot be opened keeps its own door closed, and is tried again
-    /// with each event of its producer.
+    /// Opens the existing outboxes, so that waiting rows are sent even if their producer does not
+    /// reconnect. An outbox that cannot be opened closes only its own door and producer, and is
+    /// retried with each of their events.
     pub(super) fn open(
         config: &EdgeConfig,
         base: &Path,
@@ -60,12 +61,12 @@ impl Outboxes {
         for door in &outboxes.doors {
             let folder = outboxes.config.data.join(door.mount.door.as_str());
             for producer in producers_in(&folder) {
-                match outboxes.of(&door.mount.door, &producer) {
+                match outboxes.get_or_open(&door.mount.door, &producer) {
                     Ok(_) => {}
                     Err(error @ OpenError::InUse { .. }) => return Err(Failure::runtime(error)),
                     Err(error) => tracing::error!(
                         door = %door.mount.door, %producer, %error,
-                        "an outbox cannot be opened; its producer is refused, the others go on"
+                        "failed to open an outbox; only its producer is refused"
                     ),
                 }
             }
@@ -78,13 +79,17 @@ impl Outboxes {
         self.doors.iter().map(|door| (door.mount.door.as_str(), door.mount.path.as_str()))
     }
 
-    /// The door called `name`.
+    /// The door with this name.
     pub(super) fn door(&self, name: &Door) -> Option<&EdgeDoor> {
         self.doors.iter().find(|door| door.mount.door == *name)
     }
 
-    /// The outbox of a door and a producer, opened when it is first needed.
-    pub(super) fn of(&self, door: &Door, producer: &Principal) -> Result<Arc<Outbox>, OpenError> {
+    /// Gets the outbox of a door and producer, opening it on first use.
+    pub(super) fn get_or_open(
+        &self,
+        door: &Door,
+        producer: &Principal,
+    ) -> Result<Arc<Outbox>, OpenError> {
         let opened = self.open_one(door, producer);
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         match &opened {
@@ -97,7 +102,7 @@ impl Outboxes {
         opened
     }
 
-    /// Doors and producers whose outboxes cannot be opened.
+    /// Doors and producers whose outboxes could not be opened.
     pub(super) fn closed(&self) -> Vec<(Door, Principal)> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         closed.keys().cloned().collect()
@@ -105,8 +110,8 @@ impl Outboxes {
 
     fn open_one(&self, door: &Door, producer: &Principal) -> Result<Arc<Outbox>, OpenError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = open.get(&(door.clone(), producer.clone())) {
-            return Ok(Arc::clone(&known.outbox));
+        if let Some(open_outbox) = open.get(&(door.clone(), producer.clone())) {
+            return Ok(Arc::clone(&open_outbox.outbox));
         }
         let path = file_of(&self.config.data, door, producer);
         let options = Options {
@@ -120,13 +125,13 @@ impl Outboxes {
             wire.map(|wire| Sender::start(Arc::clone(&outbox), wire, self.config.sender()));
         let sender = sender.transpose().map_err(OpenError::System)?;
         tracing::info!(door = %door, producer = %producer, path = %path.display(), "outbox opened");
-        let known = Open { outbox: Arc::clone(&outbox), sender };
-        open.insert((door.clone(), producer.clone()), known);
+        let open_outbox = OpenOutbox { outbox: Arc::clone(&outbox), sender };
+        open.insert((door.clone(), producer.clone()), open_outbox);
         self.opened.notify_one();
         Ok(outbox)
     }
 
-    /// How the events of a door travel.
+    /// The transport of a door's events.
     fn wire(&self, door: &Door, producer: &Principal) -> Option<Arc<dyn Wire>> {
         let EdgeDoor { mount, dialect } = self.door(door)?;
         let speaks_for = Some(producer.as_str().to_owned());
@@ -146,21 +151,21 @@ impl Outboxes {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = open
             .iter()
-            .map(|((door, producer), known)| {
-                (door.clone(), producer.clone(), Arc::clone(&known.outbox))
+            .map(|((door, producer), open_outbox)| {
+                (door.clone(), producer.clone(), Arc::clone(&open_outbox.outbox))
             })
             .collect();
         all.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
         all
     }
 
-    /// Rows that wait, over all outboxes.
+    /// Total rows in all outboxes.
     pub(super) fn waiting(&self) -> u64 {
         let depth = |outbox: &Outbox| outbox.counters().depth.load(Ordering::Relaxed);
         self.all().iter().map(|(_, _, outbox)| depth(outbox)).sum()
     }
 
-    /// Resolves when an outbox cannot be trusted any more.
+    /// Resolves with a reason after a disk failure of an outbox.
     pub(super) async fn must_stop(&self) -> String {
         loop {
             let all = self.all();
@@ -184,16 +189,16 @@ impl Outboxes {
     pub(super) fn stop(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let senders: Vec<Sender> =
-            open.values_mut().filter_map(|known| known.sender.take()).collect();
+            open.values_mut().filter_map(|open_outbox| open_outbox.sender.take()).collect();
         senders.iter().for_each(Sender::begin_stop);
         drop(senders);
-        open.values().for_each(|known| known.outbox.close());
+        open.values().for_each(|open_outbox| open_outbox.outbox.close());
     }
 }
 
-/// Where the outbox of a door and a producer is.
+/// Path of the outbox of a door and producer.
 pub(crate) fn file_of(data: &Path, door: &Door, producer: &Principal) -> PathBuf {
-    // A name may begin with a dot, and be nothing but dots; a folder must not.
+    // A producer's name may start with a dot, or be only dots; a folder's must not.
     let name = match producer.as_str().strip_prefix('.') {
         Some(rest) => format!("%2E{rest}"),
         None => producer.as_str().to_owned(),
@@ -201,7 +206,7 @@ pub(crate) fn file_of(data: &Path, door: &Door, producer: &Principal) -> PathBuf
     data.join(door.as_str()).join(name).join(FILE)
 }
 
-/// The producers that have an outbox in the folder of a door.
+/// Producers with an outbox in the folder of a door.
 pub(super) fn producers_in(folder: &Path) -> Vec<Principal> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> = entries
@@ -219,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_producers_name_leads_out_of_the_folder() {
+    fn producer_names_cannot_escape_the_folder() {
         let data = Path::new("edge");
         let file = |name| file_of(data, &Door::new("events/default"), &Principal::new(name));
         assert_eq!(file("arena-1"), data.join("events/default/arena-1").join(FILE));
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn outboxes_are_found_again_by_their_folders() {
+    fn outboxes_are_found_by_their_folders() {
         let folder = tempfile::tempdir().unwrap();
         let door = Door::new("skyra");
         for name in ["pi-1", "..", "a@b"] {

@@ -1,17 +1,17 @@
-//! An event as a row: its name in the outbox, and what is sent to the gate.
+//! Encoding of an event as an outbox row: its id, and the payload sent to the gate.
 //!
-//! What is sent must be the same event to the gate as it was to the agent: same key, same digest.
-//! For a stream the headers that named it are made again from what the contract noted of it.
+//! The gate must derive the same key and digest from the payload as the agent did. For a stream,
+//! the headers that identify the event are rebuilt from its facts.
 
 use admit_core::json::{Object, Value};
 use admit_core::{Digest, Entry, Event, Millis, Principal, Submission};
-use admit_edge::{Dialect, Parcel};
+use admit_edge::{Dialect, RowRequest};
 use bytes::Bytes;
 
 use super::doors::EdgeDoor;
 
-/// The row of an event: its id and its payload.
-pub(super) fn of(dialect: Dialect, event: &Event) -> (String, String) {
+/// The row of an event: id and payload.
+pub(super) fn encode(dialect: Dialect, event: &Event) -> (String, String) {
     let fact = |name| event.facts.get(name).and_then(Value::as_str).map(str::to_owned);
     let body = || String::from_utf8_lossy(&event.body).into_owned();
     let id = match dialect {
@@ -21,18 +21,18 @@ pub(super) fn of(dialect: Dialect, event: &Event) -> (String, String) {
     };
     let payload = match dialect {
         Dialect::Skyra | Dialect::PixelControl => body(),
-        Dialect::Events => parcel(event).to_payload(),
+        Dialect::Events => row_request(event).to_payload(),
     };
     (id.unwrap_or_else(|| event.key.to_string()), payload)
 }
 
-/// The digest of what a row holds, by the contract that made it.
+/// The digest of a row's payload, computed by its contract.
 pub(super) fn digest(door: &EdgeDoor, principal: &Principal, payload: &str) -> Option<Digest> {
-    let Parcel { headers, body } = match door.dialect {
+    let RowRequest { headers, body } = match door.dialect {
         Dialect::Skyra | Dialect::PixelControl => {
-            Parcel { headers: Vec::new(), body: payload.as_bytes().to_vec() }
+            RowRequest { headers: Vec::new(), body: payload.as_bytes().to_vec() }
         }
-        Dialect::Events => Parcel::from_payload(payload)?,
+        Dialect::Events => RowRequest::from_payload(payload)?,
     };
     let submission = Submission {
         principal: principal.clone(),
@@ -49,27 +49,28 @@ pub(super) fn digest(door: &EdgeDoor, principal: &Principal, payload: &str) -> O
     }
 }
 
-/// The request that makes this event of a stream once more.
-fn parcel(event: &Event) -> Parcel {
+/// The request that reproduces this event of a stream.
+fn row_request(event: &Event) -> RowRequest {
     let text = |name| event.facts.get(name).and_then(Value::as_str);
     let header = |name: &str, value: String| (name.to_owned(), value);
     let mut headers = Vec::new();
     let mut body = event.body.to_vec();
-    let content_type = match (text("mode"), line(&event.facts)) {
+    let content_type = match (text("mode"), line_number(&event.facts)) {
         (Some("structured"), _) => Some("application/cloudevents+json".to_owned()),
         (Some(_), _) => {
             if let Some(Value::Object(attributes)) = event.facts.get("attributes") {
                 for (name, value) in
                     attributes.iter().filter(|(name, _)| *name != "datacontenttype")
                 {
-                    let value = encoded(value.as_str().unwrap_or_default());
+                    let value = percent_encode(value.as_str().unwrap_or_default());
                     headers.push(header(&format!("ce-{name}"), value));
                 }
             }
             text("content_type").map(str::to_owned)
         }
         (None, Some(number)) => {
-            // The number of a line is part of its name, so it stands there again.
+            // The line number is part of the event's identity, so it is reproduced with empty
+            // lines.
             let before = usize::try_from(number.saturating_sub(1)).unwrap_or(0);
             body = [vec![b'\n'; before], body].concat();
             Some("application/x-ndjson".to_owned())
@@ -77,21 +78,21 @@ fn parcel(event: &Event) -> Parcel {
         (None, None) => Some(text("content_type").unwrap_or("application/json").to_owned()),
     };
     headers.extend(content_type.map(|kind| header("content-type", kind)));
-    headers.extend(text("idempotency_key").map(|key| header("idempotency-key", quoted(key))));
-    Parcel { headers, body }
+    headers.extend(text("idempotency_key").map(|key| header("idempotency-key", quote(key))));
+    RowRequest { headers, body }
 }
 
-fn line(facts: &Object<'_>) -> Option<i64> {
+fn line_number(facts: &Object<'_>) -> Option<i64> {
     facts.get("line").and_then(Value::as_i64)
 }
 
-/// A key as a quoted string, which carries every character a key may have.
-fn quoted(key: &str) -> String {
+/// A key as a quoted string, which can hold every character of a key.
+fn quote(key: &str) -> String {
     format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// An attribute as the HTTP binding of CloudEvents writes it.
-fn encoded(value: &str) -> String {
+/// An attribute encoded as in the HTTP binding of CloudEvents.
+fn percent_encode(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for byte in value.bytes() {
         if byte.is_ascii_graphic() && !b"\"%\\".contains(&byte) {
@@ -107,14 +108,14 @@ fn encoded(value: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use admit_contracts::events::{Events, Identity, Settings};
+    use admit_contracts::events::{Events, EventIdentity, Settings};
     use admit_core::Door;
     use admit_gate::DoorMount;
     use admit_gate::gateway::Outward;
 
     use super::*;
 
-    fn stream(identity: Identity) -> EdgeDoor {
+    fn stream(identity: EventIdentity) -> EdgeDoor {
         let settings = Settings { identity, ..Settings::named("default") };
         let mount = DoorMount {
             door: Door::new("events/default"),
@@ -126,7 +127,7 @@ mod tests {
         EdgeDoor { mount, dialect: Dialect::Events }
     }
 
-    fn vetted(door: &EdgeDoor, headers: &[(&str, &str)], body: &[u8]) -> Vec<Event> {
+    fn vet_all(door: &EdgeDoor, headers: &[(&str, &str)], body: &[u8]) -> Vec<Event> {
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let submission = Submission {
@@ -145,49 +146,49 @@ mod tests {
         split.submissions.into_iter().map(event).collect()
     }
 
-    /// Sent as its row says, every event has the key and the digest it had before.
-    fn comes_back(door: &EdgeDoor, headers: &[(&str, &str)], body: &[u8]) {
-        for event in vetted(door, headers, body) {
-            let (id, payload) = of(Dialect::Events, &event);
+    /// Asserts that every event keeps its key and digest when it is sent from its row.
+    fn assert_round_trip(door: &EdgeDoor, headers: &[(&str, &str)], body: &[u8]) {
+        for event in vet_all(door, headers, body) {
+            let (id, payload) = encode(Dialect::Events, &event);
             assert_eq!(id, event.key.to_string());
             assert_eq!(digest(door, &event.principal, &payload), Some(event.digest), "{payload}");
-            let parcel = Parcel::from_payload(&payload).expect("a parcel");
+            let row_request = RowRequest::from_payload(&payload).expect("a request");
             let headers: Vec<_> =
-                parcel.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-            let again = vetted(door, &headers, &parcel.body);
+                row_request.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let again = vet_all(door, &headers, &row_request.body);
             assert_eq!(again.len(), 1);
             assert_eq!((again[0].key, again[0].digest), (event.key, event.digest), "{payload}");
         }
     }
 
     #[test]
-    fn an_event_of_a_stream_is_the_same_event_when_it_is_sent_on() {
+    fn a_forwarded_stream_event_keeps_its_key_and_digest() {
         let json = ("content-type", "application/json");
-        let named = stream(Identity::IdempotencyKey);
-        comes_back(&named, &[json, ("idempotency-key", "k-1")], b"{ \"a\": 1.0 }");
-        comes_back(&named, &[json, ("idempotency-key", "\"a \\\"b\\\" \\\\c\"")], b"{}");
+        let named = stream(EventIdentity::IdempotencyKey);
+        assert_round_trip(&named, &[json, ("idempotency-key", "k-1")], b"{ \"a\": 1.0 }");
+        assert_round_trip(&named, &[json, ("idempotency-key", "\"a \\\"b\\\" \\\\c\"")], b"{}");
         let problem = ("content-type", "application/problem+json; charset=utf-8");
-        comes_back(&named, &[problem, ("idempotency-key", "k-1")], b"{\"a\":\"\xc3\xa4\"}");
-        comes_back(&stream(Identity::Body), &[json], b"{\"a\":[1,2]}");
+        assert_round_trip(&named, &[problem, ("idempotency-key", "k-1")], b"{\"a\":\"\xc3\xa4\"}");
+        assert_round_trip(&stream(EventIdentity::Body), &[json], b"{\"a\":[1,2]}");
     }
 
     #[test]
-    fn every_line_of_a_batch_keeps_its_number() {
+    fn batch_lines_keep_their_numbers() {
         let lines = ("content-type", "application/x-ndjson");
         let key = ("idempotency-key", "batch-7");
-        let named = stream(Identity::IdempotencyKey);
-        comes_back(&named, &[lines, key], b"{\"a\":1}\n\n{\"a\":2}\n{\"a\":3}");
-        comes_back(&stream(Identity::Body), &[lines], b"{\"a\":1}\n{\"a\":2}");
+        let named = stream(EventIdentity::IdempotencyKey);
+        assert_round_trip(&named, &[lines, key], b"{\"a\":1}\n\n{\"a\":2}\n{\"a\":3}");
+        assert_round_trip(&stream(EventIdentity::Body), &[lines], b"{\"a\":1}\n{\"a\":2}");
     }
 
     #[test]
-    fn cloudevents_are_sent_on_in_the_mode_they_came() {
-        let named = stream(Identity::IdempotencyKey);
+    fn cloudevents_are_forwarded_in_their_original_mode() {
+        let named = stream(EventIdentity::IdempotencyKey);
         let structured = ("content-type", "application/cloudevents+json");
         let one = br#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1}}"#;
-        comes_back(&named, &[structured], one);
+        assert_round_trip(&named, &[structured], one);
         let batch = ("content-type", "application/cloudevents-batch+json");
-        comes_back(&named, &[batch], &[b"[", &one[..], b"]"].concat());
+        assert_round_trip(&named, &[batch], &[b"[", &one[..], b"]"].concat());
         let binary = [
             ("ce-specversion", "1.0"),
             ("ce-id", "a%20b%22"),
@@ -195,6 +196,6 @@ mod tests {
             ("ce-type", "t"),
             ("content-type", "application/json"),
         ];
-        comes_back(&named, &binary, b"{\"a\":1}");
+        assert_round_trip(&named, &binary, b"{\"a\":1}");
     }
 }

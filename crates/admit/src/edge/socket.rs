@@ -1,5 +1,5 @@
-//! The Unix socket: for producers that should not need a port. What comes in is carried to the
-//! agent's own listener, so that there is one way in.
+//! Unix socket for producers that should not need a port. Connections are relayed to the agent's
+//! own listener, so that there is one entry point.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use tokio_util::task::TaskTracker;
 use crate::output::Failure;
 use crate::socket::listen;
 
-/// Connections at once; more wait in the system's queue.
+/// Maximum concurrent connections; further ones wait in the accept queue.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// The pause after the system could not give us a connection.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens at `path` until `stop`, and carries what comes to `address`. The future that is returned
-/// ends when all connections have.
+/// Listens at `path` until `stop`, and relays connections to `address`. The returned future
+/// completes when all connections have ended.
 pub(super) fn relay(
     path: &Path,
     address: SocketAddr,
@@ -47,14 +47,14 @@ async fn accept(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            let place = place.expect("nobody closes this semaphore");
-            (listener.accept().await, place)
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
+            (listener.accept().await, permit)
         };
-        let (accepted, place) = tokio::select! {
+        let (accepted, permit) = tokio::select! {
             accepted = accepted => accepted,
             () = stop.cancelled() => return,
         };
@@ -63,27 +63,27 @@ async fn accept(
                 let stop = stop.clone();
                 tasks.spawn(async move {
                     tokio::select! {
-                        () = carry(stream, address) => {}
+                        () = relay_connection(stream, address) => {}
                         () = stop.cancelled() => {}
                     }
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections on the socket");
+                tracing::warn!(%error, "failed to accept a connection on the socket");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-async fn carry(mut stream: UnixStream, address: SocketAddr) {
-    let carried = async {
+async fn relay_connection(mut stream: UnixStream, address: SocketAddr) {
+    let relayed = async {
         let mut inner = TcpStream::connect(address).await?;
         inner.set_nodelay(true)?;
         copy_bidirectional(&mut stream, &mut inner).await
     };
-    if let Err(error) = carried.await {
+    if let Err(error) = relayed.await {
         tracing::debug!(%error, "a connection on the socket ended early");
     }
 }

@@ -1,8 +1,7 @@
-//! Lines that are appended once: the line first, then its marker, under a lock of the file.
+//! Appending lines once: first the line, then its marker, under a file lock.
 //!
-//! Whoever dies in between leaves a line without its marker, or half a line; whoever appends next
-//! cuts half a line off, and a start looks for every line it is not sure of
-//! ([`Markers::Doubted`]).
+//! A crash in between leaves a line without marker, or a partial line. The next append removes a
+//! partial line, and a start searches every uncertain line ([`Markers::Verified`]).
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions, TryLockError};
@@ -15,13 +14,13 @@ use std::time::{Duration, Instant};
 use super::{Store, in_folder, store_error};
 use crate::port::{ArtifactsError, Line, Markers, Put};
 
-/// How long another process may keep the file to itself.
+/// Maximum wait for the file lock.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How often it is asked.
-const LOCK_ASKED_EVERY: Duration = Duration::from_millis(2);
+/// Poll interval of the lock.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Store {
-    /// Appends lines, each with its own answer.
+    /// Appends lines, with one result per line.
     pub(super) fn append(
         &self,
         path: &str,
@@ -29,12 +28,12 @@ impl Store {
         markers: Markers,
     ) -> Vec<Result<Put, ArtifactsError>> {
         match self.try_append(path, lines, markers) {
-            Ok(answers) => answers,
+            Ok(results) => results,
             Err(error) => each(lines.len(), error),
         }
     }
 
-    /// The error is for all of them: nothing was appended.
+    /// An error applies to all lines: nothing was appended.
     fn try_append(
         &self,
         path: &str,
@@ -42,7 +41,7 @@ impl Store {
         markers: Markers,
     ) -> Result<Vec<Result<Put, ArtifactsError>>, ArtifactsError> {
         let place = self.place(path)?;
-        self.aside()?;
+        self.staging()?;
         let checked: Vec<_> = lines.iter().map(|line| self.check_line(path, line)).collect();
         if checked.iter().all(Result::is_err) {
             return Ok(checked.into_iter().map(|one| one.map(|()| Put::Existed)).collect());
@@ -51,21 +50,21 @@ impl Store {
         let _one = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = open(&place).map_err(fail)?;
         lock(&file).map_err(fail)?;
-        cut_torn(&mut file).map_err(fail)?;
+        truncate_torn_line(&mut file).map_err(fail)?;
         let mut known = match markers {
-            Markers::Believed => HashSet::new(),
-            Markers::Doubted => find(&mut file, lines).map_err(fail)?,
+            Markers::Trusted => HashSet::new(),
+            Markers::Verified => find(&mut file, lines).map_err(fail)?,
         };
-        let answers = lines.iter().zip(checked).map(|(line, checked)| {
+        let results = lines.iter().zip(checked).map(|(line, checked)| {
             checked?;
             let is_known = match markers {
-                Markers::Believed => self.place(&line.marker.path)?.is_file(),
-                Markers::Doubted => known.contains(&line.text[..]),
+                Markers::Trusted => self.place(&line.marker.path)?.is_file(),
+                Markers::Verified => known.contains(&line.text[..]),
             };
             match (is_known, markers) {
-                (true, Markers::Believed) => Ok(Put::Existed),
-                // The marker may be as damaged as the line might have been.
-                (true, Markers::Doubted) => self.replace(&line.marker).map(|()| Put::Existed),
+                (true, Markers::Trusted) => Ok(Put::Existed),
+                // The marker may be damaged, too.
+                (true, Markers::Verified) => self.replace(&line.marker).map(|()| Put::Existed),
                 (false, _) => {
                     let appended = self.append_one(path, &mut file, line, markers)?;
                     known.insert(&line.text[..]);
@@ -73,18 +72,18 @@ impl Store {
                 }
             }
         });
-        Ok(answers.collect())
-        // Closing the file gives its lock back.
+        Ok(results.collect())
+        // Closing the file releases its lock.
     }
 
     fn check_line(&self, path: &str, line: &Line) -> Result<(), ArtifactsError> {
         if line.text.is_empty() || line.text.contains(&b'\n') {
-            return Err(ArtifactsError::NotALine { path: path.to_owned() });
+            return Err(ArtifactsError::InvalidLine { path: path.to_owned() });
         }
         self.place_for(&line.marker).map(|_| ())
     }
 
-    /// Appends one line and makes its marker; both or neither.
+    /// Appends one line and creates its marker; both or neither.
     fn append_one(
         &self,
         path: &str,
@@ -96,14 +95,14 @@ impl Store {
         let before = file.seek(SeekFrom::End(0)).map_err(fail)?;
         let text = [&line.text[..], b"\n"].concat();
         let marked = file.write_all(&text).map_err(fail).and_then(|()| match markers {
-            Markers::Believed => self.put_if_absent(&line.marker).map(|_| ()),
-            Markers::Doubted => self.replace(&line.marker),
+            Markers::Trusted => self.put_if_absent(&line.marker).map(|_| ()),
+            Markers::Verified => self.replace(&line.marker),
         });
         match marked {
             Ok(()) => Ok(Put::Created),
             Err(error) => {
                 if let Err(error) = file.set_len(before) {
-                    tracing::warn!(path, %error, "a line without its marker could not be taken back");
+                    tracing::warn!(path, %error, "failed to remove a line whose marker could not be created");
                 }
                 Err(error)
             }
@@ -121,7 +120,7 @@ fn open(place: &Path) -> io::Result<fs::File> {
     file.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Waits, but not for ever, until no other process appends.
+/// Acquires the lock, with a timeout.
 fn lock(file: &fs::File) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -129,16 +128,16 @@ fn lock(file: &fs::File) -> io::Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if begun.elapsed() > LOCK_WAIT => {
-                let reason = "another process has it locked for too long";
+                let reason = "timeout waiting for the file lock of another process";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_ASKED_EVERY),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
         }
     }
 }
 
-/// Cuts off half a line that somebody left at the end. Nobody is writing: we have the lock.
-fn cut_torn(file: &mut fs::File) -> io::Result<()> {
+/// Removes a partial line at the end of the file. The lock is held, so there is no other writer.
+fn truncate_torn_line(file: &mut fs::File) -> io::Result<()> {
     const STEP: u64 = 4096;
     let length = file.seek(SeekFrom::End(0))?;
     let mut end = length;
@@ -154,13 +153,13 @@ fn cut_torn(file: &mut fs::File) -> io::Result<()> {
         end = start;
     }
     if end < length {
-        tracing::warn!(bytes = length - end, "half a line at the end of a file was cut off");
+        tracing::warn!(bytes = length - end, "removed a partial line at the end of a file");
         file.set_len(end)?;
     }
     Ok(())
 }
 
-/// Which of the lines are in the file.
+/// Returns the lines that are in the file.
 fn find<'l>(file: &mut fs::File, lines: &'l [Line]) -> io::Result<HashSet<&'l [u8]>> {
     let wanted: HashSet<&[u8]> = lines.iter().map(|line| &line.text[..]).collect();
     let mut found = HashSet::new();
@@ -176,15 +175,15 @@ fn find<'l>(file: &mut fs::File, lines: &'l [Line]) -> io::Result<HashSet<&'l [u
     Ok(found)
 }
 
-/// The same error for every line.
+/// Repeats an error for every line.
 fn each(lines: usize, error: ArtifactsError) -> Vec<Result<Put, ArtifactsError>> {
     let again = |error: &ArtifactsError| match error {
-        ArtifactsError::NotAPath { path, reason } => {
-            ArtifactsError::NotAPath { path: path.clone(), reason }
+        ArtifactsError::InvalidPath { path, reason } => {
+            ArtifactsError::InvalidPath { path: path.clone(), reason }
         }
         ArtifactsError::ReadOnly => ArtifactsError::ReadOnly,
         ArtifactsError::TooLarge { .. }
-        | ArtifactsError::NotALine { .. }
+        | ArtifactsError::InvalidLine { .. }
         | ArtifactsError::Store { .. }
         | ArtifactsError::NotSynced { .. } => {
             store_error("append to", "a file of lines", io::Error::other(error.to_string()))

@@ -1,11 +1,11 @@
-//! Artifacts on a disk: written aside, then linked into place where there is nothing.
+//! Artifacts on a local disk: written to a staging area, then hard-linked to their name.
 //!
-//! A link fails where a name exists, in one step, whoever races; so the first writer wins, also
-//! among several processes, and a reader never sees half a file. Nothing is synced per file: one
-//! [`sync`](crate::Artifacts::sync) covers all that was put before it.
+//! Linking is atomic and fails if the name exists; so the first writer wins, also among several
+//! processes, and readers never see a partial file. Files are not synced one by one: one
+//! [`sync`](crate::Artifacts::sync) covers all earlier puts.
 
 mod append;
-mod aside;
+mod staging;
 mod walk;
 
 use std::fs;
@@ -19,36 +19,36 @@ use tokio::task::spawn_blocking;
 
 use crate::path;
 use crate::port::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};
-use aside::Aside;
+use staging::StagingArea;
 
-/// Most paths that one `list` returns, whatever it is asked for.
+/// Maximum number of paths returned by one `list`.
 pub const LIST_ROWS_MAX: usize = 100_000;
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The folder; made if it is not there.
+    /// Root folder; created if missing.
     pub root: PathBuf,
-    /// Largest file that is put or read, in bytes.
+    /// Maximum file size in bytes.
     pub file_bytes_max: u64,
 }
 
 impl Options {
-    /// The defaults, in `root`.
+    /// Defaults, in `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), file_bytes_max: 16 << 20 }
     }
 }
 
-/// Why a store could not be opened.
+/// Error while opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder or something in it.
-    #[error("the artifacts folder {} cannot be used", path.display())]
+    /// The folder or a file in it is not usable.
+    #[error("the artifacts folder {} is not usable", path.display())]
     Folder {
-        /// What it was about.
+        /// Path.
         path: PathBuf,
-        /// The cause.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -58,15 +58,15 @@ pub enum OpenError {
         root.display()
     )]
     NoLinks {
-        /// The folder.
+        /// Folder.
         root: PathBuf,
-        /// What it said.
+        /// Cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Artifacts in a folder.
+/// Artifact store in a folder.
 #[derive(Clone, Debug)]
 pub struct LocalArtifacts {
     store: Arc<Store>,
@@ -75,43 +75,43 @@ pub struct LocalArtifacts {
 #[derive(Debug)]
 struct Store {
     options: Options,
-    /// Where files are written before they have a name; `None` when only read.
-    aside: Option<Aside>,
-    /// The folder itself, which a sync is asked for.
+    /// Staging area; `None` if read-only.
+    staging: Option<StagingArea>,
+    /// Handle of the folder, for syncs.
     folder: Option<fs::File>,
     is_sync_broken: AtomicBool,
-    /// One appender at a time in this process; a file lock keeps the others away.
+    /// Serialises appends in this process; a file lock excludes other processes.
     appending: Mutex<()>,
 }
 
 impl LocalArtifacts {
-    /// Opens the store in a folder, and clears away what dead processes left half written. Several
-    /// processes may have it open.
+    /// Opens the store in a folder and removes staging files of dead processes. Several processes
+    /// may open it.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// If the folder is not usable.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let root = &options.root;
         let fail = |source| OpenError::Folder { path: root.clone(), source };
         fs::create_dir_all(root).map_err(fail)?;
-        let aside = Aside::make(root).map_err(fail)?;
+        let staging = StagingArea::create(root).map_err(fail)?;
         let no_links = |source| OpenError::NoLinks { root: root.clone(), source };
-        aside.try_link().map_err(no_links)?;
+        staging.try_link().map_err(no_links)?;
         let folder = fs::File::open(root).map_err(fail)?;
-        Ok(Self::new(options, Some(aside), Some(folder)))
+        Ok(Self::new(options, Some(staging), Some(folder)))
     }
 
-    /// Opens the store for reading only, beside whoever writes. It creates and changes nothing.
-    pub fn reading(options: Options) -> Self {
+    /// Opens the store read-only, concurrently with writers. It creates and changes nothing.
+    pub fn open_read_only(options: Options) -> Self {
         Self::new(options, None, None)
     }
 
-    fn new(options: Options, aside: Option<Aside>, folder: Option<fs::File>) -> Self {
+    fn new(options: Options, staging: Option<StagingArea>, folder: Option<fs::File>) -> Self {
         let (is_sync_broken, appending) = (AtomicBool::new(false), Mutex::new(()));
-        Self { store: Arc::new(Store { options, aside, folder, is_sync_broken, appending }) }
+        Self { store: Arc::new(Store { options, staging, folder, is_sync_broken, appending }) }
     }
 
-    /// Runs one call on a thread that may block.
+    /// Runs one call on a blocking thread.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> T + Send + 'static,
@@ -124,10 +124,10 @@ impl LocalArtifacts {
         })
     }
 
-    /// As [`Self::on_disk`], for calls with one answer for each of `asked`.
+    /// Like [`Self::on_disk`], for calls with one result per item.
     async fn for_each<T: Send + 'static>(
         &self,
-        asked: usize,
+        count: usize,
         work: impl FnOnce(&Store) -> Vec<Result<T, ArtifactsError>> + Send + 'static,
     ) -> Vec<Result<T, ArtifactsError>> {
         self.on_disk(work).await.unwrap_or_else(|error| {
@@ -137,7 +137,7 @@ impl LocalArtifacts {
                 path: "the folder".to_owned(),
                 source: io::Error::other(text.clone()),
             };
-            (0..asked).map(|_| Err(again())).collect()
+            (0..count).map(|_| Err(again())).collect()
         })
     }
 }
@@ -163,7 +163,7 @@ impl Artifacts for LocalArtifacts {
         let prefix = prefix.to_owned();
         let rows_max = rows_max.min(LIST_ROWS_MAX);
         Box::pin(async move {
-            let not_a_path = |reason| ArtifactsError::NotAPath { path: prefix.clone(), reason };
+            let not_a_path = |reason| ArtifactsError::InvalidPath { path: prefix.clone(), reason };
             path::check_prefix(&prefix).map_err(not_a_path)?;
             self.on_disk(move |store| {
                 let fail = |source| store_error("list", &prefix, source);
@@ -202,15 +202,15 @@ impl Artifacts for LocalArtifacts {
 impl Store {
     fn place(&self, path: &str) -> Result<PathBuf, ArtifactsError> {
         path::check(path)
-            .map_err(|reason| ArtifactsError::NotAPath { path: path.to_owned(), reason })?;
+            .map_err(|reason| ArtifactsError::InvalidPath { path: path.to_owned(), reason })?;
         Ok(self.options.root.join(path))
     }
 
-    fn aside(&self) -> Result<&Aside, ArtifactsError> {
-        self.aside.as_ref().ok_or(ArtifactsError::ReadOnly)
+    fn staging(&self) -> Result<&StagingArea, ArtifactsError> {
+        self.staging.as_ref().ok_or(ArtifactsError::ReadOnly)
     }
 
-    /// The place of a file that may be written.
+    /// Checks a file to write and returns its location.
     fn place_for(&self, file: &File) -> Result<PathBuf, ArtifactsError> {
         let place = self.place(&file.path)?;
         let (bytes, bytes_max) = (file.bytes.len() as u64, self.options.file_bytes_max);
@@ -222,13 +222,13 @@ impl Store {
 
     fn put_if_absent(&self, file: &File) -> Result<Put, ArtifactsError> {
         let place = self.place_for(file)?;
-        let aside = self.aside()?;
+        let staging = self.staging()?;
         let fail = |source| store_error("write", &file.path, source);
-        // Mostly for copies; whoever races past it meets the link.
+        // Fast path for copies; in a race the hard link fails.
         if place.is_file() {
             return Ok(Put::Existed);
         }
-        let written = aside.write(&file.bytes).map_err(fail)?;
+        let written = staging.write(&file.bytes).map_err(fail)?;
         match in_folder(&place, || fs::hard_link(written.path(), &place)) {
             Ok(()) => Ok(Put::Created),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && place.is_file() => {
@@ -238,11 +238,11 @@ impl Store {
         }
     }
 
-    /// Puts a file there in one step, over whatever file is there.
+    /// Atomically writes or replaces a file.
     fn replace(&self, file: &File) -> Result<(), ArtifactsError> {
         let place = self.place_for(file)?;
         let fail = |source| store_error("write", &file.path, source);
-        let written = self.aside()?.write(&file.bytes).map_err(fail)?;
+        let written = self.staging()?.write(&file.bytes).map_err(fail)?;
         in_folder(&place, || fs::rename(written.path(), &place)).map_err(fail)
     }
 
@@ -267,7 +267,7 @@ impl Store {
         Ok(Some(bytes.into()))
     }
 
-    /// One sync of the whole file system is far cheaper than one for each of many small files.
+    /// One sync of the whole file system is far cheaper than one per small file.
     fn sync(&self) -> Result<(), ArtifactsError> {
         let folder = self.folder.as_ref().ok_or(ArtifactsError::ReadOnly)?;
         if self.is_sync_broken.load(Ordering::SeqCst) {
@@ -275,7 +275,7 @@ impl Store {
         }
         sync_file_system(folder).map_err(|error| {
             self.is_sync_broken.store(true, Ordering::SeqCst);
-            tracing::error!(%error, "the artifacts could not be synced");
+            tracing::error!(%error, "failed to sync the artifact store");
             ArtifactsError::NotSynced { source: Some(error) }
         })
     }
@@ -292,7 +292,7 @@ fn sync_file_system(folder: &fs::File) -> io::Result<()> {
     folder.sync_all()
 }
 
-/// Does something in the folder of `place`, which is made if that is what is missing.
+/// Runs `work` in the folder of `place`, which is created if missing.
 fn in_folder(place: &Path, mut work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     match work() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -305,7 +305,7 @@ fn in_folder(place: &Path, mut work: impl FnMut() -> io::Result<()>) -> io::Resu
     }
 }
 
-/// Nothing there, or a file where a folder would have to be.
+/// The file does not exist, or a parent is not a folder.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

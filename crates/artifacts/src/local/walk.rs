@@ -1,4 +1,4 @@
-//! Lists paths in byte order without reading more folders than the page needs.
+//! Lists paths in byte order, reading no more folders than the page needs.
 
 use std::collections::BinaryHeap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::is_absent;
 
-/// Paths that begin with `prefix` and come after `after`, at most `rows_max`.
+/// Lists paths with `prefix` after `after`, at most `rows_max`.
 pub(super) fn list(
     root: &Path,
     prefix: &str,
@@ -33,10 +33,11 @@ impl Listing<'_> {
         self.rows_max - self.found.len()
     }
 
-    /// `folder` is empty or ends with a slash. It goes as deep as paths are long.
+    /// Walks `folder`, which is empty or ends with a slash. The recursion depth is limited by the
+    /// path length.
     fn walk(&mut self, folder: &str) -> io::Result<()> {
         let (files, folders) = self.read(folder)?;
-        // A folder counts with its slash, as in the paths below it.
+        // A folder is sorted with its slash, as in the paths below it.
         let mut entries: Vec<(String, bool)> =
             files.into_iter().map(|path| (path, false)).collect();
         entries.extend(folders.into_iter().map(|path| (path, true)));
@@ -54,7 +55,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// What of a folder belongs into the list: of its files no more than there is room for.
+    /// Files and folders of a folder that may be listed; no more files than rows left.
     fn read(&self, folder: &str) -> io::Result<(Vec<String>, Vec<String>)> {
         let (mut files, mut folders) = (BinaryHeap::new(), Vec::new());
         let entries = match fs::read_dir(self.root.join(folder)) {
@@ -89,7 +90,7 @@ impl Listing<'_> {
         path.starts_with(self.prefix) && self.after.is_none_or(|after| path > after)
     }
 
-    /// Whether a path below `folder`, which ends with a slash, may belong into the list.
+    /// Whether paths below `folder`, which ends with a slash, may be listed.
     fn may_hold(&self, folder: &str) -> bool {
         let in_prefix = folder.starts_with(self.prefix) || self.prefix.starts_with(folder);
         in_prefix && self.after.is_none_or(|after| folder > after || after.starts_with(folder))

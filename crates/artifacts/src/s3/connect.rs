@@ -1,7 +1,7 @@
-//! Where a bucket is and how it is reached: the address, the endpoint, the credentials.
+//! S3 location and access: address, endpoint, credentials.
 //!
-//! Credentials come from the environment only, in the order of [`Access`]; they are never in an
-//! address, and nothing here can print them.
+//! Credentials come from the environment only, in the order of [`Access`]; they are never part of
+//! an address and never printed.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -13,45 +13,45 @@ use object_store::{ClientOptions, RetryConfig};
 
 use crate::path;
 
-/// The longest prefix.
+/// Maximum length of a prefix.
 const PREFIX_BYTES_MAX: usize = 800;
 
-/// A place in a bucket: `s3://bucket` or `s3://bucket/prefix`.
+/// Location in a bucket: `s3://bucket` or `s3://bucket/prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct S3Location {
     bucket: String,
-    /// Without slashes at its ends; empty is the top of the bucket.
+    /// Without leading and trailing slash; empty for the root of the bucket.
     prefix: String,
 }
 
-/// Why a text is not a place in a bucket.
+/// Invalid S3 location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
-    /// It begins with something else.
+pub enum S3LocationError {
+    /// Wrong scheme.
     #[error("it must begin with s3://")]
     Scheme,
-    /// There is an `@`, a `?` or a `#` in it: credentials and settings have no place there.
+    /// Contains `@`, `?` or `#`: credentials and settings are not allowed in it.
     #[error("it must be s3://bucket/prefix without credentials, ? and #; see [artifacts]")]
     Extras,
-    /// Not the name of a bucket.
+    /// Invalid bucket name.
     #[error("the bucket must have 3 to 63 lower-case letters, digits, dots and hyphens")]
     Bucket,
-    /// Not a prefix.
+    /// Invalid prefix.
     #[error(
         "the prefix must be at most 800 printable characters without // or names with a dot first"
     )]
     Prefix,
 }
 
-impl Place {
-    /// Reads `s3://bucket/prefix`.
+impl S3Location {
+    /// Parses `s3://bucket/prefix`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
-    pub fn parse(url: &str) -> Result<Self, PlaceError> {
-        let rest = url.strip_prefix("s3://").ok_or(PlaceError::Scheme)?;
+    /// Returns the reason why it is invalid.
+    pub fn parse(url: &str) -> Result<Self, S3LocationError> {
+        let rest = url.strip_prefix("s3://").ok_or(S3LocationError::Scheme)?;
         if rest.contains(['@', '?', '#']) {
-            return Err(PlaceError::Extras);
+            return Err(S3LocationError::Extras);
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -61,26 +61,26 @@ impl Place {
             && bucket.bytes().all(is_inner)
             && ends.into_iter().flatten().all(is_plain);
         if !is_bucket {
-            return Err(PlaceError::Bucket);
+            return Err(S3LocationError::Bucket);
         }
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if !prefix.is_empty() && (prefix.len() > PREFIX_BYTES_MAX || path::check(prefix).is_err()) {
-            return Err(PlaceError::Prefix);
+            return Err(S3LocationError::Prefix);
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
 
-    /// The prefix, without slashes at its ends; empty is the top of the bucket.
+    /// Prefix without leading and trailing slash; empty for the root of the bucket.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The bucket.
+    /// Bucket.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// The key of a path below it.
+    /// Object key of a path below this location.
     pub fn key(&self, path: &str) -> String {
         match (self.prefix.is_empty(), path.is_empty()) {
             (true, _) => path.to_owned(),
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// The path of a key below it.
+    /// Path of an object key below this location.
     pub fn path<'k>(&self, key: &'k str) -> Option<&'k str> {
         match self.prefix.is_empty() {
             true => Some(key),
@@ -97,7 +97,7 @@ impl Place {
         }
     }
 
-    /// Whether `other` is this place or below it.
+    /// Whether `other` is this location or below it.
     pub fn holds(&self, other: &Self) -> bool {
         let below = match self.prefix.is_empty() {
             true => true,
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for S3Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.prefix.is_empty() {
             true => write!(f, "s3://{}", self.bucket),
@@ -119,27 +119,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// How S3 is reached. Credentials are looked for in this order: `AWS_ACCESS_KEY_ID` with
+/// Access to S3. Credentials are searched in this order: `AWS_ACCESS_KEY_ID` with
 /// `AWS_SECRET_ACCESS_KEY` (and `AWS_SESSION_TOKEN`), a web identity token file
 /// (`AWS_WEB_IDENTITY_TOKEN_FILE` with `AWS_ROLE_ARN`), the container's credentials
 /// (`AWS_CONTAINER_CREDENTIALS_…`), the machine's metadata service. Profiles are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Where the service is, if not at AWS; `http://` only for what is near.
+    /// Endpoint, if not AWS; `http://` only for local services.
     pub endpoint: Option<String>,
-    /// The region; `None` takes `AWS_REGION` or `AWS_DEFAULT_REGION`, else `us-east-1`.
+    /// Region; `None` uses `AWS_REGION` or `AWS_DEFAULT_REGION`, else `us-east-1`.
     pub region: Option<String>,
-    /// Whether the bucket is named in the path and not in the host, as most other services want it.
+    /// Whether the bucket is part of the path instead of the host, as required by most other
+    /// services.
     pub path_style: bool,
-    /// These instead of whatever would be found.
+    /// Explicit credentials instead of the environment.
     pub keys: Option<Keys>,
-    /// The longest a request may take.
+    /// Request timeout.
     pub request_max: Duration,
-    /// How often a request is tried before it has failed.
+    /// Maximum number of attempts per request.
     pub tries_max: NonZeroU32,
 }
 
-/// An access key and its secret, which is never shown.
+/// Access key and secret; the secret is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     id: String,
@@ -147,7 +148,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// A key and its secret.
+    /// Creates a key pair.
     pub fn new(id: impl Into<String>, secret: impl Into<String>) -> Self {
         Self { id: id.into(), secret: secret.into() }
     }
@@ -172,38 +173,39 @@ impl Default for Access {
     }
 }
 
-/// Why a bucket cannot be used at all.
+/// Error in the settings of a bucket.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// With the longest path a key would be longer than S3 takes.
+    /// The longest key would exceed the limit of S3.
     #[error("the prefix of artifacts may have at most {bytes_max} characters")]
     LongPrefix {
-        /// How many it may have.
+        /// Limit.
         bytes_max: usize,
     },
-    /// The endpoint is not an address.
+    /// Invalid endpoint.
     #[error("the endpoint must be http://HOST:PORT or https://HOST:PORT without credentials")]
     Endpoint,
-    /// The settings do not fit together.
+    /// Inconsistent settings.
     #[error("the bucket {bucket} cannot be set up")]
     Settings {
-        /// The bucket.
+        /// Bucket.
         bucket: String,
-        /// The cause.
+        /// Cause.
         #[source]
         source: object_store::Error,
     },
 }
 
-/// A client for one bucket. It connects with the first request.
+/// Creates a client for one bucket. It connects with the first request.
 ///
 /// # Errors
-/// When the settings cannot be those of any service.
-pub fn connect(place: &Place, access: &Access) -> Result<Arc<AmazonS3>, OpenError> {
+/// If the settings are invalid.
+pub fn connect(place: &S3Location, access: &Access) -> Result<Arc<AmazonS3>, OpenError> {
     let mut client = ClientOptions::new()
         .with_timeout(access.request_max)
         .with_connect_timeout(access.request_max.min(Duration::from_secs(5)));
-    // Every try is ours, see `tries_max`: nobody below repeats a request that may have landed.
+    // Retries are done here, see `tries_max`: the client must not repeat a request that may have
+    // succeeded.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(place.bucket())
@@ -218,7 +220,7 @@ pub fn connect(place: &Place, access: &Access) -> Result<Arc<AmazonS3>, OpenErro
             return Err(OpenError::Endpoint);
         }
         client = client.with_allow_http(endpoint.starts_with("http://"));
-        // Without path style the bucket is part of the host, also of a given one.
+        // Without path style the bucket is part of the host, also of a custom one.
         builder = match (access.path_style, host) {
             (false, Some(host)) => {
                 let scheme = &endpoint[..endpoint.len() - host.len()];
@@ -244,25 +246,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_bucket_and_perhaps_a_prefix() {
+    fn a_location_is_a_bucket_with_an_optional_prefix() {
         for (url, key, shown) in [
             ("s3://receipts", "run/a", "s3://receipts"),
             ("s3://receipts/", "run/a", "s3://receipts"),
             ("s3://my.receipts-1/eu/prod", "eu/prod/run/a", "s3://my.receipts-1/eu/prod"),
             ("s3://my.receipts-1/eu/prod/", "eu/prod/run/a", "s3://my.receipts-1/eu/prod"),
         ] {
-            let place = Place::parse(url).unwrap();
+            let place = S3Location::parse(url).unwrap();
             assert_eq!(place.key("run/a"), key);
             assert_eq!(place.path(key), Some("run/a"));
             assert_eq!(place.to_string(), shown);
         }
-        let place = Place::parse("s3://receipts/eu").unwrap();
+        let place = S3Location::parse("s3://receipts/eu").unwrap();
         assert_eq!(place.path("europe/run/a"), None);
     }
 
     #[test]
-    fn a_place_holds_what_is_below_it() {
-        let place = |url| Place::parse(url).unwrap();
+    fn a_location_contains_locations_below_it() {
+        let place = |url| S3Location::parse(url).unwrap();
         assert!(place("s3://packs/a").holds(&place("s3://packs/a/b")));
         assert!(place("s3://packs/a").holds(&place("s3://packs/a")));
         assert!(place("s3://packs").holds(&place("s3://packs/a")));
@@ -272,27 +274,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_says_why_and_shows_no_secret() {
+    fn an_invalid_location_gives_a_reason_without_secrets() {
         let long = format!("s3://receipts/{}", "p/".repeat(401));
         for (url, expected) in [
-            ("file:///receipts", PlaceError::Scheme),
-            ("s3://key:secret@receipts/a", PlaceError::Extras),
-            ("s3://receipts/a?versionId=1", PlaceError::Extras),
-            ("s3://ab", PlaceError::Bucket),
-            ("s3://Receipts", PlaceError::Bucket),
-            ("s3:///a", PlaceError::Bucket),
-            ("s3://-receipts", PlaceError::Bucket),
-            ("s3://receipts//a", PlaceError::Prefix),
-            ("s3://receipts/../a", PlaceError::Prefix),
-            (&long, PlaceError::Prefix),
+            ("file:///receipts", S3LocationError::Scheme),
+            ("s3://key:secret@receipts/a", S3LocationError::Extras),
+            ("s3://receipts/a?versionId=1", S3LocationError::Extras),
+            ("s3://ab", S3LocationError::Bucket),
+            ("s3://Receipts", S3LocationError::Bucket),
+            ("s3:///a", S3LocationError::Bucket),
+            ("s3://-receipts", S3LocationError::Bucket),
+            ("s3://receipts//a", S3LocationError::Prefix),
+            ("s3://receipts/../a", S3LocationError::Prefix),
+            (&long, S3LocationError::Prefix),
         ] {
-            assert_eq!(Place::parse(url), Err(expected), "{url}");
+            assert_eq!(S3Location::parse(url), Err(expected), "{url}");
         }
     }
 
     #[test]
     fn an_endpoint_is_a_host_and_nothing_else() {
-        let place = Place::parse("s3://receipts").unwrap();
+        let place = S3Location::parse("s3://receipts").unwrap();
         for endpoint in
             ["ftp://host", "host:1", "http://user:pass@host", "http://host/path", "http://"]
         {

@@ -1,9 +1,9 @@
-//! Paths in byte order, a page at a time, folder by folder.
+//! Listing of paths in byte order, page by page and folder by folder.
 //!
-//! AWS lists keys in byte order. Others walk folders: there `b/1` comes where `b` would, before
-//! `b-x` and `b.json`, though a slash is greater than `-` and `.`. So every folder is listed by
-//! itself, and a folder below it waits until the files that come before it have been said. Within one
-//! folder both agree, because no name has a slash.
+//! AWS lists keys in byte order. Other services walk folders: there `b/1` is listed where `b` would
+//! be, before `b-x` and `b.json`, though a slash is greater than `-` and `.`. So every folder is
+//! listed separately, and a subfolder is deferred until the files that precede it have been listed.
+//! Within one folder both orders agree, because no name contains a slash.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,13 +15,13 @@ use super::Store;
 use crate::path;
 use crate::port::{ArtifactsError, BoxFuture};
 
-/// Most paths that one `list` returns, whatever it is asked for.
+/// Maximum number of paths returned by one `list`.
 pub const LIST_ROWS_MAX: usize = 100_000;
 
-/// Deepest folders that are looked into; the longest path has no more.
+/// Maximum folder depth; the longest path is not deeper.
 const DEPTH_MAX: usize = path::PATH_BYTES_MAX / 2 + 1;
 
-/// What is looked for, and what was found.
+/// Query and result of a listing.
 struct Listing<'a> {
     prefix: &'a str,
     after: Option<&'a str>,
@@ -38,34 +38,34 @@ impl Listing<'_> {
         path.starts_with(self.prefix) && self.after.is_none_or(|after| path > after)
     }
 
-    /// Whether a path below `folder`, which ends with a slash, may belong into the list.
+    /// Whether paths below `folder`, which ends with a slash, may be listed.
     fn may_hold(&self, folder: &str) -> bool {
         let in_prefix = folder.starts_with(self.prefix) || self.prefix.starts_with(folder);
         in_prefix && self.after.is_none_or(|after| folder > after || after.starts_with(folder))
     }
 
-    /// From where on a folder must be listed so that nothing is missed, also by a service that says
-    /// the folder `b` before the file `b-x`.
+    /// Start offset for listing a folder so that nothing is missed, even if the service lists the
+    /// folder `b` before the file `b-x`.
     fn start(&self, folder: &str) -> Option<&str> {
         let after = self.after.filter(|after| after.starts_with(folder));
         let start = after.unwrap_or_default().max(self.prefix);
         let name = start.get(folder.len()..).filter(|_| start.starts_with(folder))?;
         let end = name.bytes().position(|byte| byte <= b'/').unwrap_or(name.len());
-        // The last character too: what is started after is itself left out.
+        // Without the last character: the start offset itself is excluded.
         let end = end.checked_sub(1)?;
         Some(&start[..folder.len() + end]).filter(|_| end > 0)
     }
 }
 
 impl Store {
-    /// Paths that begin with `prefix` and come after `after`, in byte order, at most `rows_max`.
+    /// Lists paths with `prefix` after `after`, in byte order, at most `rows_max`.
     pub(super) async fn list(
         &self,
         prefix: &str,
         after: Option<&str>,
         rows_max: usize,
     ) -> Result<Vec<String>, ArtifactsError> {
-        let not_a_path = |reason| ArtifactsError::NotAPath { path: prefix.to_owned(), reason };
+        let not_a_path = |reason| ArtifactsError::InvalidPath { path: prefix.to_owned(), reason };
         path::check_prefix(prefix).map_err(not_a_path)?;
         let rows_max = rows_max.min(LIST_ROWS_MAX);
         let mut listing = Listing { prefix, after, rows_max, found: Vec::new() };
@@ -74,7 +74,7 @@ impl Store {
         Ok(listing.found)
     }
 
-    /// Lists one folder, which is empty or ends with a slash, and those below it.
+    /// Lists one folder, which is empty or ends with a slash, and its subfolders.
     fn walk<'s>(
         &'s self,
         listing: &'s mut Listing<'_>,
@@ -102,7 +102,7 @@ impl Store {
         })
     }
 
-    /// Lists the waiting folders that come before a file, or all of them.
+    /// Lists the deferred folders that precede a file, or all of them.
     async fn walk_before(
         &self,
         listing: &mut Listing<'_>,
@@ -119,8 +119,7 @@ impl Store {
         Ok(())
     }
 
-    /// One page of one folder: files and folders that may belong into the list, and what to go on
-    /// with.
+    /// Loads one page of one folder: matching files and folders, and the continuation token.
     async fn page(
         &self,
         listing: &Listing<'_>,
@@ -140,14 +139,14 @@ impl Store {
         };
         let (prefix, options) = (&prefix, &options);
         let page = self
-            .trying("list", listing.prefix, || async move {
+            .retrying("list", listing.prefix, || async move {
                 let prefix = (!prefix.is_empty()).then_some(prefix.as_str());
                 self.objects.list_paginated(prefix, options.clone()).await
             })
             .await?;
         let own = |key: &Key| self.place.path(key.as_ref()).map(str::to_owned);
         let files = page.result.objects.iter().filter_map(|object| own(&object.location));
-        // What begins with a dot is the store's own.
+        // Names with a leading dot are internal to the store.
         let files = files.filter(|file| listing.holds(file) && path::check(file).is_ok());
         let folders = page.result.common_prefixes.iter().filter_map(own);
         let folders = folders.filter(|folder| path::check(folder).is_ok()).map(|one| one + "/");
@@ -155,7 +154,7 @@ impl Store {
         Ok((files.collect(), folders.collect(), page.page_token))
     }
 
-    /// The key of a path that was checked, or of a folder.
+    /// Object key of a checked path or folder.
     pub(super) fn key(&self, path: &str) -> Result<Key, object_store::Error> {
         Ok(Key::parse(self.place.key(path))?)
     }
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_listed_from_where_nothing_can_be_missed() {
+    fn a_folder_is_listed_from_a_safe_start_offset() {
         let start = |prefix: &str, after: Option<&str>, folder: &str| {
             let (after, found) = (after.map(str::to_owned), Vec::new());
             let listing = Listing { prefix, after: after.as_deref(), rows_max: 1, found };

@@ -1,12 +1,12 @@
-//! Artifacts in a bucket: every file an object, created only where there is none.
+//! Artifacts in an S3 bucket: every file is an object, created conditionally.
 //!
-//! A conditional create fails where a key exists, in one step, whoever races; so the first writer
-//! wins, also among several machines. An object that was acknowledged is durable, so a
-//! [`sync`](crate::Artifacts::sync) has nothing left to wait for. A request that failed is tried
-//! again a few times: every request here may be repeated, because what is put never differs.
+//! A conditional create is atomic and fails if the key exists; so the first writer wins, also among
+//! several machines. An acknowledged object is durable, so [`sync`](crate::Artifacts::sync) is a
+//! no-op. Failed requests are retried a few times: every request here is idempotent, because the
+//! content of a path never differs.
 //!
-//! It wants a service that knows `If-None-Match: *`; one that overwrites instead is found out when
-//! the store is first probed.
+//! Requires a service that supports `If-None-Match: *`; a service that overwrites instead is
+//! detected by the first probe.
 
 mod connect;
 mod lines;
@@ -27,45 +27,45 @@ use tokio::time::sleep;
 use crate::path;
 use crate::port::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};
 
-pub use connect::{Access, Keys, OpenError, Place, PlaceError, connect};
+pub use connect::{Access, Keys, OpenError, S3Location, S3LocationError, connect};
 pub use list::LIST_ROWS_MAX;
 
-/// The pause before a request is tried again, at first and at most.
+/// Backoff between retries, initial and maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// With it the longest path stays below the 1024 bytes that a key may have.
+/// Keeps the longest key below the 1024 bytes allowed by S3.
 const PREFIX_BYTES_MAX: usize = 120;
-/// The longest key.
+/// Maximum length of a key.
 const KEY_BYTES_MAX: usize = 1024;
 
-/// Written twice by a probe, to see that the second is refused.
+/// Written twice by a probe, to check that the second create fails.
 const CREATE_PROBE: &str = ".probe/created-once";
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it is.
-    pub place: Place,
-    /// How it is reached.
+    /// Location.
+    pub place: S3Location,
+    /// Access settings.
     pub access: Access,
-    /// Largest file that is put or read, in bytes.
+    /// Maximum file size in bytes.
     pub file_bytes_max: u64,
-    /// Most requests of one call at a time.
+    /// Maximum number of concurrent requests per call.
     pub in_flight: usize,
-    /// When lines come, by which they are put in order.
+    /// Clock for the order of lines.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Options {
-    /// The defaults, at `place`.
-    pub fn new(place: Place, clock: Arc<dyn Clock>) -> Self {
+    /// Defaults, at `place`.
+    pub fn new(place: S3Location, clock: Arc<dyn Clock>) -> Self {
         let access = Access::default();
         Self { place, access, file_bytes_max: 16 << 20, in_flight: 32, clock }
     }
 }
 
-/// Artifacts in a bucket.
+/// Artifact store in a bucket.
 #[derive(Clone)]
 pub struct S3Artifacts {
     store: Arc<Store>,
@@ -73,36 +73,36 @@ pub struct S3Artifacts {
 
 struct Store {
     objects: Arc<AmazonS3>,
-    place: Place,
+    place: S3Location,
     file_bytes_max: u64,
     in_flight: usize,
     tries_max: u32,
     clock: Arc<dyn Clock>,
-    is_reading: bool,
-    /// Lines this process has appended.
+    is_read_only: bool,
+    /// Number of lines appended by this process.
     lines: AtomicU64,
-    /// Whether the service was seen to refuse a second create.
-    creates_once: AtomicBool,
+    /// Whether the service is known to reject a second create.
+    has_conditional_create: AtomicBool,
 }
 
 impl S3Artifacts {
-    /// A store for reading and writing. It connects with the first request.
+    /// Opens a store for reading and writing. It connects with the first request.
     ///
     /// # Errors
-    /// When the settings cannot be those of any service.
+    /// If the settings are invalid.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         Self::new(options, false)
     }
 
-    /// A store that is only read.
+    /// Opens a read-only store.
     ///
     /// # Errors
-    /// When the settings cannot be those of any service.
-    pub fn reading(options: Options) -> Result<Self, OpenError> {
+    /// If the settings are invalid.
+    pub fn open_read_only(options: Options) -> Result<Self, OpenError> {
         Self::new(options, true)
     }
 
-    fn new(options: Options, is_reading: bool) -> Result<Self, OpenError> {
+    fn new(options: Options, is_read_only: bool) -> Result<Self, OpenError> {
         let Options { place, access, file_bytes_max, in_flight, clock } = options;
         if place.prefix().len() > PREFIX_BYTES_MAX {
             return Err(OpenError::LongPrefix { bytes_max: PREFIX_BYTES_MAX });
@@ -114,14 +114,14 @@ impl S3Artifacts {
             in_flight: in_flight.max(1),
             tries_max: access.tries_max.get(),
             clock,
-            is_reading,
+            is_read_only,
             lines: AtomicU64::new(0),
-            creates_once: AtomicBool::new(false),
+            has_conditional_create: AtomicBool::new(false),
         };
         Ok(Self { store: Arc::new(store) })
     }
 
-    /// Writes files, several at a time, each with its own answer, in order.
+    /// Writes files concurrently, with one result per file, in order.
     async fn each<T, W>(
         &self,
         files: Vec<File>,
@@ -139,21 +139,21 @@ impl S3Artifacts {
 impl Artifacts for S3Artifacts {
     fn put_if_absent(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<Put, ArtifactsError>>> {
         Box::pin(async move {
-            // Of files with one path the first of the batch wins, so they do not race.
-            let (files, places) = firsts(files);
+            // Of several files with the same path the first of the batch wins, without a race.
+            let (files, places) = deduplicated(files);
             let create = |store: Arc<Store>, file: File| async move { store.create(&file).await };
             let puts = self.each(files, create).await;
             let mut puts: Vec<_> = puts.into_iter().map(Some).collect();
-            let answers = places.into_iter().map(|place| match puts[place].take() {
+            let results = places.into_iter().map(|place| match puts[place].take() {
                 Some(put) => {
                     if put.is_ok() {
                         puts[place] = Some(Ok(Put::Existed));
                     }
                     put
                 }
-                None => Err(twice_failed()),
+                None => Err(first_copy_failed()),
             });
-            answers.collect()
+            results.collect()
         })
     }
 
@@ -193,7 +193,7 @@ impl Artifacts for S3Artifacts {
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), ArtifactsError>> {
-        let synced = if self.store.is_reading { Err(ArtifactsError::ReadOnly) } else { Ok(()) };
+        let synced = if self.store.is_read_only { Err(ArtifactsError::ReadOnly) } else { Ok(()) };
         Box::pin(std::future::ready(synced))
     }
 
@@ -201,14 +201,14 @@ impl Artifacts for S3Artifacts {
         let file = File::new(path, bytes);
         Box::pin(async move {
             self.store.may_write(&file.path)?;
-            self.store.check_creates_once().await?;
+            self.store.check_conditional_create().await?;
             self.store.replace(&file).await
         })
     }
 }
 
-/// Each path once, and for every file which of them is its.
-fn firsts(files: Vec<File>) -> (Vec<File>, Vec<usize>) {
+/// Deduplicates files by path, and returns the index of each file's representative.
+fn deduplicated(files: Vec<File>) -> (Vec<File>, Vec<usize>) {
     let mut known = std::collections::HashMap::new();
     let mut kept: Vec<File> = Vec::with_capacity(files.len());
     let mut places = Vec::with_capacity(files.len());
@@ -222,17 +222,18 @@ fn firsts(files: Vec<File>) -> (Vec<File>, Vec<usize>) {
     (kept, places)
 }
 
-fn twice_failed() -> ArtifactsError {
-    let source = io::Error::other("the first of this name in the batch could not be written");
-    store_error("write", "a second file of one name", source)
+fn first_copy_failed() -> ArtifactsError {
+    let source =
+        io::Error::other("the first file with this path in the batch could not be written");
+    store_error("write", "a duplicate file of a batch", source)
 }
 
 impl Store {
-    /// Whether something may be written there.
+    /// Checks that `path` is writable.
     fn may_write(&self, path: &str) -> Result<(), ArtifactsError> {
         path::check(path)
-            .map_err(|reason| ArtifactsError::NotAPath { path: path.to_owned(), reason })?;
-        if self.is_reading { Err(ArtifactsError::ReadOnly) } else { Ok(()) }
+            .map_err(|reason| ArtifactsError::InvalidPath { path: path.to_owned(), reason })?;
+        if self.is_read_only { Err(ArtifactsError::ReadOnly) } else { Ok(()) }
     }
 
     fn check_file(&self, file: &File) -> Result<(), ArtifactsError> {
@@ -248,20 +249,20 @@ impl Store {
         Ok(())
     }
 
-    /// Creates an object where there is none.
+    /// Creates an object if it does not exist.
     async fn create(&self, file: &File) -> Result<Put, ArtifactsError> {
         let path = &file.path;
-        // What is the store's own was made by us and needs no check.
+        // Internal files need no check.
         if !is_own(path) {
             self.check_file(file)?;
         }
-        self.trying("write", path, || async move {
+        self.retrying("write", path, || async move {
             let key = self.key(path)?;
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             match self.objects.put_opts(&key, payload(file), options).await {
                 Ok(_) => Ok(Put::Created),
-                // A service may also say so while somebody else is only trying: then it is looked
-                // for, and tried again if it is not there.
+                // Some services also return this while another create is in progress: then check
+                // for the object and retry if it is missing.
                 Err(object_store::Error::AlreadyExists { .. }) => {
                     self.objects.head(&key).await.map(|_| Put::Existed)
                 }
@@ -271,10 +272,10 @@ impl Store {
         .await
     }
 
-    /// Puts an object there in one step, over whatever is there.
+    /// Atomically writes or replaces an object.
     async fn replace(&self, file: &File) -> Result<(), ArtifactsError> {
         self.check_file(file)?;
-        self.trying("write", &file.path, || async move {
+        self.retrying("write", &file.path, || async move {
             let (key, options) = (self.key(&file.path)?, PutOptions::default());
             self.objects.put_opts(&key, payload(file), options).await.map(drop)
         })
@@ -283,15 +284,15 @@ impl Store {
 
     async fn get(&self, path: &str) -> Result<Option<Bytes>, ArtifactsError> {
         path::check(path)
-            .map_err(|reason| ArtifactsError::NotAPath { path: path.to_owned(), reason })?;
+            .map_err(|reason| ArtifactsError::InvalidPath { path: path.to_owned(), reason })?;
         if let Some(composed) = self.composed(path).await? {
             return Ok(Some(composed));
         }
-        let read = self.trying("read", path, || async move {
+        let read = self.retrying("read", path, || async move {
             let key = self.key(path)?;
             let read = match self.objects.get(&key).await {
                 Ok(read) => read,
-                // Without its bucket nobody knows whether a file was there.
+                // A missing bucket must not look like a missing file.
                 Err(error @ object_store::Error::NotFound { .. }) if !is_without_bucket(&error) => {
                     return Ok(None);
                 }
@@ -308,27 +309,27 @@ impl Store {
         Ok(Some(bytes))
     }
 
-    /// Makes sure, once, that the service keeps what is there when it is asked to create.
-    async fn check_creates_once(&self) -> Result<(), ArtifactsError> {
-        if self.creates_once.load(Ordering::Relaxed) {
+    /// Checks, once, that the service does not overwrite on conditional create.
+    async fn check_conditional_create(&self) -> Result<(), ArtifactsError> {
+        if self.has_conditional_create.load(Ordering::Relaxed) {
             return Ok(());
         }
         let file = File::new(CREATE_PROBE, "first writers win\n");
         self.create(&file).await?;
         if self.create(&file).await? == Put::Created {
-            let source = "the service overwrites what exists; it cannot keep artifacts";
+            let source = "the service ignores If-None-Match and overwrites existing objects; it cannot be used as artifact store";
             return Err(store_error(
                 "create once in",
                 &self.place.to_string(),
                 io::Error::other(source),
             ));
         }
-        self.creates_once.store(true, Ordering::Relaxed);
+        self.has_conditional_create.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Tries a request until it is answered, or it is not worth it.
-    async fn trying<T, R>(
+    /// Runs a request with retries until it succeeds or fails permanently.
+    async fn retrying<T, R>(
         &self,
         doing: &'static str,
         path: &str,
@@ -341,13 +342,13 @@ impl Store {
         let mut tries = 1;
         loop {
             let error = match request().await {
-                Ok(answer) => return Ok(answer),
+                Ok(result) => return Ok(result),
                 Err(error) => error,
             };
             if tries >= self.tries_max || is_final(&error) {
-                return Err(store_error(doing, path, io::Error::other(told(&error))));
+                return Err(store_error(doing, path, io::Error::other(describe(&error))));
             }
-            tracing::debug!(doing, path, tries, %error, "a request to the bucket failed, trying again");
+            tracing::debug!(doing, path, tries, %error, "S3 request failed, retrying");
             tries += 1;
             sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);
@@ -355,26 +356,26 @@ impl Store {
     }
 }
 
-/// An error with everything that caused it. That nobody listens is told last.
-fn told(error: &dyn std::error::Error) -> String {
+/// Renders an error with its causes, and a hint if no credentials were found.
+fn describe(error: &dyn std::error::Error) -> String {
     let mut text = with_causes(error);
-    // The last place where credentials are looked for: there were none before.
+    // The metadata service is the last source of credentials: all others had none.
     if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
         text.push_str(
-            "; no credentials are in the environment and this machine has no role that gives any: \
+            "; no credentials in the environment and no role for this machine: \
              set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or see docs/artifacts/s3.md",
         );
     }
     text
 }
 
-/// Whether the service says that there is no such bucket.
+/// Whether the error is a missing bucket.
 fn is_without_bucket(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { source, .. }
         if source.to_string().contains("<Code>NoSuchBucket</Code>"))
 }
 
-/// Whether asking again cannot help.
+/// Whether a retry cannot help.
 fn is_final(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     is_without_bucket(error)
@@ -389,7 +390,7 @@ fn is_final(error: &object_store::Error) -> bool {
         )
 }
 
-/// Whether a path is one of those that only the store makes.
+/// Whether a path is internal to the store.
 fn is_own(path: &str) -> bool {
     path.split('/').any(|name| matches!(name, ".lines" | ".probe"))
 }

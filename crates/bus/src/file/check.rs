@@ -1,8 +1,7 @@
-//! Reads in the background what a start does not read: the blocks that the index vouches for.
+//! Background check of the blocks that a start skips because the index vouches for them.
 //!
-//! A start compares one line of them with the log, so that it does not take longer the longer a log
-//! is. This thread compares all of them, at half speed at most, and reports the first that is
-//! damaged.
+//! A start compares only one line per block with the log, so that it takes no longer the longer a
+//! log is. This thread verifies all lines, at half speed at most, and reports the first damage.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use super::log::View;
-use super::search::{self, Unread};
-use super::{DAMAGED, line};
+use super::log::LogView;
+use super::search::{self, ReadError};
+use super::{DAMAGED_LOG_HELP, line};
 
-/// A log and how many bytes of it are to be read.
-pub(super) type Unchecked = (View, u64);
+/// A log, and how many of its bytes to verify.
+pub(super) type UncheckedLog = (LogView, u64);
 
-/// The thread, until it has read everything or is dropped.
+/// Handle of the thread, which runs until everything is verified or the handle is dropped.
 #[derive(Debug)]
 pub(super) struct BackgroundCheck {
     stop: Arc<AtomicBool>,
@@ -25,9 +24,9 @@ pub(super) struct BackgroundCheck {
 }
 
 impl BackgroundCheck {
-    /// Starts reading. What is damaged is written to `damage`.
+    /// Starts the check. The first damage is written to `damage`.
     pub(super) fn start(
-        logs: Vec<Unchecked>,
+        logs: Vec<UncheckedLog>,
         damage: Arc<OnceLock<String>>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -39,7 +38,7 @@ impl BackgroundCheck {
             for (view, bytes) in &logs {
                 if let Err(reason) = check(view, *bytes, &stopped) {
                     tracing::error!(topic = &*view.topic, reason, "a bus log is damaged");
-                    // The first one is enough to stop for.
+                    // The first damage is enough to stop.
                     damage.set(reason).unwrap_or_default();
                 }
             }
@@ -61,7 +60,7 @@ impl Drop for BackgroundCheck {
     }
 }
 
-fn check(view: &View, bytes: u64, stop: &AtomicBool) -> Result<(), String> {
+fn check(view: &LogView, bytes: u64, stop: &AtomicBool) -> Result<(), String> {
     let blocks = view.index.blocks().take_while(|(_, end)| *end <= bytes);
     for block in blocks.filter(|(block, end)| block.start < *end) {
         if stop.load(Ordering::Relaxed) {
@@ -69,17 +68,20 @@ fn check(view: &View, bytes: u64, stop: &AtomicBool) -> Result<(), String> {
         }
         let begun = Instant::now();
         let checked = search::each_line(view, &[block], |offset, text| {
-            line::verify(text).map_err(|reason| Unread::Damaged { offset, reason })?;
+            line::verify(text).map_err(|reason| ReadError::Damaged { offset, reason })?;
             Ok(ControlFlow::Continue(()))
         });
         match checked {
             Ok(()) => {}
-            Err(error @ Unread::Damaged { .. }) => {
-                return Err(format!("{} is damaged: {error}; {DAMAGED}", view.path.display()));
-            }
-            Err(error @ Unread::Io(_)) => {
+            Err(error @ ReadError::Damaged { .. }) => {
                 return Err(format!(
-                    "{} cannot be read to its acknowledged end: {error}; {DAMAGED}",
+                    "{} is damaged: {error}; {DAMAGED_LOG_HELP}",
+                    view.path.display()
+                ));
+            }
+            Err(error @ ReadError::Io(_)) => {
+                return Err(format!(
+                    "{} cannot be read to its acknowledged end: {error}; {DAMAGED_LOG_HELP}",
                     view.path.display()
                 ));
             }

@@ -1,9 +1,9 @@
-//! `head.json`: how many lines of a log were acknowledged, as the bus itself remembers it.
+//! `head.json`: the number of acknowledged lines of a log, as recorded by the bus itself.
 //!
 //! It is written after the sync that acknowledges, so it never claims more than the log holds. The
-//! write costs no sync of its own: the file survives the death of the process at once, and a power
-//! cut from the next [`Head::sync`] on, which comes every [`SYNC_EVERY`] and at the end. What a power
-//! cut takes of it the ledger knows.
+//! write is not synced by itself: the file survives a crash of the process at once, and a power cut
+//! from the next [`HeadFile::sync`] on, every [`SYNC_EVERY`] and on shutdown. For anything lost in
+//! between, the ledger has the count.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 
 use admit_core::json::{self, Limits, Value};
 
-/// The name of the file, beside the log.
+/// File name, next to the log.
 pub(super) const NAME: &str = "head.json";
 /// The file is overwritten in place, so it keeps its length.
 const BYTES: usize = 48;
-/// Longest time between two syncs while messages are written.
+/// Maximum time between two syncs while messages are written.
 const SYNC_EVERY: Duration = Duration::from_secs(5);
 
 /// The acknowledged end of one log.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct HeadFile {
     file: File,
-    /// When it was synced, and whether it was written since.
+    /// Time of the last sync, and whether the file was written since.
     synced_at: Instant,
     is_dirty: bool,
 }
 
-impl Head {
-    /// The offset after the last acknowledged line, where the file says so.
+impl HeadFile {
+    /// Reads the offset after the last acknowledged line, if the file exists and is valid.
     pub(super) fn read(folder: &Path) -> io::Result<Option<u64>> {
         let bytes = match fs::read(folder.join(NAME)) {
             Ok(bytes) => bytes,
@@ -40,7 +40,7 @@ impl Head {
         Ok(value.and_then(|value| value.get("next_offset").and_then(Value::as_u64)))
     }
 
-    /// Opens the file for writing, making it if there is none.
+    /// Opens the file for writing, creating it if necessary.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
@@ -48,7 +48,7 @@ impl Head {
         Ok(Self { file, synced_at: Instant::now(), is_dirty: false })
     }
 
-    /// Writes how many lines are acknowledged now.
+    /// Writes the number of acknowledged lines.
     pub(super) fn write(&mut self, next: u64) -> io::Result<()> {
         let mut head = format!("{{\"next_offset\": {next}}}");
         head.extend(std::iter::repeat_n(' ', BYTES.saturating_sub(head.len() + 1)));
@@ -59,7 +59,7 @@ impl Head {
         self.file.set_len(BYTES as u64)
     }
 
-    /// Brings it to stable storage, if there is something to bring and the last time is long ago.
+    /// Syncs the file if it is dirty and the last sync is longer ago than [`SYNC_EVERY`].
     pub(super) fn sync_if_due(&mut self) -> io::Result<()> {
         if self.is_dirty && self.synced_at.elapsed() >= SYNC_EVERY {
             return self.sync();
@@ -67,7 +67,7 @@ impl Head {
         Ok(())
     }
 
-    /// Brings it to stable storage.
+    /// Syncs the file.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.synced_at = Instant::now();
         self.is_dirty = false;

@@ -1,13 +1,13 @@
-//! Where lines are in a log: how many there are, and which times are where.
+//! Index of a log: number of lines, and which time ranges are in which block.
 //!
-//! A log is cut into blocks of whole lines; the index remembers where each begins, its first
-//! offset and the times in it. So a search reads only blocks of its time range, and a start reads
-//! only what came after the last full block.
+//! A log is divided into blocks of whole lines; the index holds each block's start, first offset
+//! and time range. So a search reads only blocks of its time range, and a start reads only what
+//! follows the last full block.
 //!
-//! Full blocks are noted in a file beside the log, one line each, after the sync that made them
-//! durable. The last note is compared with the log before it is believed, and a log without notes is
-//! read from its beginning. A note that the log does not confirm still proves that its lines were
-//! acknowledged.
+//! Full blocks are appended to the index file, one line each, after the sync that made them
+//! durable. At a start the last entry is compared with the log before it is trusted; a log without
+//! index entries is read from its beginning. An entry that the log does not confirm still proves
+//! that its lines were acknowledged.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,22 +19,22 @@ use admit_core::json::{self, Limits, Value};
 
 use super::LINE_BYTES_MAX;
 
-/// So many notes at the end may disagree with the log before none is believed.
-const DOUBTFUL_NOTES_MAX: usize = 8;
+/// If this many trailing entries disagree with the log, no entry is trusted.
+const UNCONFIRMED_ENTRIES_MAX: usize = 8;
 
-/// A block is read in one piece, so none is larger, whatever a note says.
+/// Upper limit of a block, which is read in one piece; larger entries are rejected.
 const BLOCK_BYTES_CEILING: u64 = 64 << 20;
 
-/// Whole lines that lie together.
+/// Contiguous whole lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     /// The offset of its first line.
     pub(super) first: u64,
-    /// The byte it begins at.
+    /// Byte offset of its beginning.
     pub(super) start: u64,
-    /// The earliest time in it.
+    /// Earliest time in it.
     pub(super) from: Millis,
-    /// The latest time in it.
+    /// Latest time in it.
     pub(super) to: Millis,
 }
 
@@ -43,7 +43,7 @@ impl Block {
         Self { first, start, from: Millis(i64::MAX), to: Millis(i64::MIN) }
     }
 
-    /// A line without a time may be of any time.
+    /// A line without a time counts as any time.
     fn widen(&mut self, at: Option<Millis>) {
         self.from = self.from.min(at.unwrap_or(Millis(i64::MIN)));
         self.to = self.to.max(at.unwrap_or(Millis(i64::MAX)));
@@ -53,33 +53,34 @@ impl Block {
 /// The index of one log.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// Full blocks. Shared with whoever reads, so that reading never waits for writing.
+    /// Full blocks. Shared with readers, so that reads never wait for writes.
     full: Arc<Vec<Block>>,
     last: Block,
-    /// Where the next line goes.
+    /// Byte offset of the next line.
     pub(super) end: u64,
-    /// The offset of the next line.
+    /// Line offset of the next line.
     pub(super) next: u64,
     block_bytes: u64,
-    /// Notes of full blocks that are not in the file yet.
-    notes: String,
+    /// Encoded entries of full blocks, not yet written to the index file.
+    pending: String,
 }
 
 impl Index {
     pub(super) fn new(block_bytes: u64) -> Self {
         let last = Block::empty(0, 0);
-        Self { full: Arc::default(), last, end: 0, next: 0, block_bytes, notes: String::new() }
+        Self { full: Arc::default(), last, end: 0, next: 0, block_bytes, pending: String::new() }
     }
 
-    /// Takes the next line, newline included.
+    /// Adds the next line, newline included.
     pub(super) fn add(&mut self, line: &[u8], at: Option<Millis>) {
         let start = self.end;
         self.last.widen(at);
         self.end += line.len() as u64;
         self.next += 1;
         if self.end - self.last.start >= self.block_bytes {
-            let note = Note { end: self.end, next: self.next, line_start: start, block: self.last };
-            self.notes.push_str(&note.to_text(line));
+            let entry =
+                IndexEntry { end: self.end, next: self.next, line_start: start, block: self.last };
+            self.pending.push_str(&entry.encode(line));
             self.close();
         }
     }
@@ -89,17 +90,17 @@ impl Index {
         self.last = Block::empty(self.next, self.end);
     }
 
-    /// Notes to write, now that their blocks are durable.
-    pub(super) fn notes(&self) -> &str {
-        &self.notes
+    /// Entries to write once their blocks are durable.
+    pub(super) fn entries(&self) -> &str {
+        &self.pending
     }
 
-    /// They were written.
-    pub(super) fn noted(&mut self) {
-        self.notes.clear();
+    /// Marks the pending entries as written.
+    pub(super) fn mark_written(&mut self) {
+        self.pending.clear();
     }
 
-    /// Every block in order, with the byte it ends at.
+    /// Every block in order, with its end.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (Block, u64)> + '_ {
         let starts = self.full.iter().skip(1).map(|block| block.start);
         let ends = starts.chain([self.last.start, self.end]);
@@ -110,7 +111,7 @@ impl Index {
             .zip(ends.skip(usize::from(self.full.is_empty())))
     }
 
-    /// The block that holds the line `offset`, or would.
+    /// The block that holds, or would hold, the line `offset`.
     pub(super) fn block_of(&self, offset: u64) -> Block {
         let after = self.full.partition_point(|block| block.first <= offset);
         match after.checked_sub(1) {
@@ -119,63 +120,64 @@ impl Index {
         }
     }
 
-    /// Reads the notes of a log, as far as they can be believed.
-    pub(super) fn load(notes: &str, log: &mut File, block_bytes: u64) -> io::Result<LoadedNotes> {
-        let mut believed: Vec<(Note, String, u64)> = Vec::new();
+    /// Loads the index entries of a log, as far as they can be trusted.
+    pub(super) fn load(entries: &str, log: &mut File, block_bytes: u64) -> io::Result<LoadedIndex> {
+        let mut trusted: Vec<(IndexEntry, String, u64)> = Vec::new();
         let mut read = 0;
-        for text in notes.split_inclusive('\n') {
-            let Some((note, hash)) = Note::from_text(text, believed.last().map(|(note, ..)| note))
+        for text in entries.split_inclusive('\n') {
+            let Some((entry, hash)) =
+                IndexEntry::parse(text, trusted.last().map(|(entry, ..)| entry))
             else {
                 break;
             };
             read += text.len() as u64;
-            believed.push((note, hash, read));
+            trusted.push((entry, hash, read));
         }
-        let acknowledged = believed.last().map_or(0, |(note, ..)| note.next);
-        let mut doubtful = 0;
-        while let Some((note, hash, _)) = believed.last() {
-            if note.agrees_with(log, hash)? {
+        let acknowledged = trusted.last().map_or(0, |(entry, ..)| entry.next);
+        let mut unconfirmed = 0;
+        while let Some((entry, hash, _)) = trusted.last() {
+            if entry.matches_log(log, hash)? {
                 break;
             }
-            doubtful += 1;
-            believed.pop();
-            if doubtful == DOUBTFUL_NOTES_MAX {
-                believed.clear();
+            unconfirmed += 1;
+            trusted.pop();
+            if unconfirmed == UNCONFIRMED_ENTRIES_MAX {
+                trusted.clear();
             }
         }
-        let bytes = believed.last().map_or(0, |(.., read)| *read);
+        let bytes = trusted.last().map_or(0, |(.., read)| *read);
         let mut index = Self::new(block_bytes);
-        for (note, ..) in believed {
-            (index.end, index.next, index.last) = (note.end, note.next, note.block);
+        for (entry, ..) in trusted {
+            (index.end, index.next, index.last) = (entry.end, entry.next, entry.block);
             index.close();
         }
-        Ok(LoadedNotes { index, bytes, acknowledged })
+        Ok(LoadedIndex { index, bytes, acknowledged })
     }
 }
 
-/// The notes of a log.
+/// Result of [`Index::load`].
 #[derive(Debug)]
-pub(super) struct LoadedNotes {
-    /// The blocks that the log confirms.
+pub(super) struct LoadedIndex {
+    /// Blocks confirmed by the log.
     pub(super) index: Index,
-    /// Bytes of the notes of those blocks.
+    /// Bytes of the index file that these blocks take.
     pub(super) bytes: u64,
-    /// The offset after the last line that any note covers, confirmed or not.
+    /// Line offset after the last line of any entry, confirmed or not.
     pub(super) acknowledged: u64,
 }
 
-/// What is noted of a full block.
+/// Index entry of a full block.
 #[derive(Debug, PartialEq, Eq)]
-struct Note {
+struct IndexEntry {
     block: Block,
     end: u64,
     next: u64,
-    /// Where its last line begins; that line tells whether the note belongs to the log.
+    /// Byte offset of its last line, which proves that the entry belongs to the log.
     line_start: u64,
 }
 
-impl Note {
-    fn to_text(&self, line: &[u8]) -> String {
+impl IndexEntry {
+    fn encode(&self, line: &[u8]) -> String {
         format!(
             "{{\"end\":{},\"next_offset\":{},\"from_ms\":{},\"to_ms\":{},\"line_start\":{},\"line_sha256\":\"{}\"}}\n",
             self.end,
@@ -187,29 +189,29 @@ impl Note {
         )
     }
 
-    /// The note and its hash; `None` when it does not follow `before`.
-    fn from_text(text: &str, before: Option<&Self>) -> Option<(Self, String)> {
+    /// Parses an entry and its hash; `None` when it does not follow `before`.
+    fn parse(text: &str, before: Option<&Self>) -> Option<(Self, String)> {
         let value = json::parse(text.strip_suffix('\n')?.as_bytes(), &Limits::default()).ok()?;
         let number = |name: &str| value.get(name).and_then(Value::as_u64);
         let time = |name: &str| value.get(name).and_then(Value::as_i64).map(Millis);
         let (first, start) = before.map_or((0, 0), |before| (before.next, before.end));
         let block = Block { first, start, from: time("from_ms")?, to: time("to_ms")? };
-        let note = Self {
+        let entry = Self {
             block,
             end: number("end")?,
             next: number("next_offset")?,
             line_start: number("line_start")?,
         };
-        let follows = note.next > first
-            && start <= note.line_start
-            && note.line_start < note.end
-            && note.end - start <= BLOCK_BYTES_CEILING;
+        let follows = entry.next > first
+            && start <= entry.line_start
+            && entry.line_start < entry.end
+            && entry.end - start <= BLOCK_BYTES_CEILING;
         let hash = value.get("line_sha256").and_then(Value::as_str)?;
-        follows.then(|| (note, hash.to_owned()))
+        follows.then(|| (entry, hash.to_owned()))
     }
 
-    /// Whether the log has, where the note says, the line it says.
-    fn agrees_with(&self, log: &mut File, hash: &str) -> io::Result<bool> {
+    /// Whether the log has the recorded line at the recorded place.
+    fn matches_log(&self, log: &mut File, hash: &str) -> io::Result<bool> {
         let bytes = self.end - self.line_start;
         if self.end > log.metadata()?.len() || bytes > LINE_BYTES_MAX {
             return Ok(false);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_cover_the_log_and_know_their_times() {
+    fn blocks_cover_the_log_with_their_time_ranges() {
         let (index, _) = indexed();
         let empty = (5, 32, 32, i64::MAX, i64::MIN);
         let full = [(0, 0, 16, 10, 20), (2, 16, 27, 30, 40), (4, 27, 32, 50, 50)];
@@ -258,33 +260,33 @@ mod tests {
     }
 
     #[test]
-    fn notes_bring_the_full_blocks_back() {
+    fn entries_restore_the_full_blocks() {
         let (index, mut log) = indexed();
-        let LoadedNotes { index: loaded, bytes, acknowledged } =
-            Index::load(index.notes(), &mut log, 10).expect("readable");
-        assert_eq!((bytes as usize, acknowledged), (index.notes().len(), 4));
+        let LoadedIndex { index: loaded, bytes, acknowledged } =
+            Index::load(index.entries(), &mut log, 10).expect("readable");
+        assert_eq!((bytes as usize, acknowledged), (index.entries().len(), 4));
         assert_eq!((loaded.end, loaded.next), (27, 4), "the rest is read from the log");
         assert_eq!(ranges(&loaded)[..2], ranges(&index)[..2]);
     }
 
     #[test]
-    fn notes_that_disagree_with_the_log_are_not_believed() {
+    fn entries_that_disagree_with_the_log_are_ignored() {
         let (index, mut log) = indexed();
-        let first = index.notes().split_inclusive('\n').next().expect("a note").len() as u64;
-        let torn = &index.notes()[..index.notes().len() - 3];
+        let first = index.entries().split_inclusive('\n').next().expect("an entry").len() as u64;
+        let torn = &index.entries()[..index.entries().len() - 3];
         assert_eq!(Index::load(torn, &mut log, 10).expect("readable").bytes, first);
         log.set_len(20).expect("cut");
-        let loaded = Index::load(index.notes(), &mut log, 10).expect("readable");
+        let loaded = Index::load(index.entries(), &mut log, 10).expect("readable");
         let found = (loaded.index.next, loaded.bytes, loaded.acknowledged);
-        assert_eq!(found, (2, first, 4), "the log is shorter than the last note says");
+        assert_eq!(found, (2, first, 4), "the log is shorter than in the last entry");
         let mut other = tempfile::tempfile().expect("a file");
         other.write_all(&[b'x'; 100]).expect("written");
-        assert_eq!(Index::load(index.notes(), &mut other, 10).expect("readable").bytes, 0);
+        assert_eq!(Index::load(index.entries(), &mut other, 10).expect("readable").bytes, 0);
         assert_eq!(Index::load("garbage\n", &mut log, 10).expect("readable").bytes, 0);
     }
 
     #[test]
-    fn a_line_without_a_time_may_be_of_any_time() {
+    fn a_line_without_a_time_counts_as_any_time() {
         let mut index = Index::new(1_000);
         index.add(b"x\n", Some(Millis(5)));
         index.add(b"y\n", None);

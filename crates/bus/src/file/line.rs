@@ -1,14 +1,14 @@
-//! One line of a log: a message as JSON, with the envelope in it as it came.
+//! One line of a log: a message as JSON with the envelope embedded byte for byte.
 //!
 //! ```text
 //! {"dedupe_key":"9b92…","partition_key":"fe67…","published_at_utc":"2026-02-12T08:56:40.123000+00:00","payload":{…},"crc32":"e06d21a7"}
 //! ```
 //!
-//! The payload and the checksum are last, so that a search reads the beginning of a line and parses
-//! no envelope. The checksum (CRC-32, IEEE) covers every byte of the line before its own comma, and
-//! has a fixed length; a line that ends like this is compared with it. Lines of earlier versions end
-//! with the payload, and lines of other programs may have any order and no dedupe key; both are read
-//! without a checksum.
+//! Payload and checksum come last, so that a search reads only the beginning of a line and parses
+//! no envelope. The checksum (CRC-32, IEEE) covers every byte of the line before its own comma and
+//! has a fixed length; it is verified on every line that ends this way. Lines of earlier versions
+//! end with the payload, and lines of other programs may have any member order and no dedupe key;
+//! both are read without a checksum.
 
 use std::borrow::Cow;
 
@@ -28,16 +28,16 @@ const END: &str = "\"}";
 /// Bytes of a checksum in hex.
 const CHECKSUM_DIGITS: usize = 8;
 
-/// A line nests one deeper than its payload, and both must be readable.
+/// A line nests one level deeper than its payload, and both must be readable.
 const PAYLOAD_DEPTH_MAX: usize = DEPTH_CEILING - 1;
 
-/// Appends the line of a message, newline included.
+/// Appends a message as a line, newline included.
 ///
-/// The bytes of the payload stay as they are, but for line breaks between its tokens: they become
-/// spaces, which mean the same.
+/// The bytes of the payload are unchanged, except that line breaks between its tokens become
+/// spaces.
 ///
 /// # Errors
-/// When the payload is not JSON. Nothing is appended then.
+/// When the payload is not JSON; nothing is appended.
 pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::JsonError> {
     let limits = Limits { depth_max: PAYLOAD_DEPTH_MAX, bytes_max: usize::MAX };
     json::parse(&message.payload, &limits)?;
@@ -56,43 +56,43 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::J
     Ok(())
 }
 
-/// A time as the contract's readers expect it: microseconds and an offset.
+/// Time in the format that readers of the contract expect: microseconds and an offset.
 fn to_wire(at: Millis) -> String {
     let mut text = at.to_rfc3339_millis();
     text.truncate(text.len() - 1);
     text + "000+00:00"
 }
 
-/// What a search needs of a line.
+/// The members of a line that a search needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
+pub(super) struct LineHeader<'a> {
     pub(super) dedupe_key: Option<Cow<'a, str>>,
-    /// `None` when the line does not say.
+    /// `None` when the line has no time.
     pub(super) at: Option<Millis>,
 }
 
-/// A whole line.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line<'a> {
-    pub(super) head: Head<'a>,
+pub(super) struct LogLine<'a> {
+    pub(super) header: LineHeader<'a>,
     pub(super) partition_key: Cow<'a, str>,
     pub(super) payload: Bytes,
 }
 
-/// Why bytes are not a line.
+/// Error of an invalid line.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotALine {
-    #[error("it is not json: {0}")]
+pub(super) enum LineError {
+    #[error("not JSON: {0}")]
     NotJson(#[from] json::JsonError),
-    #[error("it is not an object with partition_key and payload")]
+    #[error("not an object with partition_key and payload")]
     OtherShape,
-    #[error("its bytes have the checksum {found:08x}, it was written with {written:08x}")]
+    #[error("checksum mismatch: computed {found:08x}, recorded {written:08x}")]
     Checksum { written: u32, found: u32 },
 }
 
-/// Compares a line with its checksum, where it ends with one. Returns the line without its last
-/// member and brace.
-fn checked(line: &[u8]) -> Result<Option<&[u8]>, NotALine> {
+/// Verifies the checksum of a line that has one. Returns the line without its last member and
+/// brace.
+fn verify_checksum(line: &[u8]) -> Result<Option<&[u8]>, LineError> {
     let parts = || {
         let rest = line.strip_suffix(END.as_bytes())?;
         let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(CHECKSUM_DIGITS)?)?;
@@ -103,35 +103,36 @@ fn checked(line: &[u8]) -> Result<Option<&[u8]>, NotALine> {
     };
     let Some((body, written)) = parts() else { return Ok(None) };
     let found = crc32fast::hash(body);
-    if found == written { Ok(Some(body)) } else { Err(NotALine::Checksum { written, found }) }
+    if found == written { Ok(Some(body)) } else { Err(LineError::Checksum { written, found }) }
 }
 
-/// Whether a line, given without its newline, is as it was written. A line with a checksum is only
-/// compared with it; any other is parsed.
-pub(super) fn verify(line: &[u8]) -> Result<(), NotALine> {
-    match checked(line)? {
+/// Verifies a line, given without its newline: by its checksum, or by parsing it if it has none.
+pub(super) fn verify(line: &[u8]) -> Result<(), LineError> {
+    match verify_checksum(line)? {
         Some(_) => Ok(()),
-        None => whole(line).map(drop),
+        None => parse(line).map(drop),
     }
 }
 
-/// Reads the beginning of a line, given without its newline.
-pub(super) fn head(line: &[u8]) -> Result<Head<'_>, NotALine> {
-    match split(checked(line)?.or_else(|| line.strip_suffix(b"}"))) {
-        Some(parts) => Ok(Head { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) }),
-        None => Ok(whole(line)?.head),
+/// Parses the header of a line, given without its newline.
+pub(super) fn parse_header(line: &[u8]) -> Result<LineHeader<'_>, LineError> {
+    match split(verify_checksum(line)?.or_else(|| line.strip_suffix(b"}"))) {
+        Some(parts) => {
+            Ok(LineHeader { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) })
+        }
+        None => Ok(parse(line)?.header),
     }
 }
 
-/// Reads all of a line, given without its newline.
-pub(super) fn whole(line: &[u8]) -> Result<Line<'_>, NotALine> {
+/// Parses a line, given without its newline.
+pub(super) fn parse(line: &[u8]) -> Result<LogLine<'_>, LineError> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
-    if let Some(parts) = split(checked(line)?.or_else(|| line.strip_suffix(b"}")))
+    if let Some(parts) = split(verify_checksum(line)?.or_else(|| line.strip_suffix(b"}")))
         && let Ok(Value::String(partition_key)) = json::parse(parts.partition_key, &limits)
         && json::parse(parts.payload, &limits).is_ok()
     {
-        return Ok(Line {
-            head: Head { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) },
+        return Ok(LogLine {
+            header: LineHeader { dedupe_key: Some(parts.dedupe_key.into()), at: Some(parts.at) },
             partition_key,
             payload: Bytes::copy_from_slice(parts.payload),
         });
@@ -139,12 +140,12 @@ pub(super) fn whole(line: &[u8]) -> Result<Line<'_>, NotALine> {
     let value = json::parse(line, &limits)?;
     let text = |name: &str| value.get(name).and_then(Value::as_str);
     let (Some(partition_key), Some(payload)) = (text("partition_key"), value.get("payload")) else {
-        return Err(NotALine::OtherShape);
+        return Err(LineError::OtherShape);
     };
     let mut bytes = Vec::new();
     json::write(payload, &mut bytes);
-    Ok(Line {
-        head: Head {
+    Ok(LogLine {
+        header: LineHeader {
             dedupe_key: text("dedupe_key").map(|key| key.to_owned().into()),
             at: text("published_at_utc").and_then(Millis::parse_rfc3339),
         },
@@ -153,8 +154,8 @@ pub(super) fn whole(line: &[u8]) -> Result<Line<'_>, NotALine> {
     })
 }
 
-/// A line of ours, cut at its seams; `partition_key` still in its quotes.
-struct Parts<'a> {
+/// Raw parts of a line in our layout; `partition_key` still quoted.
+struct LineParts<'a> {
     dedupe_key: &'a str,
     partition_key: &'a [u8],
     at: Millis,
@@ -162,7 +163,7 @@ struct Parts<'a> {
 }
 
 /// `body` is a line without its checksum and its last brace.
-fn split(body: Option<&[u8]>) -> Option<Parts<'_>> {
+fn split(body: Option<&[u8]>) -> Option<LineParts<'_>> {
     let rest = body?.strip_prefix(DEDUPE_KEY.as_bytes())?;
     let (dedupe_key, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
     let rest = rest.strip_prefix(PARTITION_KEY.as_bytes())?;
@@ -170,13 +171,13 @@ fn split(body: Option<&[u8]>) -> Option<Parts<'_>> {
     let rest = rest.strip_prefix(PUBLISHED_AT.as_bytes())?;
     let (at, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
     let payload = rest.strip_prefix(PAYLOAD.as_bytes())?;
-    // A key with an escape in it is not one of ours.
+    // Our keys never contain escapes.
     let dedupe_key = str::from_utf8(dedupe_key).ok().filter(|key| !key.contains('\\'))?;
     let at = Millis::parse_rfc3339(str::from_utf8(at).ok()?)?;
-    Some(Parts { dedupe_key, partition_key, at, payload })
+    Some(LineParts { dedupe_key, partition_key, at, payload })
 }
 
-/// How many bytes the JSON string at the beginning of `text` takes, quotes included.
+/// Length of the JSON string at the beginning of `text`, quotes included.
 fn end_of_string(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     for (index, byte) in text.iter().enumerate().skip(1) {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_the_layout_says() {
+    fn a_line_has_the_documented_layout() {
         let line = line(&message("fe67", r#"{"a": 1.0,"b":[ ]}"#));
         let expected = r#"{"dedupe_key":"9b92","partition_key":"fe67","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{"a": 1.0,"b":[ ]},"crc32":"3165c7e9"}"#;
         assert_eq!(String::from_utf8(line).expect("text"), expected);
@@ -225,12 +226,12 @@ mod tests {
             for payload in [r#"{"a":"}\n","b":1e3}"#, "[]", r#" {"x":"\u00e4"} "#, "1.50"] {
                 let message = message(key, payload);
                 let line = line(&message);
-                let read = whole(&line).expect("a line");
+                let read = parse(&line).expect("a line");
                 assert_eq!(read.partition_key, key);
                 assert_eq!(read.payload, message.payload);
-                assert_eq!(read.head, head(&line).expect("a line"));
-                assert_eq!(read.head.dedupe_key.as_deref(), Some("9b92"));
-                assert_eq!(read.head.at, Some(message.at));
+                assert_eq!(read.header, parse_header(&line).expect("a line"));
+                assert_eq!(read.header.dedupe_key.as_deref(), Some("9b92"));
+                assert_eq!(read.header.at, Some(message.at));
             }
         }
     }
@@ -238,66 +239,66 @@ mod tests {
     #[test]
     fn line_breaks_between_tokens_become_spaces() {
         let line = line(&message("k", "{\r\n  \"a\": 1\n}"));
-        assert_eq!(&whole(&line).expect("a line").payload[..], b"{    \"a\": 1 }");
+        assert_eq!(&parse(&line).expect("a line").payload[..], b"{    \"a\": 1 }");
     }
 
     #[test]
-    fn a_line_that_others_wrote_is_read() {
+    fn a_line_of_another_program_is_read() {
         let line = br#"{"partition_key": "p", "payload": {"b": 1.0, "a": "x"}, "published_at_utc": "2026-02-19T18:14:02.123456+00:00"}"#;
-        let read = whole(line).expect("a line");
-        assert_eq!((&*read.partition_key, read.head.dedupe_key.as_deref()), ("p", None));
+        let read = parse(line).expect("a line");
+        assert_eq!((&*read.partition_key, read.header.dedupe_key.as_deref()), ("p", None));
         assert_eq!(&read.payload[..], br#"{"b":1.0,"a":"x"}"#);
-        assert_eq!(read.head.at, Some(Millis(1_771_524_842_123)));
-        let bare = whole(br#"{"partition_key":"p","payload":null}"#).expect("a line");
-        assert_eq!(bare.head, Head { dedupe_key: None, at: None });
+        assert_eq!(read.header.at, Some(Millis(1_771_524_842_123)));
+        let bare = parse(br#"{"partition_key":"p","payload":null}"#).expect("a line");
+        assert_eq!(bare.header, LineHeader { dedupe_key: None, at: None });
     }
 
     #[test]
-    fn a_line_of_ours_with_something_behind_the_payload_is_not_misread() {
+    fn extra_members_after_the_payload_are_not_misread() {
         let mut line = line(&message("k", "{\"a\":1}"));
         line.pop();
         line.extend_from_slice(b",\"more\":2}");
-        assert_eq!(&whole(&line).expect("a line").payload[..], b"{\"a\":1}");
+        assert_eq!(&parse(&line).expect("a line").payload[..], b"{\"a\":1}");
     }
 
     #[test]
     fn one_changed_bit_anywhere_is_noticed_or_harmless() {
         let line = line(&message("k", r#"{"a":"text","n":17}"#));
-        let read = whole(&line).expect("a line");
+        let read = parse(&line).expect("a line");
         for at in 0..line.len() {
             for bit in 0..8 {
                 let mut damaged = line.clone();
                 damaged[at] ^= 1 << bit;
-                // Only the name of the checksum can change without being noticed, and it is no part
-                // of the message.
-                if let Ok(other) = whole(&damaged) {
+                // Only the member name of the checksum can change unnoticed, and it is not part of
+                // the message.
+                if let Ok(other) = parse(&damaged) {
                     assert_eq!(other, read, "bit {bit} of byte {at}");
                 }
-                assert_eq!(verify(&damaged).is_ok(), whole(&damaged).is_ok());
+                assert_eq!(verify(&damaged).is_ok(), parse(&damaged).is_ok());
             }
         }
     }
 
     #[test]
-    fn a_line_of_an_earlier_version_is_read_whatever_its_payload_ends_with() {
+    fn lines_of_earlier_versions_are_read_for_any_payload() {
         for payload in [r#"{"crc32":"00000000"}"#, r#""x\",\"crc32\":\"00000000""#, "[]"] {
             let line = format!(
                 r#"{{"dedupe_key":"9b92","partition_key":"k","published_at_utc":"2026-02-19T18:14:02.123000+00:00","payload":{payload}}}"#
             );
-            let read = whole(line.as_bytes()).expect("a line");
+            let read = parse(line.as_bytes()).expect("a line");
             assert_eq!(&read.payload[..], payload.as_bytes());
-            assert_eq!(head(line.as_bytes()).expect("a line"), read.head);
+            assert_eq!(parse_header(line.as_bytes()).expect("a line"), read.header);
         }
     }
 
     #[test]
-    fn what_is_no_line_is_not_taken_for_one() {
+    fn invalid_lines_are_rejected() {
         let torn = line(&message("k", "{\"a\":1}"));
         for at in 0..torn.len() {
-            assert!(whole(&torn[..at]).is_err(), "cut at {at}");
+            assert!(parse(&torn[..at]).is_err(), "cut at {at}");
         }
         for bytes in [&b""[..], b"{}", b"[]", b"\0\0\0", br#"{"partition_key":"p"}"#] {
-            assert!(whole(bytes).is_err(), "{bytes:?}");
+            assert!(parse(bytes).is_err(), "{bytes:?}");
         }
         let mut out = Vec::new();
         assert!(encode(&message("k", "not json"), &mut out).is_err());

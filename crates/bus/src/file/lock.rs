@@ -1,4 +1,4 @@
-//! One writer per bus folder: a lock file that the operating system releases when we die.
+//! One writer per bus folder: a lock file that the operating system releases when the process dies.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -9,14 +9,14 @@ use super::OpenError;
 /// The name of the lock file. Its content (a process id) is for people only.
 pub(super) const NAME: &str = "bus.lock";
 
-/// Held as long as this process may write to the folder.
+/// Held while this process may write to the folder.
 #[derive(Debug)]
 pub(super) struct RootLock {
     file: File,
 }
 
 impl RootLock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock; the error names the process that holds it.
     pub(super) fn take(root: &Path) -> Result<Self, OpenError> {
         let path = root.join(NAME);
         let io = |source| OpenError::Folder { path: path.clone(), source };
@@ -28,7 +28,7 @@ impl RootLock {
             Err(TryLockError::Error(source)) => return Err(io(source)),
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Who holds it is a courtesy; failing to read it changes nothing.
+                // The holder is informational; failing to read it changes nothing.
                 file.read_to_string(&mut holder).unwrap_or_default();
                 let holder = holder.trim().to_owned();
                 return Err(OpenError::InUse { root: root.to_owned(), holder });
@@ -41,10 +41,10 @@ impl RootLock {
 }
 
 impl Drop for RootLock {
-    /// Closing the file is not enough while a process that was just forked still shares it.
+    /// Unlocks explicitly: closing the file is not enough while a freshly forked process shares it.
     fn drop(&mut self) {
         if let Err(error) = self.file.unlock() {
-            tracing::debug!(%error, "the lock of the bus could not be released before its file is closed");
+            tracing::debug!(%error, "failed to release the lock of the bus folder; closing the file releases it");
         }
     }
 }

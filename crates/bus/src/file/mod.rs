@@ -1,31 +1,31 @@
-//! The file bus: one JSONL file per topic, for one machine and for people with `tail -f`.
+//! File bus: one JSONL file per topic, for a single machine; readable with `tail -f`.
 //!
-//! One thread writes. Whatever waits is one batch: written topic by topic, one sync per file, then
-//! answered. What can happen to a message:
+//! One writer thread. All pending calls form one batch: written topic by topic, one sync per file,
+//! then acknowledged. Outcomes of a message:
 //!
 //! ```text
-//! it is no message, or its log cannot be opened   -> not written
-//! the disk is full before its first byte          -> not written
-//! some of its bytes were taken, not all           -> unknown; the log is opened again and the torn
-//!                                                    line cut off before anything is appended
-//! written, and the sync fails                     -> unknown; nothing is believed any more: the
-//!                                                    bus stops, and so should the process
+//! invalid message, or its log cannot be opened    -> not written
+//! disk full before its first byte                 -> not written
+//! written in part                                 -> unknown; the log is reopened and the torn
+//!                                                    line is cut off before the next append
+//! written, and the sync fails                     -> unknown; the state of the disk is unknown:
+//!                                                    the bus stops, and so should the process
 //! written and synced                              -> committed at its line
 //! ```
 //!
-//! One process writes to a folder; others may read beside it ([`FileReader`]). The layout is in
-//! [`log`], the form of a line in [`mod@line`].
+//! One process writes to a folder; others may read it at the same time ([`FileReader`]). File
+//! layout: [`log`]; line format: [`mod@line`].
 
-mod beside;
 mod check;
 mod head;
 mod index;
 mod line;
 mod lock;
 mod log;
-mod medium;
+mod read_only;
 mod search;
 mod snapshot;
+mod storage;
 mod writer;
 #[cfg(test)]
 mod writer_tests;
@@ -38,63 +38,64 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use admit_core::unwound;
+use admit_core::panic_guard;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::name;
 use crate::port::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchQuery,
+    SearchResult, StoredMessage,
 };
 use check::BackgroundCheck;
 use lock::RootLock;
-use log::{How, Log};
-use writer::{Closed, Job, Looked, Slot, Writer};
+use log::{Log, LogOptions};
+use writer::{ClosedLog, LogSlot, TopicViews, Writer, WriterCommand};
 
-pub use beside::{FileReader, Records};
+pub use read_only::{FileReader, LogMessages};
 pub use snapshot::{LogLengths, copy_log, cut_unknown_end};
 
 /// The only partition of a topic.
 const PARTITION: u32 = 0;
-/// Bytes that share a sync, about.
+/// Approximate limit of bytes per sync.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Largest payload that can be configured.
+/// Upper limit of `message_bytes_max`.
 pub const MESSAGE_BYTES_CEILING: usize = 4 << 20;
-/// Longest line: a payload, the longest keys with every character escaped, and the rest.
+/// Longest line: the payload, the longest keys with every character escaped, and the framing.
 const LINE_BYTES_MAX: u64 = MESSAGE_BYTES_CEILING as u64 + 4096;
-/// What an interrupted batch can leave in one log.
+/// Most bytes that an interrupted batch can leave in one log.
 const TORN_BYTES_MAX: u64 = BATCH_BYTES_MAX as u64 + LINE_BYTES_MAX;
-/// Bytes between two notes of the index: what a search reads at least, and a start at most.
+/// Bytes per index block: the minimum a search reads, and the maximum a start reads.
 const BLOCK_BYTES: u64 = 256 << 10;
-/// Most lines that one [`Bus::read`] returns, whatever it is asked for.
+/// Maximum lines per [`Bus::read`].
 pub const READ_ROWS_MAX: usize = 10_000;
-/// Payload bytes after which a [`Bus::read`] returns what it has.
+/// Payload bytes after which a [`Bus::read`] returns early.
 pub const READ_BYTES_MAX: usize = 16 << 20;
 
-/// What is to be done about a log that has lost something.
-const DAMAGED: &str = "nothing was changed; stop the gate, restore the log from a copy or fill the \
+/// Instruction appended to every error about a damaged log.
+const DAMAGED_LOG_HELP: &str = "nothing was changed; stop the gate, restore the log from a copy or fill the \
                        lost lines (docs/bus/file.md, A damaged log), then start again";
 
-/// How a file bus is opened.
+/// Options of a file bus.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The folder; made if it is not there.
+    /// The folder; created if it does not exist.
     pub root: PathBuf,
     /// Largest payload, in bytes; at most [`MESSAGE_BYTES_CEILING`].
     pub message_bytes_max: usize,
-    /// Calls that may wait for the writer. Further ones wait for room, which holds producers back.
+    /// Calls that may wait for the writer. Further calls wait for capacity (backpressure).
     pub waiting_max: usize,
-    /// Most topics. Each keeps three files open.
+    /// Maximum number of topics. Each keeps three files open.
     pub topics_max: usize,
-    /// Bytes a search may read per topic before it says that it cannot tell.
+    /// Bytes a search may read per topic before it gives up with [`SearchResult::Unknown`].
     pub find_bytes_max: u64,
-    /// How long a search, a reader or a probe waits for the writer to finish what it is at.
-    pub look_wait: Duration,
+    /// How long a search, read or probe waits for the writer to finish its current batch.
+    pub query_timeout: Duration,
     /// See [`Bus::delivery_timeout`].
     pub delivery_timeout: Duration,
-    /// How many messages of each topic are known to be acknowledged, from elsewhere. A topic that
-    /// has fewer is damaged: nothing is published to it.
+    /// Acknowledged messages per topic, known from elsewhere (the ledger). A topic with fewer is
+    /// damaged, and nothing is published to it.
     pub acknowledged: BTreeMap<String, u64>,
 }
 
@@ -107,7 +108,7 @@ impl Options {
             waiting_max: 256,
             topics_max: 128,
             find_bytes_max: 1 << 30,
-            look_wait: Duration::from_secs(5),
+            query_timeout: Duration::from_secs(5),
             delivery_timeout: Duration::from_secs(30),
             acknowledged: BTreeMap::new(),
         }
@@ -117,18 +118,18 @@ impl Options {
 /// Why a file bus could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder or a file in it.
+    /// The folder, or a file in it, cannot be used.
     #[error("the bus folder {} cannot be used", path.display())]
     Folder {
-        /// What it was about.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process writes there.
+    /// Another process holds the lock of the folder.
     #[error(
-        "the bus folder {} is in use by process {holder}; stop that one, or use another folder",
+        "the bus folder {} is in use by process {holder}; stop that process, or use another folder",
         root.display()
     )]
     InUse {
@@ -140,51 +141,51 @@ pub enum OpenError {
     /// A log could not be opened.
     #[error("the bus topic {topic} cannot be opened")]
     Topic {
-        /// Which.
+        /// The topic.
         topic: String,
         /// The cause.
         #[source]
         source: BusError,
     },
-    /// More topics than allowed.
+    /// More topics than `topics_max`.
     #[error("the bus folder {} holds {topics} topics, at most {topics_max} are allowed; raise the limit or move topics away", root.display())]
     TooManyTopics {
         /// The folder.
         root: PathBuf,
-        /// How many there are.
+        /// The number of topics.
         topics: usize,
-        /// How many there may be.
+        /// The limit.
         topics_max: usize,
     },
 }
 
-/// A bus in a folder.
+/// Bus in a folder.
 #[derive(Debug)]
 pub struct FileBus {
     options: Options,
     /// `None` only while it is dropped.
-    jobs: Option<mpsc::Sender<Job>>,
+    commands: Option<mpsc::Sender<WriterCommand>>,
     stopped: watch::Receiver<Option<String>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// What was found damaged while the bus was open. It stays until a new start.
+    /// Damage found while the bus was open. It stays until a restart.
     damage: Arc<OnceLock<String>>,
     _check: BackgroundCheck,
     _lock: RootLock,
 }
 
 impl FileBus {
-    /// Opens the bus in a folder, repairs what a crash left there and starts its writer.
+    /// Opens the bus in a folder, recovers its logs after a crash, and starts the writer.
     ///
     /// # Errors
-    /// When another process has it, or when the folder or a log cannot be used. A log that is damaged
-    /// is no error: nothing is published to its topic and the bus is [`BusHealth::Down`], so that
-    /// everything else of a gate goes on.
+    /// When another process holds the folder, or the folder or a log cannot be used. A damaged log
+    /// is not an error: nothing is published to its topic and the bus is [`BusHealth::Down`], so
+    /// that the rest of the gate keeps working.
     pub fn open(options: Options) -> Result<Self, OpenError> {
-        let how = How { block_bytes: BLOCK_BYTES, medium: medium::files() };
-        Self::open_how(options, how)
+        let log_options = LogOptions { block_bytes: BLOCK_BYTES, storage: storage::files() };
+        Self::open_with(options, log_options)
     }
 
-    fn open_how(options: Options, how: How) -> Result<Self, OpenError> {
+    fn open_with(options: Options, log_options: LogOptions) -> Result<Self, OpenError> {
         let root = &options.root;
         let folder = |source| OpenError::Folder { path: root.clone(), source };
         fs::create_dir_all(root).map_err(folder)?;
@@ -203,51 +204,51 @@ impl FileBus {
         let lost = options.acknowledged.keys().filter(is_lost).cloned();
         for topic in topics.iter().cloned().chain(lost) {
             let lines = acknowledged.get(topic.as_str()).copied().unwrap_or(0);
-            let slot = match Log::open(root, &topic, &how, lines) {
+            let slot = match Log::open(root, &topic, &log_options, lines) {
                 Ok(log) => {
                     unchecked.push((log.view(), log.unchecked));
-                    Slot::Open(log)
+                    LogSlot::Open(log)
                 }
                 Err(error @ BusError::Damaged { .. }) => {
-                    Slot::Closed(Closed::new(root, &topic, &error))
+                    LogSlot::Closed(ClosedLog::new(root, &topic, &error))
                 }
                 Err(source) => return Err(OpenError::Topic { topic, source }),
             };
             logs.insert(topic.as_str().into(), slot);
         }
-        let (jobs, waiting) = mpsc::channel(options.waiting_max.max(1));
+        let (commands, receiver) = mpsc::channel(options.waiting_max.max(1));
         let (stop, stopped) = watch::channel(None);
-        let told = stop.clone();
-        let tell = move || {
-            told.send_replace(Some("the writer of the bus ended by a panic".to_owned()));
+        let stop_on_panic = stop.clone();
+        let on_panic = move || {
+            stop_on_panic.send_replace(Some("the writer of the bus ended by a panic".to_owned()));
         };
-        let writer = Writer { options: options.clone(), how, logs, acknowledged, stop };
+        let writer = Writer { options: options.clone(), log_options, logs, acknowledged, stop };
         let writer = thread::Builder::new()
             .name("bus-writer".to_owned())
-            .spawn(move || unwound::or_tell(|| writer.run(waiting), tell))
+            .spawn(move || panic_guard::run(|| writer.run(receiver), on_panic))
             .map_err(folder)?;
         let writer = Mutex::new(Some(writer));
         let damage = Arc::new(OnceLock::new());
         let check = BackgroundCheck::start(unchecked, Arc::clone(&damage)).map_err(folder)?;
-        let (jobs, _check, _lock) = (Some(jobs), check, lock);
-        Ok(Self { options, jobs, stopped, writer, damage, _check, _lock })
+        let (commands, _check, _lock) = (Some(commands), check, lock);
+        Ok(Self { options, commands, stopped, writer, damage, _check, _lock })
     }
 
-    /// Asks the writer how these topics stand, after everything handed over before. The message of
-    /// the error says why it cannot tell.
-    async fn look(&self, topics: Vec<String>, is_probe: bool) -> Result<Looked, String> {
-        let asked = async {
-            let (reply, answer) = oneshot::channel();
-            let jobs = self.jobs.as_ref()?;
-            jobs.send(Job::Look { topics, is_probe, reply }).await.ok()?;
-            answer.await.ok()
+    /// Gets the writer's view of these topics, after all earlier publishes. The error message
+    /// states why there is none.
+    async fn view_topics(&self, topics: Vec<String>, is_probe: bool) -> Result<TopicViews, String> {
+        let request = async {
+            let (reply, response) = oneshot::channel();
+            let commands = self.commands.as_ref()?;
+            commands.send(WriterCommand::ViewTopics { topics, is_probe, reply }).await.ok()?;
+            response.await.ok()
         };
-        match timeout(self.options.look_wait, asked).await {
-            Ok(Some(looked)) => Ok(looked),
+        match timeout(self.options.query_timeout, request).await {
+            Ok(Some(views)) => Ok(views),
             Ok(None) => Err(self.why_stopped()),
             Err(_) => Err(format!(
-                "the writer is busy with earlier messages for more than {} ms",
-                self.options.look_wait.as_millis()
+                "timeout: the writer was busy with earlier messages for more than {} ms",
+                self.options.query_timeout.as_millis()
             )),
         }
     }
@@ -260,7 +261,7 @@ impl FileBus {
 
 impl Drop for FileBus {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.commands = None;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the writer of the bus ended by a panic");
@@ -269,45 +270,47 @@ impl Drop for FileBus {
 }
 
 impl Bus for FileBus {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(async move {
-            let asked = batch.len();
-            if asked == 0 {
+            let messages = batch.len();
+            if messages == 0 {
                 return Vec::new();
             }
-            let (reply, answer) = oneshot::channel();
-            let sent = match &self.jobs {
-                Some(jobs) => jobs.send(Job::Publish { batch, reply }).await.is_ok(),
+            let (reply, response) = oneshot::channel();
+            let sent = match &self.commands {
+                Some(commands) => {
+                    commands.send(WriterCommand::Publish { batch, reply }).await.is_ok()
+                }
                 None => false,
             };
             if !sent {
                 let reason = format!("{}, nothing was written", self.why_stopped());
-                return vec![Published::NotWritten { reason }; asked];
+                return vec![PublishOutcome::NotWritten { reason }; messages];
             }
-            answer.await.unwrap_or_else(|_| {
-                let reason = "the writer of the bus ended before it answered".to_owned();
-                vec![Published::Unknown { reason }; asked]
+            response.await.unwrap_or_else(|_| {
+                let reason = "the writer of the bus ended before it acknowledged".to_owned();
+                vec![PublishOutcome::Unknown { reason }; messages]
             })
         })
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
+    fn find(&self, queries: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
         Box::pin(async move {
-            let asked = sought.len();
-            let cannot_tell = |reason: String| vec![Found::CannotTell { reason }; asked];
-            if asked == 0 {
+            let query_count = queries.len();
+            let unknown = |reason: String| vec![SearchResult::Unknown { reason }; query_count];
+            if query_count == 0 {
                 return Vec::new();
             }
-            let mut topics: Vec<String> = sought.iter().map(|one| one.topic.clone()).collect();
+            let mut topics: Vec<String> = queries.iter().map(|query| query.topic.clone()).collect();
             topics.sort_unstable();
             topics.dedup();
-            let looked = match self.look(topics.clone(), false).await {
-                Ok(looked) => topics.into_iter().zip(looked).collect(),
-                Err(reason) => return cannot_tell(reason),
+            let views = match self.view_topics(topics.clone(), false).await {
+                Ok(views) => topics.into_iter().zip(views).collect(),
+                Err(reason) => return unknown(reason),
             };
             let bytes_max = self.options.find_bytes_max;
-            let search = spawn_blocking(move || search::find(&looked, &sought, bytes_max));
-            search.await.unwrap_or_else(|_| cannot_tell("the search was cut short".to_owned()))
+            let search = spawn_blocking(move || search::find(&views, &queries, bytes_max));
+            search.await.unwrap_or_else(|_| unknown("the search was interrupted".to_owned()))
         })
     }
 
@@ -317,15 +320,15 @@ impl Bus for FileBus {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
-        let asked = check_read(topic, partition, from);
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
+        let checked = check_read(topic, partition, from);
         let topic = topic.to_owned();
         let rows_max = rows_max.min(READ_ROWS_MAX);
         Box::pin(async move {
-            let from = asked?;
+            let from = checked?;
             let unavailable = |reason| BusError::Unavailable { reason, source: None };
-            let looked = self.look(vec![topic], false).await.map_err(unavailable)?;
-            let view = match looked.into_iter().next() {
+            let views = self.view_topics(vec![topic], false).await.map_err(unavailable)?;
+            let view = match views.into_iter().next() {
                 Some(Ok(Some(view))) => view,
                 Some(Err(reason)) => return Err(unavailable(reason)),
                 Some(Ok(None)) | None => return Ok(Vec::new()),
@@ -334,10 +337,10 @@ impl Bus for FileBus {
             let read = read.await;
             if let Ok(Err(error @ BusError::Damaged { .. })) = &read {
                 tracing::error!(%error, "a bus log is damaged");
-                // The first damage that is found is enough to stop for.
-                self.damage.set(format!("{error}; {DAMAGED}")).unwrap_or_default();
+                // The first damage is enough to stop.
+                self.damage.set(format!("{error}; {DAMAGED_LOG_HELP}")).unwrap_or_default();
             }
-            read.unwrap_or_else(|_| Err(unavailable("the read was cut short".to_owned())))
+            read.unwrap_or_else(|_| Err(unavailable("the read was interrupted".to_owned())))
         })
     }
 
@@ -349,31 +352,33 @@ impl Bus for FileBus {
             }
             for topic in &topics {
                 if let Err(reason) = name::check_topic(topic) {
-                    return BusHealth::Down { reason: format!("{topic:?} is no topic: {reason}") };
+                    return BusHealth::Down {
+                        reason: format!("invalid topic {topic:?}: {reason}"),
+                    };
                 }
             }
-            let looked = match self.look(topics, true).await {
-                Ok(looked) => looked,
+            let views = match self.view_topics(topics, true).await {
+                Ok(views) => views,
                 Err(reason) if self.stopped.borrow().is_some() => {
                     return BusHealth::Down { reason };
                 }
                 Err(reason) => return BusHealth::Unknown { reason },
             };
-            if let Some(reason) = looked.into_iter().find_map(Result::err) {
+            if let Some(reason) = views.into_iter().find_map(Result::err) {
                 return BusHealth::Down { reason };
             }
             if let Some(reason) = self.damage.get() {
                 return BusHealth::Down { reason: reason.clone() };
             }
             let root = self.options.root.clone();
-            let probe = timeout(self.options.look_wait, spawn_blocking(move || probe(&root)));
+            let probe = timeout(self.options.query_timeout, spawn_blocking(move || probe(&root)));
             match probe.await {
                 Ok(Ok(Ok(()))) => BusHealth::Up,
-                Ok(Ok(Err(error))) => BusHealth::Down {
-                    reason: format!("the bus folder cannot be written to: {error}"),
-                },
+                Ok(Ok(Err(error))) => {
+                    BusHealth::Down { reason: format!("the bus folder is not writable: {error}") }
+                }
                 Ok(Err(_)) | Err(_) => BusHealth::Unknown {
-                    reason: "the probe of the bus folder did not come back".to_owned(),
+                    reason: "timeout: the probe of the bus folder did not complete".to_owned(),
                 },
             }
         })
@@ -395,13 +400,13 @@ impl Bus for FileBus {
             {
                 return reason;
             }
-            // The writer ended without a reason of its own: the bus is being dropped.
+            // The writer ended without an error: the bus is being dropped.
             std::future::pending().await
         })
     }
 }
 
-/// Checks what a reader asks for, and gives the line to begin at.
+/// Validates the arguments of a read. Returns the first line.
 fn check_read(topic: &str, partition: u32, from: &str) -> Result<u64, BusError> {
     name::check_topic(topic)
         .map_err(|reason| BusError::NotATopic { topic: topic.to_owned(), reason })?;
@@ -415,7 +420,7 @@ fn check_read(topic: &str, partition: u32, from: &str) -> Result<u64, BusError> 
         .map_err(|_| BusError::NotAnOffset { offset: from.to_owned(), kind: OffsetKind::FileLine })
 }
 
-/// The topics that have a folder under `root`, in order, also where the log in it was deleted.
+/// Topics with a folder under `root`, in order, including those whose log was deleted.
 fn topics_in(root: &Path) -> io::Result<Vec<String>> {
     let mut topics = Vec::new();
     for entry in fs::read_dir(root)? {
@@ -431,7 +436,7 @@ fn topics_in(root: &Path) -> io::Result<Vec<String>> {
     Ok(topics)
 }
 
-/// Writes a file and takes it away again.
+/// Writes and removes a file.
 fn probe(root: &Path) -> io::Result<()> {
     fs::create_dir_all(root)?;
     let path = root.join(".probe");

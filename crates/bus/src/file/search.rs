@@ -1,4 +1,4 @@
-//! Searches and reads over what the writer showed us: committed lines, which never change.
+//! Searches and reads over a [`LogView`]: committed lines, which never change.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,66 +8,66 @@ use std::ops::ControlFlow;
 use admit_core::Millis;
 
 use super::index::Block;
-use super::line::{self, NotALine};
-use super::log::View;
+use super::line::{self, LineError};
+use super::log::LogView;
 use super::{PARTITION, READ_BYTES_MAX};
-use crate::port::{BusError, Found, OffsetKind, Record, Reference, Sought};
+use crate::port::{BusError, OffsetKind, Reference, SearchQuery, SearchResult, StoredMessage};
 
-/// Why a log could not be gone through.
+/// Error while reading a log.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unread {
+pub(super) enum ReadError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("line {offset} is damaged: {reason}")]
-    Damaged { offset: u64, reason: NotALine },
+    Damaged { offset: u64, reason: LineError },
 }
 
-/// Answers every search, in order. `looked` has every topic that is asked for.
+/// Runs all queries. Returns results in order; `views` has every topic of the queries.
 pub(super) fn find(
-    looked: &HashMap<String, Result<Option<View>, String>>,
-    sought: &[Sought],
+    views: &HashMap<String, Result<Option<LogView>, String>>,
+    queries: &[SearchQuery],
     bytes_max: u64,
-) -> Vec<Found> {
-    let mut found: Vec<Vec<Reference>> = vec![Vec::new(); sought.len()];
-    let mut unread: HashMap<&str, String> = HashMap::new();
-    for (topic, view) in looked {
-        let own = || sought.iter().enumerate().filter(|(_, one)| one.topic == *topic);
-        let searched = match view {
+) -> Vec<SearchResult> {
+    let mut found: Vec<Vec<Reference>> = vec![Vec::new(); queries.len()];
+    let mut failed: HashMap<&str, String> = HashMap::new();
+    for (topic, view) in views {
+        let of_topic = || queries.iter().enumerate().filter(|(_, query)| query.topic == *topic);
+        let scanned = match view {
             Ok(None) => Ok(()),
             Err(reason) => Err(reason.clone()),
             Ok(Some(view)) => {
-                let ranges = merged(own().map(|(_, one)| (one.from, one.to)).collect());
-                let mut wanted: HashMap<&str, Vec<usize>> = HashMap::new();
-                for (place, one) in own() {
-                    wanted.entry(&one.dedupe_key).or_default().push(place);
+                let ranges = merged(of_topic().map(|(_, query)| (query.from, query.to)).collect());
+                let mut indexes: HashMap<&str, Vec<usize>> = HashMap::new();
+                for (index, query) in of_topic() {
+                    indexes.entry(&query.dedupe_key).or_default().push(index);
                 }
                 search(view, &ranges, bytes_max, |key, at, reference| {
-                    for place in wanted.get(key).into_iter().flatten() {
-                        let one = &sought[*place];
-                        if at.is_none_or(|at| (one.from..=one.to).contains(&at)) {
-                            found[*place].push(reference());
+                    for index in indexes.get(key).into_iter().flatten() {
+                        let query = &queries[*index];
+                        if at.is_none_or(|at| (query.from..=query.to).contains(&at)) {
+                            found[*index].push(reference());
                         }
                     }
                 })
             }
         };
-        if let Err(reason) = searched {
-            unread.insert(topic, reason);
+        if let Err(reason) = scanned {
+            failed.insert(topic, reason);
         }
     }
-    let answers = sought.iter().zip(found);
-    answers
-        .map(|(one, at)| match unread.get(one.topic.as_str()) {
-            Some(reason) => Found::CannotTell { reason: reason.clone() },
-            None if at.is_empty() => Found::Absent,
-            None => Found::At(at),
+    let results = queries.iter().zip(found);
+    results
+        .map(|(query, at)| match failed.get(query.topic.as_str()) {
+            Some(reason) => SearchResult::Unknown { reason: reason.clone() },
+            None if at.is_empty() => SearchResult::Absent,
+            None => SearchResult::Found(at),
         })
         .collect()
 }
 
-/// Goes through the lines of the blocks that may hold a time of `ranges`.
+/// Scans the blocks that may hold a time within `ranges`.
 fn search(
-    view: &View,
+    view: &LogView,
     ranges: &[(Millis, Millis)],
     bytes_max: u64,
     mut each: impl FnMut(&str, Option<Millis>, &dyn Fn() -> Reference),
@@ -77,22 +77,27 @@ fn search(
     let bytes: u64 = blocks.iter().map(|(block, end)| end - block.start).sum();
     if bytes > bytes_max {
         return Err(format!(
-            "{bytes} bytes of topic {} are of that time, at most {bytes_max} are searched; ask for a shorter time",
+            "{bytes} bytes of topic {} are in that time range, the limit of a search is {bytes_max}; use a shorter range",
             view.topic
         ));
     }
-    let searched = each_line(view, &blocks, |offset, text| {
-        let head = line::head(text).map_err(|reason| Unread::Damaged { offset, reason })?;
-        if let Some(key) = &head.dedupe_key {
-            each(key, head.at, &|| reference(view, offset, head.at));
+    let scanned = each_line(view, &blocks, |offset, text| {
+        let header =
+            line::parse_header(text).map_err(|reason| ReadError::Damaged { offset, reason })?;
+        if let Some(key) = &header.dedupe_key {
+            each(key, header.at, &|| reference(view, offset, header.at));
         }
         Ok(ControlFlow::Continue(()))
     });
-    searched.map_err(|error| format!("the log of topic {} could not be read: {error}", view.topic))
+    scanned.map_err(|error| format!("the log of topic {} could not be read: {error}", view.topic))
 }
 
-/// Lines from the offset `from` on, at most `rows_max`.
-pub(super) fn read(view: &View, from: u64, rows_max: usize) -> Result<Vec<Record>, BusError> {
+/// Reads lines from the offset `from` on, at most `rows_max`.
+pub(super) fn read(
+    view: &LogView,
+    from: u64,
+    rows_max: usize,
+) -> Result<Vec<StoredMessage>, BusError> {
     let mut records = Vec::new();
     if rows_max == 0 || from >= view.index.next {
         return Ok(records);
@@ -101,7 +106,7 @@ pub(super) fn read(view: &View, from: u64, rows_max: usize) -> Result<Vec<Record
     let blocks: Vec<(Block, u64)> =
         view.index.blocks().filter(|(block, _)| block.start >= start).collect();
     let mut bytes = 0;
-    let gone_through = each_line(view, &blocks, |offset, text| {
+    let scanned = each_line(view, &blocks, |offset, text| {
         if offset < from {
             return Ok(ControlFlow::Continue(()));
         }
@@ -111,30 +116,30 @@ pub(super) fn read(view: &View, from: u64, rows_max: usize) -> Result<Vec<Record
         let is_full = records.len() >= rows_max || bytes >= READ_BYTES_MAX;
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
-    match gone_through {
+    match scanned {
         Ok(()) => Ok(records),
-        Err(Unread::Io(error)) => Err(BusError::Unavailable {
+        Err(ReadError::Io(error)) => Err(BusError::Unavailable {
             reason: format!("could not read {}", view.path.display()),
             source: Some(Box::new(error)),
         }),
-        Err(Unread::Damaged { offset, reason }) => Err(BusError::Damaged {
+        Err(ReadError::Damaged { offset, reason }) => Err(BusError::Damaged {
             place: format!("line {offset} of {}", view.path.display()),
             reason: reason.to_string(),
         }),
     }
 }
 
-fn record(view: &View, offset: u64, text: &[u8]) -> Result<Record, Unread> {
-    let line = line::whole(text).map_err(|reason| Unread::Damaged { offset, reason })?;
-    Ok(Record {
-        reference: reference(view, offset, line.head.at),
+fn record(view: &LogView, offset: u64, text: &[u8]) -> Result<StoredMessage, ReadError> {
+    let line = line::parse(text).map_err(|reason| ReadError::Damaged { offset, reason })?;
+    Ok(StoredMessage {
+        reference: reference(view, offset, line.header.at),
         partition_key: line.partition_key.into_owned(),
-        dedupe_key: line.head.dedupe_key.map(|key| key.into_owned()),
+        dedupe_key: line.header.dedupe_key.map(|key| key.into_owned()),
         payload: line.payload,
     })
 }
 
-fn reference(view: &View, offset: u64, published_at: Option<Millis>) -> Reference {
+fn reference(view: &LogView, offset: u64, published_at: Option<Millis>) -> Reference {
     Reference {
         topic: view.topic.to_string(),
         partition: PARTITION,
@@ -144,12 +149,12 @@ fn reference(view: &View, offset: u64, published_at: Option<Millis>) -> Referenc
     }
 }
 
-/// Calls `each` with every line of the blocks and its offset, until it breaks.
+/// Calls `each` with every line of the blocks and its offset, until `each` breaks.
 pub(super) fn each_line(
-    view: &View,
+    view: &LogView,
     blocks: &[(Block, u64)],
-    mut each: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Unread>,
-) -> Result<(), Unread> {
+    mut each: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, ReadError>,
+) -> Result<(), ReadError> {
     if blocks.is_empty() {
         return Ok(());
     }
@@ -176,7 +181,7 @@ pub(super) fn each_line(
     Ok(())
 }
 
-/// Time ranges in order, with those that touch made one.
+/// Sorts time ranges and merges those that touch.
 fn merged(mut ranges: Vec<(Millis, Millis)>) -> Vec<(Millis, Millis)> {
     ranges.retain(|(from, to)| from <= to);
     ranges.sort_unstable();

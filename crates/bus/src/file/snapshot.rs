@@ -1,4 +1,4 @@
-//! Copies the logs of a bus beside the gate that writes them, up to a length each.
+//! Copies the logs of a bus, each up to a given length, while a gate may be writing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::{FileReader, LINE_BYTES_MAX, line, log};
 
-/// How long each log was at a moment, in bytes, by topic.
+/// Length of each log at one moment, in bytes, by topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogLengths(BTreeMap<String, u64>);
 
 impl LogLengths {
-    /// The lengths as they are now.
+    /// Reads the current lengths.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -25,22 +25,22 @@ impl LogLengths {
         topics.into_iter().map(length).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Every topic with its length, in order.
+    /// Every topic with its length, sorted.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(topic, bytes)| (topic.as_str(), *bytes))
     }
 
-    /// The length of one topic; 0 where it was not there.
+    /// Length of one topic's log; 0 if there is none.
     pub fn get(&self, topic: &str) -> u64 {
         self.0.get(topic).copied().unwrap_or(0)
     }
 }
 
-/// Copies the first `bytes` of the log of `topic` from one bus folder to another, without a line that
-/// does not end there. Returns how much was copied.
+/// Copies the first `bytes` of the log of `topic` from one bus folder to another, without a
+/// trailing partial line. Returns the number of bytes copied.
 ///
 /// # Errors
-/// When it cannot be read or written.
+/// When the log cannot be read or written.
 pub fn copy_log(from: &Path, to: &Path, topic: &str, bytes: u64) -> io::Result<u64> {
     let folder = to.join(topic);
     fs::create_dir_all(&folder)?;
@@ -53,11 +53,11 @@ pub fn copy_log(from: &Path, to: &Path, topic: &str, bytes: u64) -> io::Result<u
     Ok(whole)
 }
 
-/// Cuts off the longest end of a log that begins at or after `from` and holds only messages whose
-/// dedupe key `is_known` does not know. `from` is the end of a line. Returns how many messages that were.
+/// Cuts off the longest tail of a log that begins at or after `from` and holds only messages whose
+/// dedupe key `is_known` rejects. `from` is the end of a line. Returns how many messages that were.
 ///
 /// # Errors
-/// When it cannot be read or written, or a line in that part is none.
+/// When the log cannot be read or written, or a line in that part is invalid.
 pub fn cut_unknown_end(
     root: &Path,
     topic: &str,
@@ -78,8 +78,8 @@ pub fn cut_unknown_end(
         }
         end += read as u64;
         let whole = text.strip_suffix(b"\n").unwrap_or(&text);
-        let head = line::head(whole).map_err(io::Error::other)?;
-        let is_kept = match &head.dedupe_key {
+        let header = line::parse_header(whole).map_err(io::Error::other)?;
+        let is_kept = match &header.dedupe_key {
             Some(key) => is_known(key)?,
             None => true,
         };
@@ -95,7 +95,7 @@ pub fn cut_unknown_end(
     Ok(unknown)
 }
 
-/// Where the last whole line of the first `bytes` ends.
+/// Offset after the last whole line of the first `bytes`.
 fn end_of_last_line(file: &mut File, bytes: u64) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let mut end = bytes;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_end_that_nobody_knows_is_cut_off() {
+    fn only_a_tail_of_unknown_messages_is_cut_off() {
         let root = tempfile::tempdir().unwrap();
         let text = line("a") + &line("x") + &line("b") + &line("y") + &line("z");
         log_with(root.path(), &text);

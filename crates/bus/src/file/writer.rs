@@ -1,4 +1,4 @@
-//! The writer: one thread that owns every log and makes one batch of whatever waits.
+//! Writer thread: owns every log and commits all pending calls as one batch.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,46 +8,47 @@ use std::{fs, io, thread};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::log::{self, How, Lines, Log, View};
-use super::medium::Short;
+use super::log::{self, EncodedLines, Log, LogOptions, LogView};
+use super::storage::ShortWrite;
 use super::{BATCH_BYTES_MAX, Options, PARTITION, line};
 use crate::name;
-use crate::port::{BusError, Message, OffsetKind, Published, Reference};
+use crate::port::{BusError, Message, OffsetKind, PublishOutcome, Reference};
 
-/// How topics stand: what is in each, nothing where nobody has published, or why nobody knows.
-pub(super) type Looked = Vec<Result<Option<View>, String>>;
+/// Views of topics: the log, `None` where nothing was published, or the reason why the log is
+/// unavailable.
+pub(super) type TopicViews = Vec<Result<Option<LogView>, String>>;
 
-/// One call, waiting for the writer.
-pub(super) enum Job {
-    /// Of `publish`.
-    Publish { batch: Vec<Message>, reply: oneshot::Sender<Vec<Published>> },
-    /// Of whoever reads. It sees all that was published by calls before it. A probe also opens logs
-    /// again that could not be opened before.
-    Look { topics: Vec<String>, is_probe: bool, reply: oneshot::Sender<Looked> },
+/// Command for the writer thread.
+pub(super) enum WriterCommand {
+    /// Publish a batch.
+    Publish { batch: Vec<Message>, reply: oneshot::Sender<Vec<PublishOutcome>> },
+    /// View topics, including all messages of earlier commands. A probe also reopens logs that
+    /// could not be opened before.
+    ViewTopics { topics: Vec<String>, is_probe: bool, reply: oneshot::Sender<TopicViews> },
 }
 
-/// A log, or why there is none at the moment.
-pub(super) enum Slot {
+/// A log, or the reason why it is closed.
+pub(super) enum LogSlot {
     Open(Log),
-    Closed(Closed),
+    Closed(ClosedLog),
 }
 
 /// A log that could not be opened.
-pub(super) struct Closed {
+pub(super) struct ClosedLog {
     reason: String,
-    /// What its file was like, where it is damaged: it is read again when that changes.
-    seen: Option<FileState>,
+    /// State of the file of a damaged log; the log is read again when it changes.
+    file_state_at_failure: Option<FileState>,
 }
 
-/// Length and time of the last change of a log; `None` where there is no file.
+/// Length and modification time of a log; `None` where there is no file.
 type FileState = Option<(u64, SystemTime)>;
 
-impl Closed {
+impl ClosedLog {
     pub(super) fn new(root: &Path, topic: &str, error: &BusError) -> Self {
         let reason = with_causes(error);
-        tracing::error!(topic, reason, "a bus log could not be opened");
+        tracing::error!(topic, reason, "failed to open a bus log");
         let is_damaged = matches!(error, BusError::Damaged { .. });
-        Self { reason, seen: is_damaged.then(|| file_state(root, topic)) }
+        Self { reason, file_state_at_failure: is_damaged.then(|| file_state(root, topic)) }
     }
 }
 
@@ -56,161 +57,170 @@ fn file_state(root: &Path, topic: &str) -> FileState {
     Some((file.len(), file.modified().ok()?))
 }
 
-/// Everything the writer thread owns.
+/// State of the writer thread.
 pub(super) struct Writer {
     pub(super) options: Options,
-    pub(super) how: How,
-    pub(super) logs: HashMap<Arc<str>, Slot>,
-    /// How many lines each topic must have, as far as this is known outside of its log.
+    pub(super) log_options: LogOptions,
+    pub(super) logs: HashMap<Arc<str>, LogSlot>,
+    /// Minimum number of lines of each topic, as known outside its log.
     pub(super) acknowledged: HashMap<Arc<str>, u64>,
     pub(super) stop: watch::Sender<Option<String>>,
 }
 
-/// The part of a batch that goes to one topic.
-struct Part {
+/// Messages of a batch that go to one topic.
+struct TopicBatch {
     topic: Arc<str>,
     log: Log,
-    lines: Lines,
-    /// Which message of the batch each line is.
-    places: Vec<usize>,
-    short: Option<Short>,
-    /// `None` until it was tried.
+    lines: EncodedLines,
+    /// Index in the batch of each line.
+    indexes: Vec<usize>,
+    short: Option<ShortWrite>,
+    /// `None` until attempted.
     synced: Option<io::Result<()>>,
 }
 
 impl Writer {
-    /// Serves jobs until nobody can send any more, or until the bus must stop.
-    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+    /// Runs commands until all senders are dropped or the bus must stop.
+    pub(super) fn run(mut self, mut commands: mpsc::Receiver<WriterCommand>) {
         while self.stop.borrow().is_none()
-            && let Some(first) = jobs.blocking_recv()
+            && let Some(first) = commands.blocking_recv()
         {
-            self.serve(first, &mut jobs);
+            self.run_batch(first, &mut commands);
         }
-        jobs.close();
-        while let Some(job) = jobs.blocking_recv() {
-            self.serve(job, &mut jobs);
+        commands.close();
+        while let Some(command) = commands.blocking_recv() {
+            self.run_batch(command, &mut commands);
         }
         self.sync_heads(true);
     }
 
-    /// After a failed sync nothing is written any more.
+    /// Syncs the head files, unless a sync failed: then nothing may be written.
     fn sync_heads(&mut self, now: bool) {
         if self.stop.borrow().is_some() {
             return;
         }
         for slot in self.logs.values_mut() {
-            if let Slot::Open(log) = slot {
+            if let LogSlot::Open(log) = slot {
                 log.sync_head(now);
             }
         }
     }
 
-    /// Publishes whatever waits, then answers whoever wants to look.
-    fn serve(&mut self, first: Job, jobs: &mut mpsc::Receiver<Job>) {
-        let (mut publishes, mut looks, mut bytes) = (Vec::new(), Vec::new(), 0);
+    /// Publishes all pending batches as one, then replies to view requests.
+    fn run_batch(&mut self, first: WriterCommand, commands: &mut mpsc::Receiver<WriterCommand>) {
+        let (mut publishes, mut view_requests, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut next = Some(first);
-        while let Some(job) = next {
-            match job {
-                Job::Look { topics, is_probe, reply } => looks.push((topics, is_probe, reply)),
-                // Whoever asked has given up, and nothing of it has happened.
-                Job::Publish { reply, .. } if reply.is_closed() => {}
-                Job::Publish { batch, reply } => {
+        while let Some(command) = next {
+            match command {
+                WriterCommand::ViewTopics { topics, is_probe, reply } => {
+                    view_requests.push((topics, is_probe, reply))
+                }
+                // The caller has gone away, and nothing was written yet.
+                WriterCommand::Publish { reply, .. } if reply.is_closed() => {}
+                WriterCommand::Publish { batch, reply } => {
                     bytes += batch.iter().map(|message| message.payload.len()).sum::<usize>();
                     publishes.push((batch, reply));
                 }
             }
-            next = if bytes < BATCH_BYTES_MAX { jobs.try_recv().ok() } else { None };
+            next = if bytes < BATCH_BYTES_MAX { commands.try_recv().ok() } else { None };
         }
         let messages: Vec<&Message> = publishes.iter().flat_map(|(batch, _)| batch).collect();
-        let mut answers = Vec::with_capacity(messages.len());
+        let mut outcomes = Vec::with_capacity(messages.len());
         for batch in batches(&messages) {
-            answers.extend(self.publish(batch));
+            outcomes.extend(self.publish(batch));
         }
-        let mut answers = answers.into_iter();
+        let mut outcomes = outcomes.into_iter();
         for (batch, reply) in publishes {
-            let own = answers.by_ref().take(batch.len()).collect();
-            // Whoever asked may have gone away; what is on the bus stays there.
-            reply.send(own).unwrap_or_default();
+            let batch_outcomes = outcomes.by_ref().take(batch.len()).collect();
+            // The caller may have gone away; the messages stay on the bus.
+            reply.send(batch_outcomes).unwrap_or_default();
         }
-        for (topics, is_probe, reply) in looks {
-            let look = |topic: &String| if is_probe { self.probe(topic) } else { self.view(topic) };
-            let looked = topics.iter().map(look).collect();
-            reply.send(looked).unwrap_or_default();
+        for (topics, is_probe, reply) in view_requests {
+            let view = |topic: &String| if is_probe { self.probe(topic) } else { self.view(topic) };
+            let views = topics.iter().map(view).collect();
+            reply.send(views).unwrap_or_default();
         }
         self.sync_heads(false);
     }
 
-    fn view(&self, topic: &str) -> Result<Option<View>, String> {
+    fn view(&self, topic: &str) -> Result<Option<LogView>, String> {
         if let Some(reason) = &*self.stop.borrow() {
             return Err(reason.clone());
         }
         match self.logs.get(topic) {
-            Some(Slot::Open(log)) => Ok(Some(log.view())),
-            Some(Slot::Closed(closed)) => Err(closed.reason.clone()),
+            Some(LogSlot::Open(log)) => Ok(Some(log.view())),
+            Some(LogSlot::Closed(closed)) => Err(closed.reason.clone()),
             None => Ok(None),
         }
     }
 
-    /// Like [`Self::view`], but a log that could not be opened is tried again, and one that is open
-    /// must still have its lines.
-    fn probe(&mut self, topic: &str) -> Result<Option<View>, String> {
+    /// Like [`Self::view`], but retries to open a closed log, and verifies that an open log still
+    /// has its lines.
+    fn probe(&mut self, topic: &str) -> Result<Option<LogView>, String> {
         if self.stop.borrow().is_none()
-            && let Some((topic, Slot::Closed(_))) = self.logs.get_key_value(topic)
+            && let Some((topic, LogSlot::Closed(_))) = self.logs.get_key_value(topic)
         {
             let topic = Arc::clone(topic);
             let log = self.reopen(&topic)?;
-            tracing::info!(topic = &*topic, "a bus log could be opened again");
-            self.logs.insert(topic, Slot::Open(log));
+            tracing::info!(topic = &*topic, "a bus log was reopened");
+            self.logs.insert(topic, LogSlot::Open(log));
         }
-        if let Some(Slot::Open(log)) = self.logs.get(topic) {
+        if let Some(LogSlot::Open(log)) = self.logs.get(topic) {
             log.check_length()?;
         }
         self.view(topic)
     }
 
-    /// One batch: written, synced, answered in order.
-    fn publish(&mut self, batch: &[&Message]) -> Vec<Published> {
-        let mut answers: Vec<Option<Published>> = Vec::new();
-        answers.resize_with(batch.len(), || None);
-        let mut parts = self.sort(batch, &mut answers);
-        for part in &mut parts {
-            part.short = part.log.write(&part.lines).err();
+    /// Writes and syncs one batch. Returns the outcomes in order.
+    fn publish(&mut self, batch: &[&Message]) -> Vec<PublishOutcome> {
+        let mut outcomes: Vec<Option<PublishOutcome>> = Vec::new();
+        outcomes.resize_with(batch.len(), || None);
+        let mut topic_batches = self.group_by_topic(batch, &mut outcomes);
+        for topic_batch in &mut topic_batches {
+            topic_batch.short = topic_batch.log.write(&topic_batch.lines).err();
         }
-        sync(&mut parts);
-        for part in parts {
-            self.settle(part, &mut answers);
+        sync(&mut topic_batches);
+        for topic_batch in topic_batches {
+            self.settle(topic_batch, &mut outcomes);
         }
-        answers.into_iter().map(|answer| answer.expect("every message has an answer")).collect()
+        outcomes.into_iter().map(|outcome| outcome.expect("every message has an outcome")).collect()
     }
 
-    /// Sorts messages by topic as lines, and answers those that cannot be written.
-    fn sort(&mut self, batch: &[&Message], answers: &mut [Option<Published>]) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
-        let mut refused: HashMap<Arc<str>, String> = HashMap::new();
-        for (place, message) in batch.iter().enumerate() {
-            let placed = self.check(message).and_then(|()| {
-                if let Some(reason) = refused.get(&message.topic) {
+    /// Groups messages by topic as encoded lines, and sets the outcome of those that cannot be
+    /// written.
+    fn group_by_topic(
+        &mut self,
+        batch: &[&Message],
+        outcomes: &mut [Option<PublishOutcome>],
+    ) -> Vec<TopicBatch> {
+        let mut topic_batches: Vec<TopicBatch> = Vec::new();
+        let mut rejected: HashMap<Arc<str>, String> = HashMap::new();
+        for (message_index, message) in batch.iter().enumerate() {
+            let added = self.check(message).and_then(|()| {
+                if let Some(reason) = rejected.get(&message.topic) {
                     return Err(reason.clone());
                 }
-                let known = parts.iter().position(|part| part.topic == message.topic);
+                let known =
+                    topic_batches.iter().position(|topic_batch| topic_batch.topic == message.topic);
                 let index = match known {
                     Some(index) => index,
                     None => {
-                        let part =
-                            self.part(&message.topic, parts.len()).inspect_err(|reason| {
-                                refused.insert(message.topic.clone(), reason.clone());
+                        let topic_batch = self
+                            .open_topic_batch(&message.topic, topic_batches.len())
+                            .inspect_err(|reason| {
+                                rejected.insert(message.topic.clone(), reason.clone());
                             })?;
-                        parts.push(part);
-                        parts.len() - 1
+                        topic_batches.push(topic_batch);
+                        topic_batches.len() - 1
                     }
                 };
-                parts[index].add(place, message)
+                topic_batches[index].add(message_index, message)
             });
-            if let Err(reason) = placed {
-                answers[place] = Some(Published::NotWritten { reason });
+            if let Err(reason) = added {
+                outcomes[message_index] = Some(PublishOutcome::NotWritten { reason });
             }
         }
-        parts
+        topic_batches
     }
 
     fn check(&self, message: &Message) -> Result<(), String> {
@@ -218,7 +228,7 @@ impl Writer {
             return Err(format!("{reason}; nothing of this message was written"));
         }
         name::check_topic(&message.topic)
-            .map_err(|reason| format!("{:?} cannot be a topic: {reason}", message.topic))?;
+            .map_err(|reason| format!("invalid topic {:?}: {reason}", message.topic))?;
         name::check_partition_key(&message.partition_key)?;
         name::check_dedupe_key(&message.dedupe_key)?;
         let (bytes, bytes_max) = (message.payload.len(), self.options.message_bytes_max);
@@ -228,143 +238,152 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the log of a topic for this batch, opening it if it is not; `taken` are already.
-    fn part(&mut self, topic: &Arc<str>, taken: usize) -> Result<Part, String> {
+    /// Takes the log of a topic for this batch, opening it if necessary; `taken` logs are in use
+    /// already.
+    fn open_topic_batch(&mut self, topic: &Arc<str>, taken: usize) -> Result<TopicBatch, String> {
         let log = match self.logs.remove(topic) {
-            Some(Slot::Open(log)) => log,
+            Some(LogSlot::Open(log)) => log,
             None if self.logs.len() + taken >= self.options.topics_max => {
                 return Err(format!(
-                    "the bus has {} topics and may not have more",
+                    "the bus has reached its limit of {} topics",
                     self.options.topics_max
                 ));
             }
-            Some(Slot::Closed(closed)) => {
-                self.logs.insert(topic.clone(), Slot::Closed(closed));
+            Some(LogSlot::Closed(closed)) => {
+                self.logs.insert(topic.clone(), LogSlot::Closed(closed));
                 self.reopen(topic)?
             }
             None => self.reopen(topic)?,
         };
-        let (topic, lines, places) = (topic.clone(), Lines::default(), Vec::new());
-        Ok(Part { topic, log, lines, places, short: None, synced: None })
+        let (topic, lines, indexes) = (topic.clone(), EncodedLines::default(), Vec::new());
+        Ok(TopicBatch { topic, log, lines, indexes, short: None, synced: None })
     }
 
-    /// Opens a log and counts its lines anew. If it fails, nothing of a message was written yet. A
-    /// damaged log whose file is as it was is not read again.
+    /// Opens a log and recounts its lines. On failure nothing of the messages was written. A
+    /// damaged log is not read again until its file changes.
     fn reopen(&mut self, topic: &Arc<str>) -> Result<Log, String> {
         let root = &self.options.root;
-        if let Some(Slot::Closed(Closed { reason, seen: Some(seen) })) = self.logs.get(topic)
-            && *seen == file_state(root, topic)
+        if let Some(LogSlot::Closed(ClosedLog {
+            reason,
+            file_state_at_failure: Some(file_state_at_failure),
+        })) = self.logs.get(topic)
+            && *file_state_at_failure == file_state(root, topic)
         {
             return Err(reason.clone());
         }
         let acknowledged = self.acknowledged.get(topic).copied().unwrap_or(0);
-        match Log::open(root, topic, &self.how, acknowledged) {
+        match Log::open(root, topic, &self.log_options, acknowledged) {
             Ok(log) => {
                 self.logs.remove(topic);
                 Ok(log)
             }
             Err(error) => {
-                let closed = Closed::new(root, topic, &error);
+                let closed = ClosedLog::new(root, topic, &error);
                 let reason = closed.reason.clone();
-                self.logs.insert(topic.clone(), Slot::Closed(closed));
+                self.logs.insert(topic.clone(), LogSlot::Closed(closed));
                 Err(reason)
             }
         }
     }
 
-    /// Answers the messages of one topic and leaves its log as it can be relied on.
-    fn settle(&mut self, mut part: Part, answers: &mut [Option<Published>]) {
-        let whole = part.whole();
-        let first = part.log.index.next;
-        for (row, place) in part.places.iter().enumerate() {
-            answers[*place] = Some(part.answer(row, whole, first));
+    /// Sets the outcomes of one topic's messages and puts its log back in a reliable state.
+    fn settle(&mut self, mut topic_batch: TopicBatch, outcomes: &mut [Option<PublishOutcome>]) {
+        let whole = topic_batch.whole();
+        let first = topic_batch.log.index.next;
+        for (row, index) in topic_batch.indexes.iter().enumerate() {
+            outcomes[*index] = Some(topic_batch.outcome(row, whole, first));
         }
-        if let Some(Err(error)) = &part.synced {
+        if let Some(Err(error)) = &topic_batch.synced {
             let reason = format!(
-                "a sync of bus topic {} failed ({error}); only a new start can tell what is there",
-                part.topic
+                "a sync of bus topic {} failed ({error}); the state of the log is unknown until a restart",
+                topic_batch.topic
             );
-            tracing::error!(reason, messages = part.places.len(), "the bus stops");
-            let closed = Closed { reason: reason.clone(), seen: None };
-            self.logs.insert(part.topic, Slot::Closed(closed));
+            tracing::error!(
+                reason,
+                messages = topic_batch.indexes.len(),
+                "the bus stops: failed sync"
+            );
+            let closed = ClosedLog { reason: reason.clone(), file_state_at_failure: None };
+            self.logs.insert(topic_batch.topic, LogSlot::Closed(closed));
             self.stop.send_replace(Some(reason));
             return;
         }
-        let log = match part.short {
+        let log = match topic_batch.short {
             None => {
-                part.log.commit(&part.lines, whole);
-                Ok(part.log)
+                topic_batch.log.commit(&topic_batch.lines, whole);
+                Ok(topic_batch.log)
             }
             Some(short) => {
                 let error = &short.error;
-                tracing::error!(topic = &*part.topic, %error, written = short.written, of = part.lines.bytes.len(), "a bus log could not be written to the end; it is opened again");
-                self.acknowledged.insert(part.topic.clone(), first + whole as u64);
-                drop(part.log);
-                self.reopen(&part.topic)
+                tracing::error!(topic = &*topic_batch.topic, %error, written = short.written, of = topic_batch.lines.bytes.len(), "short write to a bus log; reopening it");
+                self.acknowledged.insert(topic_batch.topic.clone(), first + whole as u64);
+                drop(topic_batch.log);
+                self.reopen(&topic_batch.topic)
             }
         };
-        // A log that does not open was noted as closed.
+        // If reopening failed, the log is marked closed already.
         if let Ok(log) = log {
-            self.logs.insert(part.topic, Slot::Open(log));
+            self.logs.insert(topic_batch.topic, LogSlot::Open(log));
         }
     }
 }
 
-impl Part {
-    fn add(&mut self, place: usize, message: &Message) -> Result<(), String> {
+impl TopicBatch {
+    fn add(&mut self, index: usize, message: &Message) -> Result<(), String> {
         line::encode(message, &mut self.lines.bytes)
-            .map_err(|error| format!("the payload is not json: {error}"))?;
+            .map_err(|error| format!("the payload is not JSON: {error}"))?;
         self.lines.ends.push((self.lines.bytes.len(), message.at));
-        self.places.push(place);
+        self.indexes.push(index);
         Ok(())
     }
 
-    /// Where nothing was taken to its end there is nothing to sync.
+    /// Syncs the log if at least one whole line was written.
     fn sync(&mut self) {
         self.synced = Some(if self.whole() > 0 { self.log.sync() } else { Ok(()) });
     }
 
-    /// How many lines were taken to their end.
+    /// Number of lines written completely.
     fn whole(&self) -> usize {
         let written = self.short.as_ref().map_or(self.lines.bytes.len(), |short| short.written);
         self.lines.whole_within(written)
     }
 
-    /// What became of the line `row`, when the first `whole` were taken and the log had `first`.
-    fn answer(&self, row: usize, whole: usize, first: u64) -> Published {
+    /// Outcome of the line `row`, if the first `whole` lines were written and the log's next offset
+    /// was `first`.
+    fn outcome(&self, row: usize, whole: usize, first: u64) -> PublishOutcome {
         if row < whole {
             return match &self.synced {
-                Some(Ok(())) => Published::Committed(Reference {
+                Some(Ok(())) => PublishOutcome::Committed(Reference {
                     topic: self.topic.to_string(),
                     partition: PARTITION,
                     offset: (first + row as u64).to_string(),
                     offset_kind: OffsetKind::FileLine,
                     published_at: Some(self.lines.ends[row].1),
                 }),
-                Some(Err(error)) => Published::Unknown {
-                    reason: format!("it was written, but the sync failed: {error}"),
+                Some(Err(error)) => PublishOutcome::Unknown {
+                    reason: format!("written, but the sync failed: {error}"),
                 },
-                None => Published::Unknown { reason: "it was written and not synced".to_owned() },
+                None => PublishOutcome::Unknown { reason: "written, not synced".to_owned() },
             };
         }
-        let short = self.short.as_ref().expect("a line that was not taken has a reason");
+        let short = self.short.as_ref().expect("an unwritten line has an error");
         let start = row.checked_sub(1).map_or(0, |before| self.lines.ends[before].0);
         if short.is_clean() && start >= short.written {
-            let reason = format!("nothing of it was written: {}", short.error);
-            return Published::NotWritten { reason };
+            let reason = format!("nothing was written: {}", short.error);
+            return PublishOutcome::NotWritten { reason };
         }
-        Published::Unknown { reason: format!("it may be written in part: {}", short.error) }
+        PublishOutcome::Unknown { reason: format!("possibly written in part: {}", short.error) }
     }
 }
 
-/// Cuts messages into batches of at most about [`BATCH_BYTES_MAX`].
+/// Splits messages into batches of about [`BATCH_BYTES_MAX`].
 fn batches<'a, 'm>(messages: &'a [&'m Message]) -> impl Iterator<Item = &'a [&'m Message]> {
     let mut rest = messages;
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |message: &&&Message| {
             let fits = bytes < BATCH_BYTES_MAX;
-            // Every byte of a key may be escaped.
+            // In the worst case every byte of a key is escaped.
             bytes += message.payload.len() + 6 * message.partition_key.len() + 256;
             fits
         };
@@ -374,23 +393,23 @@ fn batches<'a, 'm>(messages: &'a [&'m Message]) -> impl Iterator<Item = &'a [&'m
     })
 }
 
-/// One sync for each log, at the same time: on one disk they share the work.
-fn sync(parts: &mut [Part]) {
-    if parts.len() > 1 {
+/// Syncs all logs concurrently: on one disk the syncs share work.
+fn sync(topic_batches: &mut [TopicBatch]) {
+    if topic_batches.len() > 1 {
         thread::scope(|scope| {
-            for part in parts.iter_mut() {
-                // A thread that does not start leaves its sync to this one.
-                let started = thread::Builder::new().spawn_scoped(scope, || part.sync());
+            for topic_batch in topic_batches.iter_mut() {
+                // If a thread fails to start, its log is synced below.
+                let started = thread::Builder::new().spawn_scoped(scope, || topic_batch.sync());
                 drop(started);
             }
         });
     }
-    for part in parts.iter_mut().filter(|part| part.synced.is_none()) {
-        part.sync();
+    for topic_batch in topic_batches.iter_mut().filter(|topic_batch| topic_batch.synced.is_none()) {
+        topic_batch.sync();
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The writer when its disk fails: what it says is what is there.
+//! Writer tests with a failing disk: every outcome matches what is on disk.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -11,42 +11,42 @@ use std::time::Duration;
 use admit_core::Millis;
 use tempfile::TempDir;
 
-use super::log::How;
-use super::medium::Medium;
+use super::log::LogOptions;
+use super::storage::LogStorage;
 use super::{FileBus, Options};
-use crate::port::{Bus, BusHealth, Found, Message, Published, Sought};
+use crate::port::{Bus, BusHealth, Message, PublishOutcome, SearchQuery, SearchResult};
 
-/// What the disk does next; without an order it works.
+/// Next behaviour of the disk; by default it works.
 #[derive(Clone, Copy)]
-enum Order {
-    /// Takes so many bytes of the next write, then fails with the error.
-    Take(usize, io::ErrorKind),
+enum DiskFault {
+    /// Accepts so many bytes of the next write, then fails with the error.
+    Accept(usize, io::ErrorKind),
     /// Works once.
     Work,
     /// Fails the next sync.
     FailSync,
-    /// Has the writer panic at its next write.
+    /// Panics in the writer at the next write.
     Panic,
-    /// The next write comes back when [`Orders::go_on`] says so.
+    /// The next write blocks until [`FaultScript::resume`].
     Hang,
 }
 
 #[derive(Clone, Default)]
-struct Orders {
-    to_come: Arc<Mutex<VecDeque<Order>>>,
+struct FaultScript {
+    queue: Arc<Mutex<VecDeque<DiskFault>>>,
     syncs: Arc<AtomicUsize>,
     is_hanging: Arc<(Mutex<bool>, Condvar)>,
 }
 
-impl Orders {
-    fn give(&self, orders: &[Order]) {
-        self.to_come.lock().expect("no panic").extend(orders);
-        if orders.iter().any(|order| matches!(order, Order::Hang)) {
+impl FaultScript {
+    fn script(&self, faults: &[DiskFault]) {
+        self.queue.lock().expect("no panic").extend(faults);
+        if faults.iter().any(|order| matches!(order, DiskFault::Hang)) {
             *self.is_hanging.0.lock().expect("no panic") = true;
         }
     }
 
-    fn go_on(&self) {
+    fn resume(&self) {
         *self.is_hanging.0.lock().expect("no panic") = false;
         self.is_hanging.1.notify_all();
     }
@@ -57,51 +57,51 @@ impl Orders {
     }
 }
 
-struct Faulty {
+struct FaultyFile {
     file: File,
-    orders: Orders,
+    faults: FaultScript,
 }
 
-impl Medium for Faulty {
+impl LogStorage for FaultyFile {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
-        let mut orders = self.orders.to_come.lock().expect("no panic");
-        match orders.front_mut() {
-            Some(Order::Hang) => {
-                orders.pop_front();
-                drop(orders);
-                self.orders.hang();
+        let mut faults = self.faults.queue.lock().expect("no panic");
+        match faults.front_mut() {
+            Some(DiskFault::Hang) => {
+                faults.pop_front();
+                drop(faults);
+                self.faults.hang();
                 self.file.write_at(at, bytes)
             }
-            Some(Order::Take(0, error)) => {
+            Some(DiskFault::Accept(0, error)) => {
                 let error = *error;
-                orders.pop_front();
+                faults.pop_front();
                 Err(error.into())
             }
-            Some(Order::Take(left, _)) => {
+            Some(DiskFault::Accept(left, _)) => {
                 let taken = bytes.len().min(*left);
                 *left -= taken;
                 self.file.write_at(at, &bytes[..taken])
             }
-            Some(Order::Work) => {
-                orders.pop_front();
+            Some(DiskFault::Work) => {
+                faults.pop_front();
                 self.file.write_at(at, bytes)
             }
-            Some(Order::Panic) => {
-                drop(orders);
+            Some(DiskFault::Panic) => {
+                drop(faults);
                 panic!("on purpose")
             }
-            Some(Order::FailSync) | None => self.file.write_at(at, bytes),
+            Some(DiskFault::FailSync) | None => self.file.write_at(at, bytes),
         }
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.orders.syncs.fetch_add(1, Ordering::SeqCst);
-        let mut orders = self.orders.to_come.lock().expect("no panic");
-        if let Some(Order::FailSync) = orders.front() {
-            orders.pop_front();
+        self.faults.syncs.fetch_add(1, Ordering::SeqCst);
+        let mut faults = self.faults.queue.lock().expect("no panic");
+        if let Some(DiskFault::FailSync) = faults.front() {
+            faults.pop_front();
             return Err(io::Error::other("the disk is gone"));
         }
-        Medium::sync(&mut self.file)
+        LogStorage::sync(&mut self.file)
     }
 }
 
@@ -109,19 +109,19 @@ fn options(dir: &Path) -> Options {
     Options::new(dir.join("bus"))
 }
 
-fn faulty_bus(dir: &Path) -> (FileBus, Orders) {
+fn faulty_bus(dir: &Path) -> (FileBus, FaultScript) {
     faulty_bus_with(options(dir))
 }
 
-fn faulty_bus_with(options: Options) -> (FileBus, Orders) {
-    let orders = Orders::default();
-    let given = orders.clone();
-    let medium = Arc::new(move |path: &Path| {
+fn faulty_bus_with(options: Options) -> (FileBus, FaultScript) {
+    let faults = FaultScript::default();
+    let shared = faults.clone();
+    let storage = Arc::new(move |path: &Path| {
         let file = OpenOptions::new().write(true).open(path)?;
-        Ok(Box::new(Faulty { file, orders: given.clone() }) as Box<dyn Medium>)
+        Ok(Box::new(FaultyFile { file, faults: shared.clone() }) as Box<dyn LogStorage>)
     });
-    let how = How { block_bytes: 300, medium };
-    (FileBus::open_how(options, how).expect("opens"), orders)
+    let log_options = LogOptions { block_bytes: 300, storage };
+    (FileBus::open_with(options, log_options).expect("opens"), faults)
 }
 
 fn message(key: &str) -> Message {
@@ -149,16 +149,16 @@ fn line_bytes() -> usize {
     out.len()
 }
 
-fn word(published: &Published) -> String {
+fn outcome_text(published: &PublishOutcome) -> String {
     match published {
-        Published::Committed(reference) => reference.offset.clone(),
-        Published::NotWritten { .. } => "not written".to_owned(),
-        Published::Unknown { .. } => "unknown".to_owned(),
+        PublishOutcome::Committed(reference) => reference.offset.clone(),
+        PublishOutcome::NotWritten { .. } => "not written".to_owned(),
+        PublishOutcome::Unknown { .. } => "unknown".to_owned(),
     }
 }
 
 async fn publish(bus: &FileBus, batch: Vec<Message>) -> Vec<String> {
-    bus.publish(batch).await.iter().map(word).collect()
+    bus.publish(batch).await.iter().map(outcome_text).collect()
 }
 
 async fn keys(bus: &FileBus) -> Vec<String> {
@@ -169,8 +169,8 @@ async fn keys(bus: &FileBus) -> Vec<String> {
     records.into_iter().map(|one| one.dedupe_key.expect("ours")).collect()
 }
 
-fn sought(key: &str) -> Sought {
-    Sought {
+fn query(key: &str) -> SearchQuery {
+    SearchQuery {
         topic: "t".to_owned(),
         dedupe_key: key.to_owned(),
         partition_key: "p".to_owned(),
@@ -186,32 +186,32 @@ fn folder() -> TempDir {
 #[tokio::test]
 async fn a_full_disk_before_the_first_byte_is_a_proof_that_nothing_was_written() {
     let dir = folder();
-    let (bus, orders) = faulty_bus(dir.path());
+    let (bus, faults) = faulty_bus(dir.path());
     assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
-    orders.give(&[Order::Take(0, io::ErrorKind::StorageFull)]);
+    faults.script(&[DiskFault::Accept(0, io::ErrorKind::StorageFull)]);
     assert_eq!(publish(&bus, messages(&["k1", "k2"])).await, ["not written", "not written"]);
-    assert_eq!(publish(&bus, messages(&["k3"])).await, ["1"], "it goes on when there is room");
+    assert_eq!(publish(&bus, messages(&["k3"])).await, ["1"], "it continues when there is space");
     assert_eq!(keys(&bus).await, ["k0", "k3"]);
 }
 
 #[tokio::test]
-async fn a_write_cut_short_at_any_byte_says_of_each_line_what_is_true() {
+async fn a_write_cut_at_any_byte_gives_every_line_its_true_outcome() {
     let line = line_bytes();
-    // Around every end of a line, and here and there inside.
+    // Around every line end, and at some offsets inside.
     let near_ends = (1..=3).flat_map(|ends| [ends * line - 1, ends * line, ends * line + 1]);
     for taken in near_ends.chain((1..3 * line).step_by(29)).filter(|taken| *taken < 3 * line) {
         let dir = folder();
-        let (bus, orders) = faulty_bus(dir.path());
-        orders.give(&[Order::Take(taken, io::ErrorKind::StorageFull)]);
-        let answers = publish(&bus, messages(&["k0", "k1", "k2"])).await;
+        let (bus, faults) = faulty_bus(dir.path());
+        faults.script(&[DiskFault::Accept(taken, io::ErrorKind::StorageFull)]);
+        let outcomes = publish(&bus, messages(&["k0", "k1", "k2"])).await;
         let (whole, is_torn) = (taken / line, taken % line > 0);
         let mut expected: Vec<String> = (0..whole).map(|offset| offset.to_string()).collect();
         expected.extend(is_torn.then(|| "unknown".to_owned()));
         expected.resize(3, "not written".to_owned());
-        assert_eq!(answers, expected, "after {taken} bytes");
+        assert_eq!(outcomes, expected, "after {taken} bytes");
 
         let next = publish(&bus, messages(&["k9"])).await;
-        assert_eq!(next, [whole.to_string()], "no offset is given twice");
+        assert_eq!(next, [whole.to_string()], "no offset is assigned twice");
         let mut kept: Vec<String> = (0..whole).map(|key| format!("k{key}")).collect();
         kept.push("k9".to_owned());
         assert_eq!(keys(&bus).await, kept, "the torn line is cut off");
@@ -219,42 +219,46 @@ async fn a_write_cut_short_at_any_byte_says_of_each_line_what_is_true() {
 }
 
 #[tokio::test]
-async fn after_any_other_error_what_may_have_landed_is_unknown() {
+async fn after_any_other_write_error_unfinished_lines_are_unknown() {
     let dir = folder();
-    let (bus, orders) = faulty_bus(dir.path());
-    orders.give(&[Order::Take(line_bytes(), io::ErrorKind::TimedOut)]);
-    let answers = publish(&bus, messages(&["k0", "k1", "k2"])).await;
-    assert_eq!(answers, ["0", "unknown", "unknown"]);
+    let (bus, faults) = faulty_bus(dir.path());
+    faults.script(&[DiskFault::Accept(line_bytes(), io::ErrorKind::TimedOut)]);
+    let outcomes = publish(&bus, messages(&["k0", "k1", "k2"])).await;
+    assert_eq!(outcomes, ["0", "unknown", "unknown"]);
     assert_eq!(publish(&bus, messages(&["k3"])).await, ["1"]);
-    assert_eq!(bus.find(vec![sought("k1")]).await, [Found::Absent]);
+    assert_eq!(bus.find(vec![query("k1")]).await, [SearchResult::Absent]);
 }
 
 #[tokio::test]
 async fn a_failed_sync_is_unknown_and_stops_the_bus() {
     let dir = folder();
-    let (bus, orders) = faulty_bus(dir.path());
+    let (bus, faults) = faulty_bus(dir.path());
     assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
-    orders.give(&[Order::FailSync]);
+    faults.script(&[DiskFault::FailSync]);
     assert_eq!(publish(&bus, messages(&["k1", "k2"])).await, ["unknown", "unknown"]);
-    assert_eq!(publish(&bus, messages(&["k3"])).await, ["not written"], "nothing is risked now");
+    assert_eq!(
+        publish(&bus, messages(&["k3"])).await,
+        ["not written"],
+        "a stopped bus writes nothing"
+    );
     assert!(bus.must_stop().await.contains("sync"));
     let health = bus.health(&["t".to_owned()]).await;
     assert!(matches!(health, BusHealth::Down { .. }), "{health:?}");
-    let found = bus.find(vec![sought("k0")]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
+    let found = bus.find(vec![query("k0")]).await;
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{found:?}");
     assert!(bus.read("t", 0, "", 1).await.is_err());
     drop(bus);
 
     let bus = FileBus::open(options(dir.path())).expect("opens");
-    assert_eq!(keys(&bus).await, ["k0", "k1", "k2"], "a new start tells what is there");
+    assert_eq!(keys(&bus).await, ["k0", "k1", "k2"], "a restart reads what is on disk");
     assert_eq!(publish(&bus, messages(&["k3"])).await, ["3"]);
 }
 
 #[tokio::test]
-async fn a_topic_that_fails_leaves_its_neighbours_alone() {
+async fn a_failing_topic_does_not_affect_other_topics() {
     let dir = folder();
-    let (bus, orders) = faulty_bus(dir.path());
-    orders.give(&[Order::Work, Order::Take(10, io::ErrorKind::StorageFull)]);
+    let (bus, faults) = faulty_bus(dir.path());
+    faults.script(&[DiskFault::Work, DiskFault::Accept(10, io::ErrorKind::StorageFull)]);
     let batch = vec![on("a", "k0"), on("b", "k1"), on("a", "k2"), on("c", "k3")];
     assert_eq!(publish(&bus, batch).await, ["0", "unknown", "1", "0"]);
     let health = bus.health(&["a".to_owned(), "b".to_owned()]).await;
@@ -265,14 +269,14 @@ async fn a_topic_that_fails_leaves_its_neighbours_alone() {
 async fn a_log_that_cannot_be_opened_is_a_proof_that_nothing_was_written() {
     let dir = folder();
     let (bus, _) = faulty_bus(dir.path());
-    // A file where the topic's folder belongs.
+    // A file in place of the topic's folder.
     let in_the_way = dir.path().join("bus").join("t");
     std::fs::write(&in_the_way, "").expect("written");
     assert_eq!(publish(&bus, vec![message("k0"), on("u", "k1")]).await, ["not written", "0"]);
     let health = bus.health(&["t".to_owned()]).await;
     assert!(matches!(health, BusHealth::Down { .. }), "{health:?}");
     std::fs::remove_file(in_the_way).expect("removed");
-    assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"], "it is tried again");
+    assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"], "the open is retried");
 }
 
 #[tokio::test]
@@ -285,12 +289,16 @@ async fn a_probe_opens_a_log_again_without_a_message() {
     let health = async || bus.health(&["t".to_owned()]).await;
     assert!(matches!(health().await, BusHealth::Down { .. }), "it cannot be opened yet");
     std::fs::remove_file(in_the_way).expect("removed");
-    assert_eq!(health().await, BusHealth::Up, "a closed door sends no message that could open it");
+    assert_eq!(
+        health().await,
+        BusHealth::Up,
+        "a probe must recover without a message, which a closed door never sends"
+    );
     assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
 }
 
 #[tokio::test]
-async fn small_blocks_change_nothing_but_what_is_read() {
+async fn small_blocks_give_the_same_results() {
     let dir = folder();
     let (bus, _) = faulty_bus(dir.path());
     let batch: Vec<Message> = (0..100)
@@ -298,11 +306,17 @@ async fn small_blocks_change_nothing_but_what_is_read() {
         .collect();
     bus.publish(batch).await;
     for at in [0, 1, 37, 98, 99] {
-        let one =
-            Sought { from: Millis(at * 10), to: Millis(at * 10), ..sought(&format!("k{at:02}")) };
-        let earlier = Sought { from: Millis(at * 10 - 9), to: Millis(at * 10 - 1), ..one.clone() };
+        let one = SearchQuery {
+            from: Millis(at * 10),
+            to: Millis(at * 10),
+            ..query(&format!("k{at:02}"))
+        };
+        let earlier =
+            SearchQuery { from: Millis(at * 10 - 9), to: Millis(at * 10 - 1), ..one.clone() };
         match &bus.find(vec![one, earlier]).await[..] {
-            [Found::At(found), Found::Absent] => assert_eq!(found[0].offset, at.to_string()),
+            [SearchResult::Found(found), SearchResult::Absent] => {
+                assert_eq!(found[0].offset, at.to_string())
+            }
             other => panic!("{at}: {other:?}"),
         }
         let records = bus.read("t", 0, &at.to_string(), 2).await.expect("readable");
@@ -312,65 +326,65 @@ async fn small_blocks_change_nothing_but_what_is_read() {
 }
 
 #[tokio::test]
-async fn a_search_that_would_read_too_much_says_that_it_cannot_tell() {
+async fn a_search_beyond_its_byte_limit_is_unknown() {
     let dir = folder();
     let bus = FileBus::open(Options { find_bytes_max: 10, ..options(dir.path()) }).expect("opens");
     bus.publish(messages(&["k0"])).await;
-    let outside = Sought { from: Millis(1_001), ..sought("k0") };
-    let found = bus.find(vec![sought("k0")]).await;
-    assert!(matches!(found[..], [Found::CannotTell { .. }]), "{found:?}");
-    assert_eq!(bus.find(vec![outside]).await, [Found::Absent], "that reads nothing");
+    let outside = SearchQuery { from: Millis(1_001), ..query("k0") };
+    let found = bus.find(vec![query("k0")]).await;
+    assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{found:?}");
+    assert_eq!(bus.find(vec![outside]).await, [SearchResult::Absent], "that reads nothing");
 }
 
 #[tokio::test]
-async fn while_the_disk_hangs_nobody_is_told_more_than_is_known() {
+async fn while_the_disk_hangs_results_are_unknown() {
     let dir = folder();
-    let look_wait = Duration::from_millis(30);
-    let (bus, orders) = faulty_bus_with(Options { look_wait, ..options(dir.path()) });
+    let query_timeout = Duration::from_millis(30);
+    let (bus, faults) = faulty_bus_with(Options { query_timeout, ..options(dir.path()) });
     assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
-    orders.give(&[Order::Hang]);
-    let asking = async {
-        let found = bus.find(vec![sought("k1"), sought("k0")]).await;
-        assert!(found.iter().all(|one| matches!(one, Found::CannotTell { .. })), "{found:?}");
+    faults.script(&[DiskFault::Hang]);
+    let queries = async {
+        let found = bus.find(vec![query("k1"), query("k0")]).await;
+        assert!(found.iter().all(|one| matches!(one, SearchResult::Unknown { .. })), "{found:?}");
         let health = bus.health(&[]).await;
         assert!(matches!(health, BusHealth::Unknown { .. }), "{health:?}");
         assert!(bus.read("t", 0, "", 1).await.is_err());
-        orders.go_on();
+        faults.resume();
     };
-    let (answers, ()) = tokio::join!(publish(&bus, messages(&["k1"])), asking);
-    assert_eq!(answers, ["1"], "a late answer is as good as any");
+    let (outcomes, ()) = tokio::join!(publish(&bus, messages(&["k1"])), queries);
+    assert_eq!(outcomes, ["1"], "a late commit is still a commit");
     assert_eq!(bus.health(&[]).await, BusHealth::Up);
 }
 
 #[tokio::test]
-async fn whatever_waits_is_one_batch_with_one_sync_in_the_order_it_came() {
+async fn pending_calls_share_one_sync_in_order_of_arrival() {
     let dir = folder();
-    // With room for fewer calls than there are: the rest waits for room.
-    let (bus, orders) = faulty_bus_with(Options { waiting_max: 16, ..options(dir.path()) });
+    // A queue smaller than the number of calls: the rest waits for capacity.
+    let (bus, faults) = faulty_bus_with(Options { waiting_max: 16, ..options(dir.path()) });
     assert_eq!(publish(&bus, messages(&["first"])).await, ["0"]);
-    let before = orders.syncs.load(Ordering::SeqCst);
-    orders.give(&[Order::Hang]);
+    let before = faults.syncs.load(Ordering::SeqCst);
+    faults.script(&[DiskFault::Hang]);
     let names: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
     let calls = names.iter().map(|name| publish(&bus, messages(&[name])));
     let mut calls: Vec<_> = calls.map(Box::pin).collect();
-    // The first is with the writer, the others behind it.
+    // The first call is with the writer, the others are queued.
     for call in &mut calls {
         tokio::select! { biased; _ = call => panic!("the disk hangs"), () = std::future::ready(()) => {} }
     }
-    orders.go_on();
+    faults.resume();
     for (call, n) in calls.into_iter().zip(1..) {
         assert_eq!(call.await, [n.to_string()], "in the order it came");
     }
-    let syncs = orders.syncs.load(Ordering::SeqCst) - before;
+    let syncs = faults.syncs.load(Ordering::SeqCst) - before;
     assert!(syncs <= 5, "{syncs} syncs for twenty calls");
 }
 
 #[tokio::test]
-async fn a_writer_that_panics_stops_the_gate_and_claims_nothing() {
+async fn a_writer_panic_stops_the_gate_with_unknown_outcomes() {
     let dir = folder();
-    let (bus, orders) = faulty_bus(dir.path());
+    let (bus, faults) = faulty_bus(dir.path());
     assert_eq!(publish(&bus, messages(&["k0"])).await, ["0"]);
-    orders.give(&[Order::Panic]);
+    faults.script(&[DiskFault::Panic]);
     assert_eq!(publish(&bus, messages(&["k1"])).await, ["unknown"]);
     assert!(bus.must_stop().await.contains("ended by a panic"));
     assert_eq!(publish(&bus, messages(&["k2"])).await, ["not written"]);

@@ -1,20 +1,20 @@
-//! Kafka: an idempotent producer that waits for every replica in sync, and a look that never guesses.
+//! Kafka: an idempotent producer with `acks=all`, and searches that never guess.
 //!
-//! The partition key is the key of a message, so the library's partitioner (the one Java clients
-//! use) keeps its order; the dedupe key is a header and the time of publishing is the time stamp.
-//! Repeating a request is left to the library, which numbers them, so that a broker takes each once.
-//! What can become of a message:
+//! The partition key is the message key, so the library's partitioner (the one Java clients use)
+//! preserves its order; the dedupe key is a header and the time of publishing is the timestamp.
+//! Retries are left to the library, which numbers requests so that a broker stores each once.
+//! Outcomes of a message:
 //!
 //! ```text
-//! it is no message, or its topic is not there              -> not written
-//! the library does not take it (queue full, too large)     -> not written
-//! taken, and any error after that                          -> unknown
+//! invalid message, or its topic does not exist             -> not written
+//! rejected by the library (queue full, too large)          -> not written
+//! queued, and any error after that                         -> unknown
 //! acknowledged by all replicas in sync                     -> committed at its offset
-//! acknowledged as a repetition, without an offset          -> unknown; a search finds it
+//! acknowledged as a duplicate request, without an offset   -> unknown; a search finds it
 //! ```
 
-mod look;
-mod preparations;
+mod metadata_check;
+mod query;
 mod topic;
 
 use std::collections::HashMap;
@@ -36,25 +36,25 @@ use tokio::task::spawn_blocking;
 
 use crate::name;
 use crate::port::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Reference,
-    Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, Reference,
+    SearchQuery, SearchResult, StoredMessage,
 };
-use look::Looker;
-use preparations::Preparations;
+use metadata_check::TopicChecks;
+use query::QueryClient;
 
-/// Brokers without a disk, in this process and on sockets of loopback: for tests.
+/// Mock brokers without a disk, in this process on loopback sockets; for tests.
 pub type MockCluster = rdkafka::mocking::MockCluster<'static, DefaultProducerContext>;
 
-/// Between two attempts to reach a broker.
-const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(100);
-const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Backoff between two attempts to reach a broker.
+const RECONNECT_BACKOFF_MIN: Duration = Duration::from_millis(100);
+const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// The header that holds the dedupe key.
 const DEDUPE_KEY: &str = "dedupe_key";
-/// Bytes of a request beside the payload: keys, headers and the frame.
-const OVERHEAD_BYTES: usize = 4_096;
+/// Bytes of a request in addition to the payload: keys, headers and the frame.
+const REQUEST_OVERHEAD_BYTES: usize = 4_096;
 
-/// How a client proves who it is.
+/// SASL credentials.
 #[derive(Clone)]
 pub struct Sasl {
     /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
@@ -71,40 +71,40 @@ impl fmt::Debug for Sasl {
     }
 }
 
-/// How a bus on Kafka is opened.
+/// Options of a Kafka bus.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `HOST:PORT`, more of them after commas.
+    /// `HOST:PORT`, comma-separated.
     pub servers: String,
-    /// How we call ourselves.
+    /// Client id.
     pub client_id: String,
     /// `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`.
     pub security: String,
-    /// How we prove who we are.
+    /// SASL credentials, if required.
     pub sasl: Option<Sasl>,
-    /// Who vouches for the brokers; a PEM file.
+    /// CA certificate of the brokers; a PEM file.
     pub ca: Option<PathBuf>,
-    /// What comes before a topic to make the topic of the cluster.
+    /// Prefix of topic names in the cluster.
     pub topic_prefix: String,
-    /// Whether topics that are not there are made.
+    /// Whether missing topics are created.
     pub create_topics: bool,
-    /// Partitions of a topic that is made.
+    /// Partitions of created topics.
     pub partitions: u32,
-    /// Replicas of a topic that is made.
+    /// Replicas of created topics.
     pub replication: u32,
-    /// Messages on the way at once; further ones wait.
+    /// Maximum unacknowledged messages; further ones wait.
     pub in_flight_max: usize,
-    /// How long messages are gathered before they are sent.
+    /// Batching window before messages are sent.
     pub linger: Duration,
-    /// How long brokers are waited for outside of publishing.
+    /// Timeout of requests other than publishing.
     pub request_timeout: Duration,
-    /// How far the clock of a broker, or of another gate, may be from ours.
+    /// Maximum difference between our clock and that of a broker or another gate.
     pub clock_slack: Duration,
-    /// Messages a search reads before it says that it cannot tell.
+    /// Messages a search reads before it gives up with [`SearchResult::Unknown`].
     pub find_messages_max: u64,
-    /// How long a search or a read may take.
-    pub look_wait: Duration,
-    /// See [`Bus::delivery_timeout`]. The library stops trying after half of it.
+    /// Timeout of a search or read.
+    pub query_timeout: Duration,
+    /// See [`Bus::delivery_timeout`]. The library stops retrying after half of it.
     pub delivery_timeout: Duration,
     /// Largest payload, in bytes.
     pub message_bytes_max: usize,
@@ -128,18 +128,18 @@ impl Options {
             request_timeout: Duration::from_secs(5),
             clock_slack: Duration::from_secs(60),
             find_messages_max: 2_000_000,
-            look_wait: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(30),
             delivery_timeout: Duration::from_secs(30),
             message_bytes_max: 1 << 20,
         }
     }
 
-    /// The topic of the cluster.
+    /// The topic's name in the cluster.
     fn topic_of(&self, topic: &str) -> String {
         format!("{}{topic}", self.topic_prefix)
     }
 
-    /// What every client of the library is told.
+    /// Settings common to all clients.
     fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
@@ -147,7 +147,7 @@ impl Options {
             .set("client.id", &self.client_id)
             .set("security.protocol", &self.security)
             .set("allow.auto.create.topics", "false")
-            .set("reconnect.backoff.max.ms", self.reconnect_pause().as_millis().to_string());
+            .set("reconnect.backoff.max.ms", self.reconnect_backoff().as_millis().to_string());
         if let Some(sasl) = &self.sasl {
             config
                 .set("sasl.mechanism", &sasl.mechanism)
@@ -160,15 +160,15 @@ impl Options {
         config
     }
 
-    /// The longest pause between two attempts to reach a broker. Shorter than the time a message has,
-    /// so that one that is sent right after an outage gets through.
-    fn reconnect_pause(&self) -> Duration {
-        (self.delivery_timeout / 8).clamp(RECONNECT_PAUSE_MIN, RECONNECT_PAUSE_MAX)
+    /// Maximum reconnect backoff. Shorter than the timeout of a message, so that a message sent
+    /// right after an outage gets through.
+    fn reconnect_backoff(&self) -> Duration {
+        (self.delivery_timeout / 8).clamp(RECONNECT_BACKOFF_MIN, RECONNECT_BACKOFF_MAX)
     }
 
     fn producer(&self) -> Result<FutureProducer, KafkaError> {
-        // An attempt that the library has given up may still be with a broker: half of the time is
-        // left for that.
+        // A request that the library has timed out may still reach a broker: the other half of the
+        // delivery timeout is left for that.
         let timeout = (self.delivery_timeout / 2).max(Duration::from_millis(10));
         let millis = |time: Duration| time.as_millis().to_string();
         self.client()
@@ -179,36 +179,36 @@ impl Options {
             .set("message.timeout.ms", millis(timeout))
             .set("request.timeout.ms", millis(timeout))
             .set("linger.ms", millis(self.linger))
-            .set("message.max.bytes", (self.message_bytes_max + OVERHEAD_BYTES).to_string())
+            .set("message.max.bytes", (self.message_bytes_max + REQUEST_OVERHEAD_BYTES).to_string())
             .set("queue.buffering.max.messages", self.in_flight_max.max(1).to_string())
             .create()
     }
 }
 
-/// Why a bus on Kafka could not be opened.
+/// Error of opening a Kafka bus.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The library does not take the settings.
-    #[error("kafka cannot be spoken to with these settings")]
+    /// The library rejects the settings.
+    #[error("invalid kafka settings")]
     Settings(#[source] KafkaError),
-    /// A topic that cannot be published to, or no broker that could be asked.
+    /// A topic cannot be published to, or no broker responded.
     #[error("topic {topic} cannot be published: {reason}")]
     Topic {
-        /// Which.
+        /// The topic.
         topic: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A bus on Kafka.
+/// Bus on Kafka.
 pub struct KafkaBus {
     options: Options,
-    /// Replaced when the library says that it cannot go on.
+    /// Replaced after a fatal error of the library.
     producer: Mutex<Arc<FutureProducer>>,
-    looker: Arc<Looker>,
-    room: Semaphore,
-    preparations: Preparations,
+    query_client: Arc<QueryClient>,
+    capacity: Semaphore,
+    topic_checks: TopicChecks,
 }
 
 impl fmt::Debug for KafkaBus {
@@ -218,53 +218,54 @@ impl fmt::Debug for KafkaBus {
 }
 
 impl KafkaBus {
-    /// Connects, and checks the topics, or makes them where that is wanted.
+    /// Connects, and checks the topics or creates them if configured.
     ///
     /// # Errors
-    /// When the library does not take the settings, no broker answers, or a topic cannot be used.
+    /// When the library rejects the settings, no broker responds, or a topic cannot be used.
     pub async fn open(options: Options, topics: &[String]) -> Result<Self, OpenError> {
         let producer = options.producer().map_err(OpenError::Settings)?;
-        let looker = Looker::new(&options).map_err(OpenError::Settings)?;
+        let query_client = QueryClient::new(&options).map_err(OpenError::Settings)?;
         let bus = Self {
-            room: Semaphore::new(options.in_flight_max.max(1)),
+            capacity: Semaphore::new(options.in_flight_max.max(1)),
             producer: Mutex::new(Arc::new(producer)),
-            looker: Arc::new(looker),
-            preparations: Preparations::default(),
+            query_client: Arc::new(query_client),
+            topic_checks: TopicChecks::default(),
             options,
         };
         for topic in topics {
-            let refused = |reason: String| OpenError::Topic { topic: topic.clone(), reason };
-            name::check_topic(topic).map_err(|reason| refused(reason.to_owned()))?;
-            bus.prepare(topic).await.map_err(refused)?;
+            let topic_error = |reason: String| OpenError::Topic { topic: topic.clone(), reason };
+            name::check_topic(topic).map_err(|reason| topic_error(reason.to_owned()))?;
+            bus.prepare(topic).await.map_err(topic_error)?;
         }
         Ok(bus)
     }
 
     async fn prepare(&self, topic: &str) -> Result<(), String> {
-        let look = || -> BoxFuture<'static, _> {
-            let (looker, options) = (Arc::clone(&self.looker), self.options.clone());
+        let check = || -> BoxFuture<'static, _> {
+            let (query_client, options) = (Arc::clone(&self.query_client), self.options.clone());
             let topic = topic.to_owned();
-            Box::pin(async move { topic::prepare(&looker, &options, &topic).await })
+            Box::pin(async move { topic::prepare(&query_client, &options, &topic).await })
         };
-        self.preparations.of(topic, look).await
+        self.topic_checks.wait(topic, check).await
     }
 
-    /// The producer; a new one where the last cannot go on.
+    /// The producer, replaced by a new one after a fatal error.
     fn producer(&self) -> Result<Arc<FutureProducer>, String> {
         let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((code, reason)) = producer.client().fatal_error() {
-            tracing::error!(%code, reason, "the kafka producer cannot go on, a new one is made");
+            tracing::error!(%code, reason, "fatal error of the kafka producer; creating a new producer");
             let new = self.options.producer();
-            *producer = Arc::new(new.map_err(|error| format!("no new producer: {error}"))?);
+            *producer =
+                Arc::new(new.map_err(|error| format!("failed to create a new producer: {error}"))?);
         }
         Ok(Arc::clone(&producer))
     }
 
-    /// Why a message is not sent, if that is so.
-    async fn refusal(
+    /// Reason why a message is not sent, if any.
+    async fn rejection(
         &self,
         message: &Message,
-        refused: &mut HashMap<String, String>,
+        topic_errors: &mut HashMap<String, String>,
     ) -> Option<String> {
         let checked = name::check_topic(&message.topic)
             .and_then(|()| name::check_partition_key(&message.partition_key))
@@ -273,20 +274,23 @@ impl KafkaBus {
             return Some(reason.to_owned());
         }
         if message.payload.len() > self.options.message_bytes_max {
-            return Some(format!("it has more than {} bytes", self.options.message_bytes_max));
+            return Some(format!(
+                "the payload has more than {} bytes",
+                self.options.message_bytes_max
+            ));
         }
         let topic: &str = &message.topic;
-        if !self.preparations.has(topic)
-            && !refused.contains_key(topic)
+        if !self.topic_checks.is_usable(topic)
+            && !topic_errors.contains_key(topic)
             && let Err(reason) = self.prepare(topic).await
         {
-            refused.insert(topic.to_owned(), reason);
+            topic_errors.insert(topic.to_owned(), reason);
         }
-        refused.get(topic).cloned()
+        topic_errors.get(topic).cloned()
     }
 
-    /// Hands a message to the library, which copies it.
-    fn hand_over(
+    /// Queues a message in the library, which copies it.
+    fn enqueue(
         &self,
         producer: &FutureProducer,
         message: &Message,
@@ -301,97 +305,95 @@ impl KafkaBus {
         producer.send_result(record).map_err(|(error, _)| error)
     }
 
-    async fn publish_all(&self, batch: Vec<Message>) -> Vec<Published> {
+    async fn publish_all(&self, batch: Vec<Message>) -> Vec<PublishOutcome> {
         let producer = match self.producer() {
             Ok(producer) => producer,
-            Err(reason) => return vec![Published::NotWritten { reason }; batch.len()],
+            Err(reason) => return vec![PublishOutcome::NotWritten { reason }; batch.len()],
         };
-        let mut answers = Vec::with_capacity(batch.len());
-        let mut refused = HashMap::new();
-        let mut on_the_way = FuturesUnordered::new();
-        let mut is_broken: Option<String> = None;
-        for (place, message) in batch.into_iter().enumerate() {
-            answers.push(Published::NotWritten { reason: String::new() });
-            let refusal = self.refusal(&message, &mut refused).await;
-            if let Some(reason) = refusal.or_else(|| is_broken.clone()) {
-                answers[place] = Published::NotWritten { reason };
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut topic_errors = HashMap::new();
+        let mut in_flight = FuturesUnordered::new();
+        let mut broken: Option<String> = None;
+        for (index, message) in batch.into_iter().enumerate() {
+            outcomes.push(PublishOutcome::NotWritten { reason: String::new() });
+            let rejection = self.rejection(&message, &mut topic_errors).await;
+            if let Some(reason) = rejection.or_else(|| broken.clone()) {
+                outcomes[index] = PublishOutcome::NotWritten { reason };
                 continue;
             }
-            // Whoever waits for room must hear the answers that make it.
-            let room = loop {
+            // While waiting for capacity, acknowledgements must be processed: they free it.
+            let capacity = loop {
                 tokio::select! {
                     biased;
-                    room = self.room.acquire() => break room,
-                    Some((place, answer)) = on_the_way.next() => answers[place] = answer,
+                    capacity = self.capacity.acquire() => break capacity,
+                    Some((index, outcome)) = in_flight.next() => outcomes[index] = outcome,
                 }
             };
-            match self.hand_over(&producer, &message) {
-                Ok(delivery) => on_the_way.push(async move {
-                    let answer = answer(delivery.await, &message.topic, message.at);
-                    drop(room);
-                    (place, answer)
+            match self.enqueue(&producer, &message) {
+                Ok(delivery) => in_flight.push(async move {
+                    let outcome = outcome(delivery.await, &message.topic, message.at);
+                    drop(capacity);
+                    (index, outcome)
                 }),
                 Err(error) => {
-                    let reason = format!("not handed over to kafka: {error}");
-                    // What comes later must not overtake it.
+                    let reason = format!("not queued for kafka: {error}");
+                    // Later messages must not overtake it.
                     if error.rdkafka_error_code() != Some(RDKafkaErrorCode::MessageSizeTooLarge) {
-                        is_broken = Some(format!("an earlier message was {reason}"));
+                        broken = Some(format!("an earlier message was {reason}"));
                     }
-                    answers[place] = Published::NotWritten { reason };
+                    outcomes[index] = PublishOutcome::NotWritten { reason };
                 }
             }
         }
-        while let Some((place, answer)) = on_the_way.next().await {
-            answers[place] = answer;
+        while let Some((index, outcome)) = in_flight.next().await {
+            outcomes[index] = outcome;
         }
-        answers
+        outcomes
     }
 }
 
-/// What an answer of the library means.
-fn answer<M, C>(
+/// Classifies a delivery report.
+fn outcome<M, C>(
     delivered: Result<Result<Delivery, (KafkaError, M)>, C>,
     topic: &str,
     at: Millis,
-) -> Published {
-    let unknown = |reason: String| Published::Unknown { reason };
+) -> PublishOutcome {
+    let unknown = |reason: String| PublishOutcome::Unknown { reason };
     match delivered {
         Ok(Ok(delivery)) => {
             let partition = u32::try_from(delivery.partition);
             match (partition, u64::try_from(delivery.offset)) {
-                (Ok(partition), Ok(offset)) => Published::Committed(Reference {
+                (Ok(partition), Ok(offset)) => PublishOutcome::Committed(Reference {
                     topic: topic.to_owned(),
                     partition,
                     offset: offset.to_string(),
                     offset_kind: OffsetKind::KafkaOffset,
                     published_at: Some(at),
                 }),
-                _ => unknown(
-                    "kafka has it from an earlier request and does not say where".to_owned(),
-                ),
+                _ => unknown("kafka acknowledged an earlier request without an offset".to_owned()),
             }
         }
-        Ok(Err((error, _))) => unknown(format!("kafka did not acknowledge it: {error}")),
-        Err(_) => unknown("the kafka producer ended before it answered".to_owned()),
+        Ok(Err((error, _))) => unknown(format!("not acknowledged by kafka: {error}")),
+        Err(_) => unknown("the kafka producer ended before the acknowledgement".to_owned()),
     }
 }
 
 impl Bus for KafkaBus {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(self.publish_all(batch))
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
-        let looker = Arc::clone(&self.looker);
+    fn find(&self, queries: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
+        let query_client = Arc::clone(&self.query_client);
         Box::pin(async move {
-            if sought.is_empty() {
+            if queries.is_empty() {
                 return Vec::new();
             }
-            let asked = sought.len();
-            let search = spawn_blocking(move || looker.find(&sought));
+            let query_count = queries.len();
+            let search = spawn_blocking(move || query_client.find(&queries));
             search.await.unwrap_or_else(|_| {
-                let reason = "the search was cut short".to_owned();
-                vec![Found::CannotTell { reason }; asked]
+                let reason = "the search was interrupted".to_owned();
+                vec![SearchResult::Unknown { reason }; query_count]
             })
         })
     }
@@ -402,26 +404,27 @@ impl Bus for KafkaBus {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
-        let looker = Arc::clone(&self.looker);
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
+        let query_client = Arc::clone(&self.query_client);
         let (topic, from) = (topic.to_owned(), from.to_owned());
         Box::pin(async move {
-            let read = spawn_blocking(move || looker.read(&topic, partition, &from, rows_max));
-            let cut = |_| BusError::Unavailable {
-                reason: "the read was cut short".to_owned(),
+            let read =
+                spawn_blocking(move || query_client.read(&topic, partition, &from, rows_max));
+            let interrupted = |_| BusError::Unavailable {
+                reason: "the read was interrupted".to_owned(),
                 source: None,
             };
-            read.await.map_err(cut)?
+            read.await.map_err(interrupted)?
         })
     }
 
     fn health(&self, topics: &[String]) -> BoxFuture<'_, BusHealth> {
-        let looker = Arc::clone(&self.looker);
+        let query_client = Arc::clone(&self.query_client);
         let topics = topics.to_vec();
         Box::pin(async move {
-            let probed = spawn_blocking(move || looker.health(&topics));
+            let probed = spawn_blocking(move || query_client.health(&topics));
             probed.await.unwrap_or_else(|_| BusHealth::Unknown {
-                reason: "the probe was cut short".to_owned(),
+                reason: "the probe was interrupted".to_owned(),
             })
         })
     }

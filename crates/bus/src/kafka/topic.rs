@@ -1,5 +1,5 @@
-//! Topics: checked when the bus is opened or when they are first published to, and made where that
-//! is wanted.
+//! Topics: checked when the bus is opened or when they are first published to, and created if
+//! configured.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,84 +9,85 @@ use rdkafka::client::DefaultClientContext;
 use tokio::task::spawn_blocking;
 
 use super::Options;
-use super::look::{Looker, Shape};
+use super::query::{QueryClient, TopicLayout};
 
-/// Makes the topic if it is not there and that is wanted, and checks that it keeps what it is given.
+/// Creates the topic if it does not exist and `create_topics` is set, and checks its settings.
 pub(super) async fn prepare(
-    looker: &Arc<Looker>,
+    client: &Arc<QueryClient>,
     options: &Options,
     topic: &str,
 ) -> Result<(), String> {
     let name = options.topic_of(topic);
-    let shape = match shape(looker, &name).await? {
-        Some(shape) => shape,
+    let layout = match layout(client, &name).await? {
+        Some(layout) => layout,
         None if options.create_topics => {
-            make(options, &name).await?;
-            shape(looker, &name)
+            create(options, &name).await?;
+            layout(client, &name)
                 .await?
-                .ok_or(format!("the topic {name} was made and is not there"))?
+                .ok_or(format!("topic {name} was created and does not exist"))?
         }
         None => {
             return Err(format!(
-                "the topic {name} is not there; make it, or set bus.kafka.create_topics"
+                "topic {name} does not exist; create it, or set bus.kafka.create_topics"
             ));
         }
     };
-    if shape.replicas < 2 {
-        let replicas = shape.replicas;
+    if layout.replicas < 2 {
+        let replicas = layout.replicas;
         tracing::warn!(
             topic = name,
             replicas,
-            "one broker keeps this topic, and kafka does not sync before it acknowledges: what it acknowledged is lost with that broker"
+            "this topic has one replica, and kafka does not sync before it acknowledges: acknowledged messages are lost with that broker"
         );
     }
-    if looker.is_silent.load(Relaxed) {
+    if client.has_no_settings.load(Relaxed) {
         return Ok(());
     }
     match settings(options, &name).await {
         Ok(settings) => settings.check(&name),
         Err(reason) => {
-            // Asking again would take as long for every topic.
-            looker.is_silent.store(true, Relaxed);
+            // Skip the request for other topics: it would time out again for each.
+            client.has_no_settings.store(true, Relaxed);
             tracing::warn!(
                 topic = name,
                 reason,
-                "kafka does not tell the settings of its topics; cleanup.policy must be delete and min.insync.replicas should be 2"
+                "failed to read topic settings from kafka; cleanup.policy must be delete and min.insync.replicas should be 2"
             );
             Ok(())
         }
     }
 }
 
-async fn shape(looker: &Arc<Looker>, name: &str) -> Result<Option<Shape>, String> {
-    let (looker, name) = (Arc::clone(looker), name.to_owned());
-    let asked = spawn_blocking(move || looker.shape(&name)).await;
-    asked.unwrap_or_else(|_| Err("the question was cut short".to_owned()))
+async fn layout(client: &Arc<QueryClient>, name: &str) -> Result<Option<TopicLayout>, String> {
+    let (client, name) = (Arc::clone(client), name.to_owned());
+    let request = spawn_blocking(move || client.layout(&name)).await;
+    request.unwrap_or_else(|_| Err("the request was interrupted".to_owned()))
 }
 
 fn admin(options: &Options) -> Result<(AdminClient<DefaultClientContext>, AdminOptions), String> {
     let admin = options.client().remove("allow.auto.create.topics").create();
     let admin = admin.map_err(|error: rdkafka::error::KafkaError| error.to_string())?;
     let wait = options.request_timeout;
-    let how = AdminOptions::new().request_timeout(Some(wait)).operation_timeout(Some(wait));
-    Ok((admin, how))
+    let admin_options =
+        AdminOptions::new().request_timeout(Some(wait)).operation_timeout(Some(wait));
+    Ok((admin, admin_options))
 }
 
-async fn make(options: &Options, name: &str) -> Result<(), String> {
+async fn create(options: &Options, name: &str) -> Result<(), String> {
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let replication = TopicReplication::Fixed(number(options.replication));
     let topic = NewTopic::new(name, number(options.partitions), replication);
-    let (admin, how) = admin(options)?;
-    let made = admin.create_topics([&topic], &how).await;
-    let made = made.map_err(|error| format!("the topic {name} cannot be made: {error}"))?;
-    for one in made {
-        one.map_err(|(_, error)| format!("the topic {name} cannot be made: {error}"))?;
+    let (admin, admin_options) = admin(options)?;
+    let created = admin.create_topics([&topic], &admin_options).await;
+    let created = created.map_err(|error| format!("failed to create topic {name}: {error}"))?;
+    for topic_result in created {
+        topic_result.map_err(|(_, error)| format!("failed to create topic {name}: {error}"))?;
     }
-    tracing::info!(topic = name, partitions = options.partitions, "a topic was made");
+    tracing::info!(topic = name, partitions = options.partitions, "created a topic");
     Ok(())
 }
 
-/// Settings of a topic that matter here.
+/// Topic settings that matter here.
 #[derive(Debug, Default)]
 struct Settings {
     cleanup: String,
@@ -97,14 +98,14 @@ impl Settings {
     fn check(&self, name: &str) -> Result<(), String> {
         if self.cleanup.split(',').any(|policy| policy == "compact") {
             return Err(format!(
-                "the topic {name} keeps only the last message of a key; its cleanup.policy must be \
+                "topic {name} is compacted and keeps only the last message of a key; its cleanup.policy must be \
                  delete"
             ));
         }
         if self.in_sync_min == "1" {
             tracing::warn!(
                 topic = name,
-                "min.insync.replicas is 1: a message counts as acknowledged when one broker has it; raise it to 2"
+                "min.insync.replicas is 1: a message is acknowledged when one broker has it; raise it to 2"
             );
         }
         Ok(())
@@ -112,8 +113,8 @@ impl Settings {
 }
 
 async fn settings(options: &Options, name: &str) -> Result<Settings, String> {
-    let (admin, how) = admin(options)?;
-    let described = admin.describe_configs([&ResourceSpecifier::Topic(name)], &how).await;
+    let (admin, admin_options) = admin(options)?;
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(name)], &admin_options).await;
     let described = described.map_err(|error| error.to_string())?;
     let mut settings = Settings::default();
     for resource in described {
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_that_lets_go_of_all_but_the_last_message_is_refused() {
+    fn compacted_topics_are_refused() {
         let settings =
             |cleanup: &str| Settings { cleanup: cleanup.to_owned(), ..Settings::default() };
         for good in ["delete", ""] {

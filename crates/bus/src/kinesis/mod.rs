@@ -1,26 +1,26 @@
-//! Amazon Kinesis: a stream for each topic, a shard for each partition.
+//! Amazon Kinesis: one stream per topic, one shard per partition.
 //!
-//! What can happen to a message:
+//! Outcomes of a message:
 //!
 //! ```text
-//! it is no message, or too large                        -> not written
-//! it waits for its turn and nobody waits for it         -> never sent
-//! the connection is refused, or Kinesis refuses (4xx)   -> not written
+//! invalid message, or too large                         -> not written
+//! queued, and the caller has gone away                  -> never sent
+//! connection refused, or refused by Kinesis (4xx)       -> not written
 //! its shard is throttled                                -> not written
 //! Kinesis fails (5xx, InternalFailure), the connection
-//!   is cut, or there is no answer in time               -> unknown
-//! Kinesis names its shard and its sequence number       -> committed there
+//!   is lost, or the request times out                   -> unknown
+//! Kinesis returns its shard and sequence number        -> committed there
 //! ```
 //!
-//! The client sends a request once; nobody below this sends it again. How a message is a record is in
-//! [`frame`], how order is kept in `lanes`.
+//! The client sends each request once and never retries. How a message becomes a record: [`frame`];
+//! how order is kept: `stream_queue`.
 
+mod classify_result;
 mod frame;
-mod judge;
-mod lanes;
 mod open;
 mod scan;
 mod shards;
+mod stream_queue;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,84 +35,89 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::port::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchQuery,
+    SearchResult, StoredMessage,
 };
+use classify_result::{error_text, is_absent};
 use frame::Frame;
-use judge::{is_absent, said};
-use lanes::{Lane, Waiting};
-use shards::Shards;
+use shards::ShardCache;
+use stream_queue::{QueuedMessage, StreamQueue};
 
 pub use frame::MARK;
 pub use open::{Keys, OpenError, Options};
 
-/// Most records that one [`Bus::read`] returns, whatever it is asked for.
+/// Maximum records per [`Bus::read`].
 pub const READ_ROWS_MAX: usize = 10_000;
-/// Payload bytes after which a [`Bus::read`] returns what it has.
+/// Payload bytes after which a [`Bus::read`] returns early.
 pub const READ_BYTES_MAX: usize = 16 << 20;
-/// Kinesis lets a shard be read five times a second.
-const MOMENT: Duration = Duration::from_millis(250);
+/// Pause before a throttled read is retried; Kinesis allows five reads per second and shard.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// A bus on Amazon Kinesis.
+/// Bus on Amazon Kinesis.
 pub struct KinesisBus {
-    shared: Arc<Shared>,
+    state: Arc<BusState>,
 }
 
-struct Shared {
+struct BusState {
     client: Client,
     options: Options,
-    lanes: Mutex<HashMap<String, Lane>>,
-    /// Requests on their way. They end by themselves, whoever still waits for them.
+    queues: Mutex<HashMap<String, StreamQueue>>,
+    /// Requests in flight. They complete even if no caller waits for them any more.
     requests: Mutex<JoinSet<()>>,
-    room: Arc<Semaphore>,
-    shards: Shards,
+    capacity: Arc<Semaphore>,
+    shards: ShardCache,
 }
 
 impl KinesisBus {
-    /// Opens the bus, and makes sure that these topics can be published to. Readers name none.
+    /// Opens the bus, and checks that these topics can be published to. Read-only callers pass
+    /// none.
     ///
     /// # Errors
-    /// When a stream is not there, or Kinesis does not answer.
+    /// When a stream does not exist, or Kinesis does not respond.
     pub async fn open(options: Options, topics: &[String]) -> Result<Self, OpenError> {
         let client = open::client(&options).await;
         open::check_streams(&client, &options, topics).await?;
-        let shared = Shared {
+        let state = BusState {
             client,
-            room: Arc::new(Semaphore::new(options.in_flight_max.max(1))),
+            capacity: Arc::new(Semaphore::new(options.in_flight_max.max(1))),
             options,
-            lanes: Mutex::default(),
+            queues: Mutex::default(),
             requests: Mutex::default(),
-            shards: Shards::default(),
+            shards: ShardCache::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { state: Arc::new(state) })
     }
 }
 
 impl Bus for KinesisBus {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(async move {
-            let mut answers = Vec::with_capacity(batch.len());
-            // Whoever comes first gets room first, so the order of calls is kept.
-            for chunk in chunks(batch, self.shared.options.in_flight_max) {
-                answers.extend(self.shared.hand_over(chunk).await);
+            let mut outcomes = Vec::with_capacity(batch.len());
+            // The semaphore is fair, so the order of calls is kept.
+            for chunk in chunks(batch, self.state.options.in_flight_max) {
+                outcomes.extend(self.state.enqueue(chunk).await);
             }
-            join_all(answers.into_iter().map(Answer::said)).await
+            join_all(outcomes.into_iter().map(PendingOutcome::wait)).await
         })
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
+    fn find(&self, queries: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
         Box::pin(async move {
             let mut topics: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-            for (place, one) in sought.iter().enumerate() {
-                topics.entry(&one.topic).or_default().push(place);
+            for (index, query) in queries.iter().enumerate() {
+                topics.entry(&query.topic).or_default().push(index);
             }
-            let mut answers = vec![Found::Absent; sought.len()];
-            for (topic, places) in topics {
-                let own: Vec<&Sought> = places.iter().map(|place| &sought[*place]).collect();
-                for (place, found) in places.iter().zip(self.shared.find(topic, &own).await) {
-                    answers[*place] = found;
+            let mut results = vec![SearchResult::Absent; queries.len()];
+            for (topic, indexes) in topics {
+                let topic_queries: Vec<&SearchQuery> =
+                    indexes.iter().map(|index| &queries[*index]).collect();
+                for (index, result) in
+                    indexes.iter().zip(self.state.find(topic, &topic_queries).await)
+                {
+                    results[*index] = result;
                 }
             }
-            answers
+            results
         })
     }
 
@@ -122,15 +127,15 @@ impl Bus for KinesisBus {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         let (topic, from) = (topic.to_owned(), from.to_owned());
-        Box::pin(async move { self.shared.read(&topic, partition, &from, rows_max).await })
+        Box::pin(async move { self.state.read(&topic, partition, &from, rows_max).await })
     }
 
     fn health(&self, topics: &[String]) -> BoxFuture<'_, BusHealth> {
         let streams: Vec<String> =
-            topics.iter().map(|topic| self.shared.options.stream(topic)).collect();
-        Box::pin(async move { self.shared.health(&streams).await })
+            topics.iter().map(|topic| self.state.options.stream(topic)).collect();
+        Box::pin(async move { self.state.health(&streams).await })
     }
 
     fn offset_kind(&self) -> OffsetKind {
@@ -138,7 +143,7 @@ impl Bus for KinesisBus {
     }
 
     fn delivery_timeout(&self) -> Duration {
-        self.shared.options.delivery_timeout
+        self.state.options.delivery_timeout
     }
 }
 
@@ -154,29 +159,31 @@ fn chunks(batch: Vec<Message>, size: usize) -> Vec<Vec<Message>> {
     }
 }
 
-/// An answer that is there, or will be.
-enum Answer {
-    Now(Published),
-    Later(oneshot::Receiver<Published>),
+/// Outcome that is known, or pending.
+enum PendingOutcome {
+    Now(PublishOutcome),
+    Later(oneshot::Receiver<PublishOutcome>),
 }
 
-impl Answer {
-    async fn said(self) -> Published {
+impl PendingOutcome {
+    async fn wait(self) -> PublishOutcome {
         match self {
             Self::Now(published) => published,
-            // Whoever had it is gone without a word, and may have sent it.
-            Self::Later(answer) => answer.await.unwrap_or_else(|_| unknown("it was given up")),
+            // The request task ended without a result, and may have sent the message.
+            Self::Later(reply) => {
+                reply.await.unwrap_or_else(|_| unknown("the request ended without a result"))
+            }
         }
     }
 }
 
-impl Shared {
-    fn lanes(&self) -> MutexGuard<'_, HashMap<String, Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+impl BusState {
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, StreamQueue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts messages into their lanes as soon as there is room, and gives back their answers to come.
-    async fn hand_over(self: &Arc<Self>, messages: Vec<Message>) -> Vec<Answer> {
+    /// Queues messages as soon as there is capacity. Returns their pending outcomes.
+    async fn enqueue(self: &Arc<Self>, messages: Vec<Message>) -> Vec<PendingOutcome> {
         let bytes_max = self.options.message_bytes_max;
         let framed: Vec<(Message, Result<Frame, String>)> = messages
             .into_iter()
@@ -185,96 +192,102 @@ impl Shared {
                 (message, frame)
             })
             .collect();
-        let wanted = framed.iter().filter(|(_, frame)| frame.is_ok()).count();
-        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let Ok(mut room) = Arc::clone(&self.room).acquire_many_owned(wanted).await else {
-            return framed.iter().map(|_| Answer::Now(unknown("the bus is closed"))).collect();
+        let permits = framed.iter().filter(|(_, frame)| frame.is_ok()).count();
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let Ok(mut capacity) = Arc::clone(&self.capacity).acquire_many_owned(permits).await else {
+            return framed
+                .iter()
+                .map(|_| PendingOutcome::Now(unknown("the bus is closed")))
+                .collect();
         };
         let mut streams = BTreeSet::new();
-        let mut answers = Vec::with_capacity(framed.len());
+        let mut outcomes = Vec::with_capacity(framed.len());
         {
-            let mut lanes = self.lanes();
+            let mut queues = self.queues();
             for (message, frame) in framed {
                 let frame = match frame {
                     Ok(frame) => frame,
                     Err(reason) => {
-                        answers.push(Answer::Now(Published::NotWritten { reason }));
+                        outcomes.push(PendingOutcome::Now(PublishOutcome::NotWritten { reason }));
                         continue;
                     }
                 };
                 let stream = self.options.stream(&message.topic);
-                let (answer, answered) = oneshot::channel();
-                let waiting = Waiting { message, frame, answer, _room: room.split(1) };
-                lanes.entry(stream.clone()).or_default().push(waiting);
+                let (reply, outcome) = oneshot::channel();
+                let queued = QueuedMessage { message, frame, reply, _permit: capacity.split(1) };
+                queues.entry(stream.clone()).or_default().push(queued);
                 streams.insert(stream);
-                answers.push(Answer::Later(answered));
+                outcomes.push(PendingOutcome::Later(outcome));
             }
         }
         for stream in &streams {
             self.send_next(stream);
         }
-        answers
+        outcomes
     }
 
-    /// Sends whatever of a stream may be sent now.
+    /// Sends all requests of a stream that may be sent now.
     fn send_next(self: &Arc<Self>, stream: &str) {
         loop {
-            let next =
-                self.lanes().get_mut(stream).and_then(|lane| lane.next(self.options.requests_max));
+            let next = self
+                .queues()
+                .get_mut(stream)
+                .and_then(|queue| queue.next(self.options.requests_max));
             let Some(next) = next else { return };
-            let (shared, stream) = (Arc::clone(self), stream.to_owned());
+            let (state, stream) = (Arc::clone(self), stream.to_owned());
             let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             while requests.try_join_next().is_some() {}
-            requests.spawn(async move { shared.send(&stream, next).await });
+            requests.spawn(async move { state.send(&stream, next).await });
         }
     }
 
-    /// Sends one request, once, and tells everybody who waits for it.
-    async fn send(self: Arc<Self>, stream: &str, messages: Vec<Waiting>) {
+    /// Sends one request, once, and delivers the outcomes.
+    async fn send(self: Arc<Self>, stream: &str, messages: Vec<QueuedMessage>) {
         let published = self.put(stream, &messages).await;
-        if let Some(lane) = self.lanes().get_mut(stream) {
-            lane.answered(messages.iter().map(|waiting| &*waiting.message.partition_key));
+        if let Some(queue) = self.queues().get_mut(stream) {
+            queue.request_done(messages.iter().map(|queued| &*queued.message.partition_key));
         }
-        // The next of these keys are sent first: whoever hears an answer may have more.
+        // Send the next messages of these keys before delivering: a caller with its outcome may
+        // publish more.
         self.send_next(stream);
-        for (waiting, published) in messages.into_iter().zip(published) {
-            // Whoever asked may have gone away; the record stands all the same.
-            drop(waiting.answer.send(published));
+        for (queued, published) in messages.into_iter().zip(published) {
+            // The caller may have gone away; the record stays on the bus.
+            drop(queued.reply.send(published));
         }
     }
 
-    async fn put(&self, stream: &str, messages: &[Waiting]) -> Vec<Published> {
-        let records = messages.iter().map(|waiting| {
+    async fn put(&self, stream: &str, messages: &[QueuedMessage]) -> Vec<PublishOutcome> {
+        let records = messages.iter().map(|queued| {
             PutRecordsRequestEntry::builder()
-                .data(Blob::new(waiting.message.payload.to_vec()))
-                .partition_key(&waiting.frame.key)
-                .explicit_hash_key(&waiting.frame.hash_key)
+                .data(Blob::new(queued.message.payload.to_vec()))
+                .partition_key(&queued.frame.key)
+                .explicit_hash_key(&queued.frame.hash_key)
                 .build()
                 .expect("data and key are given")
         });
         let records = Some(records.collect());
-        let asked = self.client.put_records().stream_name(stream).set_records(records);
-        let answered = match asked.send().await {
-            Ok(answered) => answered,
-            Err(error) => return vec![judge::failed(&error); messages.len()],
+        let request = self.client.put_records().stream_name(stream).set_records(records);
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return vec![classify_result::failed(&error); messages.len()],
         };
-        let said = answered.records();
-        if said.len() != messages.len() {
-            let reason = "kinesis answers for another number of records";
+        let entries = response.records();
+        if entries.len() != messages.len() {
+            let reason = "kinesis returned results for a different number of records";
             return vec![unknown(reason); messages.len()];
         }
-        let both = messages.iter().zip(said);
-        both.map(|(waiting, said)| judge::record(&waiting.message.topic, said)).collect()
+        let both = messages.iter().zip(entries);
+        both.map(|(queued, entry)| classify_result::record(&queued.message.topic, entry)).collect()
     }
 
     async fn health(&self, streams: &[String]) -> BusHealth {
         if streams.is_empty() {
             return match self.client.list_streams().limit(1).send().await {
                 Ok(_) => BusHealth::Up,
-                Err(error) => BusHealth::Down { reason: said(&error) },
+                Err(error) => BusHealth::Down { reason: error_text(&error) },
             };
         }
-        let asked = streams.iter().map(async |stream| {
+        let probes = streams.iter().map(async |stream| {
             let described = self.client.describe_stream_summary().stream_name(stream).send().await;
             match described {
                 Ok(described) => {
@@ -287,34 +300,34 @@ impl Shared {
                     }
                 }
                 Err(error) if is_absent(&error) => {
-                    Some(BusHealth::Down { reason: format!("there is no stream {stream}") })
+                    Some(BusHealth::Down { reason: format!("stream {stream} does not exist") })
                 }
-                // A question too many says nothing about publishing.
-                Err(error) if judge::is_throttled(&error) => {
-                    Some(BusHealth::Unknown { reason: said(&error) })
+                // A throttled probe proves nothing about publishing.
+                Err(error) if classify_result::is_throttled(&error) => {
+                    Some(BusHealth::Unknown { reason: error_text(&error) })
                 }
-                Err(error) => Some(BusHealth::Down { reason: said(&error) }),
+                Err(error) => Some(BusHealth::Down { reason: error_text(&error) }),
             }
         });
-        let found = join_all(asked).await;
-        let mut found: Vec<BusHealth> = found.into_iter().flatten().collect();
-        let down = found.iter().position(|one| matches!(one, BusHealth::Down { .. }));
-        match down.or((!found.is_empty()).then_some(0)) {
-            Some(place) => found.swap_remove(place),
+        let results = join_all(probes).await;
+        let mut results: Vec<BusHealth> = results.into_iter().flatten().collect();
+        let down = results.iter().position(|health| matches!(health, BusHealth::Down { .. }));
+        match down.or((!results.is_empty()).then_some(0)) {
+            Some(index) => results.swap_remove(index),
             None => BusHealth::Up,
         }
     }
 }
 
-fn unknown(reason: &str) -> Published {
-    Published::Unknown { reason: reason.to_owned() }
+fn unknown(reason: &str) -> PublishOutcome {
+    PublishOutcome::Unknown { reason: reason.to_owned() }
 }
 
-/// Waits before a question is asked again, if there is time for it.
-async fn wait_a_moment(until: Instant) -> bool {
-    if Instant::now() + MOMENT >= until {
+/// Pauses before a retry; false if the deadline would pass.
+async fn pause_before_retry(deadline: Instant) -> bool {
+    if Instant::now() + RETRY_PAUSE >= deadline {
         return false;
     }
-    sleep(MOMENT).await;
+    sleep(RETRY_PAUSE).await;
     true
 }

@@ -1,5 +1,4 @@
-//! How a Kinesis bus is opened: the client, which retries nothing, and the streams, which must be
-//! there.
+//! Opening a Kinesis bus: a client without retries, and checks of the streams.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,50 +14,51 @@ use aws_sdk_kinesis::config::{Credentials, Region};
 use aws_sdk_kinesis::types::{StreamMode, StreamModeDetails, StreamStatus};
 use tokio::time::{Instant, sleep};
 
+use super::classify_result::{error_text, is_absent};
 use super::frame;
-use super::judge::{is_absent, said};
 
-/// How long a stream that is made may take until it can be used.
-const MADE_WITHIN: Duration = Duration::from_secs(120);
-/// How often it is asked.
-const ASKED_EVERY: Duration = Duration::from_millis(250);
-/// A connection is there sooner, or not at all.
+/// Time limit for a created stream to become active.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Poll interval while waiting for a created stream.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum connect timeout.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// How a Kinesis bus is opened.
+/// Options of a Kinesis bus.
 #[derive(Clone)]
 pub struct Options {
-    /// The region; `None` takes the one of the environment, the profile or the machine.
+    /// The region; `None` uses that of the environment, profile or machine.
     pub region: Option<String>,
-    /// Where the service is, if not at AWS.
+    /// Endpoint of the service, if not AWS.
     pub endpoint: Option<String>,
-    /// These instead of whatever the usual chain would find.
+    /// Access keys, instead of the default credentials chain.
     pub keys: Option<Keys>,
-    /// What comes before a topic to make the name of its stream.
+    /// Prefix of stream names; the topic follows.
     pub stream_prefix: String,
-    /// Topics whose stream has another name.
+    /// Stream names of individual topics.
     pub streams: BTreeMap<String, String>,
-    /// Whether streams that are not there are made.
+    /// Whether missing streams are created.
     pub create_streams: bool,
-    /// Shards of streams that are made; 0 leaves their number to Kinesis (on demand).
+    /// Shards of created streams; 0 selects on-demand capacity.
     pub shards: u32,
-    /// Most bytes of a payload with its keys.
+    /// Maximum size of a payload with its keys, in bytes.
     pub message_bytes_max: usize,
-    /// Messages that wait or are on their way. Further calls wait for room.
+    /// Maximum messages queued or in flight. Further calls wait for capacity.
     pub in_flight_max: usize,
-    /// Requests on their way at once, for one stream.
+    /// Maximum concurrent requests per stream.
     pub requests_max: usize,
-    /// How long an answer is waited for. Then the outcome is unknown.
+    /// Request timeout; after it the outcome is unknown.
     pub request_timeout: Duration,
     /// See [`Bus::delivery_timeout`](crate::Bus::delivery_timeout).
     pub delivery_timeout: Duration,
-    /// How far the clock of Kinesis may be from ours: searches look so much further.
+    /// Maximum difference between the clock of Kinesis and ours; search ranges are widened by it.
     pub clock_slack: Duration,
-    /// How long a search or a read may take.
-    pub find_wait: Duration,
-    /// Records of one shard a search reads before it says that it cannot tell.
+    /// Timeout of a search or read.
+    pub query_timeout: Duration,
+    /// Records of one shard a search reads before it gives up with
+    /// [`SearchResult::Unknown`](crate::SearchResult::Unknown).
     pub find_records_max: u64,
-    /// What tells how long records have been kept.
+    /// Clock for the retention check.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -79,7 +79,7 @@ impl Options {
             request_timeout: Duration::from_secs(5),
             delivery_timeout: Duration::from_secs(30),
             clock_slack: Duration::from_secs(60),
-            find_wait: Duration::from_secs(60),
+            query_timeout: Duration::from_secs(60),
             find_records_max: 2_000_000,
             clock,
         }
@@ -94,7 +94,7 @@ impl Options {
     }
 }
 
-/// An access key and its secret, which is never shown.
+/// An access key and its secret, which is never logged.
 #[derive(Clone)]
 pub struct Keys {
     id: String,
@@ -114,12 +114,13 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Why a Kinesis bus could not be opened.
+/// Error of opening a Kinesis bus.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Records do not say their topic, so a stream has one.
+    /// Two topics share a stream. Records do not contain their topic, so each stream belongs to one
+    /// topic.
     #[error(
-        "the topics {one} and {other} would share the stream {stream}; give one of them another in bus.kinesis.streams"
+        "topics {one} and {other} share the stream {stream}; set another stream for one of them in bus.kinesis.streams"
     )]
     SharedStream {
         /// A topic.
@@ -129,9 +130,9 @@ pub enum OpenError {
         /// Their stream.
         stream: String,
     },
-    /// A stream is not there, and is not to be made.
+    /// A stream does not exist, and creating streams is disabled.
     #[error(
-        "there is no stream {stream} for the topic {topic}; make it, or set bus.kinesis.create_streams"
+        "stream {stream} for the topic {topic} does not exist; create it, or set bus.kinesis.create_streams"
     )]
     NoStream {
         /// The stream.
@@ -139,19 +140,19 @@ pub enum OpenError {
         /// Its topic.
         topic: String,
     },
-    /// A stream cannot be looked at or made.
-    #[error("the stream {stream} cannot be {doing}: {reason}")]
+    /// A stream cannot be described or created.
+    #[error("stream {stream} cannot be {doing}: {reason}")]
     Stream {
         /// The stream.
         stream: String,
-        /// What was tried: `looked at`, `made`.
+        /// The failed action: `described`, `created`.
         doing: &'static str,
-        /// What Kinesis says.
+        /// The error of Kinesis.
         reason: String,
     },
 }
 
-/// A client that sends every request once.
+/// Builds a client that sends every request once.
 pub(super) async fn client(options: &Options) -> Client {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(CONNECT_MAX.min(options.request_timeout))
@@ -173,7 +174,7 @@ pub(super) async fn client(options: &Options) -> Client {
     Client::new(&loader.load().await)
 }
 
-/// Makes sure that every topic has a stream of its own that can be published to.
+/// Checks that every topic has its own usable stream, creating it if configured.
 pub(super) async fn check_streams(
     client: &Client,
     options: &Options,
@@ -198,8 +199,8 @@ pub(super) async fn check_streams(
 
 async fn check_stream(client: &Client, options: &Options, topic: &str) -> Result<(), OpenError> {
     let stream = options.stream(topic);
-    let until = Instant::now() + MADE_WITHIN;
-    let mut is_made = false;
+    let deadline = Instant::now() + CREATE_TIMEOUT;
+    let mut is_created = false;
     loop {
         let fail = |doing, reason| OpenError::Stream { stream: stream.clone(), doing, reason };
         let described = client.describe_stream_summary().stream_name(&stream).send().await;
@@ -208,48 +209,48 @@ async fn check_stream(client: &Client, options: &Options, topic: &str) -> Result
                 described.stream_description_summary().map(|s| s.stream_status().clone())
             }
             Err(error) if is_absent(&error) => None,
-            Err(error) => return Err(fail("looked at", said(&error))),
+            Err(error) => return Err(fail("described", error_text(&error))),
         };
         match status {
             Some(StreamStatus::Active | StreamStatus::Updating) => return Ok(()),
             None if !options.create_streams => {
                 return Err(OpenError::NoStream { stream, topic: topic.to_owned() });
             }
-            None if !is_made => {
-                make(client, options, &stream).await.map_err(|reason| fail("made", reason))?;
-                is_made = true;
+            None if !is_created => {
+                create(client, options, &stream).await.map_err(|reason| fail("created", reason))?;
+                is_created = true;
             }
             _ => {}
         }
-        if Instant::now() >= until {
-            return Err(fail("made", "it takes too long to become active".to_owned()));
+        if Instant::now() >= deadline {
+            return Err(fail("created", "timeout: it did not become active".to_owned()));
         }
-        sleep(ASKED_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn make(client: &Client, options: &Options, stream: &str) -> Result<(), String> {
-    let asked = client.create_stream().stream_name(stream);
+async fn create(client: &Client, options: &Options, stream: &str) -> Result<(), String> {
+    let request = client.create_stream().stream_name(stream);
     let mode = |mode| StreamModeDetails::builder().stream_mode(mode).build();
-    let asked = match i32::try_from(options.shards) {
+    let request = match i32::try_from(options.shards) {
         Ok(0) => {
             let mode = mode(StreamMode::OnDemand).map_err(|error| error.to_string())?;
-            asked.stream_mode_details(mode)
+            request.stream_mode_details(mode)
         }
-        Ok(shards) => asked.shard_count(shards),
-        Err(_) => return Err("it would have too many shards".to_owned()),
+        Ok(shards) => request.shard_count(shards),
+        Err(_) => return Err("too many shards".to_owned()),
     };
-    match asked.send().await {
+    match request.send().await {
         Ok(_) => {
-            tracing::info!(stream, "a stream was made");
+            tracing::info!(stream, "created a stream");
             Ok(())
         }
-        // Somebody else was faster.
+        // Another process created it concurrently.
         Err(error)
             if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) =>
         {
             Ok(())
         }
-        Err(error) => Err(said(&error)),
+        Err(error) => Err(error_text(&error)),
     }
 }

@@ -1,8 +1,8 @@
-//! The shards of a stream as partitions: the number at the end of a shard's id is the partition.
+//! Shards as partitions: the number at the end of a shard's id is the partition.
 //!
-//! Kinesis numbers shards in the order in which they are made and reuses no number, so a partition
-//! stays the same shard for ever. Splitting and merging makes new ones; the old ones are closed, and
-//! stay readable until what they hold is too old.
+//! Kinesis numbers shards in order of creation and reuses no number, so a partition is the same
+//! shard for ever. Splitting and merging creates new shards; the old ones are closed, and stay
+//! readable until their records expire.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,86 +11,86 @@ use std::time::Duration;
 use aws_sdk_kinesis::Client;
 use tokio::time::Instant;
 
-use super::judge::{is_absent, is_throttled, said};
-use super::wait_a_moment;
+use super::classify_result::{error_text, is_absent, is_throttled};
+use super::pause_before_retry;
 
-/// Most shards of one stream that are looked at.
+/// Maximum shards of one stream.
 const SHARDS_MAX: usize = 10_000;
-/// How long the list is believed by those who read on.
-const BELIEVED: Duration = Duration::from_secs(10);
+/// How long reads use the cached list.
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// One shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) id: String,
     pub(super) partition: u32,
-    /// First and last hash key that belong here.
+    /// First and last hash key.
     range: (u128, u128),
 }
 
 impl Shard {
-    /// Whether records with this hash key belong, or belonged, here.
+    /// Whether records with this hash key belong, or belonged, to this shard.
     pub(super) fn takes(&self, hash_key: u128) -> bool {
         (self.range.0..=self.range.1).contains(&hash_key)
     }
 }
 
-/// The partition that a shard's id stands for: `shardId-000000000012` is 12.
+/// The partition of a shard id: `shardId-000000000012` is 12.
 pub(super) fn partition(shard_id: &str) -> Option<u32> {
     shard_id.rsplit_once('-')?.1.parse().ok()
 }
 
-/// What was listed, and when.
+/// Cached shard lists, with the time of listing.
 #[derive(Debug, Default)]
-pub(super) struct Shards(Mutex<HashMap<String, (Instant, Vec<Shard>)>>);
+pub(super) struct ShardCache(Mutex<HashMap<String, (Instant, Vec<Shard>)>>);
 
-impl Shards {
-    /// The shards of a stream in the order of their numbers, perhaps a moment old; `None` where there
-    /// is no such stream.
-    pub(super) async fn lately(
+impl ShardCache {
+    /// The shards of a stream in the order of their numbers, possibly from the cache; `None` if the
+    /// stream does not exist.
+    pub(super) async fn cached(
         &self,
         client: &Client,
         stream: &str,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<Vec<Shard>>, String> {
-        let known = {
-            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(stream).filter(|(at, _)| at.elapsed() < BELIEVED).cloned()
+        let cache = {
+            let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.get(stream).filter(|(at, _)| at.elapsed() < CACHE_TTL).cloned()
         };
-        match known {
+        match cache {
             Some((_, shards)) => Ok(Some(shards)),
-            None => self.now(client, stream, until).await,
+            None => self.fetch(client, stream, deadline).await,
         }
     }
 
-    /// As [`Self::lately`], asked for just now.
-    pub(super) async fn now(
+    /// Like [`Self::cached`], but always fetched.
+    pub(super) async fn fetch(
         &self,
         client: &Client,
         stream: &str,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<Vec<Shard>>, String> {
         let mut shards: Vec<Shard> = Vec::new();
         let mut token: Option<String> = None;
         loop {
-            let asked = client.list_shards();
-            // A token stands for its stream.
-            let asked = match token.take() {
-                Some(token) => asked.next_token(token),
-                None => asked.stream_name(stream),
+            let request = client.list_shards();
+            // A token implies its stream.
+            let request = match token.take() {
+                Some(token) => request.next_token(token),
+                None => request.stream_name(stream),
             };
-            let page = match asked.send().await {
+            let page = match request.send().await {
                 Ok(page) => page,
                 Err(error) if is_absent(&error) => return Ok(None),
-                Err(error) if is_throttled(&error) && wait_a_moment(until).await => {
+                Err(error) if is_throttled(&error) && pause_before_retry(deadline).await => {
                     shards.clear();
                     continue;
                 }
-                Err(error) => return Err(said(&error)),
+                Err(error) => return Err(error_text(&error)),
             };
             for shard in page.shards() {
                 shards.push(read(shard).ok_or_else(|| {
-                    format!("kinesis lists {} without what it takes", shard.shard_id())
+                    format!("kinesis listed {} without a valid hash key range", shard.shard_id())
                 })?);
             }
             if shards.len() > SHARDS_MAX {
@@ -102,8 +102,8 @@ impl Shards {
             }
         }
         shards.sort_by_key(|shard| shard.partition);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(stream.to_owned(), (Instant::now(), shards.clone()));
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.insert(stream.to_owned(), (Instant::now(), shards.clone()));
         Ok(Some(shards))
     }
 }

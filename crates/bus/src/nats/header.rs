@@ -1,20 +1,20 @@
-//! What travels with a message: the dedupe key, the partition key, and when we published it.
+//! Message headers: dedupe key, partition key, time of publishing.
 
 use admit_core::Millis;
 use async_nats::HeaderMap;
 
-/// The header that JetStream tells copies by. It holds the dedupe key.
+/// The header by which JetStream deduplicates. It holds the dedupe key.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// The partition key, with everything that a header line could not hold as `%XX`.
+/// The partition key, with all characters not allowed in a header line as `%XX`.
 pub(super) const PARTITION_KEY: &str = "Admit-Partition-Key";
-/// When it was published, by the publisher's clock, in milliseconds.
+/// Time of publishing by the publisher's clock, in milliseconds.
 pub(super) const PUBLISHED_AT: &str = "Admit-Published-At";
 
-/// The headers of a message.
+/// Builds the headers of a message.
 pub(super) fn headers(dedupe_key: &str, partition_key: &str, at: Millis) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(MESSAGE_ID, dedupe_key);
-    headers.insert(PARTITION_KEY, escaped(partition_key));
+    headers.insert(PARTITION_KEY, escape(partition_key));
     headers.insert(PUBLISHED_AT, at.0.to_string());
     headers
 }
@@ -25,14 +25,14 @@ pub(super) fn dedupe_key(headers: Option<&HeaderMap>) -> Option<&str> {
 
 pub(super) fn partition_key(headers: Option<&HeaderMap>) -> String {
     let key = headers.and_then(|headers| headers.get(PARTITION_KEY));
-    key.map(|key| unescaped(key.as_str())).unwrap_or_default()
+    key.map(|key| unescape(key.as_str())).unwrap_or_default()
 }
 
 pub(super) fn published_at(headers: Option<&HeaderMap>) -> Option<Millis> {
     headers?.get(PUBLISHED_AT)?.as_str().parse().ok().map(Millis)
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_graphic() && byte != b'%' {
@@ -44,8 +44,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The text that was escaped; what somebody else wrote comes out as well as it can.
-pub(super) fn unescaped(text: &str) -> String {
+/// Decodes `%XX` escapes; invalid escapes of other publishers are kept as they are.
+pub(super) fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((byte, after)) = rest.split_first() {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_partition_key_comes_back_as_it_was() {
+    fn any_partition_key_survives_a_round_trip() {
         for key in ["k", "flöw 1", "a\r\nNats-Rollup: all", " ", "100%", "%41", "%4", "\u{0}"] {
             let headers = headers("d", key, Millis(7));
             let value = headers.get(PARTITION_KEY).unwrap().as_str();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_read_as_well_as_it_can() {
+    fn headers_of_other_publishers_are_read_leniently() {
         assert_eq!(partition_key(None), "");
         assert_eq!(dedupe_key(None), None);
         let mut headers = HeaderMap::new();

@@ -1,10 +1,9 @@
-//! The connection, which never sends anything by itself.
+//! NATS connection that never resends by itself.
 //!
-//! The client library keeps what it could not send and sends it whenever it is connected again,
-//! however late that is. Nobody could then say of a message that it is absent. So a connection
-//! lives in a runtime of its own and is not mended: when it breaks, or when a publish is not
-//! answered in time, its runtime is dropped and with it everything that was not sent. Then another
-//! one is made.
+//! The client library buffers unsent messages and sends them after any reconnect, however late. A
+//! message could then never be proven absent. So each connection runs in its own runtime and is
+//! never reconnected: when it breaks, or a publish times out, its runtime is dropped together with
+//! everything unsent, and a new connection is made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,15 +18,15 @@ use tokio::time::{sleep, timeout};
 
 use super::{Auth, Options};
 
-/// Pauses between two attempts to connect.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How often the server is asked whether it is still there, while it says nothing.
+/// Backoff between two attempts to connect.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// Ping interval on an idle connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// The library would connect again after this; the runtime is dropped at once instead.
+/// The library's reconnect delay; the runtime is dropped at once instead.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A connection that stands.
+/// An established connection.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     id: u64,
@@ -35,64 +34,64 @@ pub(super) struct Session {
     pub(super) context: Context,
 }
 
-/// How the connection is.
+/// State of the connection.
 #[derive(Clone, Debug)]
-pub(super) enum Line {
-    /// Nobody has tried yet.
+pub(super) enum LinkState {
+    /// Not tried yet.
     New,
-    /// It stands.
+    /// Connected.
     Up(Box<Session>),
-    /// It does not, and why.
+    /// Not connected, with the reason.
     Down(String),
 }
 
-/// Keeps a connection, on a thread of its own.
+/// Maintains a connection on a dedicated thread.
 #[derive(Debug)]
 pub(super) struct Link {
-    line: watch::Receiver<Line>,
-    /// The newest session that somebody gave up. Closing it ends the thread.
-    given_up: Mutex<Option<watch::Sender<u64>>>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    state: watch::Receiver<LinkState>,
+    /// Newest session to close. Dropping the sender ends the thread.
+    closed_session: Mutex<Option<watch::Sender<u64>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Link {
-    /// Starts to connect.
+    /// Starts connecting.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the thread cannot be started.
     pub(super) fn start(options: Options, servers: Vec<ServerAddr>) -> std::io::Result<Self> {
-        let (say, line) = watch::channel(Line::New);
-        let (give_up, given_up) = watch::channel(0);
-        let keeper = thread::Builder::new()
+        let (state_sender, state) = watch::channel(LinkState::New);
+        let (close_sender, closed_session) = watch::channel(0);
+        let thread = thread::Builder::new()
             .name("bus-nats".to_owned())
-            .spawn(move || keep(&options, &servers, &say, given_up))?;
-        let keeper = Mutex::new(Some(keeper));
-        Ok(Self { line, given_up: Mutex::new(Some(give_up)), keeper })
+            .spawn(move || maintain(&options, &servers, &state_sender, closed_session))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { state, closed_session: Mutex::new(Some(close_sender)), thread })
     }
 
-    /// The connection, if it stands.
+    /// The connection, if it is up.
     pub(super) fn session(&self) -> Result<Session, String> {
-        match &*self.line.borrow() {
-            Line::Up(session) => Ok((**session).clone()),
-            Line::Down(reason) => Err(reason.clone()),
-            Line::New => Err("not connected yet".to_owned()),
+        match &*self.state.borrow() {
+            LinkState::Up(session) => Ok((**session).clone()),
+            LinkState::Down(reason) => Err(reason.clone()),
+            LinkState::New => Err("not connected yet".to_owned()),
         }
     }
 
-    /// What the first attempt to connect came to.
+    /// Waits for the result of the first attempt to connect.
     pub(super) async fn first(&self) -> Result<Session, String> {
-        let mut line = self.line.clone();
-        match line.wait_for(|line| !matches!(line, Line::New)).await {
+        let mut state = self.state.clone();
+        match state.wait_for(|state| !matches!(state, LinkState::New)).await {
             Ok(_) => self.session(),
-            Err(_) => Err("the keeper of the connection ended".to_owned()),
+            Err(_) => Err("the connection thread ended".to_owned()),
         }
     }
 
-    /// Breaks this connection, so that nothing of it can be sent any more.
-    pub(super) fn give_up(&self, session: &Session) {
-        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(given_up) = &*given_up {
-            given_up.send_if_modified(|id| {
+    /// Closes this connection, so that nothing pending on it can be sent any more.
+    pub(super) fn close_session(&self, session: &Session) {
+        let closed_session = self.closed_session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(closed_session) = &*closed_session {
+            closed_session.send_if_modified(|id| {
                 let is_newer = session.id > *id;
                 *id = session.id.max(*id);
                 is_newer
@@ -103,121 +102,132 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if keeper.is_some_and(|keeper| keeper.join().is_err()) {
-            tracing::error!("the keeper of the connection to nats ended by a panic");
+        self.closed_session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the connection thread of nats ended by a panic");
         }
     }
 }
 
-/// Makes one connection after the other until the bus is closed.
-fn keep(
+/// Makes one connection after another until the bus is closed.
+fn maintain(
     options: &Options,
     servers: &[ServerAddr],
-    say: &watch::Sender<Line>,
-    mut given_up: watch::Receiver<u64>,
+    state_sender: &watch::Sender<LinkState>,
+    mut closed_session: watch::Receiver<u64>,
 ) {
     let mut pause = Duration::ZERO;
     for id in 1.. {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                say.send_replace(Line::Down(format!("no runtime for a connection: {error}")));
+                state_sender.send_replace(LinkState::Down(format!(
+                    "failed to create a runtime for the connection: {error}"
+                )));
                 return;
             }
         };
-        let ended = runtime.block_on(live(id, pause, options, servers, say, &mut given_up));
-        // What the connection had not sent dies here.
+        let end = runtime.block_on(run_connection(
+            id,
+            pause,
+            options,
+            servers,
+            state_sender,
+            &mut closed_session,
+        ));
+        // Drops everything that the connection had not sent.
         drop(runtime);
-        match ended {
-            Ended::Closed => return,
-            Ended::Broken(reason) => {
-                say.send_replace(Line::Down(reason));
-                pause = PAUSE_MIN;
+        match end {
+            ConnectionEnd::Closed => return,
+            ConnectionEnd::Broken(reason) => {
+                state_sender.send_replace(LinkState::Down(reason));
+                pause = BACKOFF_MIN;
             }
-            Ended::NotMade(reason) => {
-                tracing::warn!(reason, "nats cannot be reached, trying again");
-                say.send_replace(Line::Down(reason));
-                pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            ConnectionEnd::NotConnected(reason) => {
+                tracing::warn!(reason, "nats is not reachable; retrying");
+                state_sender.send_replace(LinkState::Down(reason));
+                pause = (pause * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
             }
         }
     }
 }
 
-/// How a connection ended.
-enum Ended {
+/// Reason why a connection ended.
+enum ConnectionEnd {
     /// The bus was closed.
     Closed,
-    /// It broke, or was given up.
+    /// It broke, or was closed after a timeout.
     Broken(String),
-    /// It was never made.
-    NotMade(String),
+    /// It could not be established.
+    NotConnected(String),
 }
 
-/// Makes a connection after a pause, and has it used until it ends.
-async fn live(
+/// Connects after a pause, and serves the connection until it ends.
+async fn run_connection(
     id: u64,
     pause: Duration,
     options: &Options,
     servers: &[ServerAddr],
-    say: &watch::Sender<Line>,
-    given_up: &mut watch::Receiver<u64>,
-) -> Ended {
+    state_sender: &watch::Sender<LinkState>,
+    closed_session: &mut watch::Receiver<u64>,
+) -> ConnectionEnd {
     let lost = Arc::new(Notify::new());
-    let made = async {
+    let connected = async {
         sleep(pause).await;
         let connect = connect_options(options, Arc::clone(&lost)).await?;
-        let patience = options.connect_timeout * u32::try_from(servers.len()).unwrap_or(1);
-        match timeout(patience, connect.connect(servers)).await {
+        let connect_timeout = options.connect_timeout * u32::try_from(servers.len()).unwrap_or(1);
+        match timeout(connect_timeout, connect.connect(servers)).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(with_causes(&error)),
-            Err(_) => Err(format!("no answer within {} ms", patience.as_millis())),
+            Err(_) => {
+                Err(format!("timeout: no response within {} ms", connect_timeout.as_millis()))
+            }
         }
     };
     let client = tokio::select! {
-        made = made => match made {
+        connected = connected => match connected {
             Ok(client) => client,
-            Err(reason) => return Ended::NotMade(reason),
+            Err(reason) => return ConnectionEnd::NotConnected(reason),
         },
-        () = closed(given_up) => return Ended::Closed,
+        () = closed(closed_session) => return ConnectionEnd::Closed,
     };
     let context = ContextBuilder::new()
         .timeout(options.ack_timeout)
         .ack_timeout(options.ack_timeout)
         .max_ack_inflight(options.in_flight_max.max(1))
         .build(client.clone());
-    say.send_replace(Line::Up(Box::new(Session { id, client, context })));
+    state_sender.send_replace(LinkState::Up(Box::new(Session { id, client, context })));
     if id > 1 {
-        tracing::info!("connected to nats again");
+        tracing::info!("reconnected to nats");
     }
     tokio::select! {
         () = lost.notified() => {
-            tracing::warn!("the connection to nats was lost; what was on the way is ambiguous");
-            Ended::Broken("the connection to nats was lost".to_owned())
+            tracing::warn!("the connection to nats was lost; unacknowledged messages are ambiguous");
+            ConnectionEnd::Broken("the connection to nats was lost".to_owned())
         }
-        wanted = given_up.wait_for(|given_up| *given_up >= id) => match wanted {
-            Err(_) => Ended::Closed,
+        closed = closed_session.wait_for(|closed_session| *closed_session >= id) => match closed {
+            Err(_) => ConnectionEnd::Closed,
             Ok(_) => {
-                tracing::warn!("a publish was not answered in time, a new connection is made");
-                Ended::Broken("the connection to nats was given up: no answer in time".to_owned())
+                tracing::warn!("publish timeout: closing the nats connection and reconnecting");
+                ConnectionEnd::Broken("the nats connection was closed after a publish timeout".to_owned())
             }
         },
     }
 }
 
-async fn closed(given_up: &mut watch::Receiver<u64>) {
-    while given_up.changed().await.is_ok() {}
+async fn closed(closed_session: &mut watch::Receiver<u64>) {
+    while closed_session.changed().await.is_ok() {}
 }
 
 async fn connect_options(options: &Options, lost: Arc<Notify>) -> Result<ConnectOptions, String> {
     let mut connect = match &options.auth {
-        Auth::Nobody => ConnectOptions::new(),
+        Auth::None => ConnectOptions::new(),
         Auth::User { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
         Auth::Token(token) => ConnectOptions::with_token(token.clone()),
-        // Read for every connection, so that it can be renewed.
+        // Read for every connection, so that credentials can be rotated.
         Auth::Credentials(path) => ConnectOptions::with_credentials_file(path)
             .await
             .map_err(|error| format!("{} cannot be used: {error}", path.display()))?,
@@ -236,7 +246,7 @@ async fn connect_options(options: &Options, lost: Arc<Notify>) -> Result<Connect
         .request_timeout(Some(options.ack_timeout))
         .ping_interval(PING_EVERY)
         .client_capacity(options.in_flight_max.clamp(16, 65_536))
-        // One round over the servers, without a pause; after that the connection is never mended.
+        // One round over the servers without a pause; after that there is no reconnect.
         .reconnect_delay_callback(move |attempts| match attempts {
             1 if was_made.swap(true, Ordering::Relaxed) => NEVER,
             _ => Duration::ZERO,

@@ -1,16 +1,16 @@
-//! NATS JetStream: one stream for each topic, and the server tells copies by their dedupe key.
+//! NATS JetStream: one stream per topic; the server deduplicates by the dedupe key.
 //!
-//! The offset is the sequence number of the stream, the partition is always 0, and the order of a
-//! stream is the order of every partition key in it. What becomes of a message is in [`send`], what a
-//! stream must be in [`stream`], why a connection is never mended in [`link`].
+//! The offset is the stream's sequence number, the partition is always 0, and the order of a stream
+//! is the order of every partition key in it. Outcomes of a publish: [`send`]; requirements for a
+//! stream: [`stream`]; why a connection is never reused after an error: [`link`].
 //!
-//! The server assigns its own time, so a search reads a range of that, widened by how far the clocks
-//! may be apart. What `published_at` says is the publisher's time, which travels in a header.
+//! The server stamps messages with its own clock, so a search widens its time range by the clock
+//! slack. `published_at` is the publisher's time, from a header.
 
 mod header;
 mod link;
-mod look;
 mod monitor;
+mod query;
 mod send;
 mod stream;
 
@@ -27,22 +27,23 @@ use tokio::time::timeout;
 
 use crate::name;
 use crate::port::{
-    BoxFuture, Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought,
+    BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchQuery,
+    SearchResult, StoredMessage,
 };
 use link::{Link, Session};
-use stream::Unfit;
+use stream::UnusableStream;
 
 /// The only partition of a topic.
 const PARTITION: u32 = 0;
-/// Most messages that one [`Bus::read`] returns, whatever it is asked for.
+/// Maximum messages per [`Bus::read`].
 const READ_ROWS_MAX: usize = 10_000;
 
-/// Who we are to the server.
+/// Client credentials.
 #[derive(Clone, Default)]
 pub enum Auth {
-    /// It does not ask.
+    /// No authentication.
     #[default]
-    Nobody,
+    None,
     /// A user with a password.
     User {
         /// The user.
@@ -52,14 +53,14 @@ pub enum Auth {
     },
     /// A token.
     Token(String),
-    /// A `.creds` file; it is read for every connection.
+    /// A `.creds` file; read again for every connection.
     Credentials(PathBuf),
 }
 
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nobody => f.write_str("Nobody"),
+            Self::None => f.write_str("None"),
             Self::User { user, .. } => write!(f, "User {user:?}"),
             Self::Token(_) => f.write_str("Token"),
             Self::Credentials(path) => write!(f, "Credentials {path:?}"),
@@ -67,51 +68,52 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// How a bus on NATS is opened.
+/// Options of a NATS bus.
 #[derive(Clone)]
 pub struct Options {
-    /// `nats://HOST:PORT` or `tls://HOST:PORT`, more of them after commas. It may hold a user and a
-    /// password, and is never shown.
+    /// `nats://HOST:PORT` or `tls://HOST:PORT`, comma-separated. It may contain a user and a
+    /// password, and is never logged.
     pub url: String,
-    /// Who we are, unless the URL says so.
+    /// Credentials, unless the URL contains them.
     pub auth: Auth,
     /// Whether a connection without TLS is refused.
     pub tls_required: bool,
-    /// Who vouches for the server; a PEM file.
+    /// CA certificate of the server; a PEM file.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key; PEM files.
+    /// Client certificate and its key; PEM files.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// What comes before a topic to make its subject.
+    /// Prefix of subjects; the topic follows.
     pub subject_prefix: String,
-    /// What comes before a topic, with `_` for dots, to make the name of its stream.
+    /// Prefix of stream names; the topic follows, with `_` for dots.
     pub stream_prefix: String,
-    /// Whether streams that are not there are made.
+    /// Whether missing streams are created.
     pub create_streams: bool,
-    /// Servers that keep a stream that is made.
+    /// Replicas of created streams.
     pub replicas: usize,
-    /// How long a stream that is made knows copies.
+    /// Deduplication window of created streams.
     pub duplicate_window: Duration,
-    /// How long a stream that is made keeps messages; `None` is for ever.
+    /// Retention time of created streams; `None` is unlimited.
     pub keep: Option<Duration>,
-    /// Most bytes of a stream that is made.
+    /// Size limit of created streams in bytes.
     pub stream_bytes_max: Option<u64>,
-    /// Messages on the way at once; further ones wait.
+    /// Maximum unacknowledged messages; further ones wait.
     pub in_flight_max: usize,
-    /// How long an answer of the server is waited for.
+    /// Timeout of acknowledgements and requests.
     pub ack_timeout: Duration,
-    /// How long a connection to one server may take.
+    /// Timeout of connecting to one server.
     pub connect_timeout: Duration,
-    /// How far the server's clock may be from ours.
+    /// Maximum difference between the server's clock and ours.
     pub clock_slack: Duration,
-    /// Messages a search reads before it says that it cannot tell.
+    /// Messages a search reads before it gives up with [`SearchResult::Unknown`].
     pub find_messages_max: u64,
-    /// How long a search, a read or a probe may take.
-    pub look_wait: Duration,
+    /// Timeout of a search, read or probe.
+    pub query_timeout: Duration,
     /// See [`Bus::delivery_timeout`].
     pub delivery_timeout: Duration,
-    /// Largest payload that will be published, in bytes; to say early that the server takes less.
+    /// Largest payload that will be published, in bytes; used to warn at start if the server's
+    /// limit is lower.
     pub message_bytes_max: usize,
-    /// The server's monitoring address; see [`monitor`].
+    /// The server's monitoring endpoint; see [`monitor`].
     pub monitor: Option<String>,
 }
 
@@ -120,7 +122,7 @@ impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            auth: Auth::Nobody,
+            auth: Auth::None,
             tls_required: false,
             ca: None,
             client_certificate: None,
@@ -136,7 +138,7 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             clock_slack: Duration::from_secs(60),
             find_messages_max: 2_000_000,
-            look_wait: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(30),
             delivery_timeout: Duration::from_secs(30),
             message_bytes_max: 1 << 20,
             monitor: None,
@@ -150,63 +152,66 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Why a bus on NATS could not be opened.
+/// Error of opening a NATS bus.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Not an address.
-    #[error("the address of nats cannot be read: {0}; write nats://HOST:PORT")]
-    NotAnAddress(String),
-    /// No connection.
-    #[error("nats cannot be reached at {servers}: {reason}")]
+    /// Invalid address.
+    #[error("invalid nats address: {0}; expected nats://HOST:PORT")]
+    InvalidAddress(String),
+    /// No server is reachable.
+    #[error("nats is not reachable at {servers}: {reason}")]
     Unreachable {
-        /// Where, without secrets.
+        /// The servers, without secrets.
         servers: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
     /// A topic that cannot be published to.
     #[error("topic {topic} cannot be published: {reason}")]
     Topic {
-        /// Which.
+        /// The topic.
         topic: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// No thread for the connection.
-    #[error("no thread for the connection to nats")]
+    /// The connection thread could not be started.
+    #[error("failed to start the thread for the nats connection")]
     Thread(#[from] std::io::Error),
 }
 
-/// A bus on NATS JetStream.
+/// Bus on NATS JetStream.
 #[derive(Debug)]
 pub struct NatsBus {
     options: Options,
     link: Link,
-    /// Topics whose streams are known to be good. A stream that goes away later is not made again:
-    /// its sequences would begin anew, and offsets mean something else.
+    /// Topics whose streams were checked. A stream that disappears later is not created again: its
+    /// sequences would restart and offsets would mean something else.
     prepared: Mutex<HashSet<String>>,
 }
 
 impl NatsBus {
-    /// Connects, and makes or checks the streams of these topics.
+    /// Connects, and creates or checks the streams of these topics.
     ///
     /// # Errors
-    /// When no server can be reached, or a stream is not one that keeps what it acknowledges.
+    /// When no server is reachable, or a stream does not keep what it acknowledges.
     pub async fn open(mut options: Options, topics: &[String]) -> Result<Self, OpenError> {
         let servers = servers(&mut options)?;
-        let shown: Vec<String> =
+        let server_names: Vec<String> =
             servers.iter().map(|one| format!("{}:{}", one.host(), one.port())).collect();
         let link = Link::start(options.clone(), servers)?;
         let bus = Self { options, link, prepared: Mutex::default() };
-        let unreachable = |reason| OpenError::Unreachable { servers: shown.join(","), reason };
+        let unreachable =
+            |reason| OpenError::Unreachable { servers: server_names.join(","), reason };
         let session = bus.link.first().await.map_err(unreachable)?;
         for topic in topics {
-            let refused = |reason: &str| {
+            let topic_error = |reason: &str| {
                 let (topic, reason) = (topic.clone(), reason.to_owned());
                 OpenError::Topic { topic, reason }
             };
-            name::check_topic(topic).map_err(refused)?;
-            bus.prepare(&session, topic).await.map_err(|Unfit(reason)| refused(&reason))?;
+            name::check_topic(topic).map_err(topic_error)?;
+            bus.prepare(&session, topic)
+                .await
+                .map_err(|UnusableStream(reason)| topic_error(&reason))?;
         }
         if !topics.is_empty() {
             bus.warn(&session).await;
@@ -214,7 +219,7 @@ impl NatsBus {
         Ok(bus)
     }
 
-    /// Says what an operator should know before anything is published.
+    /// Logs warnings about the server's settings before anything is published.
     async fn warn(&self, session: &Session) {
         let (max_payload, message_bytes_max) =
             (session.client.max_payload(), self.options.message_bytes_max);
@@ -222,15 +227,15 @@ impl NatsBus {
             tracing::warn!(
                 max_payload,
                 message_bytes_max,
-                "nats takes smaller messages than the gate; larger ones will not be published"
+                "the server's max_payload is below the gate's message limit; larger messages will be refused"
             );
         }
         let advice =
-            "a power cut loses what it acknowledged unless jetstream.sync_interval is always";
+            "a power cut loses acknowledged messages unless jetstream.sync_interval is always";
         let Some(monitor) = &self.options.monitor else {
             tracing::warn!(
-                "whether nats syncs before it acknowledges is not known: {advice}; \
-                 set bus.nats.monitor to have it asked"
+                "unknown whether nats syncs before it acknowledges: {advice}; \
+                 set bus.nats.monitor to check"
             );
             return;
         };
@@ -240,7 +245,7 @@ impl NatsBus {
             Err(reason) => tracing::warn!(
                 monitor,
                 reason,
-                "whether nats syncs before it acknowledges could not be asked: {advice}"
+                "failed to check whether nats syncs before it acknowledges: {advice}"
             ),
         }
     }
@@ -249,7 +254,7 @@ impl NatsBus {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
     }
 
-    async fn prepare(&self, session: &Session, topic: &str) -> Result<(), Unfit> {
+    async fn prepare(&self, session: &Session, topic: &str) -> Result<(), UnusableStream> {
         if !self.is_prepared(topic) {
             stream::prepare(&session.context, &self.options, topic).await?;
             let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,40 +263,40 @@ impl NatsBus {
         Ok(())
     }
 
-    /// Every message with the reason why it is not sent, if there is one.
+    /// Checks each message; the reason, if any, is why it is not sent.
     async fn checked(
         &self,
         session: &Session,
         batch: Vec<Message>,
     ) -> Vec<(Message, Option<String>)> {
-        let mut refused: HashMap<String, String> = HashMap::new();
+        let mut topic_errors: HashMap<String, String> = HashMap::new();
         let mut checked = Vec::with_capacity(batch.len());
         for message in batch {
             let mut reason = not_a_message(&message).map(str::to_owned);
             if reason.is_none() && !self.is_prepared(&message.topic) {
                 let topic: &str = &message.topic;
-                if !refused.contains_key(topic)
-                    && let Err(Unfit(reason)) = self.prepare(session, topic).await
+                if !topic_errors.contains_key(topic)
+                    && let Err(UnusableStream(reason)) = self.prepare(session, topic).await
                 {
-                    refused.insert(topic.to_owned(), reason);
+                    topic_errors.insert(topic.to_owned(), reason);
                 }
-                reason = refused.get(topic).cloned();
+                reason = topic_errors.get(topic).cloned();
             }
             checked.push((message, reason));
         }
         checked
     }
 
-    /// Whether a stream can be published to.
+    /// Probes whether a stream accepts messages.
     async fn probe(&self, session: &Session, topic: &str) -> BusHealth {
         let name = stream::name_of(&self.options, topic);
-        match stream::look(&session.context, &name).await {
-            Err(reason) => BusHealth::Unknown { reason: format!("the stream {name}: {reason}") },
-            Ok(None) => BusHealth::Down { reason: format!("the stream {name} is not there") },
+        match stream::info(&session.context, &name).await {
+            Err(reason) => BusHealth::Unknown { reason: format!("stream {name}: {reason}") },
+            Ok(None) => BusHealth::Down { reason: format!("stream {name} does not exist") },
             Ok(Some(info)) => match stream::is_full(&info) {
                 true => BusHealth::Down {
                     reason: format!(
-                        "the stream {name} is full; raise its limits, or take away what has been read"
+                        "stream {name} is full; raise its limits, or delete messages that have been read"
                     ),
                 },
                 false => BusHealth::Up,
@@ -300,41 +305,43 @@ impl NatsBus {
     }
 }
 
-/// The servers that the URL names. A user in it becomes who we are.
+/// Parses the servers from the URL, and moves credentials from the URL to `auth`.
 fn servers(options: &mut Options) -> Result<Vec<ServerAddr>, OpenError> {
     let mut servers = Vec::new();
     for part in options.url.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let spelt = if part.contains("://") { part.to_owned() } else { format!("nats://{part}") };
-        let (scheme, rest) = spelt.split_once("://").unwrap_or(("nats", &spelt));
-        let (who, host) = match rest.rsplit_once('@') {
-            Some((who, host)) => (Some(who), host),
+        let url = if part.contains("://") { part.to_owned() } else { format!("nats://{part}") };
+        let (scheme, rest) = url.split_once("://").unwrap_or(("nats", &url));
+        let (credentials, host) = match rest.rsplit_once('@') {
+            Some((credentials, host)) => (Some(credentials), host),
             None => (None, rest),
         };
-        match who.map(|who| who.split_once(':')) {
+        match credentials.map(|credentials| credentials.split_once(':')) {
             None => {}
-            // As in any URL, `%40` is an `@`.
+            // Percent-decoded as in any URL.
             Some(Some((user, password))) => {
-                let (user, password) = (header::unescaped(user), header::unescaped(password));
+                let (user, password) = (header::unescape(user), header::unescape(password));
                 options.auth = Auth::User { user, password };
             }
-            Some(None) => options.auth = Auth::Token(header::unescaped(who.unwrap_or_default())),
+            Some(None) => {
+                options.auth = Auth::Token(header::unescape(credentials.unwrap_or_default()))
+            }
         }
-        // Without the secrets: whatever the library says of its servers may be logged.
+        // Without secrets: the library may log its servers.
         let server = format!("{scheme}://{host}").parse();
-        let cannot = |error: std::io::Error| OpenError::NotAnAddress(error.to_string());
-        let server: ServerAddr = server.map_err(cannot)?;
+        let invalid = |error: std::io::Error| OpenError::InvalidAddress(error.to_string());
+        let server: ServerAddr = server.map_err(invalid)?;
         if server.host().is_empty() {
-            return Err(OpenError::NotAnAddress("it names no host".to_owned()));
+            return Err(OpenError::InvalidAddress("no host".to_owned()));
         }
         servers.push(server);
     }
     match servers.is_empty() {
-        true => Err(OpenError::NotAnAddress("there is none".to_owned())),
+        true => Err(OpenError::InvalidAddress("empty".to_owned())),
         false => Ok(servers),
     }
 }
 
-/// Why something is no message.
+/// Reason why a message is invalid, if it is.
 fn not_a_message(message: &Message) -> Option<&'static str> {
     let checked = name::check_topic(&message.topic)
         .and_then(|()| name::check_partition_key(&message.partition_key))
@@ -343,7 +350,7 @@ fn not_a_message(message: &Message) -> Option<&'static str> {
 }
 
 impl Bus for NatsBus {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(async move {
             if batch.is_empty() {
                 return Vec::new();
@@ -355,41 +362,44 @@ impl Bus for NatsBus {
                 }
                 Err(reason) => {
                     let reason = format!("{reason}, nothing was sent");
-                    vec![Published::NotWritten { reason }; batch.len()]
+                    vec![PublishOutcome::NotWritten { reason }; batch.len()]
                 }
             }
         })
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
+    fn find(&self, queries: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
         Box::pin(async move {
-            let cannot_tell = |reason: String| vec![Found::CannotTell { reason }; sought.len()];
-            if sought.is_empty() {
+            let unknown = |reason: String| vec![SearchResult::Unknown { reason }; queries.len()];
+            if queries.is_empty() {
                 return Vec::new();
             }
             let session = match self.link.session() {
                 Ok(session) => session,
-                Err(reason) => return cannot_tell(reason),
+                Err(reason) => return unknown(reason),
             };
-            let mut by_topic: HashMap<&str, Vec<(usize, &Sought)>> = HashMap::new();
-            for (place, one) in sought.iter().enumerate() {
-                by_topic.entry(&one.topic).or_default().push((place, one));
+            let mut by_topic: HashMap<&str, Vec<(usize, &SearchQuery)>> = HashMap::new();
+            for (index, one) in queries.iter().enumerate() {
+                by_topic.entry(&one.topic).or_default().push((index, one));
             }
-            let mut answers = cannot_tell("the search did not end in time".to_owned());
+            let mut results = unknown("timeout: the search did not complete".to_owned());
             let search = async {
-                for (topic, sought) in by_topic {
+                for (topic, queries) in by_topic {
                     let found = match name::check_topic(topic) {
-                        Ok(()) => look::find(&session, &self.options, topic, &sought).await,
-                        Err(_) => sought.iter().map(|(place, _)| (*place, Found::Absent)).collect(),
+                        Ok(()) => query::find(&session, &self.options, topic, &queries).await,
+                        Err(_) => queries
+                            .iter()
+                            .map(|(index, _)| (*index, SearchResult::Absent))
+                            .collect(),
                     };
-                    for (place, found) in found {
-                        answers[place] = found;
+                    for (index, found) in found {
+                        results[index] = found;
                     }
                 }
             };
-            // Whatever was not looked at keeps the answer that it could not be told.
-            let _in_time = timeout(self.options.look_wait, search).await;
-            answers
+            // Queries not reached before the timeout keep the result "unknown".
+            let _in_time = timeout(self.options.query_timeout, search).await;
+            results
         })
     }
 
@@ -399,17 +409,17 @@ impl Bus for NatsBus {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
-        let asked = check_read(topic, partition, from);
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
+        let checked_from = check_read(topic, partition, from);
         let topic = topic.to_owned();
         Box::pin(async move {
-            let from = asked?;
+            let from = checked_from?;
             let unavailable = |reason| BusError::Unavailable { reason, source: None };
             let session = self.link.session().map_err(unavailable)?;
             let rows_max = rows_max.min(READ_ROWS_MAX);
-            let read = look::read(&session, &self.options, &topic, from, rows_max);
-            let late = |_| unavailable("nats did not answer in time".to_owned());
-            timeout(self.options.look_wait, read).await.map_err(late)?
+            let read = query::read(&session, &self.options, &topic, from, rows_max);
+            let late = |_| unavailable("timeout: no response from nats".to_owned());
+            timeout(self.options.query_timeout, read).await.map_err(late)?
         })
     }
 
@@ -418,7 +428,9 @@ impl Bus for NatsBus {
         Box::pin(async move {
             for topic in &topics {
                 if let Err(reason) = name::check_topic(topic) {
-                    return BusHealth::Down { reason: format!("{topic:?} is no topic: {reason}") };
+                    return BusHealth::Down {
+                        reason: format!("invalid topic {topic:?}: {reason}"),
+                    };
                 }
             }
             let session = match self.link.session() {
@@ -432,8 +444,10 @@ impl Bus for NatsBus {
                 };
             }
             let probes = join_all(topics.iter().map(|topic| self.probe(&session, topic)));
-            let late = |_| vec![BusHealth::Unknown { reason: "no answer in time".to_owned() }];
-            let probed = timeout(self.options.look_wait, probes).await.unwrap_or_else(late);
+            let late = |_| {
+                vec![BusHealth::Unknown { reason: "timeout: no response from nats".to_owned() }]
+            };
+            let probed = timeout(self.options.query_timeout, probes).await.unwrap_or_else(late);
             worst(probed)
         })
     }
@@ -456,7 +470,7 @@ fn worst(probed: Vec<BusHealth>) -> BusHealth {
     probed.into_iter().max_by_key(rank).unwrap_or(BusHealth::Up)
 }
 
-/// Checks what a reader asks for, and gives the sequence to begin at.
+/// Validates the arguments of a read. Returns the first sequence.
 fn check_read(topic: &str, partition: u32, from: &str) -> Result<u64, BusError> {
     name::check_topic(topic)
         .map_err(|reason| BusError::NotATopic { topic: topic.to_owned(), reason })?;
@@ -475,12 +489,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_says_of_us_is_taken_out_of_it_and_never_shown() {
+    fn credentials_in_a_url_are_removed_and_never_shown() {
         for (url, count, auth) in [
-            ("nats://bus:4222", 1, "Nobody"),
+            ("nats://bus:4222", 1, "None"),
             ("nats://me:hush@a:4222,nats://me:hush@b:4222", 2, "User \"me\""),
             ("tls://hush@bus", 1, "Token"),
-            ("bus", 1, "Nobody"),
+            ("bus", 1, "None"),
         ] {
             let mut options = Options::new(url);
             let servers = servers(&mut options).unwrap();

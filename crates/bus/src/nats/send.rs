@@ -1,13 +1,13 @@
-//! Publishing: what is handed over in order is sent in order, and each answer says what is known.
+//! Publishing: messages are sent in the order of the batch; each outcome states what is known.
 //!
 //! ```text
-//! it is no message, too large, or there is no connection    -> not written
-//! the connection is lost before its turn comes              -> not written
-//! the server refuses it (no stream, full, throttled)        -> not written
-//! handed over, and the connection is lost                   -> unknown
-//! handed over, and no answer in time                        -> unknown; the connection is given up
+//! invalid message, too large, or no connection              -> not written
+//! connection lost before it was sent                        -> not written
+//! refused by the server (no stream, full, throttled)        -> not written
+//! sent, and the connection is lost                          -> unknown
+//! sent, and no acknowledgement before the timeout           -> unknown; the connection is closed
 //! acknowledged                                              -> committed at its sequence
-//! acknowledged as a copy                                    -> committed where the first one is
+//! acknowledged as a duplicate                               -> committed at the first one's sequence
 //! ```
 
 use admit_core::with_causes;
@@ -21,9 +21,9 @@ use futures_util::stream::FuturesUnordered;
 use super::link::{Link, Session};
 use super::stream::{name_of, subject_of};
 use super::{Options, PARTITION, header};
-use crate::port::{Message, OffsetKind, Published, Reference};
+use crate::port::{Message, OffsetKind, PublishOutcome, Reference};
 
-/// Errors of the server that say that it did not take the message.
+/// Server errors that prove that the message was not stored.
 const REFUSALS: [ErrorCode; 9] = [
     ErrorCode::STREAM_NOT_MATCH,
     ErrorCode::STREAM_NOT_FOUND,
@@ -36,49 +36,50 @@ const REFUSALS: [ErrorCode; 9] = [
     ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
 ];
 
-/// Publishes messages over one connection. Those with a reason are not sent.
+/// Publishes messages over one connection. Messages with a reason are not sent.
 pub(super) async fn publish(
     link: &Link,
     session: &Session,
     options: &Options,
     batch: Vec<(Message, Option<String>)>,
-) -> Vec<Published> {
-    let mut answers = Vec::with_capacity(batch.len());
-    let mut on_the_way = FuturesUnordered::new();
-    let mut is_broken: Option<String> = None;
-    for (place, (message, reason)) in batch.into_iter().enumerate() {
-        answers.push(Published::NotWritten { reason: String::new() });
-        if let Some(reason) = reason.or_else(|| is_broken.clone()) {
-            answers[place] = Published::NotWritten { reason };
+) -> Vec<PublishOutcome> {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    let mut in_flight = FuturesUnordered::new();
+    let mut broken: Option<String> = None;
+    for (index, (message, reason)) in batch.into_iter().enumerate() {
+        outcomes.push(PublishOutcome::NotWritten { reason: String::new() });
+        if let Some(reason) = reason.or_else(|| broken.clone()) {
+            outcomes[index] = PublishOutcome::NotWritten { reason };
             continue;
         }
         let sending = send(session, options, message);
         tokio::pin!(sending);
-        // Whoever waits for room must hear the answers that make it.
+        // While waiting for capacity, acknowledgements must be processed: they free it.
         let sent = loop {
             tokio::select! {
                 biased;
                 sent = &mut sending => break sent,
-                Some((place, answer)) = on_the_way.next() => answers[place] = answer,
+                Some((index, outcome)) = in_flight.next() => outcomes[index] = outcome,
             }
         };
         match sent {
-            Ok((acknowledged, reference)) => on_the_way
-                .push(async move { (place, answer(link, session, acknowledged.await, reference)) }),
+            Ok((acknowledged, reference)) => in_flight.push(async move {
+                (index, outcome(link, session, acknowledged.await, reference))
+            }),
             Err(error) => {
-                let reason = format!("not handed over to nats: {}", with_causes(&error));
-                // What comes later must not overtake it, whatever its partition key.
+                let reason = format!("not sent to nats: {}", with_causes(&error));
+                // Later messages must not overtake it, whatever their partition key.
                 if !matches!(error.kind(), PublishErrorKind::MaxPayloadExceeded) {
-                    is_broken = Some(format!("an earlier message was {reason}"));
+                    broken = Some(format!("an earlier message was {reason}"));
                 }
-                answers[place] = Published::NotWritten { reason };
+                outcomes[index] = PublishOutcome::NotWritten { reason };
             }
         }
     }
-    while let Some((place, answer)) = on_the_way.next().await {
-        answers[place] = answer;
+    while let Some((index, outcome)) = in_flight.next().await {
+        outcomes[index] = outcome;
     }
-    answers
+    outcomes
 }
 
 async fn send(
@@ -103,48 +104,48 @@ async fn send(
     Ok((acknowledged, reference))
 }
 
-fn answer(
+fn outcome(
     link: &Link,
     session: &Session,
-    answer: Result<PublishAck, PublishError>,
+    acknowledged: Result<PublishAck, PublishError>,
     reference: Reference,
-) -> Published {
-    let error = match answer {
+) -> PublishOutcome {
+    let error = match acknowledged {
         Ok(ack) => {
             let offset = ack.sequence.to_string();
-            // When the first one was published is not said.
+            // The server does not report when the first one was published.
             let published_at = reference.published_at.filter(|_| !ack.duplicate);
-            return Published::Committed(Reference { offset, published_at, ..reference });
+            return PublishOutcome::Committed(Reference { offset, published_at, ..reference });
         }
         Err(error) => error,
     };
     let reason = with_causes(&error);
     match error.kind() {
         PublishErrorKind::StreamNotFound => {
-            Published::NotWritten { reason: format!("no stream takes this topic: {reason}") }
+            PublishOutcome::NotWritten { reason: format!("no stream takes this topic: {reason}") }
         }
         PublishErrorKind::TimedOut => {
-            link.give_up(session);
-            Published::Unknown { reason: "nats did not acknowledge in time".to_owned() }
+            link.close_session(session);
+            PublishOutcome::Unknown { reason: "timeout: nats did not acknowledge".to_owned() }
         }
         PublishErrorKind::BrokenPipe => {
-            let reason = "the connection to nats was lost before it acknowledged".to_owned();
-            Published::Unknown { reason }
+            let reason = "the connection to nats was lost before the acknowledgement".to_owned();
+            PublishOutcome::Unknown { reason }
         }
         PublishErrorKind::Other if is_refusal(&error) => {
-            Published::NotWritten { reason: format!("nats refused it: {reason}") }
+            PublishOutcome::NotWritten { reason: format!("refused by nats: {reason}") }
         }
         PublishErrorKind::Other
         | PublishErrorKind::WrongLastMessageId
         | PublishErrorKind::WrongLastSequence
         | PublishErrorKind::MaxAckPending
         | PublishErrorKind::MaxPayloadExceeded => {
-            Published::Unknown { reason: format!("nats answered with an error: {reason}") }
+            PublishOutcome::Unknown { reason: format!("nats returned an error: {reason}") }
         }
     }
 }
 
-/// Whether the server says that it did not take the message. A store that failed may have written.
+/// Whether the error proves that the message was not stored. A failed store may have written it.
 fn is_refusal(error: &PublishError) -> bool {
     let cause = std::error::Error::source(error);
     let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<jetstream::Error>()) else {

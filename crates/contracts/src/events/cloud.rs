@@ -1,8 +1,8 @@
-//! CloudEvents 1.0: one event, whichever way it travelled.
+//! CloudEvents 1.0, independent of transport mode.
 //!
-//! Structured and binary mode are two spellings of the same event, so what is read here does not
-//! tell them apart: attributes become text, data becomes a JSON value or bytes. A retry that
-//! changes its mode is still the same event with the same digest.
+//! Structured and binary mode are two encodings of the same event, so both are parsed into the same
+//! form: attributes become text, data becomes a JSON value or bytes. A retry in the other mode is
+//! still the same event with the same digest.
 
 use std::borrow::Cow;
 
@@ -13,52 +13,52 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::media::{self, is_json};
 
-/// The version of the specification that is spoken here.
+/// Supported version of the specification.
 const SPECVERSION: &str = "1.0";
 
-/// Attributes that every event has.
+/// Required attributes.
 const REQUIRED: [&str; 3] = ["id", "source", "type"];
 
-/// Longest name of an attribute, in characters. The specification advises 20.
+/// Longest attribute name, in characters. The specification advises 20.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Longest value of an attribute, in bytes.
+/// Longest attribute value, in bytes.
 const VALUE_BYTES_MAX: usize = 4 * 1024;
 
-/// A CloudEvent.
+/// Parsed CloudEvent.
 #[derive(Debug)]
-pub(super) struct Cloud<'a> {
-    /// Every attribute by its name, sorted, as text.
+pub(super) struct CloudEvent<'a> {
+    /// Attributes as text, sorted by name.
     attributes: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    pub(super) data: Data<'a>,
+    pub(super) data: EventData<'a>,
 }
 
-/// What an event is about.
+/// Data of an event.
 #[derive(Debug)]
-pub(super) enum Data<'a> {
-    /// Nothing.
+pub(super) enum EventData<'a> {
+    /// No data.
     None,
-    /// A JSON value.
+    /// JSON value.
     Json(Cow<'a, Value<'a>>),
-    /// Anything else.
+    /// Any other data.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// Why it is not a CloudEvent.
-pub(super) type Wrong = (Code, String);
+/// Parse error: the code and the message of the refusal.
+pub(super) type CloudEventError = (Code, String);
 
-fn wrong<T>(message: String) -> Result<T, Wrong> {
+fn wrong<T>(message: String) -> Result<T, CloudEventError> {
     Err((Code::InvalidEnvelope, message))
 }
 
-impl<'a> Cloud<'a> {
-    /// Reads an event in structured mode.
-    pub(super) fn structured(value: &'a Value<'a>) -> Result<Self, Wrong> {
+impl<'a> CloudEvent<'a> {
+    /// Parses an event in structured mode.
+    pub(super) fn structured(value: &'a Value<'a>) -> Result<Self, CloudEventError> {
         let Value::Object(members) = value else {
             return wrong("a cloudevent is a json object".to_owned());
         };
         if let Some(name) = members.repeated_key() {
-            return wrong(format!("the attribute {} is there twice", shown(name)));
+            return wrong(format!("the attribute {} appears twice", truncated(name)));
         }
         let mut attributes = Vec::with_capacity(members.len());
         for (name, value) in members.iter().filter(|(name, _)| !is_data(name)) {
@@ -70,8 +70,8 @@ impl<'a> Cloud<'a> {
                 Value::Bool(false) => Cow::Borrowed("false"),
                 Value::Float(_) | Value::Array(_) | Value::Object(_) => {
                     return wrong(format!(
-                        "the attribute {} is a {}, which no attribute can be",
-                        shown(name),
+                        "the attribute {} is a {}, which an attribute cannot be",
+                        truncated(name),
                         value.kind()
                     ));
                 }
@@ -80,26 +80,26 @@ impl<'a> Cloud<'a> {
         }
         let content_type = members.get("datacontenttype").and_then(Value::as_str);
         let data = structured_data(members, content_type)?;
-        Self { attributes, data }.checked()
+        Self { attributes, data }.validate()
     }
 
-    /// Reads an event in binary mode. `value` is its body where that is JSON.
+    /// Parses an event in binary mode. `value` is its body if that is JSON.
     pub(super) fn binary(
         submission: &'a Submission,
         value: Option<&'a Value<'a>>,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, CloudEventError> {
         let mut attributes: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
         for (header, value) in &submission.headers {
             let Some(name) = header.strip_prefix("ce-") else { continue };
-            // The content type of the data is that of the body, whatever this header says.
+            // The content type of the data is that of the body; this header does not override it.
             if name == "datacontenttype" {
                 continue;
             }
             if attributes.iter().any(|(known, _)| known == name) {
-                return wrong(format!("the header ce-{} is there twice", shown(name)));
+                return wrong(format!("the header ce-{} appears twice", truncated(name)));
             }
-            let Some(text) = decoded(value) else {
-                return wrong(format!("the header ce-{} is not utf-8", shown(name)));
+            let Some(text) = decode_header(value) else {
+                return wrong(format!("the header ce-{} is not utf-8", truncated(name)));
             };
             attributes.push((Cow::Borrowed(name), text));
         }
@@ -108,16 +108,16 @@ impl<'a> Cloud<'a> {
             attributes.push((Cow::Borrowed("datacontenttype"), Cow::Borrowed(content_type)));
         }
         let data = match value {
-            Some(value) => Data::Json(Cow::Borrowed(value)),
-            None if has_body => Data::Bytes(Cow::Borrowed(&submission.body)),
-            None => Data::None,
+            Some(value) => EventData::Json(Cow::Borrowed(value)),
+            None if has_body => EventData::Bytes(Cow::Borrowed(&submission.body)),
+            None => EventData::None,
         };
-        Self { attributes, data }.checked()
+        Self { attributes, data }.validate()
     }
 
-    /// An event of binary mode as it is kept: its attributes by name, and `value` where its body is
+    /// Rebuilds a stored binary-mode event from its attributes; `value` is its body if that is
     /// JSON.
-    pub(super) fn kept(
+    pub(super) fn from_stored(
         attributes: &'a Object<'a>,
         body: &'a [u8],
         value: Option<&'a Value<'a>>,
@@ -127,19 +127,19 @@ impl<'a> Cloud<'a> {
         };
         let attributes = attributes.iter().map(text).collect::<Option<_>>()?;
         let data = match value {
-            Some(value) => Data::Json(Cow::Borrowed(value)),
-            None if body.is_empty() => Data::None,
-            None => Data::Bytes(Cow::Borrowed(body)),
+            Some(value) => EventData::Json(Cow::Borrowed(value)),
+            None if body.is_empty() => EventData::None,
+            None => EventData::Bytes(Cow::Borrowed(body)),
         };
-        Self { attributes, data }.checked().ok()
+        Self { attributes, data }.validate().ok()
     }
 
-    fn checked(mut self) -> Result<Self, Wrong> {
+    fn validate(mut self) -> Result<Self, CloudEventError> {
         self.attributes.sort_unstable();
         match self.get("specversion") {
             Some(SPECVERSION) => {}
             Some(other) => {
-                let message = format!("specversion {} is not {SPECVERSION}", shown(other));
+                let message = format!("specversion {} is not {SPECVERSION}", truncated(other));
                 return Err((Code::SchemaVersionUnsupported, message));
             }
             None => return wrong("the attribute specversion is missing".to_owned()),
@@ -153,8 +153,8 @@ impl<'a> Cloud<'a> {
             let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
             if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(is_plain) {
                 return wrong(format!(
-                    "the attribute {} has a name of other than small letters and digits",
-                    shown(name)
+                    "the attribute {} has a name with characters other than lower-case letters and digits",
+                    truncated(name)
                 ));
             }
             if value.is_empty() {
@@ -177,17 +177,17 @@ impl<'a> Cloud<'a> {
         Ok(self)
     }
 
-    /// An attribute.
+    /// Returns an attribute.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_ref())
     }
 
-    /// When it happened, where it says so.
+    /// Time of the event, if set.
     pub(super) fn time(&self) -> Option<Millis> {
         self.get("time").and_then(Millis::parse_rfc3339)
     }
 
-    /// The attributes as an object.
+    /// Attributes as an object.
     pub(super) fn attributes(&self) -> Object<'static> {
         let owned = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
             (name.clone().into_owned(), Value::from(value.clone().into_owned()))
@@ -195,8 +195,8 @@ impl<'a> Cloud<'a> {
         self.attributes.iter().map(owned).collect()
     }
 
-    /// All that must not differ under one key: every attribute, and the data. Data without a
-    /// content type is JSON, so saying that it is makes no difference.
+    /// Content that must not differ under one key: all attributes and the data. Data without a
+    /// content type is JSON, so an explicit JSON content type makes no difference.
     pub(super) fn content(&self) -> Value<'_> {
         let mut attributes: Object<'_> = self
             .attributes
@@ -204,14 +204,14 @@ impl<'a> Cloud<'a> {
             .map(|(name, value)| (name.as_ref(), Value::from(value.as_ref())))
             .collect();
         let data = match &self.data {
-            Data::None => None,
-            Data::Json(value) => {
+            EventData::None => None,
+            EventData::Json(value) => {
                 if self.get("datacontenttype").is_none() {
                     attributes.push("datacontenttype", "application/json");
                 }
                 Some(("data", value.clone().into_owned()))
             }
-            Data::Bytes(bytes) => Some(("data_base64", BASE64_STANDARD.encode(bytes).into())),
+            EventData::Bytes(bytes) => Some(("data_base64", BASE64_STANDARD.encode(bytes).into())),
         };
         let mut content = Object::from_iter([("attributes", attributes.into())]);
         content.extend(data);
@@ -226,7 +226,7 @@ fn is_data(name: &str) -> bool {
 fn structured_data<'a>(
     members: &'a Object<'a>,
     content_type: Option<&str>,
-) -> Result<Data<'a>, Wrong> {
+) -> Result<EventData<'a>, CloudEventError> {
     let present = |name: &str| members.get(name).filter(|value| !value.is_null());
     match (members.get("data"), present("data_base64")) {
         (Some(data), Some(_)) if !data.is_null() => {
@@ -235,22 +235,22 @@ fn structured_data<'a>(
         (_, Some(encoded)) => {
             let bytes = encoded.as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
             match bytes {
-                Some(bytes) => Ok(Data::Bytes(Cow::Owned(bytes))),
+                Some(bytes) => Ok(EventData::Bytes(Cow::Owned(bytes))),
                 None => wrong("data_base64 is not base64".to_owned()),
             }
         }
         (Some(Value::String(text)), None)
             if content_type.is_some_and(|kind| !is_json(&media::essence(kind))) =>
         {
-            Ok(Data::Bytes(Cow::Borrowed(text.as_bytes())))
+            Ok(EventData::Bytes(Cow::Borrowed(text.as_bytes())))
         }
-        (Some(data), None) => Ok(Data::Json(Cow::Borrowed(data))),
-        (None, None) => Ok(Data::None),
+        (Some(data), None) => Ok(EventData::Json(Cow::Borrowed(data))),
+        (None, None) => Ok(EventData::None),
     }
 }
 
-/// A header's value as the HTTP binding writes it: perhaps in quotes, percent-encoded UTF-8.
-fn decoded(value: &str) -> Option<Cow<'_, str>> {
+/// Decodes a header value as defined by the HTTP binding: optionally quoted, percent-encoded UTF-8.
+fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let value = value.trim_matches([' ', '\t']);
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     if !inner.contains(['%', '\\']) {
@@ -278,8 +278,8 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// So much of a text as a message repeats.
-fn shown(text: &str) -> String {
+/// Truncates a text for a message.
+fn truncated(text: &str) -> String {
     const CHARS_MAX: usize = 40;
     let cut: String = text.chars().take(CHARS_MAX).collect();
     format!("{cut:?}")
@@ -301,8 +301,8 @@ mod tests {
             (r#""a%20b""#, "a b"),
             (r"C:\temp", r"C:\temp"),
         ] {
-            assert_eq!(decoded(value).as_deref(), Some(text), "{value}");
+            assert_eq!(decode_header(value).as_deref(), Some(text), "{value}");
         }
-        assert_eq!(decoded("%ff"), None);
+        assert_eq!(decode_header("%ff"), None);
     }
 }

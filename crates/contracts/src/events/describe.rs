@@ -1,10 +1,10 @@
-//! The wire of a stream for the OpenAPI document.
+//! Wire description of a stream for the OpenAPI document.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
 use super::settings::{Accept, Settings};
-use crate::describe::{Answer, Description};
+use crate::describe::{Description, ResponseDescription};
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description(settings: &Settings) -> Description {
@@ -17,7 +17,7 @@ pub(super) fn description(settings: &Settings) -> Description {
     if settings.accept == Accept::Any {
         request.push(("*/*", json!({})));
     }
-    let answer = |status, when: &str, content_type, schema| Answer {
+    let answer = |status, when: &str, content_type, schema| ResponseDescription {
         status,
         when: when.to_owned(),
         content_type,
@@ -26,12 +26,12 @@ pub(super) fn description(settings: &Settings) -> Description {
     let results = json!({ "type": "array", "items": { "type": "object" } });
     let (problem, lines) = ("application/problem+json", "application/x-ndjson");
     let mut answers =
-        vec![answer(201, "the event is in, now or before", "application/json", receipt())];
+        vec![answer(201, "the event is admitted, now or before", "application/json", receipt())];
     answers.extend(Description::refusals(Code::ALL, Code::http_status, problem, &problem_schema()));
     for (status, when) in [
-        (200, "every event of a batch is in"),
-        (207, "some events of a batch are refused for good"),
-        (503, "some events of a batch are worth sending again"),
+        (200, "every event of the batch is admitted"),
+        (207, "some events of the batch are permanently refused"),
+        (503, "some events of the batch can be retried"),
     ] {
         answers.push(answer(status, when, "application/json", results.clone()));
         answers.push(answer(status, when, lines, json!({ "type": "string" })));
@@ -98,13 +98,13 @@ mod tests {
     use crate::events::problem;
 
     #[test]
-    fn everything_this_door_refuses_is_described() {
+    fn every_refusal_of_this_door_is_described() {
         let described = description(&Settings::named("default"));
         for code in Code::ALL {
-            let said = problem(*code, "why", 5);
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let reply = problem(*code, "why", 5);
+            let answer = described.answers.iter().find(|answer| answer.status == reply.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&reply.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
         }
     }

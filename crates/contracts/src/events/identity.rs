@@ -1,4 +1,4 @@
-//! What names a plain event: a header, some of its fields, or all of it.
+//! Identity of a plain event: a header, some of its fields, or the whole body.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use admit_core::json::Value;
 
 use super::KEY_CHARS_MAX;
 
-/// The header that names a plain event, in lower case.
+/// Default header with the key of a plain event, in lower case.
 pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// A place in a JSON body: a pointer such as `/order/id` or a dotted path such as `order.id`.
+/// Field path in a JSON body: a pointer such as `/order/id` or a dotted path such as `order.id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct FieldPath {
     pointer: String,
 }
 
-impl Field {
-    /// Reads either spelling; a text with a `/` in front is a pointer. `None` for an empty one.
+impl FieldPath {
+    /// Parses either notation; a leading `/` marks a pointer. `None` for an empty path.
     pub fn parse(text: &str) -> Option<Self> {
         let is_path = |text: &str| text.split('.').all(|step| !step.is_empty());
         let pointer = match text {
@@ -32,30 +32,30 @@ impl Field {
         Some(Self { pointer })
     }
 
-    /// What stands there, if anything but `null` does.
+    /// Value at the path, unless it is missing or `null`.
     pub(super) fn of<'v, 'a>(&self, value: &'v Value<'a>) -> Option<&'v Value<'a>> {
         value.pointer(&self.pointer).filter(|value| !value.is_null())
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.pointer)
     }
 }
 
-/// Why a header gives no key.
+/// Reason why a header yields no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
-    /// It is not there.
+    /// Absent.
     Missing,
-    /// It is there more than once.
+    /// Present more than once.
     Repeated,
-    /// It is empty, too long, or has characters it must not have.
+    /// Empty, too long, or with invalid characters.
     Invalid,
 }
 
-/// The key in the header called `name`: a quoted string (RFC 8941), or the same without quotes.
+/// Reads the key from the header `name`: a quoted string (RFC 8941), or the same without quotes.
 pub(super) fn key_in(submission: &Submission, name: &str) -> Result<String, NoKey> {
     let mut values = submission.headers.iter().filter(|(known, _)| known == name);
     let (_, value) = values.next().ok_or(NoKey::Missing)?;
@@ -64,7 +64,7 @@ pub(super) fn key_in(submission: &Submission, name: &str) -> Result<String, NoKe
     }
     let value = value.trim_matches([' ', '\t']);
     let key = match value.strip_prefix('"') {
-        Some(rest) => unquoted(rest).ok_or(NoKey::Invalid)?,
+        Some(rest) => parse_quoted(rest).ok_or(NoKey::Invalid)?,
         None => value.to_owned(),
     };
     let is_bare = !value.starts_with('"');
@@ -75,8 +75,8 @@ pub(super) fn key_in(submission: &Submission, name: &str) -> Result<String, NoKe
     Ok(key)
 }
 
-/// The text of a quoted string whose first quote is already gone; nothing may come after the last.
-fn unquoted(rest: &str) -> Option<String> {
+/// Parses a quoted string after its opening quote; nothing may follow the closing one.
+fn parse_quoted(rest: &str) -> Option<String> {
     let mut text = String::with_capacity(rest.len());
     let mut chars = rest.chars();
     loop {
@@ -131,14 +131,14 @@ mod tests {
     fn a_field_is_a_pointer_or_a_dotted_path() {
         let body = parse(br#"{"order":{"id":7,"none":null},"a/b":{"~":[1]}}"#, &Limits::default());
         let body = body.unwrap();
-        let found = |text| Field::parse(text).unwrap().of(&body).and_then(Value::as_i64);
+        let found = |text| FieldPath::parse(text).unwrap().of(&body).and_then(Value::as_i64);
         assert_eq!(found("/order/id"), Some(7));
         assert_eq!(found("order.id"), Some(7));
         assert_eq!(found("a/b.~.0"), Some(1));
         assert_eq!(found("order.none"), None);
         assert_eq!(found("order.lost"), None);
         for bad in ["", "/", ".", "a..b", "a."] {
-            assert_eq!(Field::parse(bad), None, "{bad}");
+            assert_eq!(FieldPath::parse(bad), None, "{bad}");
         }
     }
 }

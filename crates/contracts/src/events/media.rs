@@ -1,4 +1,4 @@
-//! What a content type says about how a request carries its events.
+//! Content type of a request: how it carries its events.
 
 use admit_core::Submission;
 
@@ -12,28 +12,29 @@ const CLOUD_EVENTS: &str = "application/cloudevents";
 const LINES: [&str; 4] =
     ["application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"];
 
-/// Stands in for a content type on one line of a request. No header of HTTP has such a name.
+/// Pseudo header that marks one line of a request. The leading colon makes a clash with an HTTP
+/// header impossible.
 pub(super) const LINE: &str = ":line";
 
-/// How one submission carries its event.
+/// How a submission carries its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// A body of the sender's own; whether it says that it is JSON.
+pub(super) enum TransportMode {
+    /// Plain body, and whether its content type is JSON.
     Plain { is_json: bool },
-    /// The line with this number of a request of JSON lines.
+    /// One line of a JSON lines request, with its number.
     Line(u64),
-    /// A whole request of JSON lines.
+    /// JSON lines request.
     Lines,
-    /// A CloudEvent as one JSON object.
+    /// CloudEvent as one JSON object.
     Structured,
-    /// A CloudEvent whose attributes are headers; whether its data says that it is JSON.
+    /// CloudEvent with its attributes in headers, and whether its data is declared as JSON.
     Binary { is_json: bool },
-    /// A JSON array of CloudEvents.
+    /// JSON array of CloudEvents.
     Batch,
 }
 
-impl Mode {
-    /// The mode of a submission, by its headers alone.
+impl TransportMode {
+    /// Determines the mode of a submission from its headers.
     pub(super) fn of(submission: &Submission) -> Self {
         if let Some(line) = submission.header(LINE) {
             return Self::Line(line.parse().unwrap_or_default());
@@ -54,8 +55,8 @@ impl Mode {
     }
 }
 
-/// Whether a stream takes bodies of this type. Without a type there must be no body; that is for
-/// whoever sees the body to say.
+/// Returns whether a stream accepts bodies of this type. Without a content type the body must be
+/// empty, which is checked later, once the body is known.
 pub(super) fn accepts(accept: Accept, content_type: Option<&str>) -> bool {
     let Some(media_type) = content_type.map(essence) else { return true };
     if media_type.starts_with(CLOUD_EVENTS) {
@@ -69,7 +70,7 @@ pub(super) fn is_json(essence: &str) -> bool {
     crate::is_json(essence)
 }
 
-/// The type without its parameters, in lower case.
+/// Content type without its parameters, in lower case.
 pub(super) fn essence(content_type: &str) -> String {
     let end = content_type.find(';').unwrap_or(content_type.len());
     content_type[..end].trim().to_ascii_lowercase()
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_is_taken_unless_the_stream_says_otherwise() {
+    fn only_json_is_accepted_by_default() {
         for json in [
             "application/json",
             "application/problem+json",

@@ -1,12 +1,13 @@
-//! `events`: the door for everyone, any webhook or CloudEvents sender, set up by declaration.
+//! `events`: general-purpose door for webhooks and CloudEvents senders, configured by declaration.
 //!
-//! A stream is one mounted `events` contract with a name. Its settings say what names an event: the
-//! `Idempotency-Key` header, some fields, or the whole body; a CloudEvent is always named by its
-//! `source` and `id`. One request may carry many events, as a CloudEvents batch or as JSON lines.
-//! Errors are problem details (RFC 9457) that also carry the general error object.
+//! A stream is one mounted `events` contract with a name. Its settings define the identity of an
+//! event: the `Idempotency-Key` header, some fields, or the whole body; a CloudEvent is always
+//! identified by its `source` and `id`. One request may carry many events, as a CloudEvents batch
+//! or as JSON lines. Errors are problem details (RFC 9457) that also carry the general error
+//! object.
 //!
-//! Invariant: where webhook secrets are set, a signature is verified over the raw body before
-//! anything of the body is read, let alone looked up.
+//! Invariant: where webhook secrets are set, the signature over the raw body is verified before the
+//! body is parsed or looked up.
 
 mod cloud;
 mod describe;
@@ -21,20 +22,20 @@ mod vet;
 pub mod view;
 mod webhooks;
 
-use admit_core::{Code, Door, Entry, Horizon, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Horizon, RecordedEntry, Submission};
 
-use crate::{Budget, Contract, Description, Reply, Shape, Split, Turned};
+use crate::{Budget, Contract, Description, Reply, RequestRejection, RequestShape, SplitRequest};
 
-pub use identity::Field;
+pub use identity::FieldPath;
 pub use reply::problem;
 pub use schemas::SchemaError;
-pub use settings::{Accept, Canonical, Identity, Settings, is_stream_name};
-pub use webhooks::{Secret, SecretError, Webhooks};
+pub use settings::{Accept, Canonical, EventIdentity, Settings, is_stream_name};
+pub use webhooks::{SecretError, WebhookSecret, Webhooks};
 
-/// The longest `Idempotency-Key`, in characters.
+/// Longest `Idempotency-Key`, in characters.
 pub const KEY_CHARS_MAX: usize = 255;
 
-/// The headers this contract reads; `ce-*` stands for every header of a binary CloudEvent.
+/// Headers that this contract reads; `ce-*` matches all headers of a binary CloudEvent.
 const HEADERS: [&str; 6] = [
     media::CONTENT_TYPE,
     identity::IDEMPOTENCY_KEY,
@@ -44,7 +45,7 @@ const HEADERS: [&str; 6] = [
     "ce-*",
 ];
 
-/// The contract of one stream. See the module.
+/// Contract of one stream. See the module.
 #[derive(Debug)]
 pub struct Events {
     settings: Settings,
@@ -53,21 +54,21 @@ pub struct Events {
 }
 
 impl Events {
-    /// The contract with these settings; compiles the schemas.
+    /// Creates the contract and compiles the schemas.
     ///
     /// # Errors
-    /// When a schema is not one.
+    /// If a schema does not compile.
     pub fn new(settings: Settings) -> Result<Self, SchemaError> {
         let schemas = schemas::Schemas::compile(&settings.schemas)?;
         Ok(Self { settings, schemas, horizon: Horizon::default() })
     }
 
-    /// What names its plain events.
-    pub fn identity(&self) -> &Identity {
+    /// Identity of plain events.
+    pub fn identity(&self) -> &EventIdentity {
         &self.settings.identity
     }
 
-    /// Before a ledger that forgets: what is outside `horizon` is refused.
+    /// For a ledger with retention: events outside `horizon` are refused.
     #[must_use]
     pub fn within(self, horizon: Horizon) -> Self {
         Self { horizon, ..self }
@@ -88,7 +89,7 @@ impl Contract for Events {
         vet::vet_within(self, door, submission, budget)
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         reply::reply(&self.settings.name, recorded)
     }
 
@@ -104,11 +105,11 @@ impl Contract for Events {
         media::accepts(self.settings.accept, content_type)
     }
 
-    fn split(&self, submission: Submission) -> Result<Split, Turned> {
+    fn split(&self, submission: Submission) -> Result<SplitRequest, RequestRejection> {
         split::split(&self.settings, submission)
     }
 
-    fn join(&self, shape: &Shape, replies: Vec<Reply>) -> Reply {
+    fn join(&self, shape: &RequestShape, replies: Vec<Reply>) -> Reply {
         reply::join(shape, replies)
     }
 
@@ -116,7 +117,7 @@ impl Contract for Events {
         describe::description(&self.settings)
     }
 
-    fn vouched(&self) -> Option<&str> {
+    fn signature_principal(&self) -> Option<&str> {
         self.settings.webhooks.as_ref()?.principal.as_deref()
     }
 }

@@ -1,25 +1,25 @@
-//! Says what became of events: receipts for those that are in, problem details for the rest.
+//! Renders verdicts: receipts for admitted events, problem details for the rest.
 //!
-//! Invariant: the reply to a copy is written from what the ledger knows of the first by the same
-//! function as the first's own, so it is the same byte for byte; only a header tells.
+//! Invariant: the reply to a copy is rendered from the stored first admission by the same function
+//! as the first reply, so the two are byte-identical except for one header.
 
 use admit_core::json::{self, Object, Value};
-use admit_core::{Code, Entry, Event, Millis, ReceiptId, Recorded, Seq, Verdict};
+use admit_core::{Code, Entry, Event, Millis, ReceiptId, RecordedEntry, Seq, Verdict};
 
-use crate::{Reply, Shape};
+use crate::{Reply, RequestShape};
 
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 const PROBLEM: &str = "application/problem+json";
 
-/// What tells a copy's reply from the first's.
+/// Header that marks the reply to a copy.
 const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
 
-/// When to come back after a defect of ours that only this file can see.
+/// Retry hint for an internal defect detected in this file.
 const DEFECT_RETRY_SECONDS: u32 = 5;
 
 /// See [`Contract::reply`](crate::Contract::reply).
-pub(super) fn reply(stream: &str, recorded: &Recorded) -> Reply {
+pub(super) fn reply(stream: &str, recorded: &RecordedEntry) -> Reply {
     let receipt = |seq: Seq| ReceiptId { ledger: recorded.ledger, seq };
     let event = match &recorded.entry {
         Entry::Event(event) => event,
@@ -35,12 +35,12 @@ pub(super) fn reply(stream: &str, recorded: &Recorded) -> Reply {
         }
     };
     match &recorded.verdict {
-        // A revision is kept and applied; this contract never asks for one.
+        // A revision is stored and applied; this contract never requests one.
         Verdict::Fresh { seq } | Verdict::Revision { seq, .. } => {
-            admitted(stream, event, receipt(*seq), event.received_at)
+            admitted_reply(stream, event, receipt(*seq), event.received_at)
         }
         Verdict::Duplicate { first, .. } => {
-            let mut reply = admitted(stream, event, receipt(first.seq), first.received_at);
+            let mut reply = admitted_reply(stream, event, receipt(first.seq), first.received_at);
             reply.headers.push((REPLAYED.0, REPLAYED.1.to_owned()));
             reply
         }
@@ -53,15 +53,15 @@ pub(super) fn reply(stream: &str, recorded: &Recorded) -> Reply {
             ]);
             problem_with(Code::IdempotencyKeyReused, &message, 0, more)
         }
-        // A ledger refuses no vetted event. If one does, nothing may be claimed.
+        // A ledger never refuses a vetted event. If it does, the reply must not claim anything.
         Verdict::Refused { .. } => {
             problem(Code::InternalError, "the event could not be processed", DEFECT_RETRY_SECONDS)
         }
     }
 }
 
-/// The receipt of an event that is in: 201, because a receipt now exists and is durable.
-fn admitted(stream: &str, event: &Event, id: ReceiptId, received_at: Millis) -> Reply {
+/// Receipt of an admitted event: 201, because a receipt was created and is durable.
+fn admitted_reply(stream: &str, event: &Event, id: ReceiptId, received_at: Millis) -> Reply {
     let receipt = Object::from_iter([
         ("receipt_id", Value::from(id.to_string())),
         ("stream", stream.into()),
@@ -74,7 +74,7 @@ fn admitted(stream: &str, event: &Event, id: ReceiptId, received_at: Millis) -> 
     Reply { status: 201, content_type: JSON, headers, body }
 }
 
-/// Says `code` as problem details (RFC 9457), with the general error object beside them.
+/// Renders `code` as problem details (RFC 9457), with the general error object beside them.
 pub fn problem(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
     problem_with(code, message, retry_after_seconds, Object::new())
 }
@@ -106,12 +106,16 @@ fn problem_with(code: Code, message: &str, retry_after: u32, more: Object<'_>) -
     Reply { status, content_type: PROBLEM, headers, body }
 }
 
-/// See [`Contract::join`](crate::Contract::join). Each event's own answer, in order, under a status
-/// that says the least good of them: a sender that reads only that loses nothing.
-pub(super) fn join(shape: &Shape, mut replies: Vec<Reply>) -> Reply {
-    if *shape == Shape::One {
+/// See [`Contract::join`](crate::Contract::join). Lists the reply to each event, in order; the
+/// status is the worst of them, so a sender that checks only the status loses nothing.
+pub(super) fn join(shape: &RequestShape, mut replies: Vec<Reply>) -> Reply {
+    if *shape == RequestShape::One {
         return replies.pop().unwrap_or_else(|| {
-            problem(Code::InternalError, "the event got no reply", DEFECT_RETRY_SECONDS)
+            problem(
+                Code::InternalError,
+                "no reply was produced for the event",
+                DEFECT_RETRY_SECONDS,
+            )
         });
     }
     let is_worth_a_retry = |reply: &Reply| reply.status >= 500 || matches!(reply.status, 408 | 429);
@@ -130,14 +134,14 @@ pub(super) fn join(shape: &Shape, mut replies: Vec<Reply>) -> Reply {
     let headers = hint.map(|seconds| ("retry-after", seconds.to_string())).into_iter().collect();
     let mut body = Vec::with_capacity(replies.len() * 256 + 2);
     let content_type = match shape {
-        Shape::Lines(numbers) => {
+        RequestShape::Lines(numbers) => {
             for (reply, number) in replies.iter().zip(numbers) {
                 result("line", *number, reply, &mut body);
                 body.push(b'\n');
             }
             LINES
         }
-        Shape::Array | Shape::One => {
+        RequestShape::Array | RequestShape::One => {
             body.push(b'[');
             for (reply, index) in replies.iter().zip(0u64..) {
                 if index > 0 {
@@ -152,10 +156,10 @@ pub(super) fn join(shape: &Shape, mut replies: Vec<Reply>) -> Reply {
     Reply { status, content_type, headers, body }
 }
 
-/// One answer among many: which event, its status, and the members of its own reply.
+/// Appends one result of a batch: the event, its status, and the members of its own reply.
 fn result(name: &str, number: u64, reply: &Reply, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"{name}\":{number},").as_bytes());
-    // Problem details have a status of their own.
+    // Problem details have their own status member.
     if reply.content_type != PROBLEM {
         let replayed = reply.headers.iter().any(|(name, _)| *name == REPLAYED.0);
         let status = format!("\"status\":{},\"replayed\":{replayed},", reply.status);
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn many_answers_have_the_status_of_the_least_good_one() {
+    fn a_batch_reply_has_the_worst_status_of_its_events() {
         let refused = || problem(Code::InvalidJson, "bad", 0);
         let fault = || problem(Code::LedgerUnavailable, "full", 9);
         for (replies, status) in [
@@ -203,7 +207,7 @@ mod tests {
             (vec![refused(), refused()], 207),
             (vec![receipt(), refused(), fault()], 503),
         ] {
-            let joined = join(&Shape::Array, replies);
+            let joined = join(&RequestShape::Array, replies);
             assert_eq!(joined.status, status);
             let hinted = joined.headers == [("retry-after", "9".to_owned())];
             assert_eq!(hinted, status == 503);
@@ -211,9 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn every_line_has_its_answer_with_its_own_number() {
-        let joined =
-            join(&Shape::Lines(vec![1, 3]), vec![receipt(), problem(Code::InvalidJson, "bad", 0)]);
+    fn every_line_has_a_result_with_its_number() {
+        let joined = join(
+            &RequestShape::Lines(vec![1, 3]),
+            vec![receipt(), problem(Code::InvalidJson, "bad", 0)],
+        );
         insta::assert_snapshot!(String::from_utf8(joined.body).unwrap(), @r#"
         {"line":1,"status":201,"replayed":false,"receipt_id":"rcp-1"}
         {"line":3,"type":"/problems/invalid_json","title":"invalid json","status":400,"detail":"bad","error":{"code":"invalid_json","message":"bad","retryable":false,"retry_after_seconds":0}}

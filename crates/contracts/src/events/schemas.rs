@@ -1,27 +1,27 @@
-//! JSON Schemas by version: what an event of that version must look like.
+//! JSON Schemas of a stream, by schema version.
 
 use std::fmt;
 
 use admit_core::json::Value;
 
-use crate::schema::{EmptyArray, Schema};
+use crate::schema::{CompiledSchema, EmptyArray};
 use crate::text::{VIOLATION_CHARS_MAX, bounded};
 
-/// For events that name no version, or one that is not listed.
+/// Version key for events without a version, or with one that is not listed.
 const ANY: &str = "*";
 
-/// A schema that is not one.
+/// Schema that does not compile.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema of version {version:?} cannot be used: {message}")]
 pub struct SchemaError {
-    /// Whose schema.
+    /// Version of the schema.
     pub version: String,
-    /// Why not.
+    /// Compile error.
     pub message: String,
 }
 
-/// The compiled schemas of a stream.
-pub(super) struct Schemas(Vec<(String, Schema)>);
+/// Compiled schemas of a stream.
+pub(super) struct Schemas(Vec<(String, CompiledSchema)>);
 
 impl fmt::Debug for Schemas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,14 +29,14 @@ impl fmt::Debug for Schemas {
     }
 }
 
-/// What is wrong with an event, as far as schemas can tell.
+/// Schema validation error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
-    /// It names a version that is not listed.
+pub(super) enum SchemaMismatch {
+    /// The event's version is not listed.
     UnknownVersion(String),
-    /// It names none, and there is no schema for such events.
+    /// The event has no version, and no schema covers such events.
     NoVersion,
-    /// It breaks the rules of its version: the first few in words.
+    /// The event violates the schema of its version: the first few violations.
     Violations(Vec<String>),
 }
 
@@ -46,7 +46,7 @@ impl Schemas {
             let unusable = |message: String| SchemaError { version: version.clone(), message };
             let schema: serde_json::Value =
                 serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
-            let schema = Schema::compile(&schema, EmptyArray::Array).map_err(unusable)?;
+            let schema = CompiledSchema::compile(&schema, EmptyArray::Array).map_err(unusable)?;
             Ok((version.clone(), schema))
         });
         compiled.collect::<Result<_, _>>().map(Self)
@@ -57,16 +57,24 @@ impl Schemas {
     }
 
     /// Checks `value` against the schema of `version`.
-    pub(super) fn check(&self, version: Option<&str>, value: &Value<'_>) -> Result<(), Unfit> {
+    pub(super) fn check(
+        &self,
+        version: Option<&str>,
+        value: &Value<'_>,
+    ) -> Result<(), SchemaMismatch> {
         let of = |version: &str| self.0.iter().find(|(known, _)| known == version);
         let found = version.and_then(of).or_else(|| of(ANY));
         let Some((_, schema)) = found else {
             return Err(match version {
-                Some(version) => Unfit::UnknownVersion(bounded(version, VIOLATION_CHARS_MAX)),
-                None => Unfit::NoVersion,
+                Some(version) => {
+                    SchemaMismatch::UnknownVersion(bounded(version, VIOLATION_CHARS_MAX))
+                }
+                None => SchemaMismatch::NoVersion,
             });
         };
-        schema.told(value).map_or(Ok(()), |told| Err(Unfit::Violations(told)))
+        schema
+            .violations(value)
+            .map_or(Ok(()), |violations| Err(SchemaMismatch::Violations(violations)))
     }
 }
 
@@ -76,7 +84,11 @@ mod tests {
 
     use super::*;
 
-    fn check(version: Option<&str>, body: &str, schemas: &[(&str, &str)]) -> Result<(), Unfit> {
+    fn check(
+        version: Option<&str>,
+        body: &str,
+        schemas: &[(&str, &str)],
+    ) -> Result<(), SchemaMismatch> {
         let owned: Vec<_> =
             schemas.iter().map(|(v, text)| ((*v).to_owned(), (*text).to_owned())).collect();
         let schemas = Schemas::compile(&owned).unwrap();
@@ -87,24 +99,29 @@ mod tests {
         ("1", r#"{"type":"object","required":["id"],"properties":{"id":{"type":"integer"}}}"#);
 
     #[test]
-    fn an_event_keeps_the_rules_of_its_version() {
+    fn an_event_must_satisfy_the_schema_of_its_version() {
         assert_eq!(check(Some("1"), r#"{"id":99999999999999999999}"#, &[ONE]), Ok(()));
-        let Err(Unfit::Violations(told)) = check(Some("1"), r#"{"id":"hush"}"#, &[ONE]) else {
+        let Err(SchemaMismatch::Violations(violations)) =
+            check(Some("1"), r#"{"id":"hush"}"#, &[ONE])
+        else {
             panic!("a violation was expected")
         };
-        assert_eq!(told, [r#"/id: value is not of type "integer""#]);
+        assert_eq!(violations, [r#"/id: value is not of type "integer""#]);
     }
 
     #[test]
     fn an_unlisted_version_is_refused_unless_there_is_a_schema_for_the_rest() {
-        assert_eq!(check(Some("2"), "{}", &[ONE]), Err(Unfit::UnknownVersion("2".to_owned())));
-        assert_eq!(check(None, "{}", &[ONE]), Err(Unfit::NoVersion));
+        assert_eq!(
+            check(Some("2"), "{}", &[ONE]),
+            Err(SchemaMismatch::UnknownVersion("2".to_owned()))
+        );
+        assert_eq!(check(None, "{}", &[ONE]), Err(SchemaMismatch::NoVersion));
         assert_eq!(check(Some("2"), "{}", &[ONE, ("*", "{}")]), Ok(()));
         assert_eq!(check(None, "{}", &[("*", "{}")]), Ok(()));
     }
 
     #[test]
-    fn a_schema_that_is_not_one_is_named() {
+    fn an_invalid_schema_is_named_in_the_error() {
         for text in ["{", r#"{"type":"objekt"}"#, r#"{"$ref":"http://127.0.0.1:1/x.json"}"#] {
             let error = Schemas::compile(&[("7".to_owned(), text.to_owned())]).unwrap_err();
             assert!(error.to_string().starts_with("the schema of version \"7\""), "{error}");

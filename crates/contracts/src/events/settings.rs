@@ -1,36 +1,36 @@
-//! What can be decided about a stream.
+//! Settings of a stream.
 
 use admit_core::json::Form;
 use serde::{Deserialize, Serialize};
 
-use super::identity::Field;
+use super::identity::FieldPath;
 use super::webhooks::Webhooks;
 
 /// Longest name of a stream, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What names a plain event. A CloudEvent is named by `source` and `id` whatever stands here.
+/// Identity of a plain event. A CloudEvent is always identified by `source` and `id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum EventIdentity {
     /// The `Idempotency-Key` header, or `webhook-id` where webhook secrets are set.
     IdempotencyKey,
-    /// The values of these fields, all of which must be there.
-    Fields(Vec<Field>),
-    /// The canonical body: the same content is the same event.
+    /// Values of these fields, all of which are required.
+    Fields(Vec<FieldPath>),
+    /// Canonical body: equal content is the same event.
     Body,
 }
 
-/// Which spelling of a JSON body its digest is taken over.
+/// Canonical form of a JSON body that its digest covers.
 ///
-/// `utf8` is the default because it takes every JSON text this gate can read: `jcs` has to refuse
+/// `utf8` is the default because it accepts every JSON text this gate can read: `jcs` must refuse
 /// repeated keys and integers beyond 2^53, such as the 64-bit ids that many senders use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Canonical {
-    /// Keys sorted by code point, integers exact, text as it is.
+    /// Keys sorted by code point, integers exact, text unchanged.
     #[default]
     Utf8,
-    /// As `utf8`, with everything outside ASCII escaped.
+    /// Like `utf8`, with everything outside ASCII escaped.
     Ascii,
     /// RFC 8785.
     Jcs,
@@ -46,51 +46,52 @@ impl Canonical {
     }
 }
 
-/// Which bodies a stream takes.
+/// Accepted content types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accept {
-    /// JSON, of any `+json` type.
+    /// JSON, including any `+json` type.
     #[default]
     Json,
-    /// Anything; what does not say that it is JSON is kept and compared byte by byte.
+    /// Any type; a body not declared as JSON is stored and compared byte by byte.
     Any,
 }
 
-/// The settings of one stream.
+/// Settings of one stream.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The stream's name; see [`is_stream_name`].
+    /// Name; see [`is_stream_name`].
     pub name: String,
-    /// What names a plain event.
-    pub identity: Identity,
-    /// What its digest is taken over.
+    /// Identity of plain events.
+    pub identity: EventIdentity,
+    /// Canonical form for digests.
     pub canonical: Canonical,
-    /// Which bodies are taken.
+    /// Accepted content types.
     pub accept: Accept,
-    /// JSON Schemas as `(version, text)`. The version `*` is for events that name none, or one that
-    /// is not listed. No schemas: nothing is checked.
+    /// JSON Schemas as `(version, text)`. The version `*` covers events without a version, or with
+    /// one that is not listed. Without schemas, nothing is checked.
     pub schemas: Vec<(String, String)>,
-    /// Where a plain event says its schema version. A CloudEvent says it in `dataschema`.
-    pub version_field: Option<Field>,
-    /// Where a plain event says when it happened. A CloudEvent says it in `time`.
-    pub time_field: Option<Field>,
-    /// Signatures to verify; `None` takes unsigned events.
+    /// Field with the schema version of a plain event. A CloudEvent has it in `dataschema`.
+    pub version_field: Option<FieldPath>,
+    /// Field with the time of a plain event. A CloudEvent has it in `time`.
+    pub time_field: Option<FieldPath>,
+    /// Signature verification; `None` accepts unsigned events.
     pub webhooks: Option<Webhooks>,
-    /// Deepest nesting of a body; deeper ones are refused with `invalid_json`.
+    /// Maximum nesting depth of a body; deeper ones are refused with `invalid_json`.
     pub json_depth_max: usize,
-    /// Most events of one request; more are refused with `body_too_large`, all of them.
+    /// Maximum number of events per request; larger requests are refused with `body_too_large` as a
+    /// whole.
     pub events_per_request_max: usize,
     /// Largest event of a request, in bytes; larger ones are refused with `body_too_large`.
     pub event_bytes_max: usize,
 }
 
 impl Settings {
-    /// A stream with this name and the default settings.
+    /// Default settings for a stream with this name.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            identity: Identity::IdempotencyKey,
+            identity: EventIdentity::IdempotencyKey,
             canonical: Canonical::default(),
             accept: Accept::default(),
             schemas: Vec::new(),
@@ -104,7 +105,8 @@ impl Settings {
     }
 }
 
-/// Whether `text` can name a stream: it is part of a path and of the door's name in the ledger.
+/// Returns whether `text` is a valid stream name: it is part of a path and of the door's name in
+/// the ledger.
 pub fn is_stream_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_plain = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_name_can_stand_in_a_path() {
+    fn a_stream_name_is_valid_in_a_path() {
         for good in ["default", "orders", "orders.v2", "a_b-c", "0"] {
             assert!(is_stream_name(good), "{good}");
         }

@@ -1,39 +1,46 @@
-//! Takes a request apart into its events, each with its own bytes of the body as they came.
+//! Splits a request into its events, each with its unmodified bytes of the body.
 //!
-//! Nothing is refused here that could be kept: a batch that cannot be taken apart goes on as one
-//! submission, which vetting refuses and the ledger keeps.
+//! Whenever the request can be stored it is not refused here: a malformed batch continues as one
+//! submission, which vetting refuses and the ledger stores.
 
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Code, Submission};
 use bytes::Bytes;
 
 use super::identity::IDEMPOTENCY_KEY;
-use super::media::{self, Mode};
+use super::media::{self, TransportMode};
 use super::settings::{Accept, Settings};
 use super::webhooks;
-use crate::{Shape, Split, Turned};
+use crate::{RequestRejection, RequestShape, SplitRequest};
 
 /// See [`Contract::split`](crate::Contract::split).
-pub(super) fn split(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
+pub(super) fn split(
+    settings: &Settings,
+    submission: Submission,
+) -> Result<SplitRequest, RequestRejection> {
     if let Some(webhooks) = &settings.webhooks {
         webhooks.verify(&submission)?;
     }
-    match Mode::of(&submission) {
-        Mode::Lines => lines(settings, submission),
-        Mode::Batch => batch(settings, submission),
-        mode @ (Mode::Plain { .. } | Mode::Binary { .. } | Mode::Structured | Mode::Line(_)) => {
+    match TransportMode::of(&submission) {
+        TransportMode::Lines => lines(settings, submission),
+        TransportMode::Batch => batch(settings, submission),
+        mode @ (TransportMode::Plain { .. }
+        | TransportMode::Binary { .. }
+        | TransportMode::Structured
+        | TransportMode::Line(_)) => {
             let has_type = submission.header(media::CONTENT_TYPE).is_some();
-            let needs_none = matches!(mode, Mode::Binary { .. }) && submission.body.is_empty();
+            let needs_none =
+                matches!(mode, TransportMode::Binary { .. }) && submission.body.is_empty();
             if !has_type && !needs_none && settings.accept == Accept::Json {
                 let message = "the content type must be application/json".to_owned();
-                return Err(Turned { code: Code::UnsupportedMediaType, message });
+                return Err(RequestRejection { code: Code::UnsupportedMediaType, message });
             }
-            Ok(Split::one(submission))
+            Ok(SplitRequest::one(submission))
         }
     }
 }
 
-fn lines(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
+fn lines(settings: &Settings, submission: Submission) -> Result<SplitRequest, RequestRejection> {
     let lines = submission.body.split(|byte| *byte == b'\n').zip(1u64..);
     let lines: Vec<(&[u8], u64)> = lines
         .map(|(line, number)| (line.trim_ascii(), number))
@@ -41,11 +48,11 @@ fn lines(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
         .take(settings.events_per_request_max.saturating_add(1))
         .collect();
     if lines.is_empty() {
-        return Ok(Split::one(submission));
+        return Ok(SplitRequest::one(submission));
     }
     check_count(settings, lines.len())?;
-    let kept = |name: &str| matches!(name, IDEMPOTENCY_KEY | webhooks::ID);
-    let named: Vec<_> = submission.headers.iter().filter(|(name, _)| kept(name)).collect();
+    let is_key_header = |name: &str| matches!(name, IDEMPOTENCY_KEY | webhooks::ID);
+    let named: Vec<_> = submission.headers.iter().filter(|(name, _)| is_key_header(name)).collect();
     let piece = |(line, number): &(&[u8], u64)| {
         let mut headers: Vec<_> = named.iter().map(|&header| header.clone()).collect();
         headers.push((media::LINE.to_owned(), number.to_string()));
@@ -53,16 +60,16 @@ fn lines(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
     };
     let submissions = lines.iter().map(piece).collect();
     let numbers = lines.iter().map(|(_, number)| *number).collect();
-    Ok(Split { submissions, shape: Shape::Lines(numbers) })
+    Ok(SplitRequest { submissions, shape: RequestShape::Lines(numbers) })
 }
 
-fn batch(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
+fn batch(settings: &Settings, submission: Submission) -> Result<SplitRequest, RequestRejection> {
     let limits =
         Limits { depth_max: settings.json_depth_max.saturating_add(1), bytes_max: usize::MAX };
     let count = match json::parse(&submission.body, &limits) {
         Ok(Value::Array(elements)) => elements.len(),
-        // Vetting says why, and it is kept.
-        Ok(_) | Err(_) => return Ok(Split::one(submission)),
+        // Vetting refuses it with a reason, and it is stored.
+        Ok(_) | Err(_) => return Ok(SplitRequest::one(submission)),
     };
     check_count(settings, count)?;
     let piece = |element: &[u8]| {
@@ -71,16 +78,16 @@ fn batch(settings: &Settings, submission: Submission) -> Result<Split, Turned> {
     };
     let submissions: Vec<_> = elements(&submission.body).map(piece).collect();
     debug_assert_eq!(submissions.len(), count, "both read the same array");
-    Ok(Split { submissions, shape: Shape::Array })
+    Ok(SplitRequest { submissions, shape: RequestShape::Array })
 }
 
-fn check_count(settings: &Settings, count: usize) -> Result<(), Turned> {
+fn check_count(settings: &Settings, count: usize) -> Result<(), RequestRejection> {
     let most = settings.events_per_request_max;
     if count <= most {
         return Ok(());
     }
     let message = format!("one request takes at most {most} events, this one has more");
-    Err(Turned { code: Code::BodyTooLarge, message })
+    Err(RequestRejection { code: Code::BodyTooLarge, message })
 }
 
 fn of(whole: &Submission, body: Bytes, headers: Vec<(String, String)>) -> Submission {
@@ -89,7 +96,7 @@ fn of(whole: &Submission, body: Bytes, headers: Vec<(String, String)>) -> Submis
     Submission { principal, received_at, body, headers, nonce }
 }
 
-/// The elements of an array that is known to be JSON, as they are written.
+/// Returns the raw elements of a valid JSON array.
 fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
     let inner = array.trim_ascii();
     let inner = inner.get(1..inner.len().saturating_sub(1)).unwrap_or_default();
@@ -102,7 +109,7 @@ fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The first comma outside of strings and brackets.
+/// Finds the first comma outside of strings and brackets.
 fn comma(text: &[u8]) -> Option<usize> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     text.iter().position(|byte| {
@@ -133,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_found_as_they_are_written() {
+    fn array_elements_keep_their_bytes() {
         assert!(texts("[]").is_empty() && texts(" [ \n ] ").is_empty());
         assert_eq!(texts("[1]"), ["1"]);
         assert_eq!(

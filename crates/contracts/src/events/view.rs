@@ -1,4 +1,4 @@
-//! An admitted event as its consumers see it, whichever way it came in.
+//! Consumer view of an admitted event, independent of its transport mode.
 
 use admit_core::json::{self, DEPTH_CEILING, Limits, Object, Value};
 use base64::Engine as _;
@@ -6,10 +6,10 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::media;
 
-/// What it says: `attributes` of a CloudEvent, and `data` where that is JSON or else `data_base64`.
+/// Content: `attributes` of a CloudEvent, and `data` if it is JSON or else `data_base64`.
 ///
-/// `facts` and `body` are what the ledger keeps of it. A body that is gone by the operator's own
-/// wish is `data_removed`.
+/// `facts` and `body` come from the ledger. A body removed by the operator is reported as
+/// `data_removed`.
 pub fn content(facts: &[u8], body: Option<&[u8]>) -> Object<'static> {
     let mut facts = parsed(facts).unwrap_or_default();
     let mode = facts.get("mode").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn consumers_see_the_same_whichever_way_an_event_came() {
+    fn consumers_see_the_same_event_for_every_transport_mode() {
         let structured =
             br#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1}}"#;
         let attributes = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t"}"#;

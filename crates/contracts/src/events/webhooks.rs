@@ -1,7 +1,7 @@
-//! Standard Webhooks: who signed `id.timestamp.body`, and how long ago.
+//! Standard Webhooks: verifies the signature over `id.timestamp.body` and the age of the timestamp.
 //!
-//! Only the symmetric `v1` scheme. Signatures are compared in constant time, and nothing said to the
-//! sender tells which of several secrets was tried.
+//! Only the symmetric `v1` scheme. Signatures are compared in constant time, and replies do not
+//! reveal which of several secrets was tried.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use super::identity::{NoKey, key_in};
-use crate::Turned;
+use crate::RequestRejection;
 
 pub(super) const ID: &str = "webhook-id";
 pub(super) const TIMESTAMP: &str = "webhook-timestamp";
@@ -21,7 +21,7 @@ pub(super) const SIGNATURE: &str = "webhook-signature";
 
 const SECRET_PREFIX: &str = "whsec_";
 
-/// A sender signs with one secret, or a few while they are rotated.
+/// Maximum number of signatures in a header: one per secret, several during rotation.
 const SIGNATURES_MAX: usize = 16;
 
 /// Senders differ in whether they pad.
@@ -30,38 +30,39 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What makes a signature count.
+/// Signature verification settings.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
-    /// Any of these may have signed; several while they are rotated.
-    pub secrets: Vec<Secret>,
-    /// How far the timestamp may be from our clock, before and after, in seconds.
+    /// Accepted secrets; several during rotation.
+    pub secrets: Vec<WebhookSecret>,
+    /// Maximum distance of the timestamp from the gate's clock, in both directions, in seconds.
     pub tolerance_seconds: u32,
-    /// Whom a signed request without a key comes from; `None` wants a key beside the signature.
+    /// Principal of a signed request without a key; `None` requires a key in addition to the
+    /// signature.
     pub principal: Option<String>,
 }
 
-/// A secret shared with a sender. It never shows itself.
+/// Secret shared with a sender. Its `Debug` output hides it.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct WebhookSecret(Vec<u8>);
 
-/// A text that is not a secret.
+/// Text that is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a webhook secret is whsec_ and 24 to 64 bytes in base64")]
+#[error("a webhook secret must be whsec_ followed by 24 to 64 bytes in base64")]
 pub struct SecretError;
 
-impl Secret {
-    /// Reads `whsec_` and base64.
+impl WebhookSecret {
+    /// Parses `whsec_` and base64.
     ///
     /// # Errors
-    /// When it is anything else; the text is not repeated.
+    /// If `text` has another form; the error does not repeat it.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let encoded = text.trim().strip_prefix(SECRET_PREFIX).ok_or(SecretError)?;
         let secret = BASE64.decode(encoded).map_err(|_| SecretError)?;
         if (24..=64).contains(&secret.len()) { Ok(Self(secret)) } else { Err(SecretError) }
     }
 
-    /// Whether any of `signatures` is ours. The body is hashed once, however many there are.
+    /// Returns whether this secret made any of `signatures`. The body is hashed only once.
     fn has_signed(&self, parts: [&[u8]; 3], signatures: &[Vec<u8>]) -> bool {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
@@ -75,35 +76,35 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for WebhookSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(hidden)")
+        f.write_str("WebhookSecret(hidden)")
     }
 }
 
 impl Webhooks {
-    /// Checks that a whole request, body as it came, was signed lately by somebody we know.
-    pub(super) fn verify(&self, submission: &Submission) -> Result<(), Turned> {
+    /// Verifies that the raw request was signed recently with a configured secret.
+    pub(super) fn verify(&self, submission: &Submission) -> Result<(), RequestRejection> {
         key_in(submission, ID).map_err(|why| {
-            turned(match why {
+            rejection(match why {
                 NoKey::Missing => "the header webhook-id is missing",
                 NoKey::Repeated | NoKey::Invalid => "the header webhook-id cannot be read",
             })
         })?;
-        // What was signed is the header as it came.
+        // The signature covers the header as it was sent.
         let id = submission.header(ID).unwrap_or_default();
         let timestamp = submission
             .header(TIMESTAMP)
-            .ok_or_else(|| turned("the header webhook-timestamp is missing"))?;
+            .ok_or_else(|| rejection("the header webhook-timestamp is missing"))?;
         let seconds: i64 = timestamp
             .parse()
-            .map_err(|_| turned("the header webhook-timestamp is not a number of seconds"))?;
+            .map_err(|_| rejection("the header webhook-timestamp is not a number of seconds"))?;
         if !self.is_recent(seconds, submission.received_at) {
-            return Err(turned("the webhook-timestamp is too far from our clock"));
+            return Err(rejection("the webhook-timestamp is too far from the gate's clock"));
         }
         let header = submission
             .header(SIGNATURE)
-            .ok_or_else(|| turned("the header webhook-signature is missing"))?;
+            .ok_or_else(|| rejection("the header webhook-signature is missing"))?;
         let parts = [id.as_bytes(), timestamp.as_bytes(), &submission.body];
         let signatures = header.split(' ').filter_map(|word| word.strip_prefix("v1,"));
         let signatures: Vec<Vec<u8>> = signatures
@@ -112,7 +113,11 @@ impl Webhooks {
             .collect();
         let is_signed = !signatures.is_empty()
             && self.secrets.iter().any(|secret| secret.has_signed(parts, &signatures));
-        if is_signed { Ok(()) } else { Err(turned("no webhook-signature of this request is ours")) }
+        if is_signed {
+            Ok(())
+        } else {
+            Err(rejection("no webhook-signature of this request is valid"))
+        }
     }
 
     fn is_recent(&self, seconds: i64, now: Millis) -> bool {
@@ -123,8 +128,8 @@ impl Webhooks {
     }
 }
 
-fn turned(message: &'static str) -> Turned {
-    Turned { code: Code::Unauthorized, message: message.to_owned() }
+fn rejection(message: &'static str) -> RequestRejection {
+    RequestRejection { code: Code::Unauthorized, message: message.to_owned() }
 }
 
 #[cfg(test)]
@@ -134,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// The example that the Standard Webhooks libraries test themselves with.
+    /// Example from the tests of the Standard Webhooks libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const SIGNED: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
     const AT: i64 = 1_614_265_330;
@@ -157,7 +162,7 @@ mod tests {
     fn verify(request: &Submission) -> Result<(), String> {
         let secrets = ["whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", SECRET];
         let webhooks = Webhooks {
-            secrets: secrets.map(|secret| Secret::parse(secret).unwrap()).to_vec(),
+            secrets: secrets.map(|secret| WebhookSecret::parse(secret).unwrap()).to_vec(),
             tolerance_seconds: 300,
             principal: None,
         };
@@ -174,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn another_body_another_time_or_no_signature_is_turned_away() {
+    fn another_body_another_time_or_no_signature_is_rejected() {
         let body = r#"{"test": 2432232314}"#;
         for (at, signature, body) in [
             (AT, SIGNED, r#"{"test":2432232314}"#),
@@ -185,16 +190,16 @@ mod tests {
             (AT, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", body),
         ] {
             let message = verify(&request(at, signature, body)).unwrap_err();
-            assert_eq!(message, "no webhook-signature of this request is ours", "{signature}");
+            assert_eq!(message, "no webhook-signature of this request is valid", "{signature}");
         }
         for at in [AT - 300, AT + 311, 0, i64::MAX, i64::MIN] {
             let message = verify(&request(at, SIGNED, body)).unwrap_err();
-            assert_eq!(message, "the webhook-timestamp is too far from our clock", "{at}");
+            assert_eq!(message, "the webhook-timestamp is too far from the gate's clock", "{at}");
         }
     }
 
     #[test]
-    fn every_header_that_is_missing_is_named() {
+    fn every_missing_header_is_named() {
         for name in [ID, TIMESTAMP, SIGNATURE] {
             let mut request = request(AT, SIGNED, "{}");
             request.headers.retain(|(known, _)| known != name);
@@ -205,8 +210,8 @@ mod tests {
     #[test]
     fn a_secret_is_long_enough_and_never_shown() {
         for bad in ["", "whsec_", "whsec_AAAA", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_!!"] {
-            assert_eq!(Secret::parse(bad).unwrap_err(), SecretError, "{bad}");
+            assert_eq!(WebhookSecret::parse(bad).unwrap_err(), SecretError, "{bad}");
         }
-        assert_eq!(format!("{:?}", Secret::parse(SECRET).unwrap()), "Secret(hidden)");
+        assert_eq!(format!("{:?}", WebhookSecret::parse(SECRET).unwrap()), "WebhookSecret(hidden)");
     }
 }

@@ -1,17 +1,18 @@
-//! The wire of this door for the OpenAPI document: an envelope in, a decision or an error out.
+//! Wire description of this door for the OpenAPI document: an envelope in, a decision or an error
+//! out.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
-use super::schemas::{self, parsed};
-use super::{reply, words};
-use crate::describe::{Answer, Description};
+use super::schemas::{self, parse_schema};
+use super::{enums, reply};
+use crate::describe::{Description, ResponseDescription};
 
 const JSON: &str = "application/json";
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description() -> Description {
-    let mut answers = vec![Answer {
+    let mut answers = vec![ResponseDescription {
         status: 200,
         when: "the decision about the event, with its receipt".to_owned(),
         content_type: JSON,
@@ -29,22 +30,25 @@ fn status(code: Code) -> u16 {
     reply::refuse(code, "", 1).status
 }
 
-/// What is answered to a delivery that got a receipt.
+/// Schema of the reply to a delivery that got a receipt.
 pub fn decision() -> Value {
-    let decisions =
-        [words::Decision::Admit, words::Decision::Duplicate, words::Decision::Quarantine];
+    let decisions = [
+        enums::ReceiptDecision::Admit,
+        enums::ReceiptDecision::Duplicate,
+        enums::ReceiptDecision::Quarantine,
+    ];
     json!({
         "type": "object",
         "required": ["decision", "receipt", "receipt_ref"],
         "properties": {
-            "decision": { "enum": decisions.map(words::Decision::as_str) },
+            "decision": { "enum": decisions.map(enums::ReceiptDecision::as_str) },
             "receipt": inlined(schemas::RECEIPT),
             "receipt_ref": { "type": "string" },
         },
     })
 }
 
-/// What is answered to a question about a receipt.
+/// Schema of the receipt lookup reply.
 pub fn lookup() -> Value {
     let text = json!({ "type": "string" });
     json!({
@@ -59,7 +63,7 @@ pub fn lookup() -> Value {
     })
 }
 
-/// What is answered to a question about health.
+/// Schema of the health reply.
 pub fn health() -> Value {
     json!({
         "type": "object",
@@ -71,7 +75,7 @@ pub fn health() -> Value {
     })
 }
 
-/// Every error of this door.
+/// Schema of every error of this door.
 pub fn error() -> Value {
     json!({
         "type": "object",
@@ -87,9 +91,9 @@ pub fn error() -> Value {
     })
 }
 
-/// A shipped schema as part of another document.
+/// Embeds a shipped schema in another document.
 fn inlined(schema: &str) -> Value {
-    let mut schema = parsed(schema);
+    let mut schema = parse_schema(schema);
     if let Some(members) = schema.as_object_mut() {
         members.remove("$schema");
     }
@@ -103,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_this_door_refuses_is_described() {
+    fn every_refusal_of_this_door_is_described() {
         let described = description();
         for code in Code::ALL {
-            let said = reply::refuse(*code, "why", 5);
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let refusal = reply::refuse(*code, "why", 5);
+            let answer = described.answers.iter().find(|answer| answer.status == refusal.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
         }
     }

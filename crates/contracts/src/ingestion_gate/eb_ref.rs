@@ -1,29 +1,29 @@
-//! Where on the bus an event is: the evidence of every admission.
+//! Position of an event on the bus: the evidence of every admission.
 
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 
 use super::time;
 
-/// What an offset counts.
+/// Unit of an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OffsetKind {
+pub enum WireOffsetKind {
     /// Lines of a file, from 0.
     FileLine,
-    /// A sequence number of Kinesis.
+    /// Kinesis sequence number.
     KinesisSequence,
-    /// An offset of Kafka.
+    /// Kafka offset.
     KafkaOffset,
-    /// A stream sequence of NATS JetStream.
+    /// NATS JetStream stream sequence.
     NatsSequence,
 }
 
-impl OffsetKind {
-    /// Every kind.
+impl WireOffsetKind {
+    /// All kinds.
     pub const ALL: [Self; 4] =
         [Self::FileLine, Self::KinesisSequence, Self::KafkaOffset, Self::NatsSequence];
 
-    /// The word on the wire.
+    /// Name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::FileLine => "file_line",
@@ -33,29 +33,29 @@ impl OffsetKind {
         }
     }
 
-    /// The kind that `text` spells, if there is one.
+    /// Parses an offset kind.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
-/// The coordinates of a committed message.
+/// Coordinates of a committed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EbRef {
-    /// The logical topic, whatever the stream behind it is called.
+    /// Logical topic, independent of the name of the stream behind it.
     pub topic: String,
-    /// The partition.
+    /// Partition.
     pub partition: u32,
-    /// The offset, as text: some are larger than any integer.
+    /// Offset as text: some exceed any integer type.
     pub offset: String,
-    /// What the offset counts.
-    pub offset_kind: OffsetKind,
-    /// When it was committed, where the bus says so.
+    /// Unit of the offset.
+    pub offset_kind: WireOffsetKind,
+    /// Commit time, if the bus reports it.
     pub published_at: Option<Millis>,
 }
 
 impl EbRef {
-    /// As receipts, rows and evidence carry it.
+    /// JSON form used in receipts, rows and evidence.
     pub fn to_object(&self) -> Object<'static> {
         let mut object = Object::from_iter([
             ("topic", Value::from(self.topic.clone())),
@@ -69,8 +69,8 @@ impl EbRef {
         object
     }
 
-    /// Reads what [`to_object`](Self::to_object) wrote, and what older rows hold: an offset that is
-    /// a number, or without its kind, which then is a line of a file.
+    /// Parses the output of [`to_object`](Self::to_object) and older rows: there the offset may be
+    /// a number, and a missing kind means a line of a file.
     pub fn read(value: &Value<'_>) -> Option<Self> {
         let offset = match value.get("offset")? {
             Value::String(text) if !text.is_empty() => text.to_string(),
@@ -83,8 +83,8 @@ impl EbRef {
             | Value::Object(_) => return None,
         };
         let offset_kind = match value.get("offset_kind") {
-            None | Some(Value::Null) => OffsetKind::FileLine,
-            Some(kind) => OffsetKind::parse(kind.as_str()?)?,
+            None | Some(Value::Null) => WireOffsetKind::FileLine,
+            Some(kind) => WireOffsetKind::parse(kind.as_str()?)?,
         };
         Some(Self {
             topic: value.get("topic")?.as_str()?.to_owned(),

@@ -1,13 +1,13 @@
-//! The canonical event envelope: a closed schema, and what of it a receipt cannot do without.
+//! Canonical event envelope: a closed schema, and the minimum that a receipt requires.
 
 use std::collections::BTreeMap;
 
 use admit_core::json::{Object, Value};
 
-/// The version of the envelope's schema.
+/// Version of the envelope schema.
 pub const SCHEMA_VERSION: &str = "0.1.0";
 
-/// The pins a class can ask for, in the order receipts list them.
+/// Pins that a class can require, in the order receipts list them.
 pub const PINS: [&str; 7] = [
     "platform_run_id",
     "scenario_run_id",
@@ -18,32 +18,32 @@ pub const PINS: [&str; 7] = [
     "run_id",
 ];
 
-/// How many keys that no envelope has are kept beside the others.
-const FOREIGN_MAX: usize = 32;
+/// Maximum number of unknown keys kept with the envelope.
+const UNKNOWN_KEYS_MAX: usize = 32;
 
-/// How many violations are told.
-const TOLD_MAX: usize = 20;
+/// Maximum number of violations reported.
+const VIOLATIONS_MAX: usize = 20;
 
-/// What a field must be.
+/// Validation rule of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// A string of 1 to so many characters.
+    /// String of 1 to this many characters.
     Text(usize),
-    /// So many lower hex digits.
+    /// This many lower-case hex digits.
     Hex(usize),
-    /// A time with exactly six digits and a Z. Only the form is looked at.
+    /// Timestamp with exactly six fractional digits and a Z. Only the form is checked.
     Time,
     /// `platform_20260212T085637Z`
     Run,
     /// 0 to 2^64 - 1.
     Seed,
-    /// A string of 1 to 256 characters, or an integer from 0 on.
+    /// String of 1 to 256 characters, or a non-negative integer.
     Scenario,
     /// An object.
     Payload,
 }
 
-/// The fields of an envelope, whether each must be there, and what it must be.
+/// Fields of an envelope: name, whether required, rule.
 const FIELDS: [(&str, bool, Rule); 17] = [
     ("event_id", true, Rule::Text(256)),
     ("event_type", true, Rule::Text(256)),
@@ -64,13 +64,13 @@ const FIELDS: [(&str, bool, Rule); 17] = [
     ("payload", false, Rule::Payload),
 ];
 
-/// Whether an envelope has a field of this name.
+/// Returns whether an envelope has a field of this name.
 pub fn is_field(name: &str) -> bool {
     FIELDS.iter().any(|(field, ..)| *field == name)
 }
 
-/// A key that appears twice in one object of the value, at any depth. Readers disagree about which
-/// of the two counts, so what was hashed and what is read from the bus could differ.
+/// Returns a key that appears twice in one object of the value, at any depth. Readers disagree on
+/// which of the two wins, so the hashed content could differ from the content read from the bus.
 fn repeated_key<'v>(value: &'v Value<'_>) -> Option<&'v str> {
     match value {
         Value::Object(object) => {
@@ -82,8 +82,8 @@ fn repeated_key<'v>(value: &'v Value<'_>) -> Option<&'v str> {
     }
 }
 
-/// Everything that breaks the schema, in words; nothing for a good envelope. Values are the
-/// sender's own and are not repeated.
+/// Returns all schema violations; empty for a valid envelope. Values from the sender are not
+/// repeated.
 pub fn violations(envelope: &Object<'_>) -> Vec<String> {
     let mut found = Vec::new();
     let inside = || envelope.iter().find_map(|(_, value)| repeated_key(value));
@@ -96,14 +96,14 @@ pub fn violations(envelope: &Object<'_>) -> Vec<String> {
             None if is_required => found.push(format!("{name} is missing")),
             None => {}
             Some(value) => {
-                if let Some(wanted) = broken(rule, value) {
-                    found.push(format!("{name} must be {wanted}"));
+                if let Some(expected) = expected_form(rule, value) {
+                    found.push(format!("{name} must be {expected}"));
                 }
             }
         }
     }
     for (name, _) in envelope {
-        if found.len() > TOLD_MAX {
+        if found.len() > VIOLATIONS_MAX {
             break;
         }
         if !is_field(name) {
@@ -111,26 +111,26 @@ pub fn violations(envelope: &Object<'_>) -> Vec<String> {
             found.push(format!("{shown:?} is not a field of an envelope"));
         }
     }
-    found.truncate(TOLD_MAX);
+    found.truncate(VIOLATIONS_MAX);
     found
 }
 
-/// Whether the envelope's own value of this field keeps its rule.
+/// Returns whether this field is present and satisfies its rule.
 pub fn is_sound(envelope: &Object<'_>, name: &str) -> bool {
     let rule = FIELDS.iter().find(|(field, ..)| *field == name);
     let value = envelope.get(name);
-    rule.zip(value).is_some_and(|((_, _, rule), value)| broken(*rule, value).is_none())
+    rule.zip(value).is_some_and(|((_, _, rule), value)| expected_form(*rule, value).is_none())
 }
 
-/// The text of a sound field.
+/// Returns the text of a valid field.
 pub fn text<'o>(envelope: &'o Object<'_>, name: &str) -> Option<&'o str> {
     if is_sound(envelope, name) { envelope.get(name)?.as_str() } else { None }
 }
 
-/// Why no receipt of any kind can be written for this envelope, if that is so.
+/// Returns why no receipt of any kind can be written for this envelope; empty if one can.
 ///
-/// A receipt names the event, its time, its world and its run, so these must be there. A time that
-/// is merely written in another form can stand on a receipt.
+/// A receipt names the event, its time, its manifest and its run, so these are required. A
+/// timestamp in another format is accepted: the receipt copies it as it is.
 pub fn unreceiptable(envelope: &Object<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["platform_run_id", "manifest_fingerprint", "event_id"] {
@@ -153,7 +153,7 @@ pub fn unreceiptable(envelope: &Object<'_>) -> Vec<String> {
     found
 }
 
-/// Whether a pin is missing: absent, null or empty. Zero is there.
+/// Returns whether a pin is missing: absent, null or empty. Zero counts as present.
 pub fn is_missing(envelope: &Object<'_>, name: &str) -> bool {
     match envelope.get(name) {
         None | Some(Value::Null) => true,
@@ -162,7 +162,7 @@ pub fn is_missing(envelope: &Object<'_>, name: &str) -> bool {
     }
 }
 
-/// The pins of an envelope as they were sent, without the missing ones.
+/// Returns the pins as they were sent, without the missing ones.
 pub fn pins(envelope: &Object<'_>) -> Object<'static> {
     PINS.into_iter()
         .filter(|name| !is_missing(envelope, name))
@@ -170,14 +170,14 @@ pub fn pins(envelope: &Object<'_>) -> Object<'static> {
         .collect()
 }
 
-/// The envelope without its payload, each key once: of repeated ones the last counts. Of keys that
-/// no envelope has, the first few are enough; the ledger has the body.
+/// Returns the envelope without its payload; of repeated keys the last one is kept. Unknown keys
+/// are limited to the first `UNKNOWN_KEYS_MAX`; the ledger has the full body.
 pub fn without_payload(envelope: &Object<'_>) -> Object<'static> {
     let mut last = BTreeMap::new();
     if envelope.repeated_key().is_some() {
         last.extend(envelope.iter().enumerate().map(|(place, (name, _))| (name, place)));
     }
-    let mut foreign = 0;
+    let mut unknown_keys = 0;
     envelope
         .iter()
         .enumerate()
@@ -185,18 +185,18 @@ pub fn without_payload(envelope: &Object<'_>) -> Object<'static> {
             *name != "payload" && last.get(name).is_none_or(|last| last == place)
         })
         .filter(|(_, (name, _))| {
-            foreign += usize::from(!is_field(name));
-            foreign <= FOREIGN_MAX || is_field(name)
+            unknown_keys += usize::from(!is_field(name));
+            unknown_keys <= UNKNOWN_KEYS_MAX || is_field(name)
         })
         .map(|(_, (name, value))| (name.to_owned(), value.clone().into_owned()))
         .collect()
 }
 
-/// What the value should have been, unless it is.
-fn broken(rule: Rule, value: &Value<'_>) -> Option<String> {
+/// Returns the expected form if the value violates the rule.
+fn expected_form(rule: Rule, value: &Value<'_>) -> Option<String> {
     let is_text =
         |max| value.as_str().is_some_and(|text| (1..=max).contains(&text.chars().count()));
-    let (is_kept, wanted) = match rule {
+    let (is_valid, expected) = match rule {
         Rule::Text(max) => (is_text(max), format!("a string of 1 to {max} characters")),
         Rule::Hex(digits) => (
             value.as_str().is_some_and(|text| is_hex(text, digits)),
@@ -220,10 +220,10 @@ fn broken(rule: Rule, value: &Value<'_>) -> Option<String> {
         ),
         Rule::Payload => (value.is_object(), "an object".to_owned()),
     };
-    if is_kept { None } else { Some(wanted) }
+    if is_valid { None } else { Some(expected) }
 }
 
-/// An integer as JSON Schema has it: `1.0` is one. The very large ones are cut to fit.
+/// Integer in the JSON Schema sense: `1.0` is one. Out-of-range values saturate.
 fn integer(value: &Value<'_>) -> Option<i128> {
     match value {
         Value::Int(digits) => {
@@ -249,9 +249,9 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether `text` looks like `form`, in which `0` stands for any digit.
+/// Whether `text` matches `form`, in which `0` stands for any digit.
 fn is_form(text: &str, form: &str) -> bool {
-    let fits = |(byte, wanted): (u8, u8)| match wanted {
+    let fits = |(byte, expected): (u8, u8)| match expected {
         b'0' => byte.is_ascii_digit(),
         other => byte == other,
     };

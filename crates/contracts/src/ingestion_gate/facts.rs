@@ -1,8 +1,8 @@
-//! What is fixed of a delivery when it is vetted; every document about it is made from this.
+//! Facts of a delivery, fixed when it is vetted; every document about it is derived from them.
 //!
-//! Invariant: whatever stands here can be put on a receipt as it is. The ledger keeps it, so a
-//! receipt that is written years later, by a person who reconciles, is the one that would have been
-//! written then.
+//! Invariant: every fact can be written to a receipt unchanged. The ledger stores the facts, so a
+//! receipt issued years later by a manual reconciliation equals the one that would have been issued
+//! at once.
 
 use admit_core::json::{Object, Value};
 use admit_core::{Digest, Principal};
@@ -22,15 +22,15 @@ const POLICY_REV: &str = "policy_rev";
 const ACTOR: &str = "actor";
 const PROVENANCE: &str = "provenance";
 
-/// Stands for an event type that an envelope does not have.
+/// Placeholder for a missing event type.
 const NO_TYPE: &str = "unknown";
 
-/// Puts facts together, in the order they become known.
+/// Builder of facts, filled in the order in which vetting determines them.
 #[derive(Debug)]
-pub(super) struct Gathered(Object<'static>);
+pub(super) struct FactsBuilder(Object<'static>);
 
-impl Gathered {
-    /// What is known of any delivery.
+impl FactsBuilder {
+    /// Facts that every delivery has.
     pub(super) fn of(gate: &IngestionGate, principal: &Principal) -> Self {
         Self(Object::from_iter([
             (POLICY_REV, Value::from(gate.policy_rev().to_object())),
@@ -39,134 +39,134 @@ impl Gathered {
         ]))
     }
 
-    /// The envelope, as far as it is one.
-    pub(super) fn envelope(&mut self, sent: &Object<'_>) {
+    /// Adds the envelope without its payload.
+    pub(super) fn set_envelope(&mut self, sent: &Object<'_>) {
         self.0.push(ENVELOPE, envelope::without_payload(sent));
     }
 
-    /// Its place in the policy, and what it says.
-    pub(super) fn named(&mut self, class: &str, payload_hash: &Digest, dedupe_key: &str) {
+    /// Adds the class from the policy, the payload hash and the dedupe key.
+    pub(super) fn set_identity(&mut self, class: &str, payload_hash: &Digest, dedupe_key: &str) {
         self.0.push(CLASS, class.to_owned());
         self.0.push(PAYLOAD_HASH, payload_hash.to_string());
         self.0.push(DEDUPE_KEY, dedupe_key.to_owned());
     }
 
-    /// Where on the bus it belongs.
-    pub(super) fn placed(&mut self, profile_id: &str, partition_key: &str) {
+    /// Adds the placement on the bus.
+    pub(super) fn set_placement(&mut self, profile_id: &str, partition_key: &str) {
         self.0.push(PROFILE, profile_id.to_owned());
         self.0.push(PARTITION_KEY, partition_key.to_owned());
     }
 
-    /// Why it is not admitted.
-    pub(super) fn refused(&mut self, reason: &str) {
+    /// Adds the reason why it is not admitted.
+    pub(super) fn set_reason(&mut self, reason: &str) {
         self.0.push(REASON, reason.to_owned());
     }
 
-    /// It names no run that could hold a receipt.
-    pub(super) fn unscoped(&mut self, id: String) {
+    /// Marks the delivery as naming no run that could hold a receipt.
+    pub(super) fn set_unscoped_id(&mut self, id: String) {
         self.0.push(UNSCOPED_ID, id);
     }
 
-    /// Looks at what is known so far.
-    pub(super) fn as_facts<T>(&self, look: impl FnOnce(Facts<'_>) -> T) -> T {
-        look(Facts(&self.0))
+    /// Calls `read` with the facts collected so far.
+    pub(super) fn with_facts<T>(&self, read: impl FnOnce(DeliveryFacts<'_>) -> T) -> T {
+        read(DeliveryFacts(&self.0))
     }
 
-    /// All of it.
+    /// Returns the finished facts.
     pub(super) fn into_facts(self) -> Object<'static> {
         self.0
     }
 }
 
-/// Facts, read back.
+/// Read access to stored facts.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'f>(&'f Object<'f>);
+pub struct DeliveryFacts<'f>(&'f Object<'f>);
 
-impl<'f> Facts<'f> {
-    /// Facts as a ledger hands them out.
+impl<'f> DeliveryFacts<'f> {
+    /// Wraps facts from the ledger.
     pub fn new(facts: &'f Object<'f>) -> Self {
         Self(facts)
     }
 
-    fn own(&self, name: &str) -> Option<&'f str> {
+    fn fact(&self, name: &str) -> Option<&'f str> {
         self.0.get(name)?.as_str()
     }
 
-    /// The envelope without its payload; nothing if the body held none.
+    /// Envelope without its payload; `None` if the body held none.
     pub fn envelope(&self) -> Option<&'f Object<'f>> {
         self.0.get(ENVELOPE)?.as_object()
     }
 
-    fn sent(&self, name: &str) -> Option<&'f str> {
+    fn envelope_text(&self, name: &str) -> Option<&'f str> {
         envelope::text(self.envelope()?, name)
     }
 
-    /// The run that the event names, if documents about it belong there.
+    /// Run that the event names, if documents about it belong there.
     pub fn run(&self) -> Option<&'f str> {
-        if self.unscoped_id().is_some() { None } else { self.sent("platform_run_id") }
+        if self.unscoped_id().is_some() { None } else { self.envelope_text("platform_run_id") }
     }
 
-    /// The scenario run, or the run of the engine where that is all there is.
+    /// Scenario run, or else the engine run.
     pub fn scenario_run(&self) -> Option<&'f str> {
-        self.sent("scenario_run_id").or_else(|| self.sent("run_id"))
+        self.envelope_text("scenario_run_id").or_else(|| self.envelope_text("run_id"))
     }
 
-    /// The producer's id of the event.
+    /// Producer's event id.
     pub fn event_id(&self) -> Option<&'f str> {
-        self.sent("event_id")
+        self.envelope_text("event_id")
     }
 
-    /// The type of the event.
+    /// Event type.
     pub fn event_type(&self) -> &'f str {
-        self.sent("event_type").unwrap_or(NO_TYPE)
+        self.envelope_text("event_type").unwrap_or(NO_TYPE)
     }
 
-    /// The class that the policy puts it in.
+    /// Class assigned by the policy.
     pub fn class(&self) -> Option<&'f str> {
-        self.own(CLASS)
+        self.fact(CLASS)
     }
 
-    /// The payload hash, in hex.
+    /// Payload hash, in hex.
     pub fn payload_hash(&self) -> Option<&'f str> {
-        self.own(PAYLOAD_HASH)
+        self.fact(PAYLOAD_HASH)
     }
 
-    /// Who the event is.
+    /// Identity of the event.
     pub fn dedupe_key(&self) -> Option<&'f str> {
-        self.own(DEDUPE_KEY)
+        self.fact(DEDUPE_KEY)
     }
 
-    /// The partitioning profile, and the key that came out of it.
+    /// Partitioning profile and the resulting partition key.
     pub fn partition(&self) -> Option<(&'f str, &'f str)> {
-        Some((self.own(PROFILE)?, self.own(PARTITION_KEY)?))
+        Some((self.fact(PROFILE)?, self.fact(PARTITION_KEY)?))
     }
 
-    /// Why it was refused when it was vetted.
+    /// Reason of the refusal at vetting.
     pub fn reason(&self) -> Option<&'f str> {
-        self.own(REASON)
+        self.fact(REASON)
     }
 
-    /// The id under which an envelope without a run is kept.
+    /// Id under which an envelope without a run is stored.
     pub fn unscoped_id(&self) -> Option<&'f str> {
-        self.own(UNSCOPED_ID)
+        self.fact(UNSCOPED_ID)
     }
 
-    /// The policy that decided.
+    /// Policy revision that decided.
     pub fn policy_rev(&self) -> Object<'static> {
         self.object(POLICY_REV)
     }
 
-    /// Who sent it.
+    /// Sender.
     pub fn actor(&self) -> Object<'static> {
         self.object(ACTOR)
     }
 
-    /// Which release and configuration decided.
+    /// Release and configuration that decided.
     pub fn provenance(&self) -> Object<'static> {
         self.object(PROVENANCE)
     }
 
-    /// One of the texts of the provenance.
+    /// One field of the provenance.
     pub fn provenance_of(&self, name: &str) -> String {
         let found = self.0.get(PROVENANCE).and_then(|provenance| provenance.get(name)?.as_str());
         found.unwrap_or_default().to_owned()

@@ -1,52 +1,52 @@
-//! Governance: the lines that tell whoever watches over a run, and the audit events on the bus.
+//! Governance: log lines for the operators of a run, and audit events on the bus.
 
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 use admit_core::json::{Object, Value};
 
-use super::facts::Facts;
+use super::facts::DeliveryFacts;
 use super::names;
 use super::quarantine::NO_MANIFEST;
 use super::time;
 
-/// Who says it.
+/// Source component of these lines.
 pub const COMPONENT: &str = "ingestion_gate";
 
-/// The topic of audit events.
+/// Topic of audit events.
 pub const AUDIT_TOPIC: &str = "fp.bus.audit.v1";
 
-/// The producer that audit events name.
+/// Producer name on audit events.
 const PRODUCER: &str = "svc:ingestion_gate";
 
-/// So many quarantines within the window are a spike.
+/// Number of quarantines within the window that counts as a spike.
 pub const SPIKE_COUNT_MIN: u32 = 25;
 
-/// The window in which they are counted, in milliseconds. A spike is told once in it.
+/// Counting window, in milliseconds. A spike is reported once per window.
 pub const SPIKE_WINDOW_MS: i64 = 60_000;
 
-/// What a line is about.
+/// Family of a governance line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum GovernanceFamily {
     /// A streamer has seen that a run is ready.
     RunReadySeen,
-    /// A run has begun.
+    /// A run has started.
     RunStarted,
     /// A run has ended.
     RunEnded,
-    /// A run was given up.
+    /// A run was cancelled.
     RunCancelled,
-    /// Another policy decides from now on.
+    /// Another policy is active from now on.
     PolicyRevChanged,
-    /// Something did not pass.
+    /// An event was quarantined.
     CorridorAnomaly,
-    /// A reference to evidence was followed.
+    /// A reference to evidence was resolved.
     EvidenceRefResolved,
     /// A report was written.
     RunReportGenerated,
 }
 
-impl Family {
-    /// The word on the wire.
+impl GovernanceFamily {
+    /// Name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RunReadySeen => "RUN_READY_SEEN",
@@ -61,37 +61,37 @@ impl Family {
     }
 }
 
-/// What a line is made of.
+/// Contents of a governance line.
 #[derive(Clone, Debug)]
-pub struct Line<'a> {
-    /// What it is about.
-    pub family: Family,
-    /// Which run it is about.
+pub struct GovernanceLine<'a> {
+    /// Family.
+    pub family: GovernanceFamily,
+    /// Run.
     pub run: &'a str,
-    /// Which scenario run.
+    /// Scenario run.
     pub scenario_run: Option<&'a str>,
-    /// Who says it.
+    /// Source component.
     pub component: &'a str,
-    /// What makes it this line and no other.
+    /// Deduplication key of the line.
     pub dedupe_key: &'a str,
-    /// When.
+    /// Time.
     pub at: Millis,
-    /// Who caused it.
+    /// Actor that caused it.
     pub actor: Object<'static>,
-    /// Which release and configuration said it.
+    /// Release and configuration of the component.
     pub provenance: Object<'static>,
-    /// What there is to know.
+    /// Details.
     pub details: Object<'static>,
 }
 
-impl Line<'_> {
-    /// The id of this line: the same for the same run, component and dedupe key.
+impl GovernanceLine<'_> {
+    /// Id of this line: identical for the same run, component and dedupe key.
     pub fn event_id(&self) -> String {
         let Self { family, run, scenario_run, component, dedupe_key, .. } = self;
         names::governance_event_id(family.as_str(), run, *scenario_run, component, dedupe_key)
     }
 
-    /// The line itself.
+    /// JSON form.
     pub fn to_object(&self) -> Object<'static> {
         let mut line = Object::from_iter([
             ("event_id", Value::from(self.event_id())),
@@ -111,7 +111,7 @@ impl Line<'_> {
     }
 }
 
-/// The kind of anomaly that a reason is.
+/// Anomaly category of a reason.
 pub fn category(reason: &str) -> &'static str {
     if reason.starts_with("SCHEMA_") || reason == "PINS_MISSING" {
         "SCHEMA_POLICY_MISSING"
@@ -122,16 +122,16 @@ pub fn category(reason: &str) -> &'static str {
     }
 }
 
-/// The line for one quarantine: its id and itself. `None` for what names no run or no event.
+/// Returns id and contents of the line for one quarantine; `None` if it names no run or no event.
 pub fn anomaly(
-    facts: Facts<'_>,
+    facts: DeliveryFacts<'_>,
     reason: &str,
     record: &str,
     at: Millis,
 ) -> Option<(String, Object<'static>)> {
     let event_id = facts.event_id()?;
-    let line = Line {
-        family: Family::CorridorAnomaly,
+    let line = GovernanceLine {
+        family: GovernanceFamily::CorridorAnomaly,
         run: facts.run()?,
         scenario_run: facts.scenario_run(),
         component: COMPONENT,
@@ -151,19 +151,19 @@ pub fn anomaly(
     Some((line.event_id(), line.to_object()))
 }
 
-/// A policy: what decides, and since which content.
+/// Policy revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRev {
-    /// Which policy.
+    /// Policy id.
     pub policy_id: String,
-    /// The revision that its owner gave it.
+    /// Revision set by its owner.
     pub revision: String,
-    /// What is in it.
+    /// Digest of its content.
     pub content_digest: String,
 }
 
 impl PolicyRev {
-    /// As receipts and records carry it.
+    /// JSON form used in receipts and records.
     pub fn to_object(&self) -> Object<'static> {
         Object::from_iter([
             ("policy_id", Value::from(self.policy_id.clone())),
@@ -172,7 +172,7 @@ impl PolicyRev {
         ])
     }
 
-    /// Reads the policy part of `active.json`.
+    /// Parses the policy part of `active.json`.
     pub fn read(active: &Value<'_>) -> Option<Self> {
         let text = |name| Some(active.get(name)?.as_str()?.to_owned());
         Some(Self {
@@ -182,14 +182,15 @@ impl PolicyRev {
         })
     }
 
-    /// What `active.json` holds from now on.
+    /// New content of `active.json`.
     pub fn active(&self, at: Millis) -> Object<'static> {
         let mut active = self.to_object();
         active.push("activated_at_utc", time::utc(at));
         active
     }
 
-    /// The line that says that this policy decides from now on. `run` is where it is written down.
+    /// Returns id and contents of the line for a policy change. `run` is the run whose log it is
+    /// written to.
     pub fn changed(
         &self,
         before: Option<&Self>,
@@ -198,8 +199,8 @@ impl PolicyRev {
         provenance: Object<'static>,
     ) -> (String, Object<'static>) {
         let dedupe_key = format!("ig_policy:{}:{}", self.revision, self.content_digest);
-        let line = Line {
-            family: Family::PolicyRevChanged,
+        let line = GovernanceLine {
+            family: GovernanceFamily::PolicyRevChanged,
             run,
             scenario_run: None,
             component: COMPONENT,
@@ -215,29 +216,29 @@ impl PolicyRev {
         (line.event_id(), line.to_object())
     }
 
-    /// The audit event of an activation, for [`AUDIT_TOPIC`].
-    pub fn activation(&self, before: Option<&Self>, at: Millis) -> Audit {
+    /// Audit event of an activation, for [`AUDIT_TOPIC`].
+    pub fn activation(&self, before: Option<&Self>, at: Millis) -> AuditEvent {
         let payload = Object::from_iter([
             ("policy_rev", Value::from(self.to_object())),
             ("previous", before.map(Self::to_object).into()),
             ("activated_at_utc", time::utc(at).into()),
         ]);
         let named = format!("{}|{}|{}", self.policy_id, self.revision, self.content_digest);
-        Audit::new("ig.policy.activation", &format!("{named}|{}", at.0), at, payload)
+        AuditEvent::new("ig.policy.activation", &format!("{named}|{}", at.0), at, payload)
     }
 }
 
-/// An envelope of our own for the audit topic. It goes straight to the bus: what the gate says of
-/// itself is not admitted.
+/// Envelope of the gate itself for the audit topic. It goes straight to the bus and is not
+/// admitted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Audit {
-    /// Its id, which is also what its partition is taken from.
+pub struct AuditEvent {
+    /// Event id; the partition key is derived from it.
     pub event_id: String,
-    /// The envelope.
+    /// Envelope.
     pub envelope: Object<'static>,
 }
 
-impl Audit {
+impl AuditEvent {
     fn new(event_type: &'static str, named: &str, at: Millis, payload: Object<'static>) -> Self {
         let event_id = sha256_hex(format!("{event_type}|{named}").as_bytes());
         let envelope = Object::from_iter([
@@ -252,33 +253,33 @@ impl Audit {
         Self { event_id, envelope }
     }
 
-    /// The partition it belongs to.
+    /// Partition key.
     pub fn partition_key(&self) -> String {
         names::partition_key(&Value::from(self.event_id.as_str()))
     }
 }
 
-/// The audit event of a spike: so many quarantines in the window that ended at `at`.
-pub fn spike(count: u32, at: Millis) -> Audit {
+/// Audit event of a spike: `count` quarantines in the window that ended at `at`.
+pub fn spike(count: u32, at: Millis) -> AuditEvent {
     let payload = Object::from_iter([
         ("count", Value::from(count)),
         ("window_seconds", (SPIKE_WINDOW_MS / 1_000).into()),
         ("threshold", SPIKE_COUNT_MIN.into()),
     ]);
-    Audit::new("ig.quarantine.spike", &format!("{COMPONENT}|{}", at.0), at, payload)
+    AuditEvent::new("ig.quarantine.spike", &format!("{COMPONENT}|{}", at.0), at, payload)
 }
 
-/// Counts quarantines and says when they are a spike.
+/// Detects quarantine spikes.
 #[derive(Clone, Debug, Default)]
-pub struct Spikes {
-    /// When the last ones came, oldest first; never more than make a spike.
+pub struct SpikeDetector {
+    /// Times of the most recent quarantines, oldest first; at most as many as make a spike.
     recent: std::collections::VecDeque<Millis>,
-    told_at: Option<Millis>,
+    reported_at: Option<Millis>,
 }
 
-impl Spikes {
-    /// Notes a quarantine at `at`; the audit event, if it makes a spike that nobody was told of.
-    pub fn note(&mut self, at: Millis) -> Option<Audit> {
+impl SpikeDetector {
+    /// Counts a quarantine at `at`; returns the audit event of a spike that was not reported yet.
+    pub fn note(&mut self, at: Millis) -> Option<AuditEvent> {
         let begin = at.0.saturating_sub(SPIKE_WINDOW_MS);
         while self.recent.front().is_some_and(|first| first.0 <= begin) {
             self.recent.pop_front();
@@ -288,11 +289,11 @@ impl Spikes {
         if count > SPIKE_COUNT_MIN {
             self.recent.pop_front();
         }
-        let is_told = self.told_at.is_some_and(|told| told.0 > begin);
-        if count < SPIKE_COUNT_MIN || is_told {
+        let is_reported = self.reported_at.is_some_and(|at| at.0 > begin);
+        if count < SPIKE_COUNT_MIN || is_reported {
             return None;
         }
-        self.told_at = Some(at);
+        self.reported_at = Some(at);
         Some(spike(count, at))
     }
 }

@@ -1,20 +1,20 @@
-//! Whether events may come in: what the probes found, in the words of this wire.
+//! Health of the door, computed from probe results.
 
 use admit_core::json::{Object, Value};
 
-/// GREEN, AMBER or RED.
+/// Health state on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// All is well.
+pub enum HealthState {
+    /// Healthy.
     Green,
-    /// It is not known whether all is well.
+    /// Health is unknown.
     Amber,
-    /// It is not: nothing is taken, and nothing is written.
+    /// Unhealthy: no events are accepted and nothing is written.
     Red,
 }
 
-impl State {
-    /// The word on the wire.
+impl HealthState {
+    /// Name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Green => "GREEN",
@@ -24,90 +24,95 @@ impl State {
     }
 }
 
-/// How the bus answers to a probe.
+/// Result of a bus probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusProbe {
-    /// It is there, with every topic that is wanted.
+    /// Reachable, with every required topic.
     Up,
-    /// It cannot be asked.
+    /// The state cannot be determined.
     Unknown,
-    /// It is not there.
+    /// Unreachable.
     Down,
 }
 
-/// What the probes found.
+/// Probe results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probes {
+pub struct ProbeResults {
     /// Whether an artifact could be written.
     pub can_write_artifacts: bool,
-    /// How often in a row an artifact could not be read.
+    /// Consecutive failed artifact reads.
     pub read_failures: u32,
-    /// Whether the ledger takes writes.
+    /// Whether the ledger accepts writes.
     pub is_ledger_up: bool,
-    /// The bus.
+    /// Bus.
     pub bus: BusProbe,
-    /// How often in a row a publish failed.
+    /// Consecutive failed publishes.
     pub publish_failures: u32,
 }
 
-/// What is made of them.
+/// Thresholds for the probe results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// So many failed publishes in a row are a bus that is down.
+pub struct HealthThresholds {
+    /// Consecutive failed publishes after which the bus counts as down.
     pub publish_failures_max: u32,
-    /// So many failed reads in a row are a store that cannot be read.
+    /// Consecutive failed reads after which the artifact store counts as unreadable.
     pub read_failures_max: u32,
-    /// Whether nothing is taken while it is not known whether all is well.
+    /// Whether events are refused in state AMBER.
     pub deny_on_amber: bool,
 }
 
-impl Default for Rules {
+impl Default for HealthThresholds {
     fn default() -> Self {
         Self { publish_failures_max: 3, read_failures_max: 3, deny_on_amber: false }
     }
 }
 
-/// The state, and why it is so.
+/// Health state with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The state.
-    pub state: State,
-    /// Every reason, in a fixed order.
+pub struct DoorHealth {
+    /// State.
+    pub state: HealthState,
+    /// All reasons, in a fixed order.
     pub reasons: Vec<&'static str>,
-    /// Whether events may come in.
+    /// Whether events are accepted.
     pub takes_events: bool,
 }
 
-impl Health {
-    /// What the probes come down to.
-    pub fn of(probes: &Probes, rules: &Rules) -> Self {
+impl DoorHealth {
+    /// Evaluates the probe results.
+    pub fn of(probes: &ProbeResults, rules: &HealthThresholds) -> Self {
         let is_bus_down = probes.bus == BusProbe::Down
             || probes.publish_failures >= rules.publish_failures_max.max(1);
         let found = [
-            (!probes.can_write_artifacts, State::Red, "OBJECT_STORE_UNHEALTHY"),
+            (!probes.can_write_artifacts, HealthState::Red, "OBJECT_STORE_UNHEALTHY"),
             (
                 probes.read_failures >= rules.read_failures_max.max(1),
-                State::Red,
+                HealthState::Red,
                 "STORE_READ_UNHEALTHY",
             ),
-            (!probes.is_ledger_up, State::Red, "OPS_DB_UNHEALTHY"),
-            (is_bus_down, State::Red, "BUS_UNHEALTHY"),
-            (probes.bus == BusProbe::Unknown && !is_bus_down, State::Amber, "BUS_HEALTH_UNKNOWN"),
+            (!probes.is_ledger_up, HealthState::Red, "OPS_DB_UNHEALTHY"),
+            (is_bus_down, HealthState::Red, "BUS_UNHEALTHY"),
+            (
+                probes.bus == BusProbe::Unknown && !is_bus_down,
+                HealthState::Amber,
+                "BUS_HEALTH_UNKNOWN",
+            ),
         ];
-        let mut health = Self { state: State::Green, reasons: Vec::new(), takes_events: true };
+        let mut health =
+            Self { state: HealthState::Green, reasons: Vec::new(), takes_events: true };
         for (_, state, reason) in found.into_iter().filter(|(is_so, ..)| *is_so) {
             health.state = health.state.max(state);
             health.reasons.push(reason);
         }
         health.takes_events = match health.state {
-            State::Green => true,
-            State::Amber => !rules.deny_on_amber,
-            State::Red => false,
+            HealthState::Green => true,
+            HealthState::Amber => !rules.deny_on_amber,
+            HealthState::Red => false,
         };
         health
     }
 
-    /// `{state, reasons}`, as it is answered.
+    /// `{state, reasons}`, as on the wire.
     pub fn to_object(&self) -> Object<'static> {
         Object::from_iter([
             ("state", Value::from(self.state.as_str())),

@@ -1,73 +1,77 @@
-//! `GET /v1/ops/lookup`: which receipt is asked for, and how it is told.
+//! `GET /v1/ops/lookup`: receipt lookup query and response.
 
 use admit_core::json::Object;
-use admit_core::{Code, Filed, Issued};
+use admit_core::{Code, Document, StoredDocument};
 
 use super::RUN_CLOSED;
-use super::facts::Facts;
+use super::enums::{Reason, ReceiptDecision};
+use super::facts::DeliveryFacts;
 use super::names::{ArtifactName, outside_id};
-use super::words::{Decision, Reason};
 
-/// What is asked for. The first of these in a query counts, in this order.
+/// Lookup query. Parameters take precedence in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// The earliest receipt of this event.
+pub enum LookupQuery {
+    /// Earliest receipt of this event.
     EventId(String),
-    /// The latest receipt with this id; several runs may have one.
+    /// Latest receipt with this id; several runs may have one.
     ReceiptId(String),
-    /// The earliest receipt under this key.
+    /// Earliest receipt under this key.
     DedupeKey(String),
 }
 
-/// The question in a query, if there is one.
-pub fn question(query: &str) -> Option<Question> {
+/// Parses the query string; `None` if it names no receipt.
+pub fn parse_query(query: &str) -> Option<LookupQuery> {
     let of = |name: &str| {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let mut values = pairs.filter(|(key, _)| *key == name).map(|(_, value)| decoded(value));
+        let mut values =
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value));
         values.next().filter(|value| !value.is_empty())
     };
-    None.or_else(|| of("event_id").map(Question::EventId))
-        .or_else(|| of("receipt_id").map(Question::ReceiptId))
-        .or_else(|| of("dedupe_key").map(Question::DedupeKey))
+    None.or_else(|| of("event_id").map(LookupQuery::EventId))
+        .or_else(|| of("receipt_id").map(LookupQuery::ReceiptId))
+        .or_else(|| of("dedupe_key").map(LookupQuery::DedupeKey))
 }
 
-/// What is answered: the receipt that was found, or an empty object.
-pub fn answer(found: Option<&Filed>) -> Object<'_> {
-    let mut told = Object::new();
-    if let Some(Filed { issued: Issued { id, event_id, event_type, decision, path, .. }, .. }) =
-        found
+/// Renders the response: the receipt, or an empty object.
+pub fn response(found: Option<&StoredDocument>) -> Object<'_> {
+    let mut object = Object::new();
+    if let Some(StoredDocument {
+        document: Document { id, event_id, event_type, decision, path, .. },
+        ..
+    }) = found
     {
-        told.push("receipt_id", id);
-        told.push("event_id", event_id.as_ref());
-        told.push("event_type", event_type.as_ref());
-        told.push("decision", &**decision);
-        told.push("receipt_ref", path);
+        object.push("receipt_id", id);
+        object.push("event_id", event_id.as_ref());
+        object.push("event_type", event_type.as_ref());
+        object.push("decision", &**decision);
+        object.push("receipt_ref", path);
     }
-    told
+    object
 }
 
-/// Id and identity that the documents about a delivery can have.
+/// Possible ids and the identity of the documents about a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentName {
-    /// The ids to look for.
+    /// Candidate ids.
     pub ids: Vec<String>,
-    /// The identity that tells them from others of the same id.
+    /// Identity that distinguishes them from other documents with the same id.
     pub identity: String,
-    /// The run they belong to.
+    /// Run they belong to.
     pub run: Option<String>,
 }
 
 impl DocumentName {
-    /// Whether `filed` is a document about the delivery.
-    pub fn is_of(&self, filed: &Filed) -> bool {
-        filed.issued.identity == self.identity && filed.issued.run == self.run
+    /// Returns whether `filed` is a document about the delivery.
+    pub fn is_of(&self, filed: &StoredDocument) -> bool {
+        filed.document.identity == self.identity && filed.document.run == self.run
     }
 }
 
-/// Name of the documents about a delivery that was refused with `code` or, without a code, conflicts.
-/// Derived from its facts, because the ledger indexes documents by id and by admission only.
-pub fn quarantined(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
-    let facts = Facts::new(facts);
+/// Returns the name of the documents about a delivery that was refused with `code` or, without a
+/// code, conflicts. It is derived from the facts because the ledger indexes documents by id and by
+/// admission only.
+pub fn quarantine_document_name(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
+    let facts = DeliveryFacts::new(facts);
     if code == Some(Code::RunClosed) {
         let key = facts.dedupe_key().unwrap_or_default();
         let id = outside_id(key, RUN_CLOSED, facts.payload_hash().unwrap_or_default());
@@ -81,7 +85,7 @@ pub fn quarantined(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
         Some(_) => facts.reason().and_then(Reason::parse).unwrap_or(Reason::InternalError),
     };
     let name = ArtifactName {
-        decision: Decision::Quarantine,
+        decision: ReceiptDecision::Quarantine,
         event_id: facts.event_id().unwrap_or_default(),
         class: facts.class().unwrap_or_default(),
         reason: reason.as_str(),
@@ -91,8 +95,8 @@ pub fn quarantined(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
     DocumentName { ids: vec![name.short(), name.long()], identity: name.long(), run }
 }
 
-/// A value of a query as it was meant.
-fn decoded(value: &str) -> String {
+/// Percent-decodes a query value.
+fn percent_decode(value: &str) -> String {
     let bytes = value.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -123,16 +127,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_three_names_counts() {
-        let asks = |query: &str| question(query);
-        let event = |id: &str| Some(Question::EventId(id.to_owned()));
-        assert_eq!(asks("dedupe_key=d&receipt_id=r&event_id=e"), event("e"));
-        assert_eq!(asks("dedupe_key=d&receipt_id=r"), Some(Question::ReceiptId("r".to_owned())));
-        assert_eq!(asks("event_id=&dedupe_key=d"), Some(Question::DedupeKey("d".to_owned())));
-        assert_eq!(asks("event_id=a%7Cb+c%2"), event("a|b c%2"));
-        assert_eq!(asks("event_id=%C3%A9"), event("é"));
+    fn event_id_takes_precedence_over_receipt_id_and_dedupe_key() {
+        let parse = |query: &str| parse_query(query);
+        let event = |id: &str| Some(LookupQuery::EventId(id.to_owned()));
+        assert_eq!(parse("dedupe_key=d&receipt_id=r&event_id=e"), event("e"));
+        assert_eq!(
+            parse("dedupe_key=d&receipt_id=r"),
+            Some(LookupQuery::ReceiptId("r".to_owned()))
+        );
+        assert_eq!(parse("event_id=&dedupe_key=d"), Some(LookupQuery::DedupeKey("d".to_owned())));
+        assert_eq!(parse("event_id=a%7Cb+c%2"), event("a|b c%2"));
+        assert_eq!(parse("event_id=%C3%A9"), event("é"));
         for nothing in ["", "event_id", "event_id=", "x=1", "event=e"] {
-            assert_eq!(asks(nothing), None, "{nothing}");
+            assert_eq!(parse(nothing), None, "{nothing}");
         }
     }
 }

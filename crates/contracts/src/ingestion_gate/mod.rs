@@ -1,19 +1,21 @@
 //! `ingestion-gate`: a data platform pushes envelopes, and "admitted" means committed on the bus.
 //!
-//! An event is named by its run, its class and its own id; the class comes from the policy, never
-//! from the producer. Its effect is a publish, in flight from the record commit on. What is told is
-//! a receipt: a document that is issued inside the commit that decides, and whose file people can
-//! read later under the run that the event itself names.
+//! The key of an event consists of its run, its class and its own id; the class comes from the
+//! policy, never from the producer. The effect is a publish, in flight from the record commit on.
+//! The reply contains a receipt: a document issued in the commit that decides, whose file is stored
+//! under the run that the event names.
 
-mod actor;
+pub mod audit_check;
+mod auth_mode;
 pub mod describe;
+mod documents;
+pub mod duplicate_rule;
 pub mod eb_ref;
+pub mod enums;
 pub mod envelope;
 pub mod facts;
 pub mod governance;
 pub mod health;
-mod issue;
-pub mod law;
 pub mod lookup;
 pub mod names;
 pub mod paths;
@@ -21,57 +23,58 @@ pub mod policy;
 pub mod publication;
 pub mod quarantine;
 pub mod receipt;
-pub mod rederive;
 mod reply;
 pub mod schemas;
 pub mod service_token;
 mod time;
 mod vet;
-pub mod words;
 
 use admit_core::json::{Object, Value};
-use admit_core::{Code, Door, Entry, Evidence, Filed, Issue, Issued, Recorded, Said, Submission};
+use admit_core::{
+    Code, Document, Door, Entry, Evidence, Issue, IssueContext, RecordedEntry, StoredDocument,
+    Submission,
+};
 
 use self::governance::PolicyRev;
-use self::policy::Policy;
+use self::policy::IngestionPolicy;
 use crate::{Budget, Contract, Description, Reply};
 
-pub use actor::{AuthMode, AuthModeError, actor_id};
-use issue::Issuer;
-pub use issue::{RUN_CLOSED, RUN_CLOSING};
-pub use paths::Paths;
+pub use auth_mode::{AuthMode, AuthModeError, actor_id};
+use documents::Issuer;
+pub use documents::{RUN_CLOSED, RUN_CLOSING};
+pub use enums::{DUPLICATE, Reason, ReceiptDecision, state};
+pub use paths::ArtifactPaths;
 pub use time::utc;
 pub use vet::{INVALID_JSON, KIND, recompute};
-pub use words::{DUPLICATE, Decision, Reason, state};
 
-/// The name of the door this contract is made for.
+/// Default door name of this contract.
 pub const DOOR: &str = "ingestion-gate";
 
-/// The header that carries the key, unless it is configured otherwise.
+/// Default header of the API key.
 pub const API_KEY_HEADER: &str = "X-IG-Api-Key";
 
-/// The name of the policy on receipts.
+/// Policy id on receipts.
 pub const POLICY_ID: &str = "ig_policy";
 
-/// Code in the replies of this door for a code of the ledger.
+/// Returns the reply code of this door for a ledger code.
 pub fn reply_code(code: Code) -> &'static str {
-    reply::word_of(code).1
+    reply::wire_code(code).1
 }
 
-/// The settings of this door.
+/// Settings of this door.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The revision that the owner of the policy gave it. Not empty.
+    /// Revision set by the owner of the policy. Not empty.
     pub policy_revision: String,
-    /// Which release decides, on receipts. Not empty.
+    /// Release on receipts. Not empty.
     pub service_release_id: String,
-    /// Which environment this is, on receipts. Not empty.
+    /// Environment on receipts. Not empty.
     pub environment: String,
-    /// How producers prove who they are.
+    /// How producers authenticate.
     pub auth_mode: AuthMode,
-    /// Where artifacts lie.
-    pub paths: Paths,
-    /// Deepest nesting of a body; deeper ones are `INVALID_JSON`.
+    /// Artifact layout.
+    pub paths: ArtifactPaths,
+    /// Maximum nesting depth of a body; deeper ones are `INVALID_JSON`.
     pub json_depth_max: usize,
 }
 
@@ -82,32 +85,32 @@ impl Default for Settings {
             service_release_id: "dev-local".to_owned(),
             environment: "local".to_owned(),
             auth_mode: AuthMode::default(),
-            paths: Paths::top(),
+            paths: ArtifactPaths::top(),
             json_depth_max: 128,
         }
     }
 }
 
-/// A setting that receipts cannot carry.
+/// Empty setting that receipts require.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} must not be empty: it stands on every receipt")]
+#[error("{0} must not be empty: it is part of every receipt")]
 pub struct EmptySetting(&'static str);
 
-/// The contract. See the module.
+/// The `ingestion-gate` contract. See the module.
 #[derive(Debug)]
 pub struct IngestionGate {
     settings: Settings,
-    policy: Policy,
+    policy: IngestionPolicy,
     receipts: schemas::Receipts,
     issuer: Issuer,
 }
 
 impl IngestionGate {
-    /// The contract with these settings and this policy.
+    /// Creates the contract.
     ///
     /// # Errors
-    /// When receipts could not carry a setting.
-    pub fn new(settings: Settings, policy: Policy) -> Result<Self, EmptySetting> {
+    /// If a setting required on receipts is empty.
+    pub fn new(settings: Settings, policy: IngestionPolicy) -> Result<Self, EmptySetting> {
         for (name, value) in [
             ("policy_revision", &settings.policy_revision),
             ("service_release_id", &settings.service_release_id),
@@ -121,12 +124,12 @@ impl IngestionGate {
         Ok(Self { settings, policy, receipts: schemas::Receipts::new(), issuer })
     }
 
-    /// The policy that decides.
-    pub fn policy(&self) -> &Policy {
+    /// Active policy.
+    pub fn policy(&self) -> &IngestionPolicy {
         &self.policy
     }
 
-    /// The policy as receipts name it.
+    /// Policy revision as receipts name it.
     pub fn policy_rev(&self) -> PolicyRev {
         PolicyRev {
             policy_id: POLICY_ID.to_owned(),
@@ -135,12 +138,12 @@ impl IngestionGate {
         }
     }
 
-    /// Where artifacts lie.
-    pub fn paths(&self) -> &Paths {
+    /// Artifact layout.
+    pub fn paths(&self) -> &ArtifactPaths {
         &self.settings.paths
     }
 
-    /// Every topic that events of this policy can go to, and the one of our own.
+    /// All topics that events of this policy can go to, plus the audit topic.
     pub fn topics(&self) -> Vec<String> {
         let mut topics: Vec<String> = self.policy.topics().into_iter().map(str::to_owned).collect();
         if !topics.iter().any(|topic| topic == governance::AUDIT_TOPIC) {
@@ -149,7 +152,7 @@ impl IngestionGate {
         topics
     }
 
-    /// Which release and configuration decides, as documents say it.
+    /// Release and configuration as recorded in documents.
     pub fn provenance(&self) -> Object<'static> {
         let settings = &self.settings;
         Object::from_iter([
@@ -160,32 +163,36 @@ impl IngestionGate {
         ])
     }
 
-    /// The answer to a delivery, from the documents that were issued about it.
-    pub fn reply_filed(&self, recorded: &Recorded, documents: &[Filed]) -> Reply {
+    /// Renders the reply to a delivery from the documents issued for it.
+    pub fn reply_with_documents(
+        &self,
+        recorded: &RecordedEntry,
+        documents: &[StoredDocument],
+    ) -> Reply {
         reply::reply(recorded, documents)
     }
 
-    /// The answer to a delivery whose run takes nothing new.
-    pub fn reply_closed(&self, documents: &[Filed]) -> Reply {
+    /// Renders the reply to a delivery whose run is closed.
+    pub fn reply_closed(&self, documents: &[StoredDocument]) -> Reply {
         reply::closed(documents)
     }
 
-    /// The answer to a delivery whose run is being closed.
-    pub fn reply_closing(&self, documents: &[Filed]) -> Reply {
+    /// Renders the reply to a delivery whose run is being closed.
+    pub fn reply_closing(&self, documents: &[StoredDocument]) -> Reply {
         reply::closing(documents)
     }
 
-    /// The answer to somebody whose service token proves nothing.
-    pub fn reply_unproven(&self, why: service_token::TokenError) -> Reply {
+    /// Renders the reply to an invalid service token.
+    pub fn reply_token_error(&self, why: service_token::TokenError) -> Reply {
         reply::error(401, why.as_str(), &why.to_string(), Object::new())
     }
 
-    /// The answer to a look-up that names nothing.
+    /// Renders the reply to a lookup without a query parameter.
     pub fn missing_query(&self) -> Reply {
         reply::missing_query()
     }
 
-    /// The settings.
+    /// Settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -205,8 +212,8 @@ impl Contract for IngestionGate {
         vet::vet_within(self, door, submission, budget)
     }
 
-    /// Without its documents there is little to say; see [`Self::reply_filed`].
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    /// Reply without documents; see [`Self::reply_with_documents`] for the full one.
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         reply::reply(recorded, &[])
     }
 
@@ -214,12 +221,12 @@ impl Contract for IngestionGate {
         reply::refuse(code, message, retry_after_seconds)
     }
 
-    /// A body is read as JSON whatever it says it is.
+    /// The body is parsed as JSON regardless of its content type.
     fn accepts(&self, _content_type: Option<&str>) -> bool {
         true
     }
 
-    /// Admitted means committed on the bus, and nobody but the gate can say so.
+    /// "Admitted" means committed on the bus, which only the gate can confirm.
     fn is_forwardable(&self) -> bool {
         false
     }
@@ -238,15 +245,15 @@ impl Issue for IngestionGate {
         publication::acknowledged(evidence)
     }
 
-    fn issue(&self, said: &Said<'_>) -> Vec<Issued> {
-        self.issuer.issue(said)
+    fn issue(&self, context: &IssueContext<'_>) -> Vec<Document> {
+        self.issuer.issue(context)
     }
 
-    fn is_passing(&self, reason: &str) -> bool {
-        self.issuer.is_passing(reason)
+    fn is_transient(&self, reason: &str) -> bool {
+        self.issuer.is_transient(reason)
     }
 
-    fn is_about_the_effect(&self, reason: &str) -> bool {
-        self.issuer.is_about_the_effect(reason)
+    fn is_released_by_settlement(&self, reason: &str) -> bool {
+        self.issuer.is_released_by_settlement(reason)
     }
 }

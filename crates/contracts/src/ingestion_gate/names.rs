@@ -1,22 +1,22 @@
-//! Every name this contract derives, by formula. All of them are SHA-256 in lower hex.
+//! Derived names and ids of this contract. All of them are SHA-256 in lower-case hex.
 
 use admit_core::hash::{hex, sha256_hex};
 use admit_core::json::{self, Form, Object, Value};
 use admit_core::{Digest, Door, Key};
 
-use super::words::Decision;
+use super::enums::ReceiptDecision;
 
-/// `H(platform_run_id:event_class:event_id)`: who an event is.
+/// `H(platform_run_id:event_class:event_id)`: the identity of an event.
 pub fn dedupe_key(run: &str, class: &str, event_id: &str) -> String {
     sha256_hex(format!("{run}:{class}:{event_id}").as_bytes())
 }
 
-/// The ledger's key of the event with this dedupe key.
+/// Returns the ledger key of the event with this dedupe key.
 pub fn key(door: &Door, dedupe_key: &str) -> Key {
     Key::derive(door.as_str(), &[dedupe_key.as_bytes()])
 }
 
-/// The canonical form of this contract.
+/// Returns the canonical JSON form of this contract.
 pub fn canonical(value: &Value<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     canonical_into(value, &mut out);
@@ -28,12 +28,12 @@ fn canonical_into(value: &Value<'_>, out: &mut Vec<u8>) {
         .expect("what was read from json can be written in this form");
 }
 
-/// `H(C({event_type, schema_version, payload}))`: what an event says. Times, producer, trace and
-/// pins may differ between copies.
+/// `H(C({event_type, schema_version, payload}))`: the content of an event. Times, producer, trace
+/// and pins may differ between copies.
 pub fn payload_hash(envelope: &Object<'_>) -> Digest {
     let mut out = Vec::with_capacity(1024);
     let mut before = b'{';
-    // In the order of the canonical form.
+    // In the key order of the canonical form.
     for name in ["event_type", "payload", "schema_version"] {
         out.push(before);
         before = b',';
@@ -45,7 +45,7 @@ pub fn payload_hash(envelope: &Object<'_>) -> Digest {
     Digest::of(&out)
 }
 
-/// `H(str(value))`: which partition an event goes to.
+/// `H(str(value))`: the partition key of an event.
 pub fn partition_key(value: &Value<'_>) -> String {
     match value {
         Value::String(text) => sha256_hex(text.as_bytes()),
@@ -56,50 +56,52 @@ pub fn partition_key(value: &Value<'_>) -> String {
     }
 }
 
-/// What tells two artifacts of one run apart.
+/// Identity of an artifact within its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArtifactName<'a> {
-    /// What was decided.
-    pub decision: Decision,
-    /// About whom.
+    /// Decision.
+    pub decision: ReceiptDecision,
+    /// Event id.
     pub event_id: &'a str,
-    /// In which class.
+    /// Event class.
     pub class: &'a str,
-    /// The reason code; empty for an admission.
+    /// Reason code; empty for an admission.
     pub reason: &'a str,
-    /// The payload hash, in hex.
+    /// Payload hash, in hex.
     pub payload_hash: &'a str,
 }
 
 impl ArtifactName<'_> {
-    /// The first 32 hex digits of `H(decision:event_id)`, which is all the reference tells apart.
+    /// First 32 hex digits of `H(decision:event_id)`; the reference implementation distinguishes no
+    /// more.
     pub fn short(&self) -> String {
         let Self { decision, event_id, .. } = self;
         first_32(&format!("{}:{event_id}", decision.as_str()))
     }
 
-    /// The first 32 hex digits of `H(decision:event_id:class:reason:payload_hash)`. Two artifacts
-    /// are one exactly when these are equal.
+    /// First 32 hex digits of `H(decision:event_id:class:reason:payload_hash)`. Two artifacts are
+    /// the same exactly if these are equal.
     pub fn long(&self) -> String {
         let Self { decision, event_id, class, reason, payload_hash } = self;
         first_32(&format!("{}:{event_id}:{class}:{reason}:{payload_hash}", decision.as_str()))
     }
 
-    /// The id of this artifact, given the [long](Self::long) name of whichever artifact of its run
-    /// has the short one already.
+    /// Returns the id of this artifact: the short name, or the long one if another artifact of the
+    /// run already has the short one. `holder` is the [long](Self::long) name of the artifact with
+    /// the short name.
     pub fn id(&self, holder: Option<&str>) -> String {
         let long = self.long();
         if holder.is_none_or(|holder| holder == long) { self.short() } else { long }
     }
 }
 
-/// The id of what is kept of a body that names no run: the same body, the same id.
+/// Id of the quarantine record of a body that names no run; equal bodies have equal ids.
 pub fn unscoped_id(body: &[u8]) -> String {
     first_32(&format!("QUARANTINE:{}", sha256_hex(body)))
 }
 
-/// The id of what a run that takes nothing new would have held; it lies outside of every run, so
-/// the run is part of it.
+/// Id of the quarantine record of an event refused by a closed run. The record is stored outside of
+/// every run, so the id includes the run through the dedupe key.
 pub fn outside_id(dedupe_key: &str, reason: &str, payload_hash: &str) -> String {
     first_32(&format!("QUARANTINE:{dedupe_key}:{reason}:{payload_hash}"))
 }
@@ -116,7 +118,7 @@ pub fn governance_event_id(
     sha256_hex(format!("{family}|{run}|{scenario_run}|{component}|{dedupe_key}").as_bytes())
 }
 
-/// `H(C([{path, content: C(data)} …]))`, each path once, in their order as texts.
+/// `H(C([{path, content: C(data)} …]))`, each path once, sorted as text.
 pub fn policy_digest<'a>(files: impl IntoIterator<Item = (&'a str, &'a Value<'a>)>) -> String {
     let mut files: Vec<(&str, &Value<'_>)> = files.into_iter().collect();
     files.sort_by_key(|(path, _)| *path);
@@ -131,7 +133,7 @@ pub fn policy_digest<'a>(files: impl IntoIterator<Item = (&'a str, &'a Value<'a>
     sha256_hex(&canonical(&listed))
 }
 
-/// The id of a receipt that is only written to see whether it can be.
+/// Placeholder id of a receipt that is built only for validation.
 pub(super) const DRAFT_ID: &str = "00000000000000000000000000000000";
 
 fn first_32(text: &str) -> String {

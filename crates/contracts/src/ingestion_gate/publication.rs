@@ -1,27 +1,27 @@
-//! The publish that an event causes: what is to be done, and what is known of how it ended.
+//! Publish effect of an event: its plan and the evidence of its outcome.
 
 use std::sync::Arc;
 
 use admit_core::json::{Object, Value};
 use admit_core::{Evidence, Millis};
 
-use super::eb_ref::{EbRef, OffsetKind};
-use super::policy::Place;
-use super::receipt::Committed;
+use super::eb_ref::{EbRef, WireOffsetKind};
+use super::policy::BusPlacement;
+use super::receipt::CommitEvidence;
 
-/// What is to be published where. The message itself is the body of the event, unchanged.
+/// Publish plan. The message itself is the unchanged body of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The logical topic.
+pub struct PublishPlan {
+    /// Logical topic.
     pub topic: Arc<str>,
-    /// What keeps events in order.
+    /// Partition key.
     pub partition_key: String,
-    /// What the message can be found again by.
+    /// Key by which the message can be found on the bus.
     pub dedupe_key: String,
 }
 
-/// The plan as the ledger keeps it.
-pub(super) fn planned(place: &Place<'_>, dedupe_key: &str) -> Object<'static> {
+/// Plan in the form stored by the ledger.
+pub(super) fn plan_facts(place: &BusPlacement<'_>, dedupe_key: &str) -> Object<'static> {
     Object::from_iter([
         ("topic", Value::from(place.topic.to_owned())),
         ("partition_key", place.partition_key.clone().into()),
@@ -30,31 +30,32 @@ pub(super) fn planned(place: &Place<'_>, dedupe_key: &str) -> Object<'static> {
     ])
 }
 
-/// Reads a plan back.
-pub fn plan(kept: &Object<'_>) -> Option<Plan> {
-    let text = |name| kept.get(name)?.as_str();
-    Some(Plan {
+/// Parses a stored plan.
+pub fn plan(stored: &Object<'_>) -> Option<PublishPlan> {
+    let text = |name| stored.get(name)?.as_str();
+    Some(PublishPlan {
         topic: text("topic")?.into(),
         partition_key: text("partition_key")?.to_owned(),
         dedupe_key: text("dedupe_key")?.to_owned(),
     })
 }
 
-/// The evidence that the message is on the bus.
+/// Evidence that the message is on the bus.
 pub fn committed(eb_ref: &EbRef, at: Millis) -> Evidence {
-    Committed::at(eb_ref.clone(), at).to_evidence()
+    CommitEvidence::at(eb_ref.clone(), at).to_evidence()
 }
 
-/// The topic and the number of messages in it that an outcome proves to be acknowledged, where the
-/// bus is a file whose lines are counted.
+/// Returns the topic and the number of messages in it that the evidence proves to be acknowledged;
+/// only for a file bus, whose lines are counted.
 pub(super) fn acknowledged(evidence: &Evidence) -> Option<(String, u64)> {
-    let EbRef { topic, partition, offset, offset_kind, .. } = Committed::read(evidence)?.eb_ref;
-    let is_counted = offset_kind == OffsetKind::FileLine && partition == 0;
+    let EbRef { topic, partition, offset, offset_kind, .. } =
+        CommitEvidence::read(evidence)?.eb_ref;
+    let is_counted = offset_kind == WireOffsetKind::FileLine && partition == 0;
     let messages = offset.parse::<u64>().ok()?.checked_add(1)?;
     is_counted.then_some((topic, messages))
 }
 
-/// The evidence that nobody knows; or, where the bus has proven so much, that it is not written.
+/// Evidence of an unknown outcome or, if the bus has proven it, of a message that was not written.
 pub fn unknown(reason: &str, is_not_written: bool) -> Evidence {
     Evidence::of(&Object::from_iter([
         ("reason", Value::from(reason)),

@@ -1,16 +1,16 @@
-//! Quarantine records: what is kept of a delivery beside the receipt that says so.
+//! Quarantine records: the stored copy of a delivery, referenced by its receipt.
 
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 
+use super::enums::ReceiptDecision;
 use super::envelope;
-use super::facts::Facts;
+use super::facts::DeliveryFacts;
 use super::time;
-use super::words::Decision;
 
-/// The record of a delivery. `raw` is where its bytes are, for an envelope without a run.
+/// Builds the record of a delivery. `raw` is the path of its bytes, for an envelope without a run.
 pub fn record(
-    facts: Facts<'_>,
+    facts: DeliveryFacts<'_>,
     id: &str,
     reason: &str,
     received_at: Millis,
@@ -22,7 +22,7 @@ pub fn record(
     let mut record = Object::from_iter([
         ("quarantine_id", Value::from(id.to_owned())),
         ("received_at_utc", time::utc(received_at).into()),
-        ("decision", Decision::Quarantine.as_str().into()),
+        ("decision", ReceiptDecision::Quarantine.as_str().into()),
         ("reason_codes", vec![reason.to_owned()].into()),
         ("manifest_fingerprint", manifest.to_owned().into()),
         ("pins", envelope::pins(sent).into()),
@@ -40,5 +40,5 @@ pub fn record(
     record
 }
 
-/// Stands for a manifest that an envelope does not name.
+/// Placeholder for a missing manifest fingerprint.
 pub const NO_MANIFEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";

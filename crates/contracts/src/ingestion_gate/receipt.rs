@@ -1,34 +1,35 @@
-//! Receipts: what was decided about one delivery, as a closed document.
+//! Receipts: the decision about one delivery, as a document with a closed schema.
 
 use admit_core::Millis;
-use admit_core::effect::{By, Evidence};
+use admit_core::effect::{Attribution, Evidence};
 use admit_core::json::{self, Limits, Object, Value};
 
 use super::eb_ref::EbRef;
+use super::enums::{DUPLICATE, Reason, ReceiptDecision};
 use super::envelope;
-use super::facts::Facts;
+use super::facts::DeliveryFacts;
 use super::time;
-use super::words::{DUPLICATE, Decision, Reason};
 
-/// The longest reference, in characters.
+/// Longest reference, in characters.
 const REF_CHARS_MAX: usize = 2_048;
 
-/// That an event is on the bus, and since when. It is the evidence of a publish that was done.
+/// Position of an event on the bus and the time it was confirmed: the evidence of a completed
+/// publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// Where.
+pub struct CommitEvidence {
+    /// Position.
     pub eb_ref: EbRef,
-    /// When it was known to be there, as receipts write it.
+    /// Time of the confirmation, as receipts write it.
     pub admitted_at_utc: String,
 }
 
-impl Committed {
-    /// It was known at `at` that the event is there.
+impl CommitEvidence {
+    /// Builds the evidence for an event confirmed at `at`.
     pub fn at(eb_ref: EbRef, at: Millis) -> Self {
         Self { eb_ref, admitted_at_utc: time::utc(at) }
     }
 
-    /// As the ledger keeps it.
+    /// Form stored by the ledger.
     pub fn to_evidence(&self) -> Evidence {
         Evidence::of(&Object::from_iter([
             ("eb_ref", Value::from(self.eb_ref.to_object())),
@@ -36,7 +37,7 @@ impl Committed {
         ]))
     }
 
-    /// Reads what [`to_evidence`](Self::to_evidence) wrote.
+    /// Parses the output of [`to_evidence`](Self::to_evidence).
     pub fn read(evidence: &Evidence) -> Option<Self> {
         let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
         let value = json::parse(evidence.as_bytes(), &limits).ok()?;
@@ -47,36 +48,38 @@ impl Committed {
     }
 }
 
-/// The receipt of an admission. `by` is who found out that it was one, where that was not known.
+/// Builds the receipt of an admission. `by` is set if a reconciliation confirmed an unknown
+/// outcome.
 pub fn admit(
-    facts: Facts<'_>,
+    facts: DeliveryFacts<'_>,
     id: &str,
-    committed: &Committed,
-    by: Option<&By>,
+    committed: &CommitEvidence,
+    by: Option<&Attribution>,
 ) -> Object<'static> {
-    let mut receipt = base(facts, id, Decision::Admit);
-    place(&mut receipt, committed);
+    let mut receipt = base(facts, id, ReceiptDecision::Admit);
+    push_position(&mut receipt, committed);
     if let Some((profile, key)) = facts.partition() {
         receipt.push("partitioning_profile_id", profile.to_owned());
         receipt.push("partition_key", key.to_owned());
     }
     if let Some(by) = by {
         let why = by.why.as_deref().unwrap_or("no reason was given");
-        let said = format!("{}: {why}", by.who);
-        receipt.push("evidence_refs", vec![evidence_ref("reconciled", &said)]);
+        let reconciled_by = format!("{}: {why}", by.who);
+        receipt.push("evidence_refs", vec![evidence_ref("reconciled", &reconciled_by)]);
     }
     receipt
 }
 
-/// The receipt of a copy: where the first one is, and the receipt of it.
+/// Builds the receipt of a copy, with the position of the first admission and the path of its
+/// receipt.
 pub fn duplicate(
-    facts: Facts<'_>,
+    facts: DeliveryFacts<'_>,
     id: &str,
-    committed: &Committed,
+    committed: &CommitEvidence,
     first_receipt: Option<&str>,
 ) -> Object<'static> {
-    let mut receipt = base(facts, id, Decision::Duplicate);
-    place(&mut receipt, committed);
+    let mut receipt = base(facts, id, ReceiptDecision::Duplicate);
+    push_position(&mut receipt, committed);
     receipt.push("reason_codes", vec![DUPLICATE]);
     if let Some(path) = first_receipt {
         receipt.push("evidence_refs", vec![evidence_ref("receipt_ref", path)]);
@@ -84,15 +87,20 @@ pub fn duplicate(
     receipt
 }
 
-/// The receipt of what is in quarantine, with where its record is.
-pub fn quarantine(facts: Facts<'_>, id: &str, reason: Reason, record: &str) -> Object<'static> {
-    let mut receipt = base(facts, id, Decision::Quarantine);
+/// Builds the receipt of a quarantined delivery, with the path of its record.
+pub fn quarantine(
+    facts: DeliveryFacts<'_>,
+    id: &str,
+    reason: Reason,
+    record: &str,
+) -> Object<'static> {
+    let mut receipt = base(facts, id, ReceiptDecision::Quarantine);
     receipt.push("reason_codes", vec![reason.as_str()]);
     receipt.push("evidence_refs", vec![evidence_ref("quarantine_record", record)]);
     receipt
 }
 
-fn place(receipt: &mut Object<'static>, committed: &Committed) {
+fn push_position(receipt: &mut Object<'static>, committed: &CommitEvidence) {
     receipt.push("eb_ref", committed.eb_ref.to_object());
     receipt.push("admitted_at_utc", committed.admitted_at_utc.clone());
 }
@@ -102,9 +110,9 @@ fn evidence_ref(kind: &'static str, reference: &str) -> Object<'static> {
     Object::from_iter([("kind", Value::from(kind)), ("ref", reference.into())])
 }
 
-/// What every receipt has. What the envelope does not hold, or holds in another form than a receipt
-/// takes, is left out.
-fn base(facts: Facts<'_>, id: &str, decision: Decision) -> Object<'static> {
+/// Fields common to all receipts. Fields that are missing or not in the form a receipt takes are
+/// left out.
+fn base(facts: DeliveryFacts<'_>, id: &str, decision: ReceiptDecision) -> Object<'static> {
     let sent = Object::new();
     let sent = facts.envelope().unwrap_or(&sent);
     let mut receipt = Object::from_iter([
@@ -126,7 +134,7 @@ fn base(facts: Facts<'_>, id: &str, decision: Decision) -> Object<'static> {
     };
     add("event_id", facts.event_id());
     add("event_class", facts.class());
-    // A time off its pattern is why it is here, and can stand here.
+    // A malformed timestamp is the reason of the quarantine and is copied as it is.
     add("ts_utc", sent.get("ts_utc").and_then(Value::as_str));
     add("manifest_fingerprint", envelope::text(sent, "manifest_fingerprint"));
     add("platform_run_id", envelope::text(sent, "platform_run_id"));
@@ -141,7 +149,7 @@ fn base(facts: Facts<'_>, id: &str, decision: Decision) -> Object<'static> {
     receipt
 }
 
-/// The pins as receipts take them: sound ones only, and a scenario is a text.
+/// Pins for a receipt: valid ones only, and `scenario_id` only as text.
 fn pins(sent: &Object<'_>) -> Object<'static> {
     let takes = |name: &str, value: &Value<'_>| {
         envelope::is_sound(sent, name) && (name != "scenario_id" || value.as_str().is_some())

@@ -1,62 +1,62 @@
-//! Everything this door says: decisions with their receipts, and errors in its own words.
+//! Replies of this door: decisions with their receipts, and errors.
 
 use admit_core::json::{self, Object, Value};
-use admit_core::{Code, Entry, Filed, Issued, IssuedKind, Recorded};
+use admit_core::{Code, Document, DocumentKind, Entry, RecordedEntry, StoredDocument};
 
-use super::issue::{RUN_CLOSED, RUN_CLOSING};
+use super::documents::{RUN_CLOSED, RUN_CLOSING};
 use super::vet::INVALID_JSON;
 use crate::Reply;
 
 const JSON: &str = "application/json";
 
-/// The answer to a delivery, from the documents that were issued about it.
-pub(super) fn reply(recorded: &Recorded, documents: &[Filed]) -> Reply {
-    let find = |kind| documents.iter().map(|filed| &filed.issued).find(|one| one.kind == kind);
-    if let Some(receipt) = find(IssuedKind::Receipt) {
-        return decided(receipt);
+/// Renders the reply to a delivery from the documents issued for it.
+pub(super) fn reply(recorded: &RecordedEntry, documents: &[StoredDocument]) -> Reply {
+    let find = |kind| documents.iter().map(|filed| &filed.document).find(|one| one.kind == kind);
+    if let Some(receipt) = find(DocumentKind::Receipt) {
+        return decision(receipt);
     }
     let detail = match &recorded.entry {
         Entry::Refused(refused) => refused.message.as_str(),
-        Entry::Event(_) => "the run of this event takes nothing new any more",
+        Entry::Event(_) => "the run of this event is closed and accepts no new events",
     };
-    if let Some(record) = find(IssuedKind::Quarantine) {
-        return outside(record, detail);
+    if let Some(record) = find(DocumentKind::Quarantine) {
+        return unscoped(record, detail);
     }
     match &recorded.entry {
-        // Refused, and more of that was kept than may be: it is counted, and nothing of it is kept.
+        // Refused beyond the quota of stored refusals: counted, but not stored.
         Entry::Refused(refused) => {
             let word = refused.facts.get("reason").and_then(Value::as_str);
-            let word = word.unwrap_or_else(|| word_of(refused.code).1);
-            error(outside_status(word), word, detail, Object::new())
+            let word = word.unwrap_or_else(|| wire_code(refused.code).1);
+            error(unscoped_status(word), word, detail, Object::new())
         }
         Entry::Event(_) => refuse(Code::InternalError, "no receipt was written for this event", 5),
     }
 }
 
-/// The answer to a delivery whose run takes nothing new.
-pub(super) fn closed(documents: &[Filed]) -> Reply {
-    let detail = "the run of this event takes nothing new any more";
+/// Renders the reply to a delivery whose run is closed.
+pub(super) fn closed(documents: &[StoredDocument]) -> Reply {
+    let detail = "the run of this event is closed and accepts no new events";
     match documents.first() {
-        Some(filed) => outside(&filed.issued, detail),
+        Some(filed) => unscoped(&filed.document, detail),
         None => error(409, RUN_CLOSED, detail, Object::new()),
     }
 }
 
-/// Seconds after which an event is sent again whose run is being closed: about as long as a closing
-/// waits for what is in flight.
+/// Retry hint, in seconds, for an event whose run is being closed: about the time that closing
+/// waits for events in flight.
 const CLOSING_SECONDS: u32 = 10;
 
-/// The answer to a delivery whose run is being closed. Whether the run opens again is not known yet,
-/// so the producer keeps the event.
-pub(super) fn closing(documents: &[Filed]) -> Reply {
+/// Renders the reply to a delivery whose run is being closed. The run may open again, so the
+/// producer must keep the event.
+pub(super) fn closing(documents: &[StoredDocument]) -> Reply {
     let detail = "the run of this event is being closed; send it again";
     let mut more = Object::from_iter([
         ("retryable", Value::from(true)),
         ("retry_after_seconds", CLOSING_SECONDS.into()),
     ]);
     if let Some(filed) = documents.first() {
-        more.push("quarantine_id", filed.issued.id.as_str());
-        more.push("quarantine_ref", filed.issued.path.as_str());
+        more.push("quarantine_id", filed.document.id.as_str());
+        more.push("quarantine_ref", filed.document.path.as_str());
     }
     let mut reply = error(503, RUN_CLOSING, detail, more);
     reply.headers.push(("retry-after", CLOSING_SECONDS.to_string()));
@@ -64,7 +64,7 @@ pub(super) fn closing(documents: &[Filed]) -> Reply {
 }
 
 /// `{decision, receipt, receipt_ref}`
-pub(super) fn decided(receipt: &Issued) -> Reply {
+pub(super) fn decision(receipt: &Document) -> Reply {
     let mut body = Vec::with_capacity(receipt.text.len() + 256);
     body.extend_from_slice(b"{\"decision\":");
     json::write(&Value::from(&*receipt.decision), &mut body);
@@ -76,17 +76,17 @@ pub(super) fn decided(receipt: &Issued) -> Reply {
     Reply { status: 200, content_type: JSON, headers: Vec::new(), body }
 }
 
-/// An envelope that no run holds: why, and where it is kept.
-fn outside(record: &Issued, detail: &str) -> Reply {
+/// Renders the reply to an envelope that belongs to no run: the reason, and the path of its record.
+fn unscoped(record: &Document, detail: &str) -> Reply {
     let word = record.reason.as_deref().unwrap_or("INTERNAL_ERROR");
     let more = Object::from_iter([
         ("quarantine_id", Value::from(&record.id)),
         ("quarantine_ref", (&record.path).into()),
     ]);
-    error(outside_status(word), word, detail, more)
+    error(unscoped_status(word), word, detail, more)
 }
 
-fn outside_status(word: &str) -> u16 {
+fn unscoped_status(word: &str) -> u16 {
     match word {
         INVALID_JSON => 400,
         RUN_CLOSED => 409,
@@ -96,7 +96,7 @@ fn outside_status(word: &str) -> u16 {
 
 /// See [`Contract::refuse`](crate::Contract::refuse).
 pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Reply {
-    let (status, word) = word_of(code);
+    let (status, word) = wire_code(code);
     let mut more = Object::from_iter([("retryable", Value::from(code.is_retryable()))]);
     if code.is_retryable() {
         more.push("retry_after_seconds", retry_after_seconds);
@@ -108,8 +108,8 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
     reply
 }
 
-/// The contract's status and word for a code.
-pub(super) fn word_of(code: Code) -> (u16, &'static str) {
+/// Maps a code to the status and error code of this contract.
+pub(super) fn wire_code(code: Code) -> (u16, &'static str) {
     let word = match code {
         Code::InvalidJson => INVALID_JSON,
         Code::InvalidEnvelope => return (422, "ENVELOPE_INVALID"),
@@ -137,7 +137,7 @@ pub(super) fn word_of(code: Code) -> (u16, &'static str) {
         Code::RateLimited => "RATE_LIMITED",
         Code::Overloaded => "OVERLOADED",
         Code::Draining => "DRAINING",
-        // To a producer there is one gate, and it is not well.
+        // Producers see one gate with a single health state.
         Code::LedgerUnavailable => "IG_UNHEALTHY",
         Code::OutcomeUnknown => "OUTCOME_UNKNOWN",
         Code::InternalError => "INTERNAL_ERROR",
@@ -145,7 +145,7 @@ pub(super) fn word_of(code: Code) -> (u16, &'static str) {
     (code.http_status(), word)
 }
 
-/// `{"error": CODE, "detail": …, "retryable": …}` and more: the shape of every error of this door.
+/// `{"error": CODE, "detail": …, "retryable": …}` and more: the form of every error of this door.
 pub(super) fn error(status: u16, word: &str, detail: &str, more: Object<'_>) -> Reply {
     let detail = if detail.is_empty() { word } else { detail };
     let mut body = Object::from_iter([("error", Value::from(word)), ("detail", detail.into())]);
@@ -155,16 +155,16 @@ pub(super) fn error(status: u16, word: &str, detail: &str, more: Object<'_>) -> 
     for (name, value) in more {
         body.push(name, value);
     }
-    written(status, &body)
+    to_reply(status, &body)
 }
 
-/// The answer to a question that names nothing.
+/// Renders the reply to a lookup without a query parameter.
 pub(super) fn missing_query() -> Reply {
-    let detail = "ask for event_id, receipt_id or dedupe_key";
+    let detail = "specify event_id, receipt_id or dedupe_key";
     error(400, "MISSING_QUERY", detail, Object::new())
 }
 
-fn written(status: u16, object: &Object<'_>) -> Reply {
+fn to_reply(status: u16, object: &Object<'_>) -> Reply {
     let mut body = Vec::new();
     json::write_object(object, &mut body);
     Reply { status, content_type: JSON, headers: Vec::new(), body }

@@ -1,35 +1,35 @@
-//! The schemas of what goes in and out, as they are shipped.
+//! Shipped schemas of requests and documents.
 
 use admit_core::json::{Object, Value};
 
-use crate::schema::{EmptyArray, Schema};
+use crate::schema::{CompiledSchema, EmptyArray};
 
-/// The envelope, as text.
+/// Envelope schema.
 pub const ENVELOPE: &str = include_str!("schemas/envelope.json");
 
-/// The receipt, as text.
+/// Receipt schema.
 pub const RECEIPT: &str = include_str!("schemas/receipt.json");
 
-/// The quarantine record, as text.
+/// Quarantine record schema.
 pub const QUARANTINE: &str = include_str!("schemas/quarantine.json");
 
-/// The schema of receipts, compiled.
+/// Compiled receipt schema.
 #[derive(Debug)]
-pub(super) struct Receipts(Schema);
+pub(super) struct Receipts(CompiledSchema);
 
 impl Receipts {
     pub(super) fn new() -> Self {
-        let schema = Schema::compile(&parsed(RECEIPT), EmptyArray::Array);
+        let schema = CompiledSchema::compile(&parse_schema(RECEIPT), EmptyArray::Array);
         Self(schema.expect("the schema of receipts is tested"))
     }
 
-    /// What is wrong with a receipt, if anything is.
+    /// Returns the first violation of the schema, if any.
     pub(super) fn violation(&self, receipt: Object<'_>) -> Option<String> {
-        Some(self.0.told(&Value::from(receipt))?.join("; "))
+        Some(self.0.violations(&Value::from(receipt))?.join("; "))
     }
 }
 
-/// A shipped schema as data.
-pub(super) fn parsed(schema: &str) -> serde_json::Value {
+/// Parses a shipped schema.
+pub(super) fn parse_schema(schema: &str) -> serde_json::Value {
     serde_json::from_str(schema).expect("shipped schemas are json")
 }

@@ -1,7 +1,7 @@
 //! Service tokens: `st.v1.<base64url(principal)>.<hex HMAC-SHA256(secret, "v1|" + principal)>`.
 //!
-//! Whoever holds a secret can make tokens for any principal, so a list of principals narrows whom
-//! this door believes. Every secret is tried, and compared in constant time.
+//! A secret can sign tokens for any principal, so an allow list restricts the principals accepted
+//! at this door. Every secret is tried, and compared in constant time.
 
 use std::fmt;
 
@@ -11,24 +11,25 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::actor::actor_id;
+use super::auth_mode::actor_id;
 
-/// The longest principal, in bytes; receipts have room for no more.
+/// Longest principal, in bytes; receipts have room for no more.
 const PRINCIPAL_BYTES_MAX: usize = 128;
 
-/// Why a token counts for nothing, in the words of this wire.
+/// Reason why a token is rejected, in this contract's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not one of ours, or of somebody who is not listed. Which of the two is not said.
+    /// Invalid token, or a principal that is not on the allow list. The reply does not distinguish
+    /// the two.
     #[error("the service token is not accepted")]
     Unauthorized,
-    /// There is nothing to verify it with.
+    /// No secret is configured to verify it with.
     #[error("no service token secret is configured")]
     SecretMissing,
 }
 
 impl TokenError {
-    /// The word on the wire.
+    /// Name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unauthorized => "UNAUTHORIZED",
@@ -37,7 +38,7 @@ impl TokenError {
     }
 }
 
-/// Verifies tokens. It never shows its secrets.
+/// Verifier of tokens. Its `Debug` output hides the secrets.
 #[derive(Clone, Default)]
 pub struct ServiceTokens {
     secrets: Vec<Vec<u8>>,
@@ -54,8 +55,8 @@ impl fmt::Debug for ServiceTokens {
 }
 
 impl ServiceTokens {
-    /// Any of `secrets` may have signed; several while they are rotated. Empty ones do not count.
-    /// `allowed` lists principals or actor ids; an empty list is everybody.
+    /// Any of `secrets` may have signed; configure several while rotating. Empty ones are ignored.
+    /// `allowed` lists principals or actor ids; an empty list allows all.
     pub fn new(
         secrets: impl IntoIterator<Item = impl Into<Vec<u8>>>,
         allowed: impl IntoIterator<Item = impl Into<String>>,
@@ -64,10 +65,10 @@ impl ServiceTokens {
         Self { secrets: secrets.collect(), allowed: allowed.into_iter().map(Into::into).collect() }
     }
 
-    /// The principal that a token proves.
+    /// Verifies a token and returns its principal.
     ///
     /// # Errors
-    /// When it proves nobody that may come in.
+    /// If the token is invalid or its principal is not allowed.
     pub fn verify(&self, token: &str) -> Result<String, TokenError> {
         if self.secrets.is_empty() {
             return Err(TokenError::SecretMissing);
@@ -85,7 +86,7 @@ impl ServiceTokens {
         let is_plain = !principal.is_empty()
             && principal.len() <= PRINCIPAL_BYTES_MAX
             && principal.bytes().all(|byte| byte.is_ascii_graphic());
-        // One spelling only, as the reference writes it.
+        // Only the lower-case spelling, as in the reference implementation.
         let signature =
             Some(signature).filter(|text| !text.bytes().any(|b| b.is_ascii_uppercase()));
         let signature = unhex32(signature?)?;
@@ -97,7 +98,7 @@ impl ServiceTokens {
     }
 }
 
-/// The token of `principal`, for tests and for whoever hands them out.
+/// Creates the token of `principal`, for tests and token issuers.
 pub fn sign(secret: &[u8], principal: &str) -> String {
     let signature: [u8; 32] = mac(secret, principal).finalize().into_bytes().into();
     format!("st.v1.{}.{}", URL_SAFE_NO_PAD.encode(principal), hex(&signature))

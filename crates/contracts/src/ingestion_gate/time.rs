@@ -1,4 +1,4 @@
-//! Times as this wire writes them.
+//! Timestamp formats of this contract.
 
 use admit_core::Millis;
 
@@ -7,7 +7,7 @@ pub fn utc(at: Millis) -> String {
     with_micros(at, "+00:00")
 }
 
-/// `2026-02-12T08:56:37.123000Z`, as `ts_utc` of an envelope wants it.
+/// `2026-02-12T08:56:37.123000Z`, the format of `ts_utc` in an envelope.
 pub(super) fn ts_utc(at: Millis) -> String {
     with_micros(at, "Z")
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_six_digits_and_say_their_zone() {
+    fn times_have_six_digits_and_a_zone() {
         let at = Millis(1_771_524_842_123);
         assert_eq!(utc(at), "2026-02-19T18:14:02.123000+00:00");
         assert_eq!(ts_utc(at), "2026-02-19T18:14:02.123000Z");

@@ -1,36 +1,37 @@
-//! Turns a submission into an event with its place on the bus, or into a refusal with its reason.
+//! Turns a submission into an event with its placement on the bus, or into a refusal with its
+//! reason.
 //!
-//! The order is the contract's: envelope, pins, schema policy, name, partition. Whether the event is
-//! known already is for the ledger to say. Before an event may be published, the receipt it would
-//! get is written and checked: nothing goes on the bus that no receipt could tell of.
+//! The order is fixed by the contract: envelope, pins, schema policy, name, partition. The ledger
+//! decides whether the event is already known. Before an event may be published, its future receipt
+//! is built and validated: nothing is published that no receipt could describe.
 
 use admit_core::json::{self, DEPTH_CEILING, Limits, Object, Value};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Intent, Key, Millis, OnOtherContent, Refused, Starts,
-    Submission,
+    Code, Digest, Door, Entry, Event, InitialState, Intent, Key, Millis, OnOtherContent,
+    RefusedSubmission, Submission,
 };
 
-use super::eb_ref::{EbRef, OffsetKind};
-use super::facts::{Facts, Gathered};
-use super::receipt::{self, Committed};
-use super::words::Reason;
+use super::eb_ref::{EbRef, WireOffsetKind};
+use super::enums::Reason;
+use super::facts::{DeliveryFacts, FactsBuilder};
+use super::receipt::{self, CommitEvidence};
 use super::{IngestionGate, envelope, names, policy, publication};
 use crate::schema::meter::{Budget, within};
 
-/// Names the performer of these effects.
+/// Effect kind of these publishes.
 pub const KIND: &str = "bus";
 
-/// The word for a body that is not JSON.
+/// Reason code for a body that is not JSON.
 pub const INVALID_JSON: &str = "INVALID_JSON";
 
-/// Why a submission is not an event.
-struct Refusal {
+/// Reason why a submission is not an event.
+struct EnvelopeRefusal {
     code: Code,
     message: String,
 }
 
-/// What an event is made of, beside what the submission already holds.
-struct Vetted {
+/// Result of vetting, besides the submission itself.
+struct EnvelopeParts {
     key: Key,
     digest: Digest,
     plan: Object<'static>,
@@ -38,9 +39,9 @@ struct Vetted {
 
 /// See [`Contract::vet`](crate::Contract::vet).
 pub(super) fn vet(gate: &IngestionGate, door: &Door, submission: Submission) -> Entry {
-    let mut gathered = Gathered::of(gate, &submission.principal);
-    let vetted = read(gate, door, &submission.body, &mut gathered);
-    entry(door, submission, gathered, vetted)
+    let mut builder = FactsBuilder::of(gate, &submission.principal);
+    let vetted = read(gate, door, &submission.body, &mut builder);
+    entry(door, submission, builder, vetted)
 }
 
 /// See [`Contract::vet_within`](crate::Contract::vet_within).
@@ -50,9 +51,9 @@ pub(super) fn vet_within(
     submission: Submission,
     budget: &mut Budget,
 ) -> Result<Entry, Submission> {
-    let mut gathered = Gathered::of(gate, &submission.principal);
-    match within(budget, || read(gate, door, &submission.body, &mut gathered)) {
-        Some(vetted) => Ok(entry(door, submission, gathered, vetted)),
+    let mut builder = FactsBuilder::of(gate, &submission.principal);
+    match within(budget, || read(gate, door, &submission.body, &mut builder)) {
+        Some(vetted) => Ok(entry(door, submission, builder, vetted)),
         None => Err(submission),
     }
 }
@@ -60,13 +61,13 @@ pub(super) fn vet_within(
 fn entry(
     door: &Door,
     submission: Submission,
-    gathered: Gathered,
-    vetted: Result<Vetted, Refusal>,
+    builder: FactsBuilder,
+    vetted: Result<EnvelopeParts, EnvelopeRefusal>,
 ) -> Entry {
     let Submission { principal, received_at, body, .. } = submission;
-    let (door, facts, attempt) = (door.clone(), gathered.into_facts(), None);
+    let (door, facts, attempt) = (door.clone(), builder.into_facts(), None);
     match vetted {
-        Ok(Vetted { key, digest, plan }) => Entry::Event(Event {
+        Ok(EnvelopeParts { key, digest, plan }) => Entry::Event(Event {
             door,
             key,
             digest,
@@ -78,11 +79,11 @@ fn entry(
             facts,
             on_other_content: OnOtherContent::Conflict,
             projections: Vec::new(),
-            effect: Some(Intent { kind: KIND, plan, starts: Starts::InFlight }),
+            effect: Some(Intent { kind: KIND, plan, starts: InitialState::InFlight }),
             record: None,
             inbox: None,
         }),
-        Err(Refusal { code, message }) => Entry::Refused(Refused {
+        Err(EnvelopeRefusal { code, message }) => Entry::Refused(RefusedSubmission {
             door,
             principal,
             received_at,
@@ -99,53 +100,57 @@ fn read(
     gate: &IngestionGate,
     door: &Door,
     body: &[u8],
-    gathered: &mut Gathered,
-) -> Result<Vetted, Refusal> {
-    // The gate has bounded the body before it got here.
+    builder: &mut FactsBuilder,
+) -> Result<EnvelopeParts, EnvelopeRefusal> {
+    // The server has already limited the body size.
     let limits = Limits { depth_max: gate.settings.json_depth_max, bytes_max: usize::MAX };
     let value = json::parse(body, &limits).map_err(|error| {
-        gathered.unscoped(names::unscoped_id(body));
-        gathered.refused(INVALID_JSON);
-        Refusal { code: Code::InvalidJson, message: format!("the body is not json: {error}") }
+        builder.set_unscoped_id(names::unscoped_id(body));
+        builder.set_reason(INVALID_JSON);
+        EnvelopeRefusal {
+            code: Code::InvalidJson,
+            message: format!("the body is not json: {error}"),
+        }
     })?;
     let Value::Object(sent) = &value else {
-        gathered.unscoped(names::unscoped_id(body));
-        let message = format!("an envelope is an object, this is {}", value.kind());
-        return Err(refuse(gathered, Reason::EnvelopeInvalid, message));
+        builder.set_unscoped_id(names::unscoped_id(body));
+        let message = format!("an envelope must be an object, is {}", value.kind());
+        return Err(refuse(builder, Reason::EnvelopeInvalid, message));
     };
-    gathered.envelope(sent);
+    builder.set_envelope(sent);
     let violations = envelope::violations(sent);
     let unreceiptable = envelope::unreceiptable(sent);
     if !unreceiptable.is_empty() {
-        gathered.unscoped(names::unscoped_id(body));
+        builder.set_unscoped_id(names::unscoped_id(body));
         let reason =
             if violations.is_empty() { Reason::PinsMissing } else { Reason::EnvelopeInvalid };
         let message = format!("no receipt can be written for it: {}", unreceiptable.join("; "));
-        return Err(refuse(gathered, reason, message));
+        return Err(refuse(builder, reason, message));
     }
     let text = |name| envelope::text(sent, name).unwrap_or_default();
     let class = gate.policy.class_of(text("event_type"));
     let digest = names::payload_hash(sent);
     let dedupe_key = names::dedupe_key(text("platform_run_id"), class, text("event_id"));
-    gathered.named(class, &digest, &dedupe_key);
+    builder.set_identity(class, &digest, &dedupe_key);
     if !violations.is_empty() {
-        return Err(refuse(gathered, Reason::EnvelopeInvalid, violations.join("; ")));
+        return Err(refuse(builder, Reason::EnvelopeInvalid, violations.join("; ")));
     }
-    let place = judge(gate, sent, class).map_err(|(reason, why)| refuse(gathered, reason, why))?;
-    gathered.placed(place.profile_id, &place.partition_key);
-    let plan = publication::planned(&place, &dedupe_key);
-    if let Some(why) = gathered.as_facts(|facts| no_receipt(gate, facts)) {
-        return Err(refuse(gathered, Reason::InternalError, why));
+    let place =
+        apply_policy(gate, sent, class).map_err(|(reason, why)| refuse(builder, reason, why))?;
+    builder.set_placement(place.profile_id, &place.partition_key);
+    let plan = publication::plan_facts(&place, &dedupe_key);
+    if let Some(why) = builder.with_facts(|facts| receipt_violation(gate, facts)) {
+        return Err(refuse(builder, Reason::InternalError, why));
     }
-    Ok(Vetted { key: names::key(door, &dedupe_key), digest, plan })
+    Ok(EnvelopeParts { key: names::key(door, &dedupe_key), digest, plan })
 }
 
-/// Everything the policy has to say about a sound envelope.
-fn judge<'g>(
+/// Applies the policy to a valid envelope.
+fn apply_policy<'g>(
     gate: &'g IngestionGate,
     sent: &Object<'_>,
     class: &str,
-) -> Result<policy::Place<'g>, (Reason, String)> {
+) -> Result<policy::BusPlacement<'g>, (Reason, String)> {
     if matches!(sent.get("scenario_id"), Some(Value::Int(_) | Value::Float(_))) {
         let message = "scenario_id must be a string: no receipt can hold a number there".to_owned();
         return Err((Reason::EnvelopeInvalid, message));
@@ -156,38 +161,38 @@ fn judge<'g>(
         && envelope::is_missing(sent, "scenario_run_id")
         && envelope::is_missing(sent, "run_id")
     {
-        // Whatever the class wants: the receipt of an admission names one of them.
+        // Required for every class: the receipt of an admission names one of them.
         missing.push("scenario_run_id");
     }
     if !missing.is_empty() {
-        let message = format!("class {class} wants {}", missing.join(", "));
+        let message = format!("class {class} requires {}", missing.join(", "));
         return Err((Reason::PinsMissing, message));
     }
     gate.policy.check_payload(sent)?;
     gate.policy.place(class, sent)
 }
 
-/// Why the receipt of this admission could not be written, if that is so.
-fn no_receipt(gate: &IngestionGate, facts: Facts<'_>) -> Option<String> {
+/// Returns why the receipt of this admission would be invalid, if so.
+fn receipt_violation(gate: &IngestionGate, facts: DeliveryFacts<'_>) -> Option<String> {
     let eb_ref = EbRef {
         topic: "draft".to_owned(),
         partition: 0,
         offset: "0".to_owned(),
-        offset_kind: OffsetKind::FileLine,
+        offset_kind: WireOffsetKind::FileLine,
         published_at: None,
     };
-    let committed = Committed::at(eb_ref, Millis(0));
+    let committed = CommitEvidence::at(eb_ref, Millis(0));
     let draft = receipt::admit(facts, names::DRAFT_ID, &committed, None);
     gate.receipts.violation(draft).map(|why| format!("no receipt can be written for it: {why}"))
 }
 
-fn refuse(gathered: &mut Gathered, reason: Reason, message: String) -> Refusal {
-    gathered.refused(reason.as_str());
-    Refusal { code: reason.code(), message }
+fn refuse(builder: &mut FactsBuilder, reason: Reason, message: String) -> EnvelopeRefusal {
+    builder.set_reason(reason.as_str());
+    EnvelopeRefusal { code: reason.code(), message }
 }
 
-/// Key and digest of a body that was admitted in `class`, whatever the policy says about it today.
-/// `None` if it cannot have been.
+/// Recomputes key and digest of a body admitted in `class`, independent of the current policy.
+/// `None` if the body cannot have been admitted.
 pub fn recompute(door: &Door, class: &str, body: &[u8]) -> Option<(Key, Digest)> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
     let value = json::parse(body, &limits).ok()?;

@@ -1,29 +1,34 @@
-//! The wire of this door for the OpenAPI document: a packet in, an envelope or an error out.
+//! Wire description of this door for the OpenAPI document: a packet in, an envelope or an error
+//! out.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
 use super::reply;
-use crate::describe::{Answer, Description};
+use crate::describe::{Description, ResponseDescription};
 
 const JSON: &str = "application/json";
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description() -> Description {
-    let answer = |status, when: &str, schema| Answer {
+    let answer = |status, when: &str, schema| ResponseDescription {
         status,
         when: when.to_owned(),
         content_type: JSON,
         schema,
     };
     let mut answers = vec![
-        answer(200, "the intent is kept, and executed where that is on", envelope()),
+        answer(200, "the intent is stored, and executed if execution is enabled", envelope()),
         answer(
             422,
-            "the intent is kept, and the rules find nothing to do with it",
+            "the intent is stored, but no rule yields an action",
             json!({ "anyOf": [envelope(), error()] }),
         ),
-        answer(502, "the intent is kept, and the gateway refused it or did not answer", envelope()),
+        answer(
+            502,
+            "the intent is stored, and the gateway refused it or did not respond",
+            envelope(),
+        ),
     ];
     answers.extend(Description::refusals(Code::ALL, status, JSON, &error()));
     Description { summary: "Send one intent", request: vec![(JSON, packet())], answers }
@@ -33,7 +38,7 @@ fn status(code: Code) -> u16 {
     reply::refuse(code, "", 1).status
 }
 
-/// What is kept of a packet's shape; unknown members are kept too.
+/// Schema of a packet; unknown members are allowed and stored.
 fn packet() -> Value {
     let text = json!({ "type": ["string", "null"] });
     json!({
@@ -56,7 +61,7 @@ fn packet() -> Value {
     })
 }
 
-/// The envelope: what became of an intent, as its sender is told.
+/// Schema of the envelope: the result of an intent.
 pub fn envelope() -> Value {
     let text = json!({ "type": "string" });
     json!({
@@ -103,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_this_door_refuses_is_described() {
+    fn every_refusal_of_this_door_is_described() {
         let described = description();
         for code in Code::ALL {
-            let said = reply::refuse(*code, "why", 5);
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let refusal = reply::refuse(*code, "why", 5);
+            let answer = described.answers.iter().find(|answer| answer.status == refusal.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
         }
     }

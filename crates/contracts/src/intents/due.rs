@@ -1,4 +1,4 @@
-//! When a task is due: an ISO date or datetime, or a word that depends on the day it arrives.
+//! Due date of a task: an ISO date or datetime, or a word relative to the day of arrival.
 //!
 //! `<weekday>` and `next <weekday>` are both the first such day after today; `next week` and `next
 //! week monday` are both the first Monday at least seven days away.
@@ -9,20 +9,20 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
 use super::iso::is_iso;
-use super::loose::trimmed;
+use super::python_values::trimmed;
 
-/// The due date that `text` stands for when it arrives at `now` in `zone`. An ISO date or datetime
-/// stays as it is. `None` for any other text.
+/// Resolves the due date `text` as of `now` in `zone`. An ISO date or datetime is returned
+/// unchanged. `None` for any other text.
 pub(super) fn resolve(text: &str, zone: &TimeZone, now: Millis) -> Option<String> {
-    let asked = trimmed(text);
+    let word = trimmed(text);
     let today = Timestamp::from_millisecond(now.0).ok()?.to_zoned(zone.clone()).date();
-    if let Some(day) = by_word(&asked.to_lowercase(), today) {
+    if let Some(day) = by_word(&word.to_lowercase(), today) {
         return Some(day?.to_string());
     }
-    is_iso(asked).then(|| text.to_owned())
+    is_iso(word).then(|| text.to_owned())
 }
 
-/// The day of a word: `None` for no word, `Some(None)` for a day beyond the calendar.
+/// Date of a relative word: `None` if it is none, `Some(None)` for a day beyond the calendar.
 fn by_word(word: &str, today: Date) -> Option<Option<Date>> {
     let after = |days: i64| today.checked_add(days.days()).ok();
     let since_monday = i64::from(today.weekday().to_monday_zero_offset());
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_meant_on_the_day_of_the_zone() {
+    fn relative_dates_use_the_day_in_the_zone() {
         let table = [
             ("today", "2026-07-16", "2026-07-15"),
             ("Tomorrow", "2026-07-17", "2026-07-16"),

@@ -1,26 +1,26 @@
-//! Ids that are made up at the door: ULIDs and traces, out of a nonce and the time.
+//! Generated ids: ULIDs and trace ids, derived from a nonce and the time.
 
 use admit_core::{Digest, Millis};
 
-/// Crockford's digits: no I, L, O, U.
+/// Crockford base32 digits: no I, L, O, U.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// A ULID: 48 bits of time, 80 of the nonce. `label` keeps the ids of one request apart.
+/// ULID: 48 bits of time, 80 of the nonce. `label` separates the ids of one request.
 pub(super) fn ulid(at: Millis, nonce: &[u8; 16], label: &str) -> String {
     let time = u128::from(at.0.max(0).unsigned_abs() & 0xffff_ffff_ffff);
     let mut random = [0; 16];
-    random[6..].copy_from_slice(&drawn(nonce, label)[..10]);
+    random[6..].copy_from_slice(&derive_bytes(nonce, label)[..10]);
     let number = time << 80 | u128::from_be_bytes(random);
     (0..26).rev().map(|place| char::from(DIGITS[(number >> (place * 5) & 31) as usize])).collect()
 }
 
-/// A trace id: 32 hex digits, as W3C trace context has them.
+/// Trace id: 32 hex digits, as in W3C trace context.
 pub(super) fn trace(nonce: &[u8; 16]) -> String {
-    admit_core::hash::hex(&drawn(nonce, "trace")[..16])
+    admit_core::hash::hex(&derive_bytes(nonce, "trace")[..16])
 }
 
-/// Bytes that nobody can guess without the nonce, others for every label.
-fn drawn(nonce: &[u8; 16], label: &str) -> [u8; 32] {
+/// Bytes that are unpredictable without the nonce and differ for every label.
+fn derive_bytes(nonce: &[u8; 16], label: &str) -> [u8; 32] {
     *Digest::of(&[nonce, label.as_bytes()].concat()).as_bytes()
 }
 
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ulid_sorts_by_time_and_is_its_own() {
+    fn ulids_sort_by_time_and_are_distinct() {
         let at = Millis(1_771_524_842_123);
         let id = ulid(at, &[7; 16], "intent");
         assert_eq!(id.len(), 26);

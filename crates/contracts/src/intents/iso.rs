@@ -1,17 +1,18 @@
-//! ISO 8601 dates and datetimes, exactly those that `datetime.fromisoformat` of CPython 3.11 takes.
+//! ISO 8601 dates and datetimes, exactly those that `datetime.fromisoformat` of CPython 3.11
+//! accepts.
 //!
 //! That is more than RFC 3339 (basic forms, weeks, any character between date and time) and less
-//! than ISO 8601 (no ordinal dates). A user who comes from a Python normaliser gets the same dates.
+//! than ISO 8601 (no ordinal dates). Users who migrate from a Python normaliser get the same dates.
 
 use jiff::civil::{Date, ISOWeekDate, Weekday};
 
-/// Seconds of a day: an offset has fewer.
+/// Seconds of a day: an offset must be smaller.
 const DAY_SECONDS: u32 = 24 * 60 * 60;
 
-/// Digits of a fraction that count; more are passed over.
+/// Significant digits of a fraction; further digits are ignored.
 const FRACTION_DIGITS: usize = 6;
 
-/// Shortest text of any form, in characters: `2026W49`.
+/// Shortest valid text, in characters: `2026W49`.
 const CHARS_MIN: usize = 7;
 
 /// Whether `text` is an ISO date or datetime.
@@ -37,7 +38,7 @@ fn digit_at(bytes: &[u8], at: usize) -> bool {
     bytes.get(at).is_some_and(u8::is_ascii_digit)
 }
 
-/// Where the date ends. Of the forms only some have separators, and a week may have a day.
+/// Length of the date part. Only some forms have separators, and a week may have a day.
 fn date_end(bytes: &[u8]) -> Option<usize> {
     if bytes.len() == 7 {
         return Some(7);
@@ -63,7 +64,7 @@ fn date_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A number of exactly so many digits.
+/// Parses a number of exactly this many digits.
 fn number(bytes: &[u8]) -> Option<u32> {
     let is_number = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(bytes).ok().filter(|_| is_number)?.parse().ok()
@@ -102,7 +103,7 @@ fn is_time(bytes: &[u8]) -> bool {
     let offset = bytes.iter().position(|byte| matches!(byte, b'+' | b'-' | b'Z'));
     let (clock, offset) = bytes.split_at(offset.unwrap_or(bytes.len()));
     let is_clock = read_clock(clock).is_some_and(|([hour, minute, second], has_rest)| {
-        // Before an offset CPython passes over the rest, as in `10:30 +01:00`.
+        // CPython ignores trailing characters before an offset, as in `10:30 +01:00`.
         let is_whole = !has_rest || !offset.is_empty();
         is_whole && hour < 24 && minute < 60 && second < 60
     });
@@ -119,8 +120,8 @@ fn is_time(bytes: &[u8]) -> bool {
     is_clock && is_offset
 }
 
-/// `HH[[:]MM[[:]SS]]` with a fraction after any part, each as written, and whether characters are
-/// left. As CPython reads it, which is not strict about what comes after the parts.
+/// Parses `HH[[:]MM[[:]SS]]` with a fraction after any part; returns the parts and whether
+/// characters are left. Follows CPython, which is lenient about what comes after the parts.
 fn read_clock(bytes: &[u8]) -> Option<([u32; 3], bool)> {
     let mut parts = [0; 3];
     let mut has_separator = false;
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_some_versions_of_cpython_take_is_as_in_3_11() {
+    fn dates_are_accepted_exactly_as_in_cpython_3_11() {
         for text in [
             "2026-12-01T10:30 +01:00",
             "2026-12-01T10.5",

@@ -1,55 +1,56 @@
-//! `intents`: people paste a packet, it is kept first, turned into a plan, and acted on once.
+//! `intents`: users submit a packet, which is stored first, turned into a plan, and executed once.
 //!
-//! An intent is named by its whole canonical body, so a second paste is a copy, whoever sends it.
-//! The plan is made before anything is recorded and is part of the record commit; the call to the
-//! gateway is the effect of the admission. Whoever pastes again gets the first envelope, for ever.
+//! The key of an intent is its whole canonical body, so a repeated packet is a copy, regardless of
+//! its sender. The plan is made before anything is recorded and is part of the record commit; the
+//! gateway call is the effect of the admission. A copy always gets the first envelope.
 
-mod act;
 mod describe;
 mod due;
+mod gateway_call;
 mod ids;
 mod iso;
-mod loose;
 mod normalise;
+mod packet;
 mod paths;
+mod python_values;
 pub mod read;
 mod reply;
-mod shape;
 mod vet;
 
 use admit_core::effect::{Effect, StoredReply};
 use admit_core::json::Object;
-use admit_core::{Code, Door, Entry, Evidence, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Evidence, RecordedEntry, Submission};
 use jiff::tz::TimeZone;
 
 use crate::{
-    Admission, Call, CallOutcome, Calling, Conclusion, Contract, Description, Reply, is_json_type,
+    AdmissionContext, CallOutcome, Conclusion, Contract, Description, GatewayCall, GatewayCalls,
+    Reply, is_json_type,
 };
 
 pub use describe::envelope;
-pub use paths::Paths;
+pub use paths::ActionPaths;
 pub use vet::recompute;
 
-/// The name of the door this contract is made for.
+/// Default door name of this contract.
 pub const DOOR: &str = "intents";
 
-/// Code in the replies of this door for a code of the ledger.
+/// Returns the reply code of this door for a ledger code.
 pub fn reply_code(code: Code) -> &'static str {
-    reply::word(code)
+    reply::wire_code(code)
 }
 
-/// The settings of this door.
+/// Settings of this door.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Whether plans are executed by themselves. Off: they wait for a person.
+    /// Whether plans are executed automatically. If off, they wait for an operator.
     pub execute: bool,
-    /// The zone in which `tomorrow` and the like are meant.
+    /// Time zone of relative dates such as `tomorrow`.
     pub time_zone: String,
-    /// Packets that say they are less sure of themselves are not acted on.
+    /// Packets with a lower confidence are not executed.
     pub confidence_min: f64,
-    /// Where each action is posted, below the gateway's base URL.
-    pub paths: Paths,
-    /// Deepest nesting of a body; deeper ones are `bad_json`.
+    /// Gateway path of each action, below the gateway's base URL.
+    pub paths: ActionPaths,
+    /// Maximum nesting depth of a body; deeper ones are `bad_json`.
     pub json_depth_max: usize,
 }
 
@@ -59,18 +60,18 @@ impl Default for Settings {
             execute: false,
             time_zone: "Europe/London".to_owned(),
             confidence_min: 0.75,
-            paths: Paths::default(),
+            paths: ActionPaths::default(),
             json_depth_max: 128,
         }
     }
 }
 
-/// A time zone that nobody knows.
+/// Unknown time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no time zone {0:?}; use a name such as Europe/London or UTC")]
-pub struct NoSuchZone(String);
+pub struct UnknownTimeZone(String);
 
-/// The contract. See the module.
+/// The `intents` contract. See the module.
 #[derive(Clone, Debug)]
 pub struct Intents {
     settings: Settings,
@@ -78,10 +79,13 @@ pub struct Intents {
 }
 
 impl Intents {
-    /// The contract with these settings, or why they make none.
-    pub fn new(settings: Settings) -> Result<Self, NoSuchZone> {
+    /// Creates the contract.
+    ///
+    /// # Errors
+    /// If the time zone is unknown.
+    pub fn new(settings: Settings) -> Result<Self, UnknownTimeZone> {
         let zone = TimeZone::get(&settings.time_zone)
-            .map_err(|_| NoSuchZone(settings.time_zone.clone()))?;
+            .map_err(|_| UnknownTimeZone(settings.time_zone.clone()))?;
         Ok(Self { settings, zone })
     }
 }
@@ -91,7 +95,7 @@ impl Contract for Intents {
         vet::vet(self, door, submission)
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         reply::reply(recorded, None)
     }
 
@@ -103,21 +107,22 @@ impl Contract for Intents {
         &["x-actor-id"]
     }
 
-    /// A packet that parses is one, whatever its content type says.
+    /// A body that parses is a packet, regardless of its content type.
     fn accepts(&self, _content_type: Option<&str>) -> bool {
         true
     }
 
-    /// Without principals a page in a browser could post any other content type.
+    /// Without principals, other content types are refused: a web page could post them cross-origin
+    /// without a preflight request.
     fn accepts_unkeyed(&self, content_type: Option<&str>) -> bool {
         content_type.is_some_and(is_json_type)
     }
 
-    fn wants_nonce(&self) -> bool {
+    fn needs_nonce(&self) -> bool {
         true
     }
 
-    fn calling(&self) -> Option<&dyn Calling> {
+    fn gateway_calls(&self) -> Option<&dyn GatewayCalls> {
         Some(self)
     }
 
@@ -126,24 +131,24 @@ impl Contract for Intents {
     }
 }
 
-impl Calling for Intents {
-    fn call(&self, effect: &Effect, trace: &str) -> Option<Call> {
-        act::call(&self.settings.paths, effect, trace)
+impl GatewayCalls for Intents {
+    fn call(&self, effect: &Effect, trace: &str) -> Option<GatewayCall> {
+        gateway_call::call(&self.settings.paths, effect, trace)
     }
 
-    fn conclude(&self, admission: Admission<'_>, outcome: &CallOutcome) -> Conclusion {
-        act::conclude(admission, outcome)
+    fn conclude(&self, admission: AdmissionContext<'_>, outcome: &CallOutcome) -> Conclusion {
+        gateway_call::conclude(admission, outcome)
     }
 
     fn evidence(&self, outcome: &CallOutcome) -> Evidence {
-        Evidence::of(&act::evidence(outcome))
+        Evidence::of(&gateway_call::evidence(outcome))
     }
 
-    fn dress(&self, facts: &Object<'_>, trace: &str, reply: StoredReply) -> Reply {
-        reply::dress(facts, trace, reply)
+    fn with_headers(&self, facts: &Object<'_>, trace: &str, reply: StoredReply) -> Reply {
+        reply::with_headers(facts, trace, reply)
     }
 
-    fn reply_again(&self, recorded: &Recorded, effect: Option<&Effect>) -> Reply {
+    fn reply_from_state(&self, recorded: &RecordedEntry, effect: Option<&Effect>) -> Reply {
         reply::reply(recorded, effect)
     }
 

@@ -1,54 +1,54 @@
-//! The rules that turn a packet into one action, or say why there is none. Pure.
+//! Rules that turn a packet into one action, or into the reason why there is none. Pure.
 
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 use jiff::tz::TimeZone;
 
 use super::due;
-use super::loose::{number, trimmed};
+use super::packet::{present, text};
 use super::paths::ActionName;
-use super::shape::{given, text};
+use super::python_values::{number, trimmed};
 
-/// Characters of a note that become its title when it has none.
+/// Characters of a note used as its title if it has none.
 const TITLE_CHARS_MAX: usize = 80;
 
-/// The only list there is.
+/// The only supported list.
 const SHOPPING_LIST: &str = "shopping_list";
 
-/// What the rules need to know besides the packet.
-pub(super) struct Rules<'r> {
+/// Inputs of the rules besides the packet.
+pub(super) struct PlanRules<'r> {
     pub(super) confidence_min: f64,
     pub(super) zone: &'r TimeZone,
     pub(super) now: Millis,
 }
 
-/// What is to be done.
+/// Planned action.
 #[derive(Debug, PartialEq)]
 pub(super) struct Action {
     pub(super) name: ActionName,
     pub(super) payload: Object<'static>,
 }
 
-/// Why nothing is to be done, in the words of the contract.
+/// Reason why no action is planned, as in the reply.
 #[derive(Debug, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct PlanRefusal {
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) details: Object<'static>,
 }
 
-/// The action that a packet of the right shape asks for.
-pub(super) fn plan(packet: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal> {
+/// Plans the action for a valid packet.
+pub(super) fn plan(packet: &Object<'_>, rules: &PlanRules<'_>) -> Result<Action, PlanRefusal> {
     check_confidence(packet, rules.confidence_min)?;
     let none = Object::new();
-    let fields = given(packet, "fields").and_then(Value::as_object).unwrap_or(&none);
-    let target = given(packet, "target").and_then(Value::as_object).unwrap_or(&none);
+    let fields = present(packet, "fields").and_then(Value::as_object).unwrap_or(&none);
+    let target = present(packet, "target").and_then(Value::as_object).unwrap_or(&none);
     match (text(target, "kind"), text(packet, "intent_type")) {
         (Some("list"), _) => add_to_list(packet, fields, target),
         (Some("notes"), _) => capture_note(packet, fields),
         (_, Some("create_task")) => create_task(packet, fields, rules),
         (_, Some("update_task")) => update_task(fields, rules),
-        (kind, intent_type) => Err(Refusal {
+        (kind, intent_type) => Err(PlanRefusal {
             code: "UNSUPPORTED_INTENT_TYPE",
             message: "there is no rule for this type of intent".to_owned(),
             details: Object::from_iter([
@@ -59,18 +59,18 @@ pub(super) fn plan(packet: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Ref
     }
 }
 
-fn check_confidence(packet: &Object<'_>, confidence_min: f64) -> Result<(), Refusal> {
-    let Some(confidence) = given(packet, "confidence").and_then(number) else { return Ok(()) };
-    // Not a number is not less than anything.
+fn check_confidence(packet: &Object<'_>, confidence_min: f64) -> Result<(), PlanRefusal> {
+    let Some(confidence) = present(packet, "confidence").and_then(number) else { return Ok(()) };
+    // NaN compares false with everything, so it passes.
     if confidence.is_nan() || confidence >= confidence_min {
         return Ok(());
     }
-    let written = match given(packet, "confidence") {
+    let written = match present(packet, "confidence") {
         Some(value @ (Value::Int(_) | Value::Float(_))) => value.clone().into_owned(),
         _ if confidence.is_finite() => confidence.into(),
         _ => confidence.to_string().into(),
     };
-    Err(Refusal {
+    Err(PlanRefusal {
         code: "POLICY_LOW_CONFIDENCE",
         message: "the confidence of the packet is below the threshold".to_owned(),
         details: Object::from_iter([("confidence", written), ("threshold", confidence_min.into())]),
@@ -81,7 +81,7 @@ fn add_to_list(
     packet: &Object<'_>,
     fields: &Object<'_>,
     target: &Object<'_>,
-) -> Result<Action, Refusal> {
+) -> Result<Action, PlanRefusal> {
     if text(target, "key") != Some(SHOPPING_LIST) {
         return Err(invalid(
             "target.key",
@@ -89,7 +89,7 @@ fn add_to_list(
         ));
     }
     let item = first_text(packet, fields, &["item", "title"])?
-        .ok_or_else(|| invalid("fields.item", "what to add is missing"))?;
+        .ok_or_else(|| invalid("fields.item", "the item to add is missing"))?;
     let payload = Object::from_iter([
         ("list_key", SHOPPING_LIST.into()),
         ("item", trimmed(item).to_owned().into()),
@@ -98,9 +98,9 @@ fn add_to_list(
     Ok(Action { name: ActionName::ListAddItem, payload })
 }
 
-fn capture_note(packet: &Object<'_>, fields: &Object<'_>) -> Result<Action, Refusal> {
+fn capture_note(packet: &Object<'_>, fields: &Object<'_>) -> Result<Action, PlanRefusal> {
     let content = first_text(packet, fields, &["content", "note"])?
-        .ok_or_else(|| invalid("fields.content", "what to note is missing"))?;
+        .ok_or_else(|| invalid("fields.content", "the text of the note is missing"))?;
     let content = trimmed(content);
     let title = match optional_text(fields, "title")? {
         Some(title) => title.to_owned(),
@@ -117,44 +117,44 @@ fn capture_note(packet: &Object<'_>, fields: &Object<'_>) -> Result<Action, Refu
 fn create_task(
     packet: &Object<'_>,
     fields: &Object<'_>,
-    rules: &Rules<'_>,
-) -> Result<Action, Refusal> {
+    rules: &PlanRules<'_>,
+) -> Result<Action, PlanRefusal> {
     let title = optional_text(fields, "title")?
         .or_else(|| text(packet, "title"))
         .ok_or_else(|| invalid("fields.title", "a task needs a title"))?;
     let mut payload = Object::from_iter([("title", title.to_owned().into())]);
     let project = ["project", "project_id"]
         .into_iter()
-        .filter_map(|name| given(fields, name))
+        .filter_map(|name| present(fields, name))
         .find(|value| value.as_str() != Some(""));
     for (name, value) in [
-        ("status", given(fields, "status")),
-        ("priority", given(fields, "priority")),
+        ("status", present(fields, "status")),
+        ("priority", present(fields, "priority")),
         ("project", project),
     ] {
         if let Some(value) = value {
             payload.push(name, value.clone().into_owned());
         }
     }
-    if let Some(value) = given(fields, "due") {
+    if let Some(value) = present(fields, "due") {
         payload.push("due", due_of(value, rules)?);
     }
     Ok(Action { name: ActionName::TasksCreate, payload })
 }
 
-fn update_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal> {
+fn update_task(fields: &Object<'_>, rules: &PlanRules<'_>) -> Result<Action, PlanRefusal> {
     const IDS: [&str; 2] = ["task_id", "notion_page_id"];
     let Some(id) = IDS.iter().find_map(|name| text(fields, name)) else {
-        return Err(Refusal {
+        return Err(PlanRefusal {
             code: "POLICY_MISSING_TASK_ID",
             message: "an update must name its task".to_owned(),
             details: field("fields.task_id"),
         });
     };
-    let nested = given(fields, "patch").and_then(Value::as_object);
+    let nested = present(fields, "patch").and_then(Value::as_object);
     let mut patch = Object::new();
     for name in ["status", "priority", "due"] {
-        let value = given(fields, name).or_else(|| given(nested?, name));
+        let value = present(fields, name).or_else(|| present(nested?, name));
         match value {
             None => {}
             Some(value) if name == "due" => patch.push(name, due_of(value, rules)?),
@@ -162,7 +162,7 @@ fn update_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal
         }
     }
     if patch.is_empty() {
-        return Err(Refusal {
+        return Err(PlanRefusal {
             code: "VALIDATION_ERROR",
             message: "No updatable fields provided".to_owned(),
             details: field("fields"),
@@ -173,27 +173,27 @@ fn update_task(fields: &Object<'_>, rules: &Rules<'_>) -> Result<Action, Refusal
     Ok(Action { name: ActionName::TasksUpdate, payload })
 }
 
-/// A due date; one that is no text stays as it is.
-fn due_of(value: &Value<'_>, rules: &Rules<'_>) -> Result<Value<'static>, Refusal> {
-    let wanted =
+/// Resolves a due date; a value that is not a text stays as it is.
+fn due_of(value: &Value<'_>, rules: &PlanRules<'_>) -> Result<Value<'static>, PlanRefusal> {
+    let expected =
         "must be an ISO date or time, today, tomorrow, a weekday, next <weekday> or next week";
     let Some(text) = value.as_str() else { return Ok(value.clone().into_owned()) };
     due::resolve(text, rules.zone, rules.now)
         .map(Value::from)
-        .ok_or_else(|| invalid("fields.due", wanted))
+        .ok_or_else(|| invalid("fields.due", expected))
 }
 
-/// The value of a field of any type; null where there is none, so that the payload always has it.
+/// Value of a field of any type; null if missing, so that the payload always contains it.
 fn or_null(fields: &Object<'_>, name: &str) -> Value<'static> {
     fields.get(name).map_or(Value::Null, |value| value.clone().into_owned())
 }
 
-/// The first of the named fields that is not blank, else `natural_language`.
+/// First of the named fields that is not blank, else `natural_language`.
 fn first_text<'o>(
     packet: &'o Object<'_>,
     fields: &'o Object<'_>,
     names: &[&'static str],
-) -> Result<Option<&'o str>, Refusal> {
+) -> Result<Option<&'o str>, PlanRefusal> {
     for name in names {
         if let Some(found) = optional_text(fields, name)? {
             return Ok(Some(found));
@@ -202,8 +202,8 @@ fn first_text<'o>(
     Ok(text(packet, "natural_language"))
 }
 
-fn optional_text<'o>(fields: &'o Object<'_>, name: &str) -> Result<Option<&'o str>, Refusal> {
-    match given(fields, name) {
+fn optional_text<'o>(fields: &'o Object<'_>, name: &str) -> Result<Option<&'o str>, PlanRefusal> {
+    match present(fields, name) {
         None => Ok(None),
         Some(Value::String(text)) => {
             Ok(Some(text.as_ref()).filter(|text| !trimmed(text).is_empty()))
@@ -212,8 +212,12 @@ fn optional_text<'o>(fields: &'o Object<'_>, name: &str) -> Result<Option<&'o st
     }
 }
 
-fn invalid(at: &str, message: &str) -> Refusal {
-    Refusal { code: "VALIDATION_ERROR", message: format!("{at}: {message}"), details: field(at) }
+fn invalid(at: &str, message: &str) -> PlanRefusal {
+    PlanRefusal {
+        code: "VALIDATION_ERROR",
+        message: format!("{at}: {message}"),
+        details: field(at),
+    }
 }
 
 fn field(name: &str) -> Object<'static> {
@@ -226,12 +230,12 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a packet with these members, on Thursday 2026-02-19 in London.
+    /// Result for a packet with these members, on Thursday 2026-02-19 in London.
     fn planned(members: &str) -> String {
         let packet = format!(r#"{{"kind":"intent",{members}}}"#);
         let value = parse(packet.as_bytes(), &Limits::default()).unwrap();
         let zone = TimeZone::get("Europe/London").unwrap();
-        let rules = Rules { confidence_min: 0.75, zone: &zone, now: Millis(1_771_524_842_123) };
+        let rules = PlanRules { confidence_min: 0.75, zone: &zone, now: Millis(1_771_524_842_123) };
         let written = |object: &Object<'_>| {
             let mut text = Vec::new();
             write_object(object, &mut text);
@@ -243,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Members of a packet, and what becomes of it.
+    /// Members of a packet, and the result.
     const RULES: &[(&str, &str)] = &[
         (
             r#""target":{"kind":"list","key":"shopping_list"},"fields":{"item":"milk","notes":"2 l"}"#,
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_not_sure_is_not_acted_on() {
+    fn a_packet_below_the_confidence_threshold_is_not_executed() {
         let with = |confidence: &str| {
             planned(&format!(
                 r#""confidence":{confidence},"intent_type":"create_task","fields":{{"title":"t"}}"#
@@ -350,10 +354,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_without_a_title_is_called_by_its_first_eighty_characters() {
+    fn a_note_without_a_title_gets_its_first_eighty_characters_as_title() {
         let content = "ä".repeat(100);
-        let said =
+        let plan =
             planned(&format!(r#""target":{{"kind":"notes"}},"fields":{{"note":"{content}"}}"#));
-        assert!(said.contains(&format!(r#""title":"{}""#, "ä".repeat(80))), "{said}");
+        assert!(plan.contains(&format!(r#""title":"{}""#, "ä".repeat(80))), "{plan}");
     }
 }

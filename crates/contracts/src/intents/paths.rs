@@ -1,8 +1,8 @@
-//! The actions this contract knows, and where each is posted.
+//! Supported actions and the gateway path of each.
 
 use serde::{Deserialize, Serialize};
 
-/// What a plan can ask the gateway for.
+/// Action that a plan can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ActionName {
     TasksCreate,
@@ -15,7 +15,7 @@ impl ActionName {
     const ALL: [Self; 4] =
         [Self::TasksCreate, Self::TasksUpdate, Self::ListAddItem, Self::NoteCapture];
 
-    /// The name on the wire.
+    /// Name on the wire.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::TasksCreate => "notion.tasks.create",
@@ -29,7 +29,7 @@ impl ActionName {
         Self::ALL.into_iter().find(|action| action.as_str() == text)
     }
 
-    /// The member that wraps the payload in a call; an update is sent as it is.
+    /// Member that wraps the payload in a call; an update is sent unwrapped.
     pub(super) const fn wrapper(self) -> Option<&'static str> {
         match self {
             Self::TasksCreate => Some("task"),
@@ -40,10 +40,10 @@ impl ActionName {
     }
 }
 
-/// `[doors.intents.paths]`: where each action is posted, below `gateway_base_url`.
+/// `[doors.intents.paths]`: gateway path of each action, below `gateway_base_url`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Paths {
+pub struct ActionPaths {
     /// `notion.tasks.create`
     pub tasks_create: String,
     /// `notion.tasks.update`
@@ -54,7 +54,7 @@ pub struct Paths {
     pub note_capture: String,
 }
 
-impl Default for Paths {
+impl Default for ActionPaths {
     fn default() -> Self {
         Self {
             tasks_create: "/v1/notion/tasks/create".to_owned(),
@@ -65,7 +65,7 @@ impl Default for Paths {
     }
 }
 
-impl Paths {
+impl ActionPaths {
     pub(super) fn of(&self, action: ActionName) -> &str {
         match action {
             ActionName::TasksCreate => &self.tasks_create,
@@ -75,7 +75,7 @@ impl Paths {
         }
     }
 
-    /// Each path with its setting's name.
+    /// Each path with the name of its setting.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [
             ("tasks_create", self.tasks_create.as_str()),

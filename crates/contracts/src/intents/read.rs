@@ -1,48 +1,53 @@
-//! An intent for whoever asks later: how it stands now, what was said first, and its history.
+//! Read model of an intent: its current state, the first reply, and its history.
 
-use admit_core::effect::{Effect, Passage, Standing};
+use admit_core::effect::{Effect, EffectLogEntry, EffectState};
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, Receipt};
 
-use super::act;
-use super::reply::{fact, original};
-use crate::Admission;
+use super::gateway_call;
+use super::reply::{fact, first_reply};
+use crate::AdmissionContext;
 
-/// The words an intent's status can be listed by. `ambiguous` is a `failed` whose outcome is not
-/// known.
+/// Status filters of the listing. `ambiguous` is a `failed` with an unknown outcome.
 pub const STATUSES: [&str; 4] = ["planned", "executed", "failed", "ambiguous"];
 
-/// How an intent stands now: one of [`STATUSES`].
+/// Current status of an intent: one of [`STATUSES`].
 pub fn status(receipt: &Receipt, effect: Option<&Effect>) -> &'static str {
-    match effect.map(|effect| &effect.standing) {
-        Some(Standing::Withheld(_) | Standing::Intended(_) | Standing::InFlight(_)) => "planned",
-        Some(Standing::Done(_)) => "executed",
-        Some(Standing::Refused(_)) => "failed",
-        Some(Standing::Ambiguous(_)) => "ambiguous",
+    match effect.map(|effect| &effect.state) {
+        Some(EffectState::Withheld(_) | EffectState::Intended(_) | EffectState::InFlight(_)) => {
+            "planned"
+        }
+        Some(EffectState::Done(_)) => "executed",
+        Some(EffectState::Refused(_)) => "failed",
+        Some(EffectState::Ambiguous(_)) => "ambiguous",
         None if fact(&facts(receipt), "status") == "failed" => "failed",
         None => "planned",
     }
 }
 
-/// Why it failed, if it did: the code and what is said about it.
+/// Error of a failed intent: code and message.
 pub fn error(receipt: &Receipt, effect: Option<&Effect>) -> Option<Object<'static>> {
     let facts = facts(receipt);
     if let Some(Value::Object(error)) = facts.get("error") {
         return Some(error.clone().into_owned());
     }
-    let standing = &effect?.standing;
-    if !matches!(standing, Standing::Refused(_) | Standing::Ambiguous(_)) {
+    let state = &effect?.state;
+    if !matches!(state, EffectState::Refused(_) | EffectState::Ambiguous(_)) {
         return None;
     }
-    let evidence = standing.evidence().map(|evidence| parsed(evidence.as_bytes()));
+    let evidence = state.evidence().map(|evidence| parsed(evidence.as_bytes()));
     match evidence.as_ref().and_then(|evidence| evidence.get("error")) {
         Some(Value::Object(error)) => Some(error.clone().into_owned()),
-        _ => Some(act::lost()),
+        _ => Some(gateway_call::lost()),
     }
 }
 
-/// Everything about one intent. `receipt` is the one of its admission.
-pub fn intent(receipt: &Receipt, effect: Option<&Effect>, history: &[Passage]) -> Object<'static> {
+/// Full view of an intent. `receipt` is that of its admission.
+pub fn intent(
+    receipt: &Receipt,
+    effect: Option<&Effect>,
+    history: &[EffectLogEntry],
+) -> Object<'static> {
     let facts = facts(receipt);
     let now = match status(receipt, effect) {
         "ambiguous" => "failed",
@@ -73,28 +78,32 @@ pub fn intent(receipt: &Receipt, effect: Option<&Effect>, history: &[Passage]) -
         "effect",
         effect.map(|effect| {
             Object::from_iter([
-                ("state", effect.standing.word().into()),
-                ("attempt", Value::from(effect.standing.attempt())),
+                ("state", effect.state.word().into()),
+                ("attempt", Value::from(effect.state.attempt())),
                 (
                     "evidence",
-                    effect.standing.evidence().map(|evidence| parsed(evidence.as_bytes())).into(),
+                    effect.state.evidence().map(|evidence| parsed(evidence.as_bytes())).into(),
                 ),
             ])
         }),
     );
-    intent.push("reply", told_first(receipt, &facts, effect));
+    intent.push("reply", first_reply_object(receipt, &facts, effect));
     intent.push("history", lines(receipt, history));
     intent
 }
 
-/// What every copy is told.
-fn told_first(receipt: &Receipt, facts: &Object<'_>, effect: Option<&Effect>) -> Object<'static> {
-    let admission = Admission { id: receipt.id, facts, trace: fact(facts, "trace_id") };
-    let reply = original(admission, effect);
+/// Reply that every copy gets.
+fn first_reply_object(
+    receipt: &Receipt,
+    facts: &Object<'_>,
+    effect: Option<&Effect>,
+) -> Object<'static> {
+    let admission = AdmissionContext { id: receipt.id, facts, trace: fact(facts, "trace_id") };
+    let reply = first_reply(admission, effect);
     Object::from_iter([("http_status", reply.status.into()), ("envelope", parsed(&reply.body))])
 }
 
-fn lines(receipt: &Receipt, history: &[Passage]) -> Value<'static> {
+fn lines(receipt: &Receipt, history: &[EffectLogEntry]) -> Value<'static> {
     let line = |at: Millis, what: &str, attempt: Option<u32>| {
         Object::from_iter([
             ("at", at.to_rfc3339_millis().into()),
@@ -103,7 +112,7 @@ fn lines(receipt: &Receipt, history: &[Passage]) -> Value<'static> {
         ])
     };
     let mut lines = vec![line(receipt.received_at, "received", None)];
-    // The rules are applied before the record commit, so both have its time.
+    // The rules are applied before the record commit, so both have the same time.
     let ruled = if history.is_empty() { "failed" } else { "planned" };
     lines.push(line(receipt.received_at, ruled, None));
     lines.extend(history.iter().map(|passage| {

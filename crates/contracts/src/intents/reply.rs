@@ -1,22 +1,22 @@
-//! The response envelope, and every other answer of this door.
+//! Response envelope, and all other replies of this door.
 //!
-//! A copy gets the first envelope: the stored bytes, or the same words again from the facts that
-//! were fixed at the first admission. Its own trace is in the header only.
+//! A copy gets the first envelope: the stored bytes, or the same content rendered again from the
+//! facts fixed at the first admission. Its own trace id is only in the header.
 
 use admit_core::effect::{Effect, StoredReply};
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::{Code, Entry, ReceiptId, Recorded, Verdict};
+use admit_core::{Code, Entry, ReceiptId, RecordedEntry, Verdict};
 
-use super::act;
-use crate::{Admission, Reply};
+use super::gateway_call;
+use crate::{AdmissionContext, Reply};
 
 const JSON: &str = "application/json";
 
-/// Longest request id that a header repeats, in characters.
+/// Longest request id repeated in a header, in characters.
 const REQUEST_ID_CHARS_MAX: usize = 256;
 
-/// The answer to a recorded submission whose effect, if it has one, stands so.
-pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
+/// Renders the reply to a recorded submission from the current state of its effect, if it has one.
+pub(super) fn reply(recorded: &RecordedEntry, effect: Option<&Effect>) -> Reply {
     let event = match &recorded.entry {
         Entry::Event(event) => event,
         Entry::Refused(refused) => {
@@ -27,7 +27,7 @@ pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
                 _ => Object::new(),
             };
             let trace = fact(&refused.facts, "trace_id");
-            let mut reply = error(400, word(refused.code), &refused.message, details);
+            let mut reply = error(400, wire_code(refused.code), &refused.message, details);
             reply.headers.push(("x-trace-id", trace.to_owned()));
             return reply;
         }
@@ -36,7 +36,8 @@ pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
     let id = |seq| ReceiptId { ledger: recorded.ledger, seq };
     let (first, facts) = match &recorded.verdict {
         Verdict::Fresh { seq } => (id(*seq), event.facts.clone()),
-        // The key is the content, so other content under it cannot be; if it were, the first counts.
+        // The key is the content, so other content under it is impossible; if it occurred, the
+        // first would win.
         Verdict::Duplicate { first, .. }
         | Verdict::Revision { first, .. }
         | Verdict::Conflict { first, .. } => {
@@ -50,22 +51,22 @@ pub(super) fn reply(recorded: &Recorded, effect: Option<&Effect>) -> Reply {
             return refuse(Code::InternalError, "the intent could not be processed", 5);
         }
     };
-    let admission = Admission { id: first, facts: &facts, trace: fact(&facts, "trace_id") };
-    dress(&facts, trace, original(admission, effect))
+    let admission = AdmissionContext { id: first, facts: &facts, trace: fact(&facts, "trace_id") };
+    with_headers(&facts, trace, first_reply(admission, effect))
 }
 
-/// What the first was told, or would have been.
-pub(super) fn original(admission: Admission<'_>, effect: Option<&Effect>) -> StoredReply {
+/// The reply to the first submission, whether or not it was delivered.
+pub(super) fn first_reply(admission: AdmissionContext<'_>, effect: Option<&Effect>) -> StoredReply {
     let facts = admission.facts;
     let executes = facts.get("execute").and_then(Value::as_bool) == Some(true);
     if let Some(effect) = effect.filter(|_| executes) {
         if let Some(stored) = &effect.reply {
             return stored.clone();
         }
-        let is_first_open = effect.standing.is_in_work() && effect.standing.attempt() == 1;
+        let is_first_open = effect.state.is_in_work() && effect.state.attempt() == 1;
         if !is_first_open {
-            // The first attempt was lost with its process, whatever became of later ones.
-            let error = act::lost();
+            // The first attempt was lost with its process; later attempts do not change its reply.
+            let error = gateway_call::lost();
             let details = error.get("details").and_then(Value::as_object).cloned();
             let body = envelope(admission, "failed", details.unwrap_or_default(), Some(error));
             return StoredReply { status: 502, body: body.into() };
@@ -77,22 +78,22 @@ pub(super) fn original(admission: Admission<'_>, effect: Option<&Effect>) -> Sto
     StoredReply { status, body: body.into() }
 }
 
-/// The envelope.
+/// Builds the envelope.
 pub(super) fn envelope(
-    admission: Admission<'_>,
+    admission: AdmissionContext<'_>,
     status: &str,
     details: Object<'_>,
     error: Option<Object<'_>>,
 ) -> Vec<u8> {
     let facts = admission.facts;
-    let told = |name| fact(facts, name).into();
+    let text = |name| fact(facts, name).into();
     let mut envelope = Object::from_iter([
         ("receipt_id", Value::from(admission.id.to_string())),
         ("trace_id", admission.trace.into()),
         ("status", status.into()),
-        ("idempotency_key", told("idempotency_key")),
-        ("intent_id", told("intent_id")),
-        ("correlation_id", told("correlation_id")),
+        ("idempotency_key", text("idempotency_key")),
+        ("intent_id", text("intent_id")),
+        ("correlation_id", text("correlation_id")),
         ("request_id", facts.get("request_id").cloned().unwrap_or_default()),
         ("plan", facts.get("plan").cloned().unwrap_or_default()),
         ("details", details.into()),
@@ -100,18 +101,18 @@ pub(super) fn envelope(
     if let Some(error) = error {
         envelope.push("error", error);
     }
-    written(&envelope)
+    to_bytes(&envelope)
 }
 
-/// A reply with the headers of this contract.
-pub(super) fn dress(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Reply {
-    let told = |name| fact(facts, name).to_owned();
+/// Adds the headers of this contract to a reply.
+pub(super) fn with_headers(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Reply {
+    let text = |name| fact(facts, name).to_owned();
     Reply {
         status: reply.status,
         content_type: JSON,
         headers: vec![
-            ("x-intent-id", told("intent_id")),
-            ("x-correlation-id", told("correlation_id")),
+            ("x-intent-id", text("intent_id")),
+            ("x-correlation-id", text("correlation_id")),
             ("x-request-id", request_id(facts)),
             ("x-trace-id", trace.to_owned()),
         ],
@@ -119,7 +120,7 @@ pub(super) fn dress(facts: &Object<'_>, trace: &str, reply: StoredReply) -> Repl
     }
 }
 
-/// The header of a request id, which may be of any type and any length in the packet.
+/// Header value of a request id, which may have any type and length in the packet.
 fn request_id(facts: &Object<'_>) -> String {
     let text = match facts.get("request_id") {
         None => String::new(),
@@ -142,16 +143,16 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
     if code.is_retryable() {
         details.push("retry_after_seconds", retry_after_seconds);
     }
-    error(code.http_status(), word(code), message, details)
+    error(code.http_status(), wire_code(code), message, details)
 }
 
-/// The contract's word for a code.
-pub(super) fn word(code: Code) -> &'static str {
+/// Reply code of this contract for a ledger code.
+pub(super) fn wire_code(code: Code) -> &'static str {
     match code {
         Code::InvalidJson => "bad_json",
         Code::InvalidEnvelope => "schema_validation_failed",
         Code::SchemaVersionUnsupported => "unsupported_schema_version",
-        // Whether it is stored or not, a retry finds out; the word is the same.
+        // In both cases a retry returns the outcome, so the producer sees one code.
         Code::LedgerUnavailable | Code::OutcomeUnknown => "storage_unavailable",
         Code::OutsideHorizon
         | Code::IdempotencyKeyMissing
@@ -187,7 +188,7 @@ fn error(status: u16, code: &str, message: &str, details: Object<'_>) -> Reply {
         ("message", message.into()),
         ("details", details.into()),
     ]);
-    let body = written(&Object::from_iter([("error", error.into())]));
+    let body = to_bytes(&Object::from_iter([("error", error.into())]));
     Reply { status, content_type: JSON, headers: Vec::new(), body }
 }
 
@@ -195,7 +196,7 @@ pub(super) fn fact<'o>(facts: &'o Object<'_>, name: &str) -> &'o str {
     facts.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn written(object: &Object<'_>) -> Vec<u8> {
+fn to_bytes(object: &Object<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     json::write_object(object, &mut body);
     body

@@ -1,30 +1,31 @@
 //! Turns a submission into an intent with its plan, or into a refusal with its reasons.
 //!
-//! What the rules refuse to plan is an intent all the same: it is kept under its key, and its copy
-//! gets the same answer. Only what is no packet at all is refused here.
+//! A packet for which the rules yield no plan is an intent all the same: it is stored under its
+//! key, and its copy gets the same reply. Only a body that is not a packet is refused here.
 
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Intent, Key, OnOtherContent, Refused, Starts, Submission,
+    Code, Digest, Door, Entry, Event, InitialState, Intent, Key, OnOtherContent, RefusedSubmission,
+    Submission,
 };
 
-use super::normalise::{Action, Rules, plan};
-use super::shape::{broken, text, unknown_version};
+use super::normalise::{Action, PlanRules, plan};
+use super::packet::{text, unknown_version, violations};
 use super::{Intents, ids};
 
-/// Names the performer of these effects.
+/// Effect kind of gateway calls.
 const KIND: &str = "gateway";
 
-/// Why a submission is refused.
-struct Rejection {
+/// Reason of a refusal.
+struct PacketRejection {
     code: Code,
     message: String,
     errors: Vec<Object<'static>>,
 }
 
-/// What an event is made of, beside what the submission already holds.
-struct Vetted {
+/// Result of vetting, besides the submission itself.
+struct IntentParts {
     key: Key,
     digest: Digest,
     facts: Object<'static>,
@@ -37,7 +38,7 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
     let Submission { principal, received_at, body, nonce, .. } = submission;
     let door = door.clone();
     match vetted {
-        Ok(Vetted { key, digest, facts, effect }) => Entry::Event(Event {
+        Ok(IntentParts { key, digest, facts, effect }) => Entry::Event(Event {
             door,
             key,
             digest,
@@ -53,12 +54,12 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
             effect,
             inbox: None,
         }),
-        Err(Rejection { code, message, errors }) => {
+        Err(PacketRejection { code, message, errors }) => {
             let trace = ids::trace(&nonce);
             let facts =
                 Object::from_iter([("trace_id", trace.into()), ("errors", Value::from(errors))]);
             let attempt = None;
-            Entry::Refused(Refused {
+            Entry::Refused(RefusedSubmission {
                 door,
                 principal,
                 received_at,
@@ -72,35 +73,43 @@ pub(super) fn vet(intents: &Intents, door: &Door, submission: Submission) -> Ent
     }
 }
 
-fn read(intents: &Intents, door: &Door, submission: &Submission) -> Result<Vetted, Rejection> {
-    let reject = |code, message| Rejection { code, message, errors: Vec::new() };
+fn read(
+    intents: &Intents,
+    door: &Door,
+    submission: &Submission,
+) -> Result<IntentParts, PacketRejection> {
+    let reject = |code, message| PacketRejection { code, message, errors: Vec::new() };
     let settings = &intents.settings;
-    // The gate has bounded the body before it got here.
+    // The server has already limited the body size.
     let limits = Limits { depth_max: settings.json_depth_max, bytes_max: usize::MAX };
     let value = json::parse(&submission.body, &limits)
         .map_err(|error| reject(Code::InvalidJson, format!("body is not json: {error}")))?;
     let Value::Object(packet) = &value else {
         let message = format!("the body must be an object, is {}", value.kind());
         let error = Object::from_iter([("field", "".into()), ("message", message.clone().into())]);
-        return Err(Rejection { code: Code::InvalidEnvelope, message, errors: vec![error] });
+        return Err(PacketRejection { code: Code::InvalidEnvelope, message, errors: vec![error] });
     };
     if unknown_version(packet).is_some() {
         let message = "schema_version is not supported; leave it out or send \"v1\"".to_owned();
         return Err(reject(Code::SchemaVersionUnsupported, message));
     }
-    let broken = broken(packet);
-    if !broken.is_empty() {
-        let told: Vec<String> =
-            broken.iter().take(3).map(|one| format!("{} {}", one.field, one.message)).collect();
-        let errors = broken.into_iter().map(super::shape::Broken::object).collect();
-        return Err(Rejection { code: Code::InvalidEnvelope, message: told.join("; "), errors });
+    let violations = violations(packet);
+    if !violations.is_empty() {
+        let messages: Vec<String> =
+            violations.iter().take(3).map(|one| format!("{} {}", one.field, one.message)).collect();
+        let errors = violations.into_iter().map(super::packet::PacketViolation::object).collect();
+        return Err(PacketRejection {
+            code: Code::InvalidEnvelope,
+            message: messages.join("; "),
+            errors,
+        });
     }
     let canonical = json::canonical(&value, Form::Utf8)
         .map_err(|error| reject(Code::InvalidJson, format!("body is not json: {error}")))?;
     let digest = Digest::of(&canonical);
     let hex = digest.to_string();
-    let names = Names::of(packet, submission, &hex);
-    let rules = Rules {
+    let names = IntentIds::of(packet, submission, &hex);
+    let rules = PlanRules {
         confidence_min: settings.confidence_min,
         zone: &intents.zone,
         now: submission.received_at,
@@ -113,7 +122,8 @@ fn read(intents: &Intents, door: &Door, submission: &Submission) -> Result<Vette
             facts.push("execute", settings.execute);
             let planned = names.action(&action, &key);
             facts.push("plan", Object::from_iter([("actions", Value::Array(vec![planned]))]));
-            let starts = if settings.execute { Starts::Intended } else { Starts::Withheld };
+            let starts =
+                if settings.execute { InitialState::Intended } else { InitialState::Withheld };
             Some(Intent { kind: KIND, plan: names.call(action, key), starts })
         }
         Err(refusal) => {
@@ -129,16 +139,16 @@ fn read(intents: &Intents, door: &Door, submission: &Submission) -> Result<Vette
             None
         }
     };
-    Ok(Vetted { key: key(door.as_str(), &hex), digest, facts, effect })
+    Ok(IntentParts { key: key(door.as_str(), &hex), digest, facts, effect })
 }
 
-/// An intent is named by its digest.
+/// The key is derived from the digest.
 fn key(door: &str, hex: &str) -> Key {
     Key::derive(door, &[hex.as_bytes()])
 }
 
-/// Key and digest of a body that was admitted, whatever the rules say about it today. `None` if it
-/// cannot have been.
+/// Recomputes key and digest of an admitted body, independent of the current rules. `None` if the
+/// body cannot have been admitted.
 pub fn recompute(door: &str, body: &[u8]) -> Option<(Key, Digest)> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
     let value = json::parse(body, &limits).ok()?;
@@ -146,15 +156,15 @@ pub fn recompute(door: &str, body: &[u8]) -> Option<(Key, Digest)> {
     Some((key(door, &digest.to_string()), digest))
 }
 
-/// What an intent is called by, given or made up.
-struct Names {
+/// Ids of an intent, sent or generated.
+struct IntentIds {
     intent_id: String,
     correlation_id: String,
     request_id: Value<'static>,
     actor: String,
 }
 
-impl Names {
+impl IntentIds {
     fn of(packet: &Object<'_>, submission: &Submission, hex: &str) -> Self {
         let made = |prefix: &str| {
             format!("{prefix}_{}", ids::ulid(submission.received_at, &submission.nonce, prefix))
@@ -166,7 +176,7 @@ impl Names {
             correlation_id: given("correlation_id").unwrap_or_else(|| made("cor")),
             request_id: ["request_id", "requestId"]
                 .into_iter()
-                .filter_map(|name| super::shape::given(packet, name))
+                .filter_map(|name| super::packet::present(packet, name))
                 .find(|value| value.as_str().is_none_or(|text| !text.trim().is_empty()))
                 .map_or_else(|| format!("intent:{hex}").into(), |id| id.clone().into_owned()),
             actor: header
@@ -176,7 +186,7 @@ impl Names {
         }
     }
 
-    /// What is fixed at the first admission.
+    /// Facts fixed at the first admission.
     fn facts(&self, packet: &Object<'_>, submission: &Submission, hex: &str) -> Object<'static> {
         let given = |name| Value::from(text(packet, name).map(str::to_owned));
         Object::from_iter([
@@ -192,7 +202,7 @@ impl Names {
         ])
     }
 
-    /// The action as the envelope shows it.
+    /// Action as shown in the envelope.
     fn action(&self, action: &Action, key: &str) -> Value<'static> {
         Value::from(Object::from_iter([
             ("kind", "action".into()),
@@ -204,7 +214,7 @@ impl Names {
         ]))
     }
 
-    /// The action as the gateway is asked for it.
+    /// Action as stored in the plan of the gateway call.
     fn call(&self, action: Action, key: String) -> Object<'static> {
         let payload = match action.name.wrapper() {
             Some(name) => Object::from_iter([(name, action.payload.into())]),

@@ -1,26 +1,27 @@
-//! The wire of this door for the OpenAPI document: one request, three closed answers.
+//! Wire description of this door for the OpenAPI document: one request and three closed response
+//! objects.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
 use super::reply;
-use crate::describe::{Answer, Description};
+use crate::describe::{Description, ResponseDescription};
 
-/// The hard rules of a body, as they are published.
+/// Published schema of the hard rules of a body.
 const REQUEST: &str = include_str!("../../schemas/pixel-control/request.json");
 
 const JSON: &str = "application/json";
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description() -> Description {
-    let mut answers = vec![Answer {
+    let mut answers = vec![ResponseDescription {
         status: 200,
-        when: "the event is in, now or before; or it breaks the contract for good".to_owned(),
+        when: "the event is accepted, now or before, or permanently rejected".to_owned(),
         content_type: JSON,
-        schema: closed("ack", &json!({ "oneOf": [accepted(), rejected()] })),
+        schema: closed_object("ack", &json!({ "oneOf": [accepted(), rejected()] })),
     }];
     let errors = Code::ALL.iter().copied().filter(|code| status(*code) != 200);
-    let error = closed("error", &reason(None));
+    let error = closed_object("error", &reason(None));
     answers.extend(Description::refusals(&errors.collect::<Vec<_>>(), status, JSON, &error));
     let request = serde_json::from_str(REQUEST).expect("the published schema is JSON");
     Description {
@@ -34,8 +35,8 @@ fn status(code: Code) -> u16 {
     reply::refuse(code, "", 1).status
 }
 
-/// An object with exactly one member.
-fn closed(name: &str, schema: &Value) -> Value {
+/// Schema of an object with exactly one member.
+fn closed_object(name: &str, schema: &Value) -> Value {
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -60,7 +61,7 @@ fn rejected() -> Value {
     reason(Some(json!({ "const": "rejected" })))
 }
 
-/// The four fields that a rejection and an error share.
+/// Schema of the four fields that a rejection and an error share.
 fn reason(status: Option<Value>) -> Value {
     let mut fields = json!({
         "code": { "type": "string", "pattern": "^[a-z0-9_]+$" },
@@ -74,7 +75,7 @@ fn reason(status: Option<Value>) -> Value {
     object(&fields)
 }
 
-/// An object with exactly these members.
+/// Schema of an object with exactly these members.
 fn object(fields: &Value) -> Value {
     let names: Vec<&String> = fields.as_object().into_iter().flatten().map(|(n, _)| n).collect();
     json!({
@@ -92,13 +93,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_this_door_says_is_described() {
+    fn every_reply_of_this_door_is_described() {
         let described = description();
         for code in Code::ALL {
-            let said = reply::refuse(*code, "why", 5);
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let refusal = reply::refuse(*code, "why", 5);
+            let answer = described.answers.iter().find(|answer| answer.status == refusal.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
             let mut more = body;
             more["more"] = json!(1);

@@ -1,50 +1,51 @@
-//! `pixel-control`: game-server plugins posting events with a weak retry.
+//! `pixel-control`: game-server plugins that post events with a weak retry.
 //!
 //! The producer keeps its queue in memory, tries three times and reads only the body of a reply, so
-//! every answer of this door is one of three typed objects: an accepted ack, a rejected ack or an
-//! error that says whether to try again. An event is named by who sent it and its idempotency key;
-//! what it did to the server it came from is kept as one document per server.
+//! every reply of this door is one of three typed objects: an accepted ack, a rejected ack or an
+//! error with a retry flag. The key of an event consists of its sender and its idempotency key; one
+//! document per game server holds the state derived from its events.
 
 mod describe;
+mod enums;
+mod envelope;
+mod extract;
 mod php;
 pub mod read;
 mod reply;
 mod rules;
-pub mod server;
-mod shape;
-mod told;
+pub mod server_state;
 mod vet;
 mod violations;
-mod words;
 
-use admit_core::{Code, Door, Entry, Horizon, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Horizon, RecordedEntry, Submission};
 use serde::{Deserialize, Serialize};
 
 use crate::{Contract, Description, Reply};
 
-/// The name of the door this contract is made for.
+/// Default door name of this contract.
 pub const DOOR: &str = "pixel-control";
 
-/// How much of the published schema an event must keep to be admitted.
+/// How much of the published schema an event must satisfy to be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchemaMode {
-    /// The body, its transport part and the ten envelope fields. What an event breaks of the rules
-    /// of its category is noted on its receipt; the real producer breaks some of them every day.
+    /// The body, its transport part and the ten envelope fields. Violations of the rules of the
+    /// event's category are recorded on its receipt; the real producer violates some of them every
+    /// day.
     #[default]
     Envelope,
-    /// All of it. Loses every event of the real producer that carries an object, for good.
+    /// The whole schema. Permanently loses every event of the real producer that carries an object.
     Strict,
 }
 
-/// The settings of this door.
+/// Settings of this door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// `"envelope"` (default) or `"strict"`.
     pub schema: SchemaMode,
-    /// Deepest nesting of a body; deeper ones are rejected with `invalid_json`. At most 512,
-    /// whatever is written here.
+    /// Maximum nesting depth of a body; deeper ones are rejected with `invalid_json`. Capped at
+    /// 512.
     pub json_depth_max: usize,
 }
 
@@ -54,7 +55,7 @@ impl Default for Settings {
     }
 }
 
-/// The contract. See the module.
+/// The `pixel-control` contract. See the module.
 #[derive(Clone, Debug)]
 pub struct PixelControl {
     settings: Settings,
@@ -62,13 +63,13 @@ pub struct PixelControl {
 }
 
 impl PixelControl {
-    /// The contract with these settings. The first one compiles the schemas.
+    /// Creates the contract. The first call compiles the schemas.
     pub fn new(settings: Settings) -> Self {
-        rules::Rules::get();
+        rules::CategoryRules::get();
         Self { settings, horizon: Horizon::default() }
     }
 
-    /// Before a ledger that forgets: what is outside `horizon` is rejected.
+    /// For a ledger with retention: events outside `horizon` are rejected.
     #[must_use]
     pub fn within(self, horizon: Horizon) -> Self {
         Self { horizon, ..self }
@@ -80,7 +81,7 @@ impl Contract for PixelControl {
         vet::vet(&self.settings, &self.horizon, door, submission)
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         reply::reply(recorded)
     }
 

@@ -1,24 +1,24 @@
 //! JSON as PHP writes it: an empty map arrives as `[]`, a whole number may arrive as `1.0`.
 //!
-//! Everything in this contract that reads below the ten envelope fields reads through here, so that
-//! `[]` means `{}` in every place an object is expected.
+//! Everything in this contract below the ten envelope fields is read through these functions, so
+//! that `[]` means `{}` wherever an object is expected.
 
 use admit_core::json::{Object, Value};
 
 use crate::schema::EmptyArray;
 
-/// The object, where one is expected: also an empty array, which is PHP's empty map.
+/// Returns the object; an empty array, PHP's empty map, counts as an empty object.
 pub(super) fn object<'v, 'a>(value: &'v Value<'a>) -> Option<&'v Object<'a>> {
     EmptyArray::ArrayOrObject.object(value)
 }
 
-/// The value reached by going down through objects by name.
-pub(super) fn find<'v, 'a>(value: &'v Value<'a>, path: &[&str]) -> Option<&'v Value<'a>> {
+/// Returns the value at a path of object member names.
+pub(super) fn value_at<'v, 'a>(value: &'v Value<'a>, path: &[&str]) -> Option<&'v Value<'a>> {
     path.iter().try_fold(value, |value, name| object(value)?.get(name))
 }
 
-/// The integer that is not negative, in the sense of JSON Schema: `1`, `1.0` and `1e0` are all one.
-/// Beyond `u64` it is `u64::MAX`.
+/// Returns a non-negative integer in the sense of JSON Schema: `1`, `1.0` and `1e0` are all one.
+/// Values beyond `u64` saturate.
 pub(super) fn whole(value: &Value<'_>) -> Option<u64> {
     match value {
         Value::Int(digits) if digits.starts_with('-') => None,
@@ -49,8 +49,8 @@ mod tests {
         assert!(object(&read("{}")).is_some_and(Object::is_empty));
         assert_eq!(object(&read("[1]")), None);
         assert_eq!(object(&read("null")), None);
-        assert_eq!(find(&read(r#"{"a":[]}"#), &["a", "b"]), None);
-        assert_eq!(find(&read(r#"{"a":{"b":1}}"#), &["a", "b"]), Some(&read("1")));
+        assert_eq!(value_at(&read(r#"{"a":[]}"#), &["a", "b"]), None);
+        assert_eq!(value_at(&read(r#"{"a":{"b":1}}"#), &["a", "b"]), Some(&read("1")));
     }
 
     #[test]

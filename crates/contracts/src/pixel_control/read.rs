@@ -1,40 +1,42 @@
-//! The read models: a stored server document as people and dashboards see it.
+//! Read models: a stored server document as returned to operators and dashboards.
 
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 
-use super::server::{Contact, GameMap, Phase, Phases, Players, Server, State, Told};
+use super::server_state::{
+    Contact, GameMap, Phase, PhaseState, Phases, Players, Sequenced, ServerState,
+};
 
-/// A server counts as online for so many seconds after the plugin last made itself heard. The
-/// plugin does so every 15 or 120 seconds, by its version.
+/// Seconds after the last plugin event during which a server counts as online. The plugin sends one
+/// every 15 or 120 seconds, depending on its version.
 pub const ONLINE_SECONDS_MAX: i64 = 360;
 
-/// A stored document that cannot be read: a damaged one, or one of a newer gate.
+/// Unreadable stored document: damaged, or written by a newer gate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("server document cannot be read: {message}")]
 pub struct DocumentError {
-    /// What is wrong with it.
+    /// Parse error.
     pub message: String,
 }
 
-/// A server in a list.
+/// List entry of a server.
 ///
 /// # Errors
-/// When the document cannot be read.
+/// If the document cannot be parsed.
 pub fn list_item(document: &str, now: Millis) -> Result<Object<'static>, DocumentError> {
     let server = parse(document)?;
     let mut item = identity(&server, now);
     item.push("last_event_at", time(server.last_event_at()));
-    item.push("last_heartbeat_at", server.heartbeat.map(|told| time(told.value.received_at())));
-    item.push("current_map", server.current_map.and_then(|told| told.value).map(current_map));
-    item.push("players", server.players.map(|told| players(&told.value)));
+    item.push("last_heartbeat_at", server.heartbeat.map(|field| time(field.value.received_at())));
+    item.push("current_map", server.current_map.and_then(|field| field.value).map(current_map));
+    item.push("players", server.players.map(|field| players(&field.value)));
     Ok(item)
 }
 
-/// One server with everything that is known of it.
+/// Full view of a server.
 ///
 /// # Errors
-/// When the document cannot be read.
+/// If the document cannot be parsed.
 pub fn server(document: &str, now: Millis) -> Result<Object<'static>, DocumentError> {
     let server = parse(document)?;
     let mut one = identity(&server, now);
@@ -42,14 +44,14 @@ pub fn server(document: &str, now: Millis) -> Result<Object<'static>, DocumentEr
     one.push("last_event_at", time(server.last_event_at()));
     one.push("last_registration", server.registration.as_ref().map(contact));
     one.push("last_heartbeat", server.heartbeat.as_ref().map(contact));
-    one.push("queue_depth", server.queue_depth.map(|told| told.value));
-    one.push("current_map", server.current_map.and_then(|told| told.value).map(current_map));
-    one.push("players", server.players.map(|told| players(&told.value)));
+    one.push("queue_depth", server.queue_depth.map(|field| field.value));
+    one.push("current_map", server.current_map.and_then(|field| field.value).map(current_map));
+    one.push("players", server.players.map(|field| players(&field.value)));
     let Phases { r#match, map, round, warmup, pause } = server.phases;
     let phases =
         [("match", r#match), ("map", map), ("round", round), ("warmup", warmup), ("pause", pause)];
-    for (name, told) in phases {
-        one.push(name, told.map(|told| phase(name, &told)));
+    for (name, field) in phases {
+        one.push(name, field.map(|field| phase(name, &field)));
     }
     let counts = server.event_counts;
     let counts = [
@@ -63,14 +65,15 @@ pub fn server(document: &str, now: Millis) -> Result<Object<'static>, DocumentEr
     Ok(one)
 }
 
-fn parse(document: &str) -> Result<Server, DocumentError> {
-    Server::parse(document).map_err(|message| DocumentError { message })
+fn parse(document: &str) -> Result<ServerState, DocumentError> {
+    ServerState::parse(document).map_err(|message| DocumentError { message })
 }
 
-/// Who it is and whether it lives. The login is `null` for events that declare none.
-fn identity(server: &Server, now: Millis) -> Object<'static> {
+/// Identity and liveness. The login is `null` for events that declare none.
+fn identity(server: &ServerState, now: Millis) -> Object<'static> {
     let login = (!server.login.is_empty()).then(|| server.login.clone());
-    let text = |told: &Option<Told<String>>| Value::from(told.as_ref().map(|t| t.value.clone()));
+    let text =
+        |field: &Option<Sequenced<String>>| Value::from(field.as_ref().map(|t| t.value.clone()));
     Object::from_iter([
         ("scope", server.scope.clone().into()),
         ("login", login.into()),
@@ -82,29 +85,30 @@ fn identity(server: &Server, now: Millis) -> Object<'static> {
     ])
 }
 
-/// Whether the newest connectivity event, by sequence, happened lately.
-fn is_online(server: &Server, now: Millis) -> bool {
+/// Whether the newest connectivity event, by sequence, is recent.
+fn is_online(server: &ServerState, now: Millis) -> bool {
     server.registration.as_ref().max(server.heartbeat.as_ref()).is_some_and(|newest| {
         now.0.saturating_sub(happened_at(&newest.value).0) <= ONLINE_SECONDS_MAX * 1000
     })
 }
 
-/// The time of a contact: the event's own where that is plausible. An event that came late is as old as
-/// it says; one of the future, or of a server without a clock, happened when it came.
+/// Time of a contact: the event's own time if plausible. A late event keeps its own time; one dated
+/// in the future, or from a server without a clock, gets its arrival time.
 fn happened_at(contact: &Contact) -> Millis {
     let received_at = contact.received_at();
-    let said = i64::try_from(contact.source_time).ok().and_then(|time| time.checked_mul(1000));
-    match said {
-        Some(said) if (1..received_at.0).contains(&said) => Millis(said),
+    let source_time =
+        i64::try_from(contact.source_time).ok().and_then(|time| time.checked_mul(1000));
+    match source_time {
+        Some(source_time) if (1..received_at.0).contains(&source_time) => Millis(source_time),
         _ => received_at,
     }
 }
 
-fn contact(told: &Told<Contact>) -> Object<'static> {
+fn contact(field: &Sequenced<Contact>) -> Object<'static> {
     Object::from_iter([
-        ("received_at", time(told.value.received_at())),
-        ("source_time", told.value.source_time.into()),
-        ("sequence", told.sequence.into()),
+        ("received_at", time(field.value.received_at())),
+        ("source_time", field.value.source_time.into()),
+        ("sequence", field.sequence.into()),
     ])
 }
 
@@ -125,20 +129,20 @@ fn players(players: &Players) -> Object<'static> {
     ])
 }
 
-fn phase(name: &str, told: &Told<Phase>) -> Object<'static> {
-    let state = match told.value.state {
-        State::Begin => "begin",
-        State::End => "end",
-        State::Start => "start",
-        State::Status => "status",
+fn phase(name: &str, field: &Sequenced<Phase>) -> Object<'static> {
+    let state = match field.value.state {
+        PhaseState::Begin => "begin",
+        PhaseState::End => "end",
+        PhaseState::Start => "start",
+        PhaseState::Status => "status",
     };
-    let seconds = i64::try_from(told.value.source_time).unwrap_or(i64::MAX);
+    let seconds = i64::try_from(field.value.source_time).unwrap_or(i64::MAX);
     Object::from_iter([
         ("variant", format!("{name}.{state}").into()),
         ("state", state.into()),
         ("since", Millis(seconds.saturating_mul(1000)).to_rfc3339_seconds().into()),
-        ("source_time", told.value.source_time.into()),
-        ("sequence", told.sequence.into()),
+        ("source_time", field.value.source_time.into()),
+        ("sequence", field.sequence.into()),
     ])
 }
 

@@ -1,28 +1,28 @@
-//! Says what became of a submission, in the three closed shapes the producer understands.
+//! Renders verdicts as one of the three closed objects that the producer accepts.
 //!
-//! The producer reads the body only, never the status, and takes anything it does not know for
-//! success. So every answer of every layer is an accepted ack, a rejected ack or a typed error;
-//! whatever may pass by itself says `retryable: true`, because silence means the event is dropped.
+//! The producer reads the body only, never the status, and treats anything unknown as success. So
+//! every reply of every layer is an accepted ack, a rejected ack or a typed error; transient errors
+//! carry `retryable: true`, because otherwise the producer drops the event.
 
 use admit_core::json::{self, Object, Value};
-use admit_core::{Code, Entry, Event, Recorded, Verdict};
+use admit_core::{Code, Entry, Event, RecordedEntry, Verdict};
 
 use crate::Reply;
 
-/// The contract's word for "not now": storage, overload, shutdown, an unknown outcome.
+/// Error code for temporary failures: storage, overload, shutdown, unknown outcome.
 const INGESTION_UNAVAILABLE: &str = "ingestion_unavailable";
 
 /// See [`Contract::reply`](crate::Contract::reply).
-pub(super) fn reply(recorded: &Recorded) -> Reply {
+pub(super) fn reply(recorded: &RecordedEntry) -> Reply {
     match &recorded.entry {
         Entry::Refused(refused) => rejected(refused.code, &refused.message),
         Entry::Event(event) => match &recorded.verdict {
-            // A revision is kept and applied; this contract never asks for one.
+            // A revision is stored and applied; this contract never requests one.
             Verdict::Fresh { .. } | Verdict::Revision { .. } => accepted(event, "processed"),
-            // The contract wants every copy accepted, so that retries stop. One with other content
-            // is kept as evidence and not applied.
+            // The contract accepts every copy, so that retries stop. A copy with other content is
+            // stored as evidence and not applied.
             Verdict::Duplicate { .. } | Verdict::Conflict { .. } => accepted(event, "duplicate"),
-            // A ledger refuses no vetted event. If one does, nothing may be claimed.
+            // A ledger never refuses a vetted event. If it does, the reply must not claim anything.
             Verdict::Refused { .. } => refuse(
                 Code::InternalError,
                 "the event could not be processed",
@@ -32,7 +32,7 @@ pub(super) fn reply(recorded: &Recorded) -> Reply {
     }
 }
 
-/// When to come back after a defect of ours that only this file can see.
+/// Retry hint for an internal defect detected in this file.
 const DEFECT_RETRY_SECONDS: u32 = 5;
 
 /// See [`Contract::refuse`](crate::Contract::refuse).
@@ -89,17 +89,17 @@ fn rejected(code: Code, message: &str) -> Reply {
     object(200, "ack", ack)
 }
 
-/// A typed error, worth a retry when it says after how long.
+/// Builds a typed error; retryable if `retry_after_seconds` is set.
 fn error(status: u16, code: &str, message: &str, retry_after_seconds: Option<u32>) -> Reply {
     let mut reply = object(status, "error", reason(code, message, retry_after_seconds).collect());
     if let Some(seconds) = retry_after_seconds {
-        // The producer does not read it; proxies and people do.
+        // Ignored by the producer; useful to proxies and operators.
         reply.headers.push(("retry-after", seconds.to_string()));
     }
     reply
 }
 
-/// The four fields that a rejection and an error share. The message is never empty.
+/// Builds the four fields that a rejection and an error share. The message is never empty.
 fn reason<'a>(
     code: &'a str,
     message: &'a str,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_said_in_a_shape_the_producer_understands() {
+    fn every_code_has_a_reply_that_the_producer_understands() {
         let mut table = String::new();
         for code in Code::ALL {
             let reply = refuse(*code, "why", 7);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_retry_helps_is_what_the_code_table_says() {
+    fn the_retry_flag_matches_the_code_table() {
         for code in Code::ALL {
             let body = String::from_utf8(refuse(*code, "why", 7).body).unwrap();
             assert_eq!(body.contains("\"retryable\":true"), code.is_retryable(), "{body}");
@@ -182,10 +182,10 @@ mod tests {
         for code in Code::ALL {
             let reply = refuse(*code, "", 7);
             let body = json::parse(&reply.body, &json::Limits::default()).unwrap();
-            let told = body.get("ack").or_else(|| body.get("error")).unwrap();
-            let word = told.get("code").and_then(Value::as_str).unwrap();
+            let object = body.get("ack").or_else(|| body.get("error")).unwrap();
+            let word = object.get("code").and_then(Value::as_str).unwrap();
             assert!(word.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{word}");
-            assert!(!told.get("message").and_then(Value::as_str).unwrap().is_empty());
+            assert!(!object.get("message").and_then(Value::as_str).unwrap().is_empty());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The rules that hang on an event's category: its name, its payload, its metadata.
+//! Category rules: name, payload and metadata of an event, by category.
 //!
-//! They are JSON Schema files of ours, compiled once. Whether a violation rejects the event or is
-//! only noted on its receipt is a setting; the real producer breaks these rules every day.
+//! They are JSON Schema files, compiled once. A setting decides whether a violation rejects the
+//! event or is only recorded on its receipt; the real producer violates these rules every day.
 
 use std::sync::LazyLock;
 
@@ -9,56 +9,56 @@ use admit_core::json::Value;
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 
+use super::enums::{Category, SchemaVersion};
 use super::violations::Violations;
-use super::words::{Category, Version};
-use crate::schema::{EmptyArray, Schema};
+use crate::schema::{CompiledSchema, EmptyArray};
 
-/// Of an envelope larger than this, in bytes of its canonical form, only the first violation is
-/// looked for: a hostile one could hold a violation every other byte, and each costs memory.
+/// Canonical size of an envelope, in bytes, above which only the first violation is reported: a
+/// hostile envelope could contain a violation in every other byte, and each costs memory.
 pub(super) const ALL_VIOLATIONS_BYTES_MAX: usize = 16 * 1024;
 
-/// The compiled rules.
-pub(super) struct Rules {
+/// Compiled rules.
+pub(super) struct CategoryRules {
     /// One schema per version and category, in the order of their `ALL`.
-    schemas: Vec<(Version, Category, Schema)>,
+    schemas: Vec<(SchemaVersion, Category, CompiledSchema)>,
 }
 
-static RULES: LazyLock<Rules> = LazyLock::new(Rules::compile);
+static RULES: LazyLock<CategoryRules> = LazyLock::new(CategoryRules::compile);
 
-impl Rules {
-    /// The rules, compiled on the first call.
+impl CategoryRules {
+    /// Returns the rules, compiled on the first call.
     pub(super) fn get() -> &'static Self {
         &RULES
     }
 
     fn compile() -> Self {
-        let pairs = Version::ALL.into_iter().flat_map(|version| {
+        let pairs = SchemaVersion::ALL.into_iter().flat_map(|version| {
             let document = document(version);
             Category::ALL.map(|category| (version, category, compile(&document, category)))
         });
         Self { schemas: pairs.collect() }
     }
 
-    /// What `envelope` breaks of the rules of its version and category.
+    /// Returns the violations of `envelope` against the rules of its version and category.
     ///
-    /// The ten fields themselves have been checked before. `bytes` is about how large it is.
+    /// The ten fields themselves have been checked before. `bytes` is its approximate size.
     pub(super) fn violations(
         &self,
-        version: Version,
+        version: SchemaVersion,
         category: Category,
         envelope: &Value<'_>,
         bytes: usize,
     ) -> Violations {
         let mut violations = Violations::default();
-        let of_this = |(v, c, _): &&(Version, Category, _)| *v == version && *c == category;
+        let of_this = |(v, c, _): &&(SchemaVersion, Category, _)| *v == version && *c == category;
         let Some((_, _, schema)) = self.schemas.iter().find(of_this) else { return violations };
         let checked = schema.when_invalid(envelope, |validator, envelope| {
             if bytes <= ALL_VIOLATIONS_BYTES_MAX {
                 for error in validator.iter_errors(envelope) {
-                    violations.add(|| words(&error));
+                    violations.add(|| describe_violation(&error));
                 }
             } else if let Err(error) = validator.validate(envelope) {
-                violations.add(|| words(&error));
+                violations.add(|| describe_violation(&error));
                 violations.add(|| "envelope is too large to look for more violations".to_owned());
             }
         });
@@ -69,24 +69,28 @@ impl Rules {
     }
 }
 
-/// The rules of one version, as they are written.
-fn document(version: Version) -> serde_json::Value {
+/// Schema document of one version.
+fn document(version: SchemaVersion) -> serde_json::Value {
     let text = match version {
-        Version::V2026_02_19_1 => include_str!("../../schemas/pixel-control/2026-02-19.1.json"),
-        Version::V2026_02_20_1 => include_str!("../../schemas/pixel-control/2026-02-20.1.json"),
+        SchemaVersion::V2026_02_19_1 => {
+            include_str!("../../schemas/pixel-control/2026-02-19.1.json")
+        }
+        SchemaVersion::V2026_02_20_1 => {
+            include_str!("../../schemas/pixel-control/2026-02-20.1.json")
+        }
     };
     serde_json::from_str(text).expect("the schema files are part of the build and tested")
 }
 
-fn compile(document: &serde_json::Value, category: Category) -> Schema {
+fn compile(document: &serde_json::Value, category: Category) -> CompiledSchema {
     let mut schema = document.clone();
     schema["$ref"] = format!("#/$defs/{}", category.as_str()).into();
-    Schema::compile(&schema, EmptyArray::ArrayOrObject)
+    CompiledSchema::compile(&schema, EmptyArray::ArrayOrObject)
         .expect("the schema files are part of the build and tested")
 }
 
-/// One violation in the words of this contract's replies: path first, then the rule.
-fn words(error: &ValidationError<'_>) -> String {
+/// Renders one violation for this contract's replies: path first, then the rule.
+fn describe_violation(error: &ValidationError<'_>) -> String {
     let path = format!("envelope{}", error.instance_path().as_str().replace('/', "."));
     let kind = error.kind();
     if let ValidationErrorKind::Required { property } = kind {
@@ -117,10 +121,10 @@ mod tests {
 
     #[test]
     fn every_version_and_category_has_its_rules() {
-        for version in Version::ALL {
+        for version in SchemaVersion::ALL {
             for category in Category::ALL {
                 let envelope = parse(br#"{"event_name":"x"}"#, &Limits::default()).unwrap();
-                let violations = Rules::get().violations(version, category, &envelope, 0);
+                let violations = CategoryRules::get().violations(version, category, &envelope, 0);
                 assert_eq!(
                     violations.message(),
                     "envelope.event_name is not one of the values this schema version lists"
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_catalog_of_either_version_has_41_names() {
-        for version in Version::ALL {
+        for version in SchemaVersion::ALL {
             let document = document(version);
             let names = Category::ALL.map(|category| {
                 let list =
@@ -145,7 +149,7 @@ mod tests {
         }
     }
 
-    /// An empty array passes for an object only where `type` is a single word.
+    /// An empty array is accepted as an object only where `type` is a single name.
     #[test]
     fn no_type_list_names_object() {
         fn check(value: &serde_json::Value) {
@@ -155,6 +159,6 @@ mod tests {
             value.as_array().into_iter().flatten().for_each(check);
             value.as_object().into_iter().flat_map(serde_json::Map::values).for_each(check);
         }
-        Version::ALL.map(document).iter().for_each(check);
+        SchemaVersion::ALL.map(document).iter().for_each(check);
     }
 }

@@ -1,45 +1,45 @@
 //! Turns a submission into an event with a key, or into a rejection with a reason.
 //!
-//! The order is the contract's own: parse, the request's shape, the schema version, the envelope.
-//! A version we do not speak is told before anything else about the envelope, because a newer
-//! plugin may well have changed the rest of it too.
+//! The order is fixed by the contract: parse, request fields, schema version, envelope. An
+//! unsupported version is reported before any other violation of the envelope, because a newer
+//! plugin may have changed the rest of it too.
 
 use std::sync::Arc;
 
 use admit_core::json::{self, Form, Limits, Object, Value};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Horizon, Key, Millis, OnOtherContent, Principal, Refused,
-    Submission,
+    Code, Digest, Door, Entry, Event, Horizon, Key, Millis, OnOtherContent, Principal,
+    RefusedSubmission, Submission,
 };
 
-use super::rules::Rules;
-use super::server::Change;
-use super::shape::{Envelope, Request};
-use super::told;
+use super::enums::is_idempotency_key;
+use super::envelope::{PixelEnvelope, RequestBody};
+use super::extract;
+use super::rules::CategoryRules;
+use super::server_state::ServerChange;
 use super::violations::Violations;
-use super::words::is_idempotency_key;
 use super::{SchemaMode, Settings};
 use crate::text::bounded;
 
-/// Longest text of a rejected event that its facts and message repeat, in characters.
+/// Longest text of a rejected event repeated in its facts and message, in characters.
 const REJECTED_CHARS_MAX: usize = 256;
 
-/// Why a submission is rejected, and what could still be read of it.
-struct Rejection {
+/// Reason of a rejection, and the readable parts of the submission.
+struct PixelRejection {
     code: Code,
     message: String,
     attempt: Option<u32>,
     facts: Object<'static>,
 }
 
-/// What an event is made of, beside what the submission already holds.
-struct Vetted {
+/// Result of vetting, besides the submission itself.
+struct PixelEventParts {
     key: Key,
     digest: Digest,
     happened_at: Option<Millis>,
     attempt: Option<u32>,
     facts: Object<'static>,
-    change: Change,
+    change: ServerChange,
 }
 
 /// See [`Contract::vet`](crate::Contract::vet).
@@ -53,32 +53,36 @@ pub(super) fn vet(
     let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
     match vetted {
-        Ok(Vetted { key, digest, happened_at, attempt, facts, change }) => Entry::Event(Event {
-            door,
-            key,
-            digest,
-            principal,
-            received_at,
-            happened_at,
-            body,
-            attempt,
-            facts,
-            on_other_content: OnOtherContent::Conflict,
-            projections: vec![Arc::new(change)],
-            record: None,
-            effect: None,
-            inbox: None,
-        }),
-        Err(Rejection { code, message, attempt, facts }) => Entry::Refused(Refused {
-            door,
-            principal,
-            received_at,
-            body,
-            attempt,
-            code,
-            message,
-            facts,
-        }),
+        Ok(PixelEventParts { key, digest, happened_at, attempt, facts, change }) => {
+            Entry::Event(Event {
+                door,
+                key,
+                digest,
+                principal,
+                received_at,
+                happened_at,
+                body,
+                attempt,
+                facts,
+                on_other_content: OnOtherContent::Conflict,
+                projections: vec![Arc::new(change)],
+                record: None,
+                effect: None,
+                inbox: None,
+            })
+        }
+        Err(PixelRejection { code, message, attempt, facts }) => {
+            Entry::Refused(RefusedSubmission {
+                door,
+                principal,
+                received_at,
+                body,
+                attempt,
+                code,
+                message,
+                facts,
+            })
+        }
     }
 }
 
@@ -87,25 +91,25 @@ fn read(
     horizon: &Horizon,
     door: &Door,
     submission: &Submission,
-) -> Result<Vetted, Rejection> {
-    // The gate has bounded the body before it got here.
+) -> Result<PixelEventParts, PixelRejection> {
+    // The server has already limited the body size.
     let limits = Limits { depth_max: settings.json_depth_max, bytes_max: usize::MAX };
-    let value = json::parse(&submission.body, &limits).map_err(|error| Rejection {
+    let value = json::parse(&submission.body, &limits).map_err(|error| PixelRejection {
         code: Code::InvalidJson,
         message: format!("body is not json: {error}"),
         attempt: None,
         facts: Object::new(),
     })?;
     let scope = &submission.principal;
-    let request = Request::read(&value);
-    let reject = |code, message| Rejection {
+    let request = RequestBody::read(&value);
+    let reject = |code, message| PixelRejection {
         code,
         message,
         attempt: request.attempt(),
         facts: readable_facts(scope, &request),
     };
 
-    let around = request.check_around();
+    let around = request.check_body();
     if !around.is_empty() {
         return Err(reject(Code::InvalidEnvelope, around.message()));
     }
@@ -122,7 +126,7 @@ fn read(
         .map_err(|violations| reject(Code::InvalidEnvelope, violations.message()))?;
     let canonical = json::canonical(envelope.whole, Form::Utf8)
         .map_err(|error| reject(Code::InvalidJson, format!("body is not json: {error}")))?;
-    let warnings = Rules::get().violations(
+    let warnings = CategoryRules::get().violations(
         envelope.version,
         envelope.category,
         envelope.whole,
@@ -136,24 +140,26 @@ fn read(
 
     let happened_at = happened_at(envelope.source_time);
     if horizon.is_outside(happened_at, submission.received_at) {
-        let message =
-            format!("source_time {} is longer ago than this gate remembers", envelope.source_time);
+        let message = format!(
+            "source_time {} is older than the retention of this gate",
+            envelope.source_time
+        );
         return Err(reject(Code::OutsideHorizon, message));
     }
 
     let dedupe_key = dedupe_key(scope, envelope.idempotency_key);
-    let login = told::login(Some(envelope.metadata), Some(envelope.payload));
-    Ok(Vetted {
+    let login = extract::login(Some(envelope.metadata), Some(envelope.payload));
+    Ok(PixelEventParts {
         key: Key::derive(door.as_str(), &[dedupe_key.as_bytes()]),
         digest: Digest::of(&canonical),
         happened_at,
         attempt: request.attempt(),
         facts: facts(&envelope, &dedupe_key, login, warnings),
-        change: Change::of(scope, login, &envelope, submission.received_at),
+        change: ServerChange::of(scope, login, &envelope, submission.received_at),
     })
 }
 
-/// The plugin's wall time. Zero is what a server without a clock says: no time at all.
+/// The plugin's wall-clock time. Zero means that the server has no clock.
 fn happened_at(source_time: u64) -> Option<Millis> {
     let seconds = i64::try_from(source_time).ok().filter(|seconds| *seconds > 0)?;
     Some(Millis(seconds.saturating_mul(1_000)))
@@ -164,9 +170,9 @@ fn dedupe_key(scope: &Principal, idempotency_key: &str) -> Digest {
     Digest::of([scope.as_str(), ":", idempotency_key].concat().as_bytes())
 }
 
-/// The contract's part of the receipt.
+/// Facts of this contract for the receipt.
 fn facts(
-    envelope: &Envelope<'_, '_>,
+    envelope: &PixelEnvelope<'_, '_>,
     dedupe_key: &Digest,
     login: Option<&str>,
     warnings: Violations,
@@ -190,11 +196,11 @@ fn facts(
 
 fn push_warnings(facts: &mut Object<'static>, warnings: Violations) {
     facts.push("warning_count", warnings.count());
-    facts.push("warnings", warnings.into_told());
+    facts.push("warnings", warnings.into_listed());
 }
 
-/// The same of a rejected event, as far as it can be read; nothing in it keeps any rule.
-fn readable_facts(scope: &Principal, request: &Request<'_, '_>) -> Object<'static> {
+/// Facts of a rejected event, as far as readable; their values are not validated.
+fn readable_facts(scope: &Principal, request: &RequestBody<'_, '_>) -> Object<'static> {
     let mut facts = Object::new();
     let text = |name| request.envelope_field(name).and_then(Value::as_str);
     for name in ["event_id", "idempotency_key", "event_name", "event_category", "schema_version"] {
@@ -213,7 +219,7 @@ fn readable_facts(scope: &Principal, request: &Request<'_, '_>) -> Object<'stati
         facts.push("source_sequence", sequence.clone().into_owned());
     }
     let part = |name| request.envelope_field(name);
-    if let Some(login) = told::login(part("metadata"), part("payload")) {
+    if let Some(login) = extract::login(part("metadata"), part("payload")) {
         facts.push("server_login", login.to_owned());
     }
     facts

@@ -1,47 +1,47 @@
-//! Broken rules in words: the first few in full, the rest as a number.
+//! Collected rule violations: the first few in full, the rest as a count.
 
 use crate::text::{VIOLATION_CHARS_MAX, bounded};
 
-/// How many violations are told in full.
-pub(super) const TOLD_MAX: usize = 20;
+/// Maximum number of violations listed in full.
+pub(super) const LISTED_MAX: usize = 20;
 
-/// How many of them a rejection's message names.
+/// Maximum number of violations in a rejection message.
 const MESSAGE_MAX: usize = 3;
 
-/// What is wrong with a submission, in the order it was found.
+/// Violations of a submission, in the order they were found.
 #[derive(Debug, Default)]
 pub(super) struct Violations {
-    told: Vec<String>,
+    listed: Vec<String>,
     count: usize,
 }
 
 impl Violations {
-    /// Adds one. The words are made only when they will be told.
+    /// Adds a violation. The text is rendered only if it will be listed.
     pub(super) fn add(&mut self, words: impl FnOnce() -> String) {
         self.count += 1;
-        if self.told.len() < TOLD_MAX {
-            self.told.push(bounded(&words(), VIOLATION_CHARS_MAX));
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(bounded(&words(), VIOLATION_CHARS_MAX));
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many there are, told or not.
+    /// Total number, listed or not.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Those that are told in full.
-    pub(super) fn into_told(self) -> Vec<String> {
-        self.told
+    /// Violations listed in full.
+    pub(super) fn into_listed(self) -> Vec<String> {
+        self.listed
     }
 
-    /// One line for a reply.
+    /// One-line summary for a reply.
     pub(super) fn message(&self) -> String {
-        let named: Vec<&str> = self.told.iter().take(MESSAGE_MAX).map(String::as_str).collect();
+        let named: Vec<&str> = self.listed.iter().take(MESSAGE_MAX).map(String::as_str).collect();
         let more = self.count - named.len();
         let named = named.join("; ");
         if more == 0 { named } else { format!("{named}; and {more} more") }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_few_are_told_and_the_rest_is_counted() {
+    fn the_first_few_are_listed_and_the_rest_is_counted() {
         let mut violations = Violations::default();
         assert!(violations.is_empty());
         for number in 0..30 {
@@ -61,6 +61,6 @@ mod tests {
         }
         assert_eq!(violations.count(), 30);
         assert_eq!(violations.message(), "rule 0; rule 1; rule 2; and 27 more");
-        assert_eq!(violations.into_told().len(), TOLD_MAX);
+        assert_eq!(violations.into_listed().len(), LISTED_MAX);
     }
 }

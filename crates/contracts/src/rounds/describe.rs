@@ -1,29 +1,29 @@
-//! The wire of this door for the OpenAPI document: an artifact or a normalised event in, where it
-//! stands out.
+//! Wire description of this door for the OpenAPI document: an artifact or a normalised event in,
+//! its merge state out.
 
 use admit_core::Code;
-use admit_core::record::{Confidence, LinkStatus, State};
+use admit_core::entity::{Confidence, LinkStatus, ProcessingState};
 use serde_json::{Value, json};
 
-use crate::describe::{Answer, Description};
+use crate::describe::{Description, ResponseDescription};
 
 const JSON: &str = "application/json";
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description() -> Description {
-    let mut answers = vec![Answer {
+    let mut answers = vec![ResponseDescription {
         status: 200,
-        when: "the event is kept; this is where it stands".to_owned(),
+        when: "the event is stored; its merge state".to_owned(),
         content_type: JSON,
-        schema: standing(),
+        schema: merge_state(),
     }];
     answers.extend(Description::refusals(Code::ALL, Code::http_status, JSON, &error()));
     let request =
         vec![(JSON, json!({ "anyOf": [round_event(), file(), message(), gametime(), spawns()] }))];
-    Description { summary: "Tell of a round", request, answers }
+    Description { summary: "Report a round", request, answers }
 }
 
-/// The normalised event; the gate assigns what is not listed here.
+/// Schema of the normalised event; the gate assigns all other members.
 fn round_event() -> Value {
     let number = json!({ "type": ["integer", "number", "string", "null"] });
     let text = json!({ "type": ["string", "null"] });
@@ -94,10 +94,10 @@ fn spawns() -> Value {
     })
 }
 
-/// Where an event stands.
-fn standing() -> Value {
+/// Schema of the merge state of an event.
+fn merge_state() -> Value {
     let text = json!({ "type": "string" });
-    let states: Vec<&str> = State::ALL.into_iter().map(State::word).collect();
+    let states: Vec<&str> = ProcessingState::ALL.into_iter().map(ProcessingState::word).collect();
     let statuses: Vec<&str> = LinkStatus::ALL.iter().map(|status| status.word()).collect();
     let confidences: Vec<&str> = Confidence::ALL.iter().map(|one| one.word()).collect();
     json!({
@@ -151,13 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_this_door_refuses_is_described() {
+    fn every_refusal_of_this_door_is_described() {
         let described = description();
         for code in Code::ALL {
-            let said = reply::refuse(*code, "why", 5);
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let refusal = reply::refuse(*code, "why", 5);
+            let answer = described.answers.iter().find(|answer| answer.status == refusal.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
         }
     }

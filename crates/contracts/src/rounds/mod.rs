@@ -1,47 +1,48 @@
-//! `rounds`: several sources tell of the same round of a game; each is kept, one record is made.
+//! `rounds`: several sources report the same game round; each report is stored, and all are merged
+//! into one record.
 //!
-//! A source posts its artifact as it is, or a normalised `round_event`. Parsers make drafts of it,
-//! `told` makes a source event of a draft, and `admit_core::record` does the rest by the table in
-//! [`policy`]: this contract knows files and messages, the core knows none of them.
+//! A source posts its artifact unmodified, or a normalised `round_event`. Parsers turn it into a
+//! `ParsedEvent`, `source_event` turns that into a source event, and `admit_core::entity` merges it
+//! by the table in [`policy`]: this contract knows files and messages, the core knows none of them.
 
-mod clock;
+mod coerce;
 mod describe;
-mod draft;
+mod filenames;
+mod game_names;
 mod gametime;
 mod lua;
-mod name;
-mod named;
 mod normalised;
+mod parsed_event;
 pub mod policy;
 mod proximity;
 mod reply;
+mod source_event;
+pub mod sql_tables;
 mod stats;
-pub mod tables;
-mod told;
-mod value;
+mod timezone;
 mod vet;
 
 use std::sync::Arc;
 
-use admit_core::record::Policy;
-use admit_core::{Code, Door, Entry, Recorded, Submission};
+use admit_core::entity::Policy;
+use admit_core::{Code, Door, Entry, RecordedEntry, Submission};
 use jiff::tz::TimeZone;
 
-use crate::{BELOW, Contract, Description, QUERY, Reply};
+use crate::{Contract, Description, QUERY, Reply, SUBPATH};
 
-pub use vet::{recompute, retell};
+pub use vet::{recompute, rebuild};
 
-/// The name of the door this contract is made for.
+/// Default door name of this contract.
 pub const DOOR: &str = "rounds";
 
-/// The settings of this door.
+/// Settings of this door.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The zone of the game servers' clocks, in which file names and match ids are written.
+    /// Time zone of the game servers' clocks, used in file names and match ids.
     pub time_zone: String,
-    /// How far two clocks may be apart for what they tell to be the same round, in minutes.
+    /// Maximum clock difference between two reports of the same round, in minutes.
     pub match_window_minutes: u32,
-    /// Deepest nesting of a body; deeper ones cannot be read.
+    /// Maximum nesting depth of a body; deeper ones cannot be parsed.
     pub json_depth_max: usize,
 }
 
@@ -55,12 +56,12 @@ impl Default for Settings {
     }
 }
 
-/// A time zone that nobody knows.
+/// Unknown time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no time zone {0:?}; use a name such as Europe/Ljubljana or UTC")]
-pub struct NoSuchZone(String);
+pub struct UnknownServerTimeZone(String);
 
-/// The contract. See the module.
+/// The `rounds` contract. See the module.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     settings: Settings,
@@ -69,15 +70,18 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The contract with these settings, or why they make none.
-    pub fn new(settings: Settings) -> Result<Self, NoSuchZone> {
+    /// Creates the contract.
+    ///
+    /// # Errors
+    /// If the time zone is unknown.
+    pub fn new(settings: Settings) -> Result<Self, UnknownServerTimeZone> {
         let zone = TimeZone::get(&settings.time_zone)
-            .map_err(|_| NoSuchZone(settings.time_zone.clone()))?;
+            .map_err(|_| UnknownServerTimeZone(settings.time_zone.clone()))?;
         let policy = Arc::new(policy::policy(settings.match_window_minutes));
         Ok(Self { settings, zone, policy })
     }
 
-    /// The table that events of this door are resolved by.
+    /// Merge policy for events of this door.
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -88,7 +92,7 @@ impl Contract for Rounds {
         vet::vet(self, door, submission)
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         reply::reply(recorded)
     }
 
@@ -97,10 +101,10 @@ impl Contract for Rounds {
     }
 
     fn headers(&self) -> &[&str] {
-        &[BELOW, QUERY]
+        &[SUBPATH, QUERY]
     }
 
-    fn below(&self) -> &[&str] {
+    fn subpaths(&self) -> &[&str] {
         &policy::SOURCES
     }
 

@@ -1,27 +1,27 @@
-//! The one table of this contract: sources, hard keys, domains, replay rules.
+//! Merge policy of this contract: sources, hard keys, domains, replay rules.
 //!
-//! Whatever the merge and the linker know about rounds stands here, and nowhere else.
+//! All domain knowledge of the merge and the linker about rounds is in this table.
 
-use admit_core::record::{Domain, Number, Policy, Replay, Source};
+use admit_core::entity::{FieldDomain, NumberTrust, Policy, ReplayRule, SourcePolicy};
 
-use super::tables::TABLES;
+use super::sql_tables::TABLES;
 
-/// The stats file, or the message that names it. A round exists once one is known.
+/// Stats file, or the message that names it. Creates the round record.
 pub const FILENAME_TRIGGER: &str = "filename_trigger";
-/// The message that the script on the server posts when a round is over.
+/// Message that the script on the server posts when a round is over.
 pub const STATS_READY: &str = "stats_ready";
-/// The file that the same script leaves behind.
+/// File that the same script writes.
 pub const GAMETIME_FALLBACK: &str = "gametime_fallback";
 /// Spawns and deaths of each player, by the same script.
 pub const LUA_SPAWN_STATS: &str = "lua_spawn_stats";
-/// What the proximity tracker wrote.
+/// File of the proximity tracker.
 pub const PROXIMITY_FILE: &str = "proximity_file";
 
-/// The names under which sources post.
+/// All source names.
 pub const SOURCES: [&str; 5] =
     [FILENAME_TRIGGER, STATS_READY, GAMETIME_FALLBACK, LUA_SPAWN_STATS, PROXIMITY_FILE];
 
-/// The hard key of each source, for people; `told.rs` puts it together.
+/// Hard key of each source, for display; built in `source_event.rs`.
 pub const HARD_KEYS: [(&str, &str); 5] = [
     (FILENAME_TRIGGER, "round_date|round_time|map_name|round_number"),
     (STATS_READY, "match_id|round_number"),
@@ -30,72 +30,73 @@ pub const HARD_KEYS: [(&str, &str); 5] = [
     (PROXIMITY_FILE, "map_name|round_number|round_start_unix, else the file name"),
 ];
 
-/// The longest a round lasts, and the hour by which clocks are turned back.
+/// Longest duration of a round, equal to the hour by which clocks are turned back.
 const SPAN_SECONDS: i64 = 3600;
-/// Ends under one hard key that are further apart are two rounds in the hour that comes twice.
+/// Two ends under one hard key that differ by more belong to two rounds in the repeated hour.
 const TOLERANCE_SECONDS: i64 = 60;
-/// A map is hardly told of so often in the hours around a round; where it is, the nearest count.
+/// Maximum number of events for a map in the hours around a round; beyond that, the nearest are
+/// used.
 const EVENTS_MAX: usize = 2048;
 
-/// The family of the two messages of the script: they share `lua_round_teams`.
+/// Family of the two messages of the script: they share `lua_round_teams`.
 const LUA: &str = "lua";
 
-/// What a replay of the script's messages fills where it was missing and never replaces.
+/// Fields that a replay of the script's messages fills if missing and never replaces.
 const LUA_KEEPS: &[&str] = &["round_start_unix", "map_name"];
 
-/// The sources. Where two contradict each other about when a round was, the first stands.
-const SOURCE_TABLE: &[Source] = &[
-    Source {
+/// Sources by priority. If two contradict each other about the time of a round, the first wins.
+const SOURCE_TABLE: &[SourcePolicy] = &[
+    SourcePolicy {
         name: STATS_READY,
         family: LUA,
         opens: false,
         is_led: false,
-        replay: Replay::Overwrite { keeps: LUA_KEEPS },
-        number: Number::Trusted,
+        replay: ReplayRule::Overwrite { keeps: LUA_KEEPS },
+        number: NumberTrust::Trusted,
         stamp: Some("captured_at"),
     },
-    Source {
+    SourcePolicy {
         name: GAMETIME_FALLBACK,
         family: LUA,
         opens: false,
         is_led: false,
-        replay: Replay::Overwrite { keeps: LUA_KEEPS },
-        number: Number::Trusted,
+        replay: ReplayRule::Overwrite { keeps: LUA_KEEPS },
+        number: NumberTrust::Trusted,
         stamp: Some("captured_at"),
     },
-    Source {
+    SourcePolicy {
         name: LUA_SPAWN_STATS,
         family: LUA,
         opens: false,
         is_led: true,
-        replay: Replay::Overwrite { keeps: &["map_name", "round_end_unix"] },
-        number: Number::Trusted,
+        replay: ReplayRule::Overwrite { keeps: &["map_name", "round_end_unix"] },
+        number: NumberTrust::Trusted,
         stamp: None,
     },
-    Source {
+    SourcePolicy {
         name: FILENAME_TRIGGER,
         family: FILENAME_TRIGGER,
         opens: true,
         is_led: false,
-        replay: Replay::Skip,
-        number: Number::Trusted,
+        replay: ReplayRule::Skip,
+        number: NumberTrust::Trusted,
         stamp: None,
     },
-    Source {
+    SourcePolicy {
         name: PROXIMITY_FILE,
         family: PROXIMITY_FILE,
         opens: false,
         is_led: false,
-        replay: Replay::Overwrite { keeps: &[] },
-        // The tracker writes 1 for the second half too, in the header and in the name of the file.
-        number: Number::Corrected(&[(GAMETIME_FALLBACK, "gametime"), (STATS_READY, "lua")]),
+        replay: ReplayRule::Overwrite { keeps: &[] },
+        // The tracker writes 1 for the second half too, in the header and in the file name.
+        number: NumberTrust::Corrected(&[(GAMETIME_FALLBACK, "gametime"), (STATS_READY, "lua")]),
         stamp: None,
     },
 ];
 
-/// Who is believed about what.
-const DOMAIN_TABLE: &[Domain] = &[
-    Domain {
+/// Priority of the sources per domain.
+const DOMAIN_TABLE: &[FieldDomain] = &[
+    FieldDomain {
         name: "identity",
         fields: &["map_name", "round_number", "round_date", "round_time", "filename"],
         authority: &[FILENAME_TRIGGER],
@@ -104,7 +105,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         is_whole: false,
         row_key: None,
     },
-    Domain {
+    FieldDomain {
         name: "timing",
         fields: &[
             "round_start_unix",
@@ -126,17 +127,17 @@ const DOMAIN_TABLE: &[Domain] = &[
         is_whole: false,
         row_key: None,
     },
-    Domain {
+    FieldDomain {
         name: "stopwatch",
         fields: &["round_stopwatch_state", "time_to_beat_seconds", "next_timelimit_minutes"],
         authority: &[STATS_READY, GAMETIME_FALLBACK],
         is_exclusive: false,
         is_total: false,
-        // A time to beat of one source does not go with the full hold of another.
+        // The time to beat of one source must not be combined with the full hold of another.
         is_whole: true,
         row_key: None,
     },
-    Domain {
+    FieldDomain {
         name: "outcome",
         fields: &[
             "winner_team",
@@ -158,7 +159,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         is_whole: false,
         row_key: None,
     },
-    Domain {
+    FieldDomain {
         name: "spawns",
         fields: &["spawn_stats"],
         authority: &[LUA_SPAWN_STATS, STATS_READY, GAMETIME_FALLBACK],
@@ -167,7 +168,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         is_whole: false,
         row_key: Some("guid"),
     },
-    Domain {
+    FieldDomain {
         name: "totals",
         fields: &[
             "players",
@@ -195,7 +196,7 @@ const DOMAIN_TABLE: &[Domain] = &[
         is_whole: false,
         row_key: None,
     },
-    Domain {
+    FieldDomain {
         name: "engagements",
         fields: &[
             "engagements",
@@ -219,7 +220,7 @@ const DOMAIN_TABLE: &[Domain] = &[
     },
 ];
 
-/// The policy with this window.
+/// Builds the policy with this window.
 pub fn policy(window_minutes: u32) -> Policy {
     Policy {
         sources: SOURCE_TABLE,
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_belongs_where_it_is_named_before_where_it_begins() {
+    fn a_field_domain_by_name_wins_over_one_by_prefix() {
         let policy = policy(45);
         let domain = |field| policy.domain(field).map(|domain| domain.name);
         assert_eq!(domain("total_pause_seconds"), Some("timing"));

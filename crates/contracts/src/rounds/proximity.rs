@@ -1,26 +1,26 @@
-//! `proximity_file`: what the tracker wrote, a header and sections of fields with `;` between.
+//! `proximity_file`: file of the proximity tracker, a header and sections of `;`-separated fields.
 //!
-//! Its round number cannot be trusted: the engine counts the second half as 0, the tracker makes 1
-//! of it, in the header and in the name of the file. Who knows better corrects it when linking.
+//! Its round number is unreliable: the engine counts the second half as 0, the tracker writes 1, in
+//! the header and in the file name. Another source corrects it during linking.
 
 use admit_core::json::{Object, Value};
 
-use super::draft::{Draft, Parsed, Unreadable, text};
-use super::name;
-use super::named::plain;
-use super::value::int_text;
+use super::coerce::int_text;
+use super::filenames;
+use super::game_names::without_colours;
+use super::parsed_event::{ArtifactError, ParseResult, ParsedEvent, text};
 
-/// The column of a player's own name, in which the game's colour codes stand.
+/// Column of the player's name, which contains the game's colour codes.
 const PLAYER_NAME: &str = "name";
 
-/// A section: its name in the file, the field it becomes, and its columns.
+/// Section: its name in the file, the field it becomes, and its columns.
 struct Section {
     name: &'static str,
     field: &'static str,
     columns: &'static [&'static str],
-    /// A column that older files lack.
+    /// Column that older files lack.
     newer: Option<&'static str>,
-    /// Whether the last column may hold the separator.
+    /// Whether the last column may contain the separator.
     is_open_ended: bool,
 }
 
@@ -98,40 +98,40 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// Reads `{"filename", "content"}`.
-pub(super) fn parse(body: &Object<'_>) -> Parsed {
+/// Parses `{"filename", "content"}`.
+pub(super) fn parse(body: &Object<'_>) -> ParseResult {
     let filename = text(body, "filename")
-        .ok_or_else(|| Unreadable::new("missing_filename", "nothing names a file"))?;
+        .ok_or_else(|| ArtifactError::new("missing_filename", "the file name is missing"))?;
     let Some(content) = body.get("content").and_then(Value::as_str) else {
-        return Err(Unreadable::new("invalid_content", "the file has no content"));
+        return Err(ArtifactError::new("invalid_content", "the file has no content"));
     };
-    let mut draft = Draft { filename: Some(filename.clone()), ..Draft::default() };
+    let mut parsed = ParsedEvent { filename: Some(filename.clone()), ..ParsedEvent::default() };
     let mut lines = content.lines().map(|line| line.trim_end_matches('\r'));
-    header(&mut draft, &mut lines.clone());
-    match name::proximity(&filename) {
+    header(&mut parsed, &mut lines.clone());
+    match filenames::proximity(&filename) {
         Ok(named) => {
-            draft.map = draft.map.or(Some(named.map));
-            (draft.number, draft.number_from) = (Some(named.number), Some("filename"));
-            draft.tell("session_date", named.date.clone());
-            (draft.date, draft.time) = (Some(named.date), Some(named.time));
+            parsed.map = parsed.map.or(Some(named.map));
+            (parsed.number, parsed.number_from) = (Some(named.number), Some("filename"));
+            parsed.add_field("session_date", named.date.clone());
+            (parsed.date, parsed.time) = (Some(named.date), Some(named.time));
         }
-        Err(wrong) if draft.map.is_none() => return Err(wrong),
+        Err(wrong) if parsed.map.is_none() => return Err(wrong),
         Err(wrong) => {
-            draft.note(format!("{}; the header counts", wrong.message));
-            if draft.number.is_none() {
-                (draft.number, draft.number_from) = (Some(1), Some("default"));
+            parsed.note(format!("{}; the header is used", wrong.message));
+            if parsed.number.is_none() {
+                (parsed.number, parsed.number_from) = (Some(1), Some("default"));
             }
         }
     }
-    // The times of the header name the round; the clock of the file name only stands in for them.
-    if draft.start.is_some_and(|time| time > 0) || draft.end.is_some_and(|time| time > 0) {
-        (draft.date, draft.time) = (None, None);
+    // The times of the header identify the round; the time in the file name is only a fallback.
+    if parsed.start.is_some_and(|time| time > 0) || parsed.end.is_some_and(|time| time > 0) {
+        (parsed.date, parsed.time) = (None, None);
     }
-    sections(&mut draft, &mut lines);
-    Ok(draft)
+    sections(&mut parsed, &mut lines);
+    Ok(parsed)
 }
 
-fn header<'a>(draft: &mut Draft, lines: &mut impl Iterator<Item = &'a str>) {
+fn header<'a>(parsed: &mut ParsedEvent, lines: &mut impl Iterator<Item = &'a str>) {
     let mut is_marked = false;
     for line in lines {
         let Some(comment) = line.strip_prefix('#').map(str::trim) else { continue };
@@ -140,24 +140,24 @@ fn header<'a>(draft: &mut Draft, lines: &mut impl Iterator<Item = &'a str>) {
         let (name, value) = (name.trim(), value.trim());
         let number = int_text(value);
         match name {
-            "map" if !value.is_empty() => draft.map = Some(value.to_owned()),
+            "map" if !value.is_empty() => parsed.map = Some(value.to_owned()),
             "round" if number.is_some() => {
-                (draft.number, draft.number_from) = (number, Some("header"));
+                (parsed.number, parsed.number_from) = (number, Some("header"));
             }
-            "round_start_unix" => draft.start = number,
-            "round_end_unix" => draft.end = number,
+            "round_start_unix" => parsed.start = number,
+            "round_end_unix" => parsed.end = number,
             "crossfire_window" | "escape_time" | "escape_distance" | "position_sample_interval" => {
-                draft.tell(format!("proximity_{name}"), number);
+                parsed.add_field(format!("proximity_{name}"), number);
             }
             _ => {}
         }
     }
     if !is_marked {
-        draft.note("the file does not begin with # PROXIMITY_TRACKER");
+        parsed.note("the file does not begin with # PROXIMITY_TRACKER");
     }
 }
 
-fn sections<'a>(draft: &mut Draft, lines: &mut impl Iterator<Item = &'a str>) {
+fn sections<'a>(parsed: &mut ParsedEvent, lines: &mut impl Iterator<Item = &'a str>) {
     let mut open: Option<(&Section, Vec<String>)> = None;
     let mut rows: Vec<(&'static str, Vec<Object<'static>>)> = Vec::new();
     for (number, line) in lines.enumerate() {
@@ -169,7 +169,7 @@ fn sections<'a>(draft: &mut Draft, lines: &mut impl Iterator<Item = &'a str>) {
             } else if is_heading(comment) {
                 open = None;
             } else if let Some((_, columns)) = open.as_mut().filter(|_| comment.contains(';')) {
-                // The file says itself what its columns are.
+                // The file lists its own columns.
                 *columns = comment.split(';').map(|column| column.trim().to_owned()).collect();
             }
             continue;
@@ -179,17 +179,19 @@ fn sections<'a>(draft: &mut Draft, lines: &mut impl Iterator<Item = &'a str>) {
         };
         match (row(section, columns, line), rows.last_mut()) {
             (Some(row), Some((_, rows))) => rows.push(row),
-            _ => draft.note(format!("line {} is no line of {}", number + 1, section.name)),
+            _ => {
+                parsed.note(format!("line {} is not a valid line of {}", number + 1, section.name))
+            }
         }
     }
     for (field, rows) in rows {
-        if !draft.fields.contains_key(field) {
-            draft.tell(field, rows);
+        if !parsed.fields.contains_key(field) {
+            parsed.add_field(field, rows);
         }
     }
 }
 
-/// Whether a comment begins a section, be it one that nobody knows yet.
+/// Whether a comment starts a section, including unknown ones.
 fn is_heading(comment: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     comment.len() > 2 && comment.bytes().all(is_allowed)
@@ -209,14 +211,14 @@ fn row(section: &Section, columns: &[String], line: &str) -> Option<Object<'stat
     };
     let is_absent = |column: &String| is_short && section.newer == Some(column.as_str());
     let present = columns.iter().filter(|column| !is_absent(column));
-    // What names a row must be there; everything else is kept as it stands.
+    // The identifying column is required; all others are kept unmodified.
     if fields.first().is_none_or(|first| first.trim().is_empty()) {
         return None;
     }
     let mut row = Object::new();
     for (column, field) in present.zip(fields) {
         if column == PLAYER_NAME {
-            row.push(PLAYER_NAME, plain(field));
+            row.push(PLAYER_NAME, without_colours(field));
             row.push("raw_name", field.to_owned());
         } else {
             row.push(column.clone(), scalar(field));
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attackers_may_hold_the_separator_and_old_tracks_lack_a_column() {
+    fn attackers_may_contain_the_separator_and_old_tracks_lack_a_column() {
         let engagement = (1..=23).map(|n| n.to_string()).collect::<Vec<_>>().join(";") + ";a,1;b,2";
         let row_of = |place: usize, line: &str| {
             let columns: Vec<String> =

@@ -1,117 +1,117 @@
 //! `filename_trigger`: a stats file, or only its name.
 //!
-//! The name says which round it is; the header's own round number is always 1 and is not believed.
+//! The file name identifies the round; the header's own round number is always 1 and is ignored.
 
 use admit_core::hash::sha256_hex;
 use admit_core::json::{Object, Value};
 
-use super::draft::{Draft, Parsed, Unreadable, text};
-use super::name;
-use super::named::{plain, weapon as weapon_name};
-use super::value::{clock_seconds, int_text, side, stopwatch};
+use super::coerce::{clock_seconds, int_text, side, stopwatch};
+use super::filenames;
+use super::game_names::{weapon as weapon_name, without_colours};
+use super::parsed_event::{ArtifactError, ParseResult, ParsedEvent, text};
 
-/// Fields of a header.
+/// Minimum number of header fields.
 const HEADER_MIN: usize = 8;
-/// Integers that are told of each weapon.
+/// Integers reported per weapon.
 const WEAPON: [&str; 5] = ["hits", "shots", "kills", "deaths", "headshots"];
-/// Most weapons, as many as a mask has bits.
+/// Maximum number of weapons: the bits of a mask.
 const WEAPONS_MAX: u32 = 64;
 
-/// Reads `{"filename", "content"?}`, or a message that names a file in backticks.
-pub(super) fn parse(body: &Object<'_>) -> Parsed {
+/// Parses `{"filename", "content"?}`, or a message that names a file in backticks.
+pub(super) fn parse(body: &Object<'_>) -> ParseResult {
     let message = || body.get("content").and_then(Value::as_str);
     let (filename, content) = match text(body, "filename") {
         Some(filename) => (filename, body.get("content")),
-        None => match message().and_then(name::in_backticks) {
+        None => match message().and_then(filenames::in_backticks) {
             Some(filename) => (filename.to_owned(), None),
-            None => return Err(Unreadable::new("missing_filename", "nothing names a file")),
+            None => return Err(ArtifactError::new("missing_filename", "the file name is missing")),
         },
     };
-    let mut draft = named(&filename)?;
+    let mut parsed = from_filename(&filename)?;
     match content {
-        Some(Value::String(content)) => file(&mut draft, content)?,
+        Some(Value::String(content)) => file(&mut parsed, content)?,
         None | Some(Value::Null) => {}
         Some(other) => {
             let message = format!("content must be a text, is {}", other.kind());
-            return Err(Unreadable::new("invalid_content", message));
+            return Err(ArtifactError::new("invalid_content", message));
         }
     }
-    Ok(draft)
+    Ok(parsed)
 }
 
-fn named(filename: &str) -> Parsed {
-    let name = name::stats(filename)?;
-    Ok(Draft {
+fn from_filename(filename: &str) -> ParseResult {
+    let name = filenames::stats(filename)?;
+    Ok(ParsedEvent {
         map: Some(name.map),
         number: Some(name.number),
         number_from: Some("filename"),
         date: Some(name.date),
         time: Some(name.time),
         filename: Some(filename.to_owned()),
-        ..Draft::default()
+        ..ParsedEvent::default()
     })
 }
 
-/// Reads the file itself.
-fn file(draft: &mut Draft, content: &str) -> Result<(), Unreadable> {
+/// Parses the file content.
+fn file(parsed: &mut ParsedEvent, content: &str) -> Result<(), ArtifactError> {
     let (header, rest) = content.split_once('\n').unwrap_or((content, ""));
     let lines = rest.lines().filter(|line| !line.trim().is_empty());
     let header: Vec<&str> = header.trim_end_matches('\r').split('\\').collect();
     if header.len() < HEADER_MIN {
         let message = format!("the header has {} fields, not {HEADER_MIN}", header.len());
-        return Err(Unreadable::new("invalid_header", message));
+        return Err(ArtifactError::new("invalid_header", message));
     }
     if lines.clone().next().is_none() {
-        return Err(Unreadable::new("insufficient_lines", "nothing follows the header"));
+        return Err(ArtifactError::new("insufficient_lines", "nothing follows the header"));
     }
-    head(draft, &header);
+    head(parsed, &header);
     let mut players = Vec::new();
     for (number, line) in lines.enumerate() {
         match player(line) {
             Some(player) => players.push(player),
-            None => draft.note(format!("line {} tells of no player, left out", number + 2)),
+            None => parsed.note(format!("line {} describes no player, skipped", number + 2)),
         }
     }
     if !players.is_empty() {
-        draft.payload = Some(sha256_hex(rest.as_bytes()));
+        parsed.payload = Some(sha256_hex(rest.as_bytes()));
     }
-    draft.tell("player_count", players.len());
-    draft.tell("players", players);
+    parsed.add_field("player_count", players.len());
+    parsed.add_field("players", players);
     Ok(())
 }
 
-fn head(draft: &mut Draft, header: &[&str]) {
-    let is_same_map = draft.map.as_deref().is_some_and(|map| map.eq_ignore_ascii_case(header[1]));
+fn head(parsed: &mut ParsedEvent, header: &[&str]) {
+    let is_same_map = parsed.map.as_deref().is_some_and(|map| map.eq_ignore_ascii_case(header[1]));
     if !is_same_map {
-        draft.note(format!("the header names the map {:?}; the file name counts", header[1]));
+        parsed.note(format!("the header names the map {:?}; the file name is used", header[1]));
     }
     let (defender, winner) = (side(&header[4].into()), side(&header[5].into()));
-    draft.tell("server_name", header[0].to_owned());
-    draft.tell("config_name", header[2].to_owned());
-    draft.tell("defender_team", defender);
-    draft.tell("winner_team", winner);
+    parsed.add_field("server_name", header[0].to_owned());
+    parsed.add_field("config_name", header[2].to_owned());
+    parsed.add_field("defender_team", defender);
+    parsed.add_field("winner_team", winner);
     let confidence = match (defender, winner) {
         (1 | 2, 1 | 2) => "verified_header",
         (0, 0) => "missing",
         _ => "ambiguous",
     };
-    draft.tell("score_confidence", confidence);
-    draft.tell("time_limit", header[6].to_owned());
-    draft.tell("actual_time", header[7].to_owned());
+    parsed.add_field("score_confidence", confidence);
+    parsed.add_field("time_limit", header[6].to_owned());
+    parsed.add_field("actual_time", header[7].to_owned());
     let duration = header.get(8).and_then(|text| int_text(text));
-    draft.tell_if_missing("actual_duration_seconds", duration);
-    // The file has no reason for the end: it is written for rounds that were played to theirs.
+    parsed.add_field_if_missing("actual_duration_seconds", duration);
+    // The file has no end reason: it is written only for rounds that were played to the end.
     let duration = duration.or_else(|| clock_seconds(header[7])).filter(|seconds| *seconds > 0);
     let limit = clock_seconds(header[6]).filter(|seconds| *seconds > 0);
-    if let (Some(duration), Some(limit), Some(number)) = (duration, limit, draft.number) {
-        draft.tell_stopwatch(stopwatch("NORMAL", duration, limit, number));
+    if let (Some(duration), Some(limit), Some(number)) = (duration, limit, parsed.number) {
+        parsed.add_stopwatch(stopwatch("NORMAL", duration, limit, number));
     }
 }
 
-/// Reads `guid\name\rounds\team\mask and weapons<tab>more`.
+/// Parses `guid\name\rounds\team\mask and weapons<tab>more`.
 fn player(line: &str) -> Option<Object<'static>> {
-    let (told, more) = line.split_once('\t').unwrap_or((line, ""));
-    let mut parts = told.splitn(5, '\\');
+    let (fields, more) = line.split_once('\t').unwrap_or((line, ""));
+    let mut parts = fields.splitn(5, '\\');
     let guid = parts.next().map(str::trim).filter(|guid| !guid.is_empty())?;
     let name = parts.next()?;
     let rounds = int_text(parts.next()?)?;
@@ -141,7 +141,7 @@ fn player(line: &str) -> Option<Object<'static>> {
         .collect();
     Some(Object::from_iter([
         ("guid", Value::from(guid.to_owned())),
-        ("name", plain(name).into()),
+        ("name", without_colours(name).into()),
         ("raw_name", name.to_owned().into()),
         ("rounds", rounds.into()),
         ("team", team.into()),

@@ -1,36 +1,36 @@
-//! Turns a submission into a source event. Nothing that is posted under a source's name is refused:
-//! what cannot be read is an event that says so, and it is kept.
+//! Turns a submission into a source event. A submission with a valid source name is never refused:
+//! an unreadable artifact is stored as an event with parse status `failed`.
 
 use std::sync::Arc;
 
+use admit_core::entity::{EntityInput, SourceEvent};
 use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
-use admit_core::record::{SourceEvent, Told};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, Key, Millis, OnOtherContent, Refused, Submission,
+    Code, Digest, Door, Entry, Event, Key, Millis, OnOtherContent, RefusedSubmission, Submission,
 };
 use jiff::tz::TimeZone;
 
-use super::draft::{Parsed, Unreadable};
+use super::parsed_event::{ArtifactError, ParseResult};
 use super::policy::{
     FILENAME_TRIGGER, GAMETIME_FALLBACK, LUA_SPAWN_STATS, PROXIMITY_FILE, SOURCES, STATS_READY,
 };
-use super::told::Telling;
+use super::source_event::SourceEventBuilder;
 use super::{Rounds, gametime, lua, normalised, proximity, stats};
-use crate::{BELOW, QUERY};
+use crate::{QUERY, SUBPATH};
 
-/// Members of a `round_event` that the gate assigns: they do not make another content.
+/// Members of a `round_event` that the gate assigns; they are not part of the content.
 const ASSIGNED: [&str; 4] = ["received_at", "parse_status", "link_status", "confidence"];
 
 /// See [`Contract::vet`](crate::Contract::vet).
 pub(super) fn vet(rounds: &Rounds, door: &Door, submission: Submission) -> Entry {
-    let asked = asked(&submission);
+    let requested = requested_source(&submission);
     let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
-    let (source, updates) = match asked {
-        Ok(asked) => asked,
+    let (source, updates) = match requested {
+        Ok(requested) => requested,
         Err((code, message)) => {
             let (attempt, facts) = (None, Object::new());
-            return Entry::Refused(Refused {
+            return Entry::Refused(RefusedSubmission {
                 door,
                 principal,
                 received_at,
@@ -44,8 +44,9 @@ pub(super) fn vet(rounds: &Rounds, door: &Door, submission: Submission) -> Entry
     };
     let depth_max = rounds.settings.json_depth_max;
     let zone = &rounds.zone;
-    let telling = Telling { door: door.as_str(), source, zone, body: &body, received_at, updates };
-    let event = telling.event(parsed(source, &body, depth_max));
+    let builder =
+        SourceEventBuilder { door: door.as_str(), source, zone, body: &body, received_at, updates };
+    let event = builder.event(parse_artifact(source, &body, depth_max));
     let digest = digest(source, updates, &event, &body, depth_max);
     let facts = facts(&event, &rounds.settings.time_zone, depth_max);
     Entry::Event(Event {
@@ -60,15 +61,15 @@ pub(super) fn vet(rounds: &Rounds, door: &Door, submission: Submission) -> Entry
         facts,
         on_other_content: OnOtherContent::Revision,
         projections: Vec::new(),
-        record: Some(Arc::new(Told { policy: Arc::clone(&rounds.policy), event })),
+        record: Some(Arc::new(EntityInput { policy: Arc::clone(&rounds.policy), event })),
         inbox: None,
         effect: None,
     })
 }
 
-/// The source that is posted as, and whether a change of what is known is asked for.
-fn asked(submission: &Submission) -> Result<(&'static str, bool), (Code, String)> {
-    let below = submission.header(BELOW).unwrap_or_default();
+/// Reads the source name and whether the submission updates known data.
+fn requested_source(submission: &Submission) -> Result<(&'static str, bool), (Code, String)> {
+    let below = submission.header(SUBPATH).unwrap_or_default();
     let Some(source) = SOURCES.into_iter().find(|source| *source == below) else {
         return Err((Code::NotFound, format!("there is no source {below:?}")));
     };
@@ -81,15 +82,16 @@ fn asked(submission: &Submission) -> Result<(&'static str, bool), (Code, String)
     }
 }
 
-/// Reads the artifact of a source, raw or normalised.
-fn parsed(source: &str, body: &[u8], depth_max: usize) -> Parsed {
-    // The gate has bounded the body before it got here.
+/// Parses the artifact of a source, raw or normalised.
+fn parse_artifact(source: &str, body: &[u8], depth_max: usize) -> ParseResult {
+    // The server has already limited the body size.
     let limits = Limits { depth_max, bytes_max: usize::MAX };
-    let value = json::parse(body, &limits)
-        .map_err(|error| Unreadable::new("invalid_json", format!("body is not json: {error}")))?;
+    let value = json::parse(body, &limits).map_err(|error| {
+        ArtifactError::new("invalid_json", format!("body is not json: {error}"))
+    })?;
     let Value::Object(body) = &value else {
         let message = format!("the body must be an object, is {}", value.kind());
-        return Err(Unreadable::new("invalid_body", message));
+        return Err(ArtifactError::new("invalid_body", message));
     };
     match source {
         LUA_SPAWN_STATS => normalised::spawns(body),
@@ -98,12 +100,12 @@ fn parsed(source: &str, body: &[u8], depth_max: usize) -> Parsed {
         STATS_READY => lua::parse(body),
         GAMETIME_FALLBACK => gametime::parse(body),
         PROXIMITY_FILE => proximity::parse(body),
-        _ => Err(Unreadable::new("unknown_source", "nobody knows how to read this")),
+        _ => Err(ArtifactError::new("unknown_source", "there is no parser for this source")),
     }
 }
 
-/// What must not differ for two submissions under one key to be the same: the body, whatever its
-/// white space and the order of its members, and what is asked for.
+/// Digest of the content that must not differ under one key: the body, regardless of whitespace and
+/// member order, and the update flag.
 fn digest(
     source: &str,
     updates: bool,
@@ -126,7 +128,7 @@ fn digest(
     Digest::of(&content)
 }
 
-/// The contract's part of the receipt.
+/// Facts of this contract for the receipt.
 fn facts(event: &SourceEvent, time_zone: &str, depth_max: usize) -> Object<'static> {
     let notes: Vec<String> = event.parse.notes.clone();
     Object::from_iter([
@@ -143,22 +145,22 @@ fn facts(event: &SourceEvent, time_zone: &str, depth_max: usize) -> Object<'stat
     ])
 }
 
-/// Key and digest of a body that was admitted, by the facts of its receipt. `None` if it cannot
-/// have been.
+/// Recomputes key and digest of an admitted body from the facts of its receipt. `None` if the body
+/// cannot have been admitted.
 pub fn recompute(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(Key, Digest)> {
-    let (event, depth_max) = retold(door, facts, body)?;
+    let (event, depth_max) = rebuild_with_depth(door, facts, body)?;
     let digest = digest(&event.source, event.updates, &event, body, depth_max);
     Some((event.key, digest))
 }
 
-/// The event that a body tells, as far as the body says it, by the facts of its receipt. `None` if it
-/// cannot have been admitted.
-pub fn retell(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<SourceEvent> {
-    retold(door, facts, body).map(|(event, _)| event)
+/// Rebuilds the event from its body and the facts of its receipt. `None` if the body cannot have been
+/// admitted.
+pub fn rebuild(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<SourceEvent> {
+    rebuild_with_depth(door, facts, body).map(|(event, _)| event)
 }
 
-/// The event, and the depth that its body was read to.
-fn retold(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(SourceEvent, usize)> {
+/// Returns the event with the JSON depth limit it was parsed with.
+fn rebuild_with_depth(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(SourceEvent, usize)> {
     let text = |name| facts.get(name).and_then(Value::as_str);
     let source = SOURCES.into_iter().find(|source| text("source") == Some(source))?;
     let zone = &TimeZone::get(text("time_zone")?).ok()?;
@@ -166,6 +168,6 @@ fn retold(door: &str, facts: &Object<'_>, body: &[u8]) -> Option<(SourceEvent, u
     let depth = facts.get("json_depth_max").and_then(Value::as_u64)?;
     let depth_max = usize::try_from(depth).ok()?.min(DEPTH_CEILING);
     let received_at = Millis(0);
-    let telling = Telling { door, source, zone, body, received_at, updates };
-    Some((telling.event(parsed(source, body, depth_max)), depth_max))
+    let builder = SourceEventBuilder { door, source, zone, body, received_at, updates };
+    Some((builder.event(parse_artifact(source, body, depth_max)), depth_max))
 }

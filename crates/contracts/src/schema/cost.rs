@@ -1,41 +1,42 @@
-//! What it costs to match the patterns of a schema against a text, known when the schema is loaded.
+//! Cost of matching the patterns of a schema against a text, computed when the schema is loaded.
 //!
 //! The time of a match is linear in the text, but the factor is the number of states that the
 //! pattern can be in at once: hundreds for `[ab]*a[ab]{600}c`. The number of characters the pattern
-//! names, with repetitions written out, is an upper bound of it.
+//! names, with repetitions expanded, is an upper bound of it.
 
 use regex_automata::dfa::onepass;
 use regex_syntax::hir::{Hir, HirKind, Look};
 use serde_json::Value;
 
-/// Bytes of a text that count as one step where a pattern is in one state at a time.
+/// Bytes of a text that count as one step for a pattern in one state at a time.
 const BYTES_PER_STEP: u64 = 16;
 
-/// A pattern of so few characters has few combinations of states: each is computed only once.
+/// Patterns of at most this many characters have few combinations of states, each computed only
+/// once.
 const NARROW_MAX: u64 = 8;
 
-/// How much more a state costs that is computed for each byte: about 10 ns.
+/// Extra cost of a state that is computed for each byte: about 10 ns.
 const COMPUTED_FACTOR: u64 = 8;
 
 /// Largest table of a pattern that is in one state at a time, in bytes.
 const ONE_PASS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What texts cost. The factors are in sixteenths of a step for each byte.
+/// Cost of texts. The factors are in sixteenths of a step per byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Of patterns that may read a text to its end.
+    /// Patterns that may read a text to its end.
     to_the_end: u64,
-    /// Of patterns that stop early, whatever comes after.
+    /// Patterns that stop early, regardless of what follows.
     bounded: u64,
-    /// Most that these cost for one text.
+    /// Maximum cost of the latter for one text.
     bounded_max: u64,
 }
 
 impl Cost {
-    /// Of a schema without patterns.
+    /// Cost for a schema without patterns.
     pub(super) const LOWEST: Self = Self { to_the_end: 1, bounded: 0, bounded_max: 0 };
 
-    /// Steps for a text of so many bytes.
+    /// Steps for a text of this many bytes.
     pub(super) fn steps(self, bytes: usize) -> u64 {
         let bytes = bytes as u64;
         let bounded = bytes.saturating_mul(self.bounded).min(self.bounded_max);
@@ -43,7 +44,7 @@ impl Cost {
     }
 
     fn of_pattern(pattern: &str) -> Self {
-        // What cannot be translated or parsed is refused when the schema is compiled.
+        // A pattern that cannot be translated or parsed is refused when the schema is compiled.
         let Ok(pattern) = jsonschema_regex::to_rust_regex(pattern) else { return Self::LOWEST };
         let Ok(hir) = regex_syntax::parse(&pattern) else { return Self::LOWEST };
         let characters = characters(&hir);
@@ -80,20 +81,20 @@ impl Cost {
     }
 }
 
-/// What the texts and the keys of an event cost.
+/// Cost of the texts and the keys of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// One look at a text: the most expensive `pattern` of the schema.
+    /// Cost of checking one text: the most expensive `pattern` of the schema.
     pub(super) text: Cost,
-    /// One look at a key: all `patternProperties` of the schema.
+    /// Cost of checking one key: all `patternProperties` of the schema.
     pub(super) key: Cost,
 }
 
 impl Costs {
-    /// Of a schema without patterns.
+    /// Cost for a schema without patterns.
     pub(super) const LOWEST: Self = Self { text: Cost::LOWEST, key: Cost::LOWEST };
 
-    /// Of all patterns in a schema.
+    /// Cost of all patterns in a schema.
     pub(super) fn of(schema: &Value) -> Self {
         let mut costs = Self::LOWEST;
         costs.add(schema);
@@ -119,7 +120,7 @@ impl Costs {
     }
 }
 
-/// How many characters a pattern names, with repetitions written out.
+/// Number of characters a pattern names, with repetitions expanded.
 fn characters(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 0,
@@ -136,7 +137,7 @@ fn characters(hir: &Hir) -> u64 {
     }
 }
 
-/// Whether at each byte of a text there is at most one state to go to.
+/// Whether there is at most one next state at each byte of a text.
 fn is_one_pass(pattern: &str) -> bool {
     let config = onepass::Config::new().size_limit(Some(ONE_PASS_BYTES_MAX));
     onepass::Builder::new().configure(config).build(pattern).is_ok()
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_longest_match_costs_nothing() {
+    fn text_beyond_the_longest_match_costs_nothing() {
         let cost = Cost::of_pattern("^(a?){10}a{10}$");
         assert_eq!(cost.to_the_end, Cost::LOWEST.to_the_end);
         assert!(cost.steps(100) > 100 && cost.steps(100) == cost.steps(1_000), "{cost:?}");

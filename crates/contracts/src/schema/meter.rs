@@ -1,14 +1,13 @@
 //! Limit on the work of schema checks, counted in steps.
 //!
-//! A schema may ask for work that grows faster than the event, such as `anyOf` over a recursive
-//! `$ref`. One step is about one look at a value. Steps instead of time, because then the verdict
+//! A schema may cause work that grows faster than the event, such as `anyOf` over a recursive
+//! `$ref`. One step is about one access to a value. Steps instead of time, because then the verdict
 //! on an event is the same on every machine and under any load, and because a contract reads no
 //! clock.
 //!
-//! The validator calls into [`super::node`] for every value it looks at; those calls
-//! [charge] the allowance of the thread. When it is used up they unwind to the check that
-//! began, without the panic hook. The validator keeps no state between checks, so nothing is left
-//! half done.
+//! The validator calls into [`super::node`] for every value it reads; those calls [charge] the
+//! allowance of the thread. When it is used up they unwind to the start of the check, without the
+//! panic hook. The validator keeps no state between checks, so nothing is left inconsistent.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,25 +20,25 @@ use super::cost::Costs;
 /// Steps that the check of any event may take: tens of milliseconds.
 const STEPS_MIN: u64 = 500_000;
 
-/// Steps for each value of an event, where that is more. An ordinary schema takes about ten.
+/// Steps per value of an event, if that is more. An ordinary schema takes about ten.
 pub(super) const STEPS_PER_VALUE: u64 = 100;
 
-/// Times that each text and key may be looked at, where that is more.
-pub(super) const LOOKS_PER_TEXT: u64 = 4;
+/// Accesses per text and key, if that is more.
+pub(super) const READS_PER_TEXT: u64 = 4;
 
-/// Most steps of the check of one event, however large: about a second.
+/// Maximum steps for the check of one event of any size: about a second.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// Most steps of looking for everything that is wrong with an event.
+/// Maximum steps for listing the violations of an event.
 const DETAIL_STEPS_MAX: u64 = 200_000;
 
-/// Steps between two looks at whether time is up: below a millisecond.
-const STEPS_PER_LOOK: u64 = 8_192;
+/// Steps between two checks of the time limit: below a millisecond.
+const STEPS_PER_TIME_CHECK: u64 = 8_192;
 
-/// Most stack of the check of one event, of the 2 MiB that a serving thread has.
+/// Maximum stack for the check of one event, of the 2 MiB that a serving thread has.
 const STACK_BYTES_MAX: usize = 1024 * 1024;
 
-/// Work that may be done on a thread that also serves others.
+/// Work allowed on a thread that also serves other requests.
 #[derive(Debug)]
 pub struct Budget {
     steps: u64,
@@ -49,48 +48,46 @@ impl Budget {
     /// For all events of one request together: a few milliseconds.
     const REQUEST_STEPS: u64 = 50_000;
 
-    /// The budget of one request.
+    /// Creates the budget of one request.
     pub const fn of_request() -> Self {
         Self { steps: Self::REQUEST_STEPS }
     }
 }
 
-/// Why a check ended without a result.
+/// Reason why a check ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stopped {
-    /// It would have taken too many steps, or too deep a recursion.
+pub(crate) enum CheckAborted {
+    /// Too many steps, or too deep a recursion.
     TooCostly,
-    /// The event is not valid, and finding out why would have taken too many steps.
+    /// The event is invalid, and listing its violations would take too many steps.
     DetailsTooCostly,
     /// The validator panicked.
     Defect,
 }
 
-impl Stopped {
-    /// As a violation.
+impl CheckAborted {
+    /// Description as a violation.
     pub(crate) const fn message(self) -> &'static str {
         match self {
-            Self::TooCostly => {
-                "not checked to the end: the schema takes more steps than one event may cost"
-            }
-            Self::DetailsTooCostly => "not valid, and too costly to look for what is wrong",
-            Self::Defect => "not checked to the end: the schema validator failed",
+            Self::TooCostly => "check aborted: the schema takes more steps than one event may use",
+            Self::DetailsTooCostly => "invalid; listing the violations would take too many steps",
+            Self::Defect => "check aborted: the schema validator failed",
         }
     }
 }
 
-/// The payload that unwinds a check whose allowance is used up.
-struct UsedUp;
+/// Panic payload that unwinds a check whose allowance is used up.
+struct AllowanceExhausted;
 
-/// The payload that unwinds a check whose time is up.
-struct TimeUp;
+/// Panic payload that unwinds a check whose time is up.
+struct TimeLimitReached;
 
 #[derive(Clone, Copy)]
 struct Allowance {
     steps: u64,
-    /// The address at which the stack is too deep; 0 for no limit.
+    /// Address below which the stack is too deep; 0 for no limit.
     stack_end: usize,
-    /// Whether it belongs to a [`Budget`] and so to more than one check.
+    /// Whether it belongs to a [`Budget`] and thus to more than one check.
     is_budget: bool,
 }
 
@@ -103,18 +100,18 @@ thread_local! {
     static COSTS: Cell<Costs> = const { Cell::new(Costs::LOWEST) };
 }
 
-/// Charges one look at a text that a pattern may be matched against.
+/// Charges one access to a text that a pattern may be matched against.
 pub(super) fn charge_text(text: &str) {
     charge(COSTS.get().text.steps(text.len()).saturating_add(1));
 }
 
-/// Charges one look at a key that patterns may be matched against.
+/// Charges one access to a key that patterns may be matched against.
 pub(super) fn charge_key(key: &str) {
     charge(COSTS.get().key.steps(key.len()).saturating_add(1));
 }
 
-/// Takes `steps` off the allowance of this thread. Unwinds to the start of the check when there are
-/// not as many left.
+/// Takes `steps` off the allowance of this thread. Unwinds to the start of the check if fewer are
+/// left.
 #[inline]
 pub(super) fn charge(steps: u64) {
     let allowance = ALLOWANCE.get();
@@ -122,11 +119,11 @@ pub(super) fn charge(steps: u64) {
     match allowance.steps.checked_sub(steps) {
         Some(left) if ptr::from_ref(&marker).addr() > allowance.stack_end => {
             ALLOWANCE.set(Allowance { steps: left, ..allowance });
-            if left / STEPS_PER_LOOK != allowance.steps / STEPS_PER_LOOK {
+            if left / STEPS_PER_TIME_CHECK != allowance.steps / STEPS_PER_TIME_CHECK {
                 unwind_if_late();
             }
         }
-        _ => resume_unwind(Box::new(UsedUp)),
+        _ => resume_unwind(Box::new(AllowanceExhausted)),
     }
 }
 
@@ -140,57 +137,58 @@ thread_local! {
 fn unwind_if_late() {
     let is_late = IS_LATE.with_borrow(Option::clone);
     if is_late.is_some_and(|is_late| is_late()) {
-        resume_unwind(Box::new(TimeUp));
+        resume_unwind(Box::new(TimeLimitReached));
     }
 }
 
-/// Restores what ends the checks of the thread also when the work unwinds.
-struct RestoredIsLate(Option<IsLate>);
+/// Guard that restores the time limit of the thread, also on unwind.
+struct TimeLimitGuard(Option<IsLate>);
 
-impl Drop for RestoredIsLate {
+impl Drop for TimeLimitGuard {
     fn drop(&mut self) {
         IS_LATE.set(self.0.take());
     }
 }
 
-/// Runs `work`, whose checks end without a verdict as soon as `is_late` holds: then `None`. It is asked
-/// now and then, and says only how long the thread may be held; no verdict depends on it.
+/// Runs `work`, whose checks end without a verdict as soon as `is_late` returns true: then `None`.
+/// `is_late` is polled now and then and limits only how long the thread is occupied; no verdict
+/// depends on it.
 pub fn unless_late<T>(is_late: impl Fn() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
-    let _restored = RestoredIsLate(IS_LATE.replace(Some(Rc::new(is_late))));
+    let _restored = TimeLimitGuard(IS_LATE.replace(Some(Rc::new(is_late))));
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
-        Err(payload) if payload.is::<TimeUp>() => None,
+        Err(payload) if payload.is::<TimeLimitReached>() => None,
         Err(payload) => resume_unwind(payload),
     }
 }
 
-/// Restores the allowance of the thread also when the work unwinds.
-struct Restored(Allowance);
+/// Guard that restores the allowance of the thread, also on unwind.
+struct AllowanceGuard(Allowance);
 
-impl Drop for Restored {
+impl Drop for AllowanceGuard {
     fn drop(&mut self) {
         ALLOWANCE.set(self.0);
     }
 }
 
-/// Runs `work` with an allowance, and says how many steps of it are left.
+/// Runs `work` with an allowance and returns how many steps of it are left.
 fn with<T>(steps: u64, is_budget: bool, work: impl FnOnce() -> T) -> (Result<T, Payload>, u64) {
     let marker = 0_u8;
     let stack_end = ptr::from_ref(&marker).addr().saturating_sub(STACK_BYTES_MAX);
-    let _restored = Restored(ALLOWANCE.replace(Allowance { steps, stack_end, is_budget }));
+    let _restored = AllowanceGuard(ALLOWANCE.replace(Allowance { steps, stack_end, is_budget }));
     let done = catch_unwind(AssertUnwindSafe(work));
     (done, ALLOWANCE.get().steps)
 }
 
 type Payload = Box<dyn Any + Send>;
 
-/// Runs `work`, whose checks may take what is left of `budget`. `None` when that is not enough.
+/// Runs `work`, whose checks may use the rest of `budget`. `None` if that is not enough.
 pub(crate) fn within<T>(budget: &mut Budget, work: impl FnOnce() -> T) -> Option<T> {
     let (done, left) = with(budget.steps, true, work);
     budget.steps = left;
     match done {
         Ok(done) => Some(done),
-        Err(payload) if payload.is::<UsedUp>() => {
+        Err(payload) if payload.is::<AllowanceExhausted>() => {
             budget.steps = 0;
             None
         }
@@ -198,53 +196,56 @@ pub(crate) fn within<T>(budget: &mut Budget, work: impl FnOnce() -> T) -> Option
     }
 }
 
-/// Runs `work`, within the budget of the thread if it has one, else within `steps`.
-fn limited<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, Stopped> {
+/// Runs `work` within the budget of the thread if it has one, else within `steps`.
+fn limited<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, CheckAborted> {
     let of_budget = ALLOWANCE.get().is_budget;
     let done = match of_budget {
         true => catch_unwind(AssertUnwindSafe(work)),
         false => with(steps, false, work).0,
     };
-    done.map_err(|payload| match payload.is::<UsedUp>() {
+    done.map_err(|payload| match payload.is::<AllowanceExhausted>() {
         true if of_budget => resume_unwind(payload),
-        false if payload.is::<TimeUp>() => resume_unwind(payload),
-        true => Stopped::TooCostly,
-        false => Stopped::Defect,
+        false if payload.is::<TimeLimitReached>() => resume_unwind(payload),
+        true => CheckAborted::TooCostly,
+        false => CheckAborted::Defect,
     })
 }
 
-/// Restores what texts cost on this thread also when the work unwinds.
-struct RestoredCosts(Costs);
+/// Guard that restores the cost of texts on this thread, also on unwind.
+struct CostsGuard(Costs);
 
-impl Drop for RestoredCosts {
+impl Drop for CostsGuard {
     fn drop(&mut self) {
         COSTS.set(self.0);
     }
 }
 
-/// Runs `work` where texts cost what the patterns of its schema do.
+/// Runs `work` with the text costs of the patterns of its schema.
 pub(super) fn at<T>(costs: Costs, work: impl FnOnce() -> T) -> T {
-    let _restored = RestoredCosts(COSTS.replace(costs));
+    let _restored = CostsGuard(COSTS.replace(costs));
     work()
 }
 
-/// Runs the check of one event, which may take more steps the larger the event is: `sized`.
-pub(super) fn check<T>(sized: impl FnOnce() -> u64, work: impl Fn() -> T) -> Result<T, Stopped> {
+/// Runs the check of one event. The allowance grows with the event: `sized` counts its steps.
+pub(super) fn check<T>(
+    sized: impl FnOnce() -> u64,
+    work: impl Fn() -> T,
+) -> Result<T, CheckAborted> {
     match limited(STEPS_MIN, &work) {
-        // Counting is a walk over the event, and rarely needed.
-        Err(Stopped::TooCostly) => {
+        // Counting walks the whole event and is rarely needed.
+        Err(CheckAborted::TooCostly) => {
             let steps = sized().min(STEPS_MAX);
-            if steps > STEPS_MIN { limited(steps, work) } else { Err(Stopped::TooCostly) }
+            if steps > STEPS_MIN { limited(steps, work) } else { Err(CheckAborted::TooCostly) }
         }
         done => done,
     }
 }
 
-/// Runs the search for what is wrong with an event.
-pub(super) fn details<T>(work: impl FnOnce() -> T) -> Result<T, Stopped> {
+/// Runs the listing of an event's violations.
+pub(super) fn details<T>(work: impl FnOnce() -> T) -> Result<T, CheckAborted> {
     limited(DETAIL_STEPS_MAX, work).map_err(|stopped| match stopped {
-        Stopped::TooCostly | Stopped::DetailsTooCostly => Stopped::DetailsTooCostly,
-        Stopped::Defect => Stopped::Defect,
+        CheckAborted::TooCostly | CheckAborted::DetailsTooCostly => CheckAborted::DetailsTooCostly,
+        CheckAborted::Defect => CheckAborted::Defect,
     })
 }
 
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     /// Checks an event of one value.
-    fn one<T>(work: impl Fn() -> T) -> Result<T, Stopped> {
+    fn one<T>(work: impl Fn() -> T) -> Result<T, CheckAborted> {
         check(|| 1, work)
     }
 
@@ -265,8 +266,8 @@ mod tests {
                 charge(1_000);
             }
         };
-        assert_eq!(one(endless), Err::<(), _>(Stopped::TooCostly));
-        assert_eq!(details(endless), Err::<(), _>(Stopped::DetailsTooCostly));
+        assert_eq!(one(endless), Err::<(), _>(CheckAborted::TooCostly));
+        assert_eq!(details(endless), Err::<(), _>(CheckAborted::DetailsTooCostly));
         assert_eq!(one(|| charge(STEPS_MIN)), Ok(()), "the next one begins anew");
     }
 
@@ -283,10 +284,10 @@ mod tests {
     #[test]
     fn a_check_ends_without_a_verdict_when_the_time_of_its_thread_is_up() {
         let looks = Rc::new(Cell::new(0));
-        let asked = Rc::clone(&looks);
+        let polls = Rc::clone(&looks);
         let is_late = move || {
-            asked.set(asked.get() + 1);
-            asked.get() > 3
+            polls.set(polls.get() + 1);
+            polls.get() > 3
         };
         let endless = || {
             loop {
@@ -295,14 +296,17 @@ mod tests {
         };
         assert_eq!(unless_late(is_late, || one(endless)), None::<Result<(), _>>);
         assert_eq!(looks.get(), 4);
-        assert_eq!(unless_late(|| false, || one(endless)), Some(Err::<(), _>(Stopped::TooCostly)));
+        assert_eq!(
+            unless_late(|| false, || one(endless)),
+            Some(Err::<(), _>(CheckAborted::TooCostly))
+        );
         assert_eq!(unless_late(|| true, || details(endless)), None::<Result<(), _>>);
         assert_eq!(one(|| charge(STEPS_MIN)), Ok(()), "time is up only within that work");
     }
 
     #[test]
     fn a_panic_inside_of_a_check_is_a_result() {
-        assert_eq!(one(|| panic!("a defect of the validator")), Err::<(), _>(Stopped::Defect));
+        assert_eq!(one(|| panic!("a defect of the validator")), Err::<(), _>(CheckAborted::Defect));
     }
 
     #[test]
@@ -312,7 +316,7 @@ mod tests {
             let padding = std::hint::black_box([depth; 64]);
             if depth == u64::MAX { depth } else { deeper(depth + 1) + padding[3] }
         }
-        assert_eq!(one(|| deeper(0)), Err(Stopped::TooCostly));
+        assert_eq!(one(|| deeper(0)), Err(CheckAborted::TooCostly));
     }
 
     #[test]

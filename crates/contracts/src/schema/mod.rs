@@ -1,10 +1,10 @@
-//! Checks our values against JSON Schemas, and says what is wrong without repeating it.
+//! Validates values against JSON Schemas; violations do not repeat the values.
 
 mod cost;
 pub(crate) mod meter;
 mod node;
 mod pattern;
-mod shadow;
+mod repeated_keys;
 
 use std::fmt;
 
@@ -13,38 +13,38 @@ use jsonschema::{PatternOptions, Validator};
 
 use crate::text::{VIOLATION_CHARS_MAX, bounded};
 use cost::Costs;
-use shadow::without_shadowed;
+use repeated_keys::without_shadowed;
 
-pub(crate) use meter::Stopped;
-pub(crate) use node::{Node, Ours, to_serde};
+pub(crate) use meter::CheckAborted;
+pub(crate) use node::{AdmitJson, Node, to_serde};
 
-/// How many violations are told.
-const TOLD_MAX: usize = 20;
+/// Maximum number of violations reported.
+const VIOLATIONS_MAX: usize = 20;
 
-/// An event of more values than this is only told that it is not valid: the validator gathers every
-/// violation before it names the first, and a hostile event has one for each of its values.
-const TOLD_VALUES_MAX: usize = 2_048;
+/// An event of more values than this is only reported as invalid: the validator collects every
+/// violation before it returns the first, and a hostile event has one for each of its values.
+const LISTED_VALUES_MAX: usize = 2_048;
 
 /// Largest compiled pattern, in bytes: room for a hundred letters of any script, `\p{L}{1,100}`.
 const PATTERN_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Most memory for the combinations of states of one pattern, in bytes for each thread.
+/// Maximum memory for the combinations of states of one pattern, in bytes per thread.
 const PATTERN_CACHE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// What an empty array may stand for.
+/// Interpretation of an empty array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EmptyArray {
-    /// Itself.
+    /// An array only.
     Array,
     /// Also an empty object, which PHP writes as `[]`.
     ArrayOrObject,
 }
 
-/// What an empty array is read as where it may be an object.
+/// Object that an empty array is read as where it may be one.
 static EMPTY: Object<'static> = Object::new();
 
 impl EmptyArray {
-    /// The object that `value` is, where one is expected.
+    /// Returns `value` as an object, where one is expected.
     pub(crate) fn object<'v, 'a>(self, value: &'v Value<'a>) -> Option<&'v Object<'a>> {
         let is_empty_map =
             self == Self::ArrayOrObject && value.as_array().is_some_and(<[_]>::is_empty);
@@ -52,29 +52,29 @@ impl EmptyArray {
     }
 }
 
-/// A compiled schema.
-pub(crate) struct Schema {
-    validator: Validator<Ours>,
+/// Compiled schema.
+pub(crate) struct CompiledSchema {
+    validator: Validator<AdmitJson>,
     empty: EmptyArray,
     costs: Costs,
 }
 
-impl fmt::Debug for Schema {
+impl fmt::Debug for CompiledSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schema").field("empty", &self.empty).finish_non_exhaustive()
+        f.debug_struct("CompiledSchema").field("empty", &self.empty).finish_non_exhaustive()
     }
 }
 
-impl Schema {
-    /// Compiles a schema; the error says why it is none.
+impl CompiledSchema {
+    /// Compiles a schema.
     ///
-    /// Patterns are matched in time linear to the text. What cannot be (look-around,
-    /// back-references), and what is too large, is an error that names the pattern and its place.
+    /// Patterns are matched in time linear to the text. Unsupported (look-around, back-references)
+    /// and too large patterns are errors that name the pattern and its location.
     pub(crate) fn compile(schema: &serde_json::Value, empty: EmptyArray) -> Result<Self, String> {
         let patterns = PatternOptions::regex()
             .size_limit(PATTERN_BYTES_MAX)
             .dfa_size_limit(PATTERN_CACHE_BYTES_MAX);
-        let validator = jsonschema::options_for::<Ours>()
+        let validator = jsonschema::options_for::<AdmitJson>()
             .with_pattern_options(patterns)
             .with_format("regex", pattern::is_regex)
             .build(schema);
@@ -82,15 +82,15 @@ impl Schema {
         Ok(Self { validator, empty, costs: Costs::of(schema) })
     }
 
-    /// Has `tell` look closer at a value that is not valid. `None` when it is.
+    /// Calls `inspect` on a value that is invalid. `None` if it is valid.
     ///
     /// # Errors
-    /// When the check took too much, or the validator panicked.
+    /// If the check was too costly, or the validator panicked.
     pub(crate) fn when_invalid<T>(
         &self,
         value: &Value<'_>,
-        tell: impl FnOnce(&Validator<Ours>, Node<'_>) -> T,
-    ) -> Result<Option<T>, Stopped> {
+        inspect: impl FnOnce(&Validator<AdmitJson>, Node<'_>) -> T,
+    ) -> Result<Option<T>, CheckAborted> {
         let unshadowed = without_shadowed(value);
         let node = Node { value: unshadowed.as_ref().unwrap_or(value), empty: self.empty };
         meter::at(self.costs, || {
@@ -98,20 +98,20 @@ impl Schema {
             if meter::check(sized, || self.validator.is_valid(node))? {
                 return Ok(None);
             }
-            meter::details(|| tell(&self.validator, node)).map(Some)
+            meter::details(|| inspect(&self.validator, node)).map(Some)
         })
     }
 
-    /// What is wrong with a value that is not valid: the first few violations in words. Values are
-    /// the sender's own; a message that repeats them may be logged.
-    pub(crate) fn told(&self, value: &Value<'_>) -> Option<Vec<String>> {
-        let told = self.when_invalid(value, |validator, node| {
-            let mut left = TOLD_VALUES_MAX;
+    /// Returns the first few violations of an invalid value. They may contain the sender's own
+    /// values; a message that repeats them may be logged.
+    pub(crate) fn violations(&self, value: &Value<'_>) -> Option<Vec<String>> {
+        let violations = self.when_invalid(value, |validator, node| {
+            let mut left = LISTED_VALUES_MAX;
             if !has_at_most(value, &mut left) {
-                let text = "not valid, and too large to look for what is wrong";
-                return vec![format!("/: {text} (more than {TOLD_VALUES_MAX} values)")];
+                let text = "invalid; too large to list the violations";
+                return vec![format!("/: {text} (more than {LISTED_VALUES_MAX} values)")];
             }
-            let errors = validator.iter_errors(node).take(TOLD_MAX);
+            let errors = validator.iter_errors(node).take(VIOLATIONS_MAX);
             errors
                 .map(|error| {
                     let path = error.instance_path().as_str();
@@ -120,13 +120,13 @@ impl Schema {
                 })
                 .collect()
         });
-        told.unwrap_or_else(|stopped| Some(vec![format!("/: {}", stopped.message())]))
+        violations.unwrap_or_else(|stopped| Some(vec![format!("/: {}", stopped.message())]))
     }
 }
 
-/// Steps that the check of a value may take for its size, with all that is in it.
+/// Steps that the check of a value may take for its size, including all nested values.
 fn steps_of(value: &Value<'_>, costs: Costs) -> u64 {
-    let looks = |steps: u64| steps.saturating_mul(meter::LOOKS_PER_TEXT);
+    let looks = |steps: u64| steps.saturating_mul(meter::READS_PER_TEXT);
     let inside = match value {
         Value::String(text) => looks(costs.text.steps(text.len())),
         Value::Array(elements) => {
@@ -143,7 +143,7 @@ fn steps_of(value: &Value<'_>, costs: Costs) -> u64 {
     inside.saturating_add(meter::STEPS_PER_VALUE)
 }
 
-/// Whether a value and all in it are no more than `left`; counts down.
+/// Whether a value contains at most `left` values, itself included; counts down.
 fn has_at_most(value: &Value<'_>, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -162,25 +162,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_huge_event_is_not_looked_for() {
+    fn the_violations_of_a_huge_event_are_not_listed() {
         let schema =
             json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {"minimum": 3}]}});
-        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
-        let told = |count: usize| {
+        let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
+        let violations = |count: usize| {
             let text = format!("[{}]", vec!["1"; count].join(","));
-            schema.told(&parse(text.as_bytes(), &Limits::default()).unwrap()).unwrap()
+            schema.violations(&parse(text.as_bytes(), &Limits::default()).unwrap()).unwrap()
         };
-        assert_eq!(told(TOLD_VALUES_MAX - 1).len(), TOLD_MAX);
-        let huge = told(TOLD_VALUES_MAX);
+        assert_eq!(violations(LISTED_VALUES_MAX - 1).len(), VIOLATIONS_MAX);
+        let huge = violations(LISTED_VALUES_MAX);
         assert_eq!(huge.len(), 1);
-        assert!(huge[0].starts_with("/: not valid, and too large"), "{huge:?}");
+        assert!(huge[0].starts_with("/: invalid; too large"), "{huge:?}");
     }
     fn read(text: &str) -> Value<'_> {
         parse(text.as_bytes(), &Limits::default()).unwrap()
     }
 
     #[test]
-    fn a_pattern_that_takes_more_than_linear_time_is_refused_with_its_place() {
+    fn a_pattern_that_takes_more_than_linear_time_is_refused_with_its_location() {
         for (pattern, at) in [
             (r"^(?=.*[0-9]).+$", "/properties/a/pattern"),
             (r"^(?!x)(a|b)*$", "/properties/a/pattern"),
@@ -192,20 +192,20 @@ mod tests {
                 "https://json-schema.org/draft/2020-12/schema",
             ] {
                 let schema = json!({"$schema": draft, "properties": {"a": {"pattern": pattern}}});
-                let error = Schema::compile(&schema, EmptyArray::Array).unwrap_err();
+                let error = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap_err();
                 let named = error.contains(&format!("{pattern:?}")) && error.contains(at);
                 assert!(named && error.contains("look-around"), "{error}");
             }
         }
         let keys = json!({"patternProperties": {"^(?!x)": {}}});
-        let error = Schema::compile(&keys, EmptyArray::Array).unwrap_err();
+        let error = CompiledSchema::compile(&keys, EmptyArray::Array).unwrap_err();
         assert!(error.contains("^(?!x)") && error.contains("/patternProperties"), "{error}");
         let broken = json!({"pattern": "("});
-        assert!(Schema::compile(&broken, EmptyArray::Array).unwrap_err().contains("\"(\""));
+        assert!(CompiledSchema::compile(&broken, EmptyArray::Array).unwrap_err().contains("\"(\""));
     }
 
     #[test]
-    fn the_patterns_of_ecmascript_that_stay_match_as_before() {
+    fn supported_ecmascript_patterns_match_as_before() {
         for (pattern, good, bad) in [
             (r"^\d{3}$", "123", "12a"),
             (r"^\w+$", "a_1", "é"),
@@ -214,18 +214,19 @@ mod tests {
             (r"^(?<year>\d{4})-\d\d$", "2026-11", "26-11"),
             ("^(a+)+$", "aaaa", "aaab"),
         ] {
-            let schema = Schema::compile(&json!({"pattern": pattern}), EmptyArray::Array).unwrap();
-            assert_eq!(schema.told(&Value::from(good)), None, "{pattern}");
-            assert!(schema.told(&Value::from(bad)).is_some(), "{pattern}");
+            let schema =
+                CompiledSchema::compile(&json!({"pattern": pattern}), EmptyArray::Array).unwrap();
+            assert_eq!(schema.violations(&Value::from(good)), None, "{pattern}");
+            assert!(schema.violations(&Value::from(bad)).is_some(), "{pattern}");
         }
     }
 
     #[test]
-    fn what_backtracking_never_finishes_is_decided_at_once() {
+    fn a_pattern_that_would_backtrack_forever_is_decided_at_once() {
         let schema = json!({"pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"});
-        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
         let text = "a".repeat(1024 * 1024);
-        assert!(schema.told(&Value::from(text.as_str())).is_some());
+        assert!(schema.violations(&Value::from(text.as_str())).is_some());
     }
 
     #[test]
@@ -246,39 +247,39 @@ mod tests {
                 format!("{{{over:?}:0}}"),
             ),
         ] {
-            let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+            let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
             let (text, longer) = (read(&text), read(&longer));
             let mut budget = meter::Budget::of_request();
-            let inline = meter::within(&mut budget, || schema.told(&text));
+            let inline = meter::within(&mut budget, || schema.violations(&text));
             assert_eq!(inline, None, "a check that takes long leaves the serving thread");
-            drop(schema.told(&text));
-            let told = schema.told(&longer).unwrap();
-            assert!(told[0].contains("not checked to the end"), "{told:?}");
+            drop(schema.violations(&text));
+            let violations = schema.violations(&longer).unwrap();
+            assert!(violations[0].contains("check aborted"), "{violations:?}");
         }
     }
 
     #[test]
     fn a_long_text_that_a_simple_pattern_matches_is_valid() {
         let schema = json!({"properties": {"a": {"pattern": "^[A-Za-z0-9+/]*={0,2}$"}}});
-        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
         let text = format!(r#"{{"a":{:?}}}"#, "ab".repeat(500_000));
-        assert_eq!(schema.told(&read(&text)), None);
+        assert_eq!(schema.violations(&read(&text)), None);
     }
 
     #[test]
-    fn a_pattern_that_is_too_large_is_refused_with_its_place() {
+    fn a_pattern_that_is_too_large_is_refused_with_its_location() {
         for pattern in ["([ab]{1000}){1000}", r"^\p{L}{1,220}$"] {
             let schema = json!({"properties": {"a": {"pattern": pattern}}});
-            let error = Schema::compile(&schema, EmptyArray::Array).unwrap_err();
+            let error = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap_err();
             let named = error.contains(&format!("{pattern:?}"));
             assert!(named && error.contains("/properties/a/pattern"), "{error}");
         }
         let names = json!({"pattern": r"^[\p{L} ]{1,90}$"});
-        assert!(Schema::compile(&names, EmptyArray::Array).is_ok());
+        assert!(CompiledSchema::compile(&names, EmptyArray::Array).is_ok());
     }
 
     /// Twice the work for each level of the event.
-    fn doubling() -> Schema {
+    fn doubling() -> CompiledSchema {
         let branch = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}});
         let schema = json!({
             "$ref": "#/$defs/node",
@@ -288,38 +289,42 @@ mod tests {
                 {"type": "string"}
             ]}}
         });
-        Schema::compile(&schema, EmptyArray::Array).unwrap()
+        CompiledSchema::compile(&schema, EmptyArray::Array).unwrap()
     }
 
     #[test]
     fn a_check_that_grows_with_the_power_of_the_event_ends_in_a_violation() {
         let text = format!("{}1{}", r#"{"x":0,"y":0,"a":"#.repeat(100), "}".repeat(100));
-        let told = doubling().told(&read(&text)).unwrap();
-        assert!(!told.is_empty() && told.len() <= TOLD_MAX, "{told:?}");
+        let violations = doubling().violations(&read(&text)).unwrap();
+        assert!(!violations.is_empty() && violations.len() <= VIOLATIONS_MAX, "{violations:?}");
     }
 
     #[test]
-    fn a_request_without_the_budget_for_a_check_is_given_back() {
+    fn a_request_that_exceeds_the_budget_is_returned() {
         let schema = json!({"items": {"enum": [1, 2, 3]}});
-        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
+        let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
         let small = read("[1,2]");
         let long = format!("[{}1]", "1,".repeat(100_000));
         let long = read(&long);
         let mut budget = meter::Budget::of_request();
-        assert_eq!(meter::within(&mut budget, || schema.told(&small)), Some(None));
-        assert_eq!(meter::within(&mut budget, || schema.told(&long)), None);
-        assert_eq!(schema.told(&long), None, "with its own allowance it is checked to the end");
+        assert_eq!(meter::within(&mut budget, || schema.violations(&small)), Some(None));
+        assert_eq!(meter::within(&mut budget, || schema.violations(&long)), None);
+        assert_eq!(
+            schema.violations(&long),
+            None,
+            "with its own allowance it is checked to the end"
+        );
     }
 
     #[test]
-    fn an_expression_of_many_names_in_an_event_is_not_compared_to_the_end() {
+    fn an_expression_with_many_group_names_in_an_event_ends_the_check() {
         let draft = "http://json-schema.org/draft-07/schema#";
         let schema = json!({"$schema": draft, "items": {"format": "regex"}});
-        let schema = Schema::compile(&schema, EmptyArray::Array).unwrap();
-        assert_eq!(schema.told(&read(r#"["^a+$", "(?=a)b", "(a)\\1"]"#)), None);
-        assert!(schema.told(&read(r#"["("]"#)).is_some());
+        let schema = CompiledSchema::compile(&schema, EmptyArray::Array).unwrap();
+        assert_eq!(schema.violations(&read(r#"["^a+$", "(?=a)b", "(a)\\1"]"#)), None);
+        assert!(schema.violations(&read(r#"["("]"#)).is_some());
         let names: String = (0..50_000).map(|n| format!("(?<a{n}>b)")).collect();
-        let told = schema.told(&read(&format!("[{names:?}]")));
-        assert!(told.is_some_and(|told| told[0].contains("not checked to the end")));
+        let violations = schema.violations(&read(&format!("[{names:?}]")));
+        assert!(violations.is_some_and(|violations| violations[0].contains("check aborted")));
     }
 }

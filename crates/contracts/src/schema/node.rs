@@ -1,10 +1,11 @@
-//! Lets the schema validator read our own JSON values in place, without a copy of the event.
+//! Adapter that lets the schema validator read our own JSON values in place, without a copy of the
+//! event.
 //!
-//! Invariant: where a schema says so, an empty array answers to both `type: object` and
-//! `type: array`. That is how PHP's `[]` counts as `{}` at every level, in exactly the places where
-//! a schema expects an object.
+//! Invariant: if configured, an empty array matches both `type: object` and `type: array`. That is
+//! how PHP's `[]` counts as `{}` at every level, in exactly the places where a schema expects an
+//! object.
 //!
-//! One representation for every contract on purpose: the validator is compiled anew for each.
+//! All contracts share one representation on purpose: the validator is compiled anew for each.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,22 +18,22 @@ use jsonschema::json::{self as theirs, Json, JsonNumber, NodeIdentity, cmp};
 use super::EmptyArray;
 use super::meter::{charge, charge_key, charge_text};
 
-/// The representation: [`json::Value`]. Objects must not repeat a key; see
-/// [`without_shadowed`](super::shadow::without_shadowed).
-pub(crate) struct Ours;
+/// JSON representation for the validator: [`json::Value`]. Objects must not repeat a key; see
+/// [`without_shadowed`](super::repeated_keys::without_shadowed).
+pub(crate) struct AdmitJson;
 
-/// A value, and how to read it.
+/// Value, and how to read an empty array.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     pub(super) value: &'a Value<'a>,
     pub(super) empty: EmptyArray,
 }
 
-/// Errors are told by path and rule, never by value, so none needs a copy of what it is about.
-/// Comparisons, the other use of a copy, are answered without it.
+/// Errors are reported by path and rule, never by value, so they need no copy of the instance.
+/// Comparisons, the other use of a copy, work without it.
 static NO_INSTANCE: serde_json::Value = serde_json::Value::Null;
 
-impl Json for Ours {
+impl Json for AdmitJson {
     type Node<'a> = Node<'a>;
     type PreparedKey = String;
     type StringBuffer = ();
@@ -46,15 +47,15 @@ impl Json for Ours {
     }
 }
 
-impl<'a> theirs::Node<'a, Ours> for Node<'a> {
-    type Object = Object<'a>;
+impl<'a> theirs::Node<'a, AdmitJson> for Node<'a> {
+    type Object = NodeObject<'a>;
     type Array = Array<'a>;
     type Number = Number<'a>;
 
-    fn as_object(&self) -> Option<Object<'a>> {
+    fn as_object(&self) -> Option<NodeObject<'a>> {
         charge(1);
         let object = self.empty.object(self.value)?;
-        Some(Object { object, empty: self.empty })
+        Some(NodeObject { object, empty: self.empty })
     }
 
     fn as_array(&self) -> Option<Array<'a>> {
@@ -119,23 +120,23 @@ impl<'a> theirs::Node<'a, Ours> for Node<'a> {
     }
 }
 
-/// Bytes of the spelling of a value that count as one step.
+/// Bytes of the normal form of a value that count as one step.
 const BYTES_PER_STEP: usize = 16;
 
 /// Members of an object that a lookup passes in one step.
 const MEMBERS_PER_STEP: usize = 16;
 
-fn per_step(spelling: &[u8]) -> u64 {
-    (spelling.len() / BYTES_PER_STEP) as u64
+fn per_step(normal_form: &[u8]) -> u64 {
+    (normal_form.len() / BYTES_PER_STEP) as u64
 }
 
-/// An object, and how to read what is in it.
-pub(crate) struct Object<'a> {
+/// Object, and how to read empty arrays in it.
+pub(crate) struct NodeObject<'a> {
     object: &'a json::Object<'a>,
     empty: EmptyArray,
 }
 
-impl<'a> theirs::Object<'a, Ours> for Object<'a> {
+impl<'a> theirs::Object<'a, AdmitJson> for NodeObject<'a> {
     type Node = Node<'a>;
     type MemberName = &'a str;
     type MembersIter = Members<'a>;
@@ -145,7 +146,7 @@ impl<'a> theirs::Object<'a, Ours> for Object<'a> {
     }
 
     fn get(&self, key: &String) -> Option<Node<'a>> {
-        // A lookup goes through the members.
+        // A lookup scans the members.
         charge(1 + (self.object.len() / MEMBERS_PER_STEP) as u64);
         Some(Node { value: self.object.get(key)?, empty: self.empty })
     }
@@ -155,7 +156,7 @@ impl<'a> theirs::Object<'a, Ours> for Object<'a> {
     }
 }
 
-/// The members of an object.
+/// Members of an object.
 pub(crate) struct Members<'a> {
     members: json::Iter<'a, 'a>,
     empty: EmptyArray,
@@ -174,13 +175,13 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// An array, and how to read what is in it.
+/// Array, and how to read empty arrays in it.
 pub(crate) struct Array<'a> {
     elements: &'a [Value<'a>],
     empty: EmptyArray,
 }
 
-impl<'a> theirs::Array<'a, Ours> for Array<'a> {
+impl<'a> theirs::Array<'a, AdmitJson> for Array<'a> {
     type Node = Node<'a>;
     type ElementsIter = Elements<'a>;
 
@@ -195,14 +196,14 @@ impl<'a> theirs::Array<'a, Ours> for Array<'a> {
     fn is_unique(&self) -> bool {
         let mut seen = HashSet::with_capacity(self.elements.len());
         self.elements.iter().all(|element| {
-            let spelling = spelling(element);
-            charge(1 + per_step(&spelling));
-            seen.insert(spelling)
+            let normal_form = normal_form(element);
+            charge(1 + per_step(&normal_form));
+            seen.insert(normal_form)
         })
     }
 }
 
-/// The elements of an array.
+/// Elements of an array.
 pub(crate) struct Elements<'a> {
     elements: slice::Iter<'a, Value<'a>>,
     empty: EmptyArray,
@@ -218,7 +219,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// A value that is known to be a number.
+/// Value that is known to be a number.
 pub(crate) struct Number<'a>(&'a Value<'a>);
 
 impl JsonNumber for Number<'_> {
@@ -266,7 +267,7 @@ impl JsonNumber for Number<'_> {
     }
 }
 
-/// Whether a value is what a schema names, without a copy of it.
+/// Whether a value equals a value in a schema, without a copy of it.
 fn equal(value: &Value<'_>, expected: &serde_json::Value) -> bool {
     use serde_json::Value as Named;
     match (value, expected) {
@@ -288,12 +289,12 @@ fn equal(value: &Value<'_>, expected: &serde_json::Value) -> bool {
     }
 }
 
-/// The same bytes for values that JSON Schema calls equal, and for no others.
-fn spelling(value: &Value<'_>) -> Vec<u8> {
+/// Normal form: equal for values that JSON Schema calls equal, and for no others.
+fn normal_form(value: &Value<'_>) -> Vec<u8> {
     json::canonical(&with_whole_numbers(value), Form::Utf8).expect("what was read is finite")
 }
 
-/// The same value with `1` where it said `1.0`.
+/// Replaces floats such as `1.0` by the integer `1`.
 fn with_whole_numbers<'a>(value: &Value<'a>) -> Value<'a> {
     match value {
         Value::Float(0.0) => 0.into(),
@@ -310,7 +311,7 @@ fn with_whole_numbers<'a>(value: &Value<'a>) -> Value<'a> {
     }
 }
 
-/// The nearest number the other library can hold.
+/// Nearest number that the other library can represent.
 fn to_number(value: &Value<'_>) -> serde_json::Number {
     let exact = value.as_u64().map(Into::into).or_else(|| value.as_i64().map(Into::into));
     exact
@@ -318,7 +319,7 @@ fn to_number(value: &Value<'_>) -> serde_json::Number {
         .unwrap_or_else(|| 0.into())
 }
 
-/// A copy for the other library, of a schema. Numbers it cannot hold become the nearest it can.
+/// Copy of a schema for the other library. Numbers it cannot represent become the nearest it can.
 pub(crate) fn to_serde(value: &Value<'_>) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,
@@ -336,15 +337,15 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::Schema;
+    use super::super::CompiledSchema;
     use super::*;
 
     fn valid_if(empty: EmptyArray, schema: &serde_json::Value, text: &str) -> bool {
-        let schema = Schema::compile(schema, empty).unwrap();
-        schema.told(&parse(text.as_bytes(), &Limits::default()).unwrap()).is_none()
+        let schema = CompiledSchema::compile(schema, empty).unwrap();
+        schema.violations(&parse(text.as_bytes(), &Limits::default()).unwrap()).is_none()
     }
 
-    /// As PHP means it.
+    /// Validates with PHP's empty arrays.
     fn valid(schema: &serde_json::Value, text: &str) -> bool {
         valid_if(EmptyArray::ArrayOrObject, schema, text)
     }
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_what_json_schema_says_they_are() {
+    fn numbers_follow_json_schema() {
         let integer = json!({"type": "integer", "minimum": 1});
         for text in ["1", "1.0", "1e300", "99999999999999999999999999", &"9".repeat(4000)] {
             assert!(valid(&integer, text), "{text}");
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_an_empty_array_is_no_object() {
+    fn by_default_an_empty_array_is_not_an_object() {
         let object = json!({"type": "object", "properties": {"a": {"type": "object"}}});
         for text in ["[]", r#"{"a":[]}"#] {
             assert!(!valid_if(EmptyArray::Array, &object, text), "{text}");
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn of_repeated_keys_the_last_is_judged() {
+    fn of_repeated_keys_the_last_is_validated() {
         let schema = json!({"properties": {"a": {"type": "integer"}}, "maxProperties": 1});
         assert!(valid(&schema, r#"{"a":"x","a":1}"#));
         assert!(!valid(&schema, r#"{"a":1,"a":"x"}"#));
@@ -434,7 +435,7 @@ mod tests {
         })
     }
 
-    /// Schemas that between them use most of the keywords.
+    /// Schemas that together use most of the keywords.
     fn schemas() -> Vec<serde_json::Value> {
         vec![
             json!({
@@ -461,9 +462,9 @@ mod tests {
     }
 
     proptest! {
-        /// The validator must say of our values what it says of its own.
+        /// The validator must return the same for our values as for its own.
         #[test]
-        fn our_values_are_judged_like_the_validators_own(value in any_json()) {
+        fn our_values_validate_like_the_validators_own(value in any_json()) {
             for schema in schemas() {
                 let theirs = jsonschema::validator_for(&schema).unwrap();
                 let ours = valid_if(EmptyArray::Array, &schema, &value.to_string());

@@ -1,16 +1,16 @@
-//! The wire of this door for the OpenAPI document: an envelope in, an ACK or a NACK out.
+//! Wire description of this door for the OpenAPI document: an envelope in, an ACK or a NACK out.
 
 use admit_core::Code;
 use serde_json::{Value, json};
 
 use super::EVENT_ID_CHARS_MAX;
-use crate::describe::{Answer, Description};
+use crate::describe::{Description, ResponseDescription};
 
 const JSON: &str = "application/json";
 
 /// See [`Contract::describe`](crate::Contract::describe).
 pub(super) fn description() -> Description {
-    let mut answers = vec![Answer {
+    let mut answers = vec![ResponseDescription {
         status: 200,
         when: "the event is stored, now or by an earlier delivery".to_owned(),
         content_type: JSON,
@@ -80,13 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_this_door_refuses_is_described_and_no_refusal_is_an_ack() {
+    fn every_refusal_of_this_door_is_described_and_no_refusal_is_an_ack() {
         let described = description();
         for code in Code::ALL {
-            let said = reply::nack(Some("evt_1"), *code, "why", admit_core::Millis(0));
-            let answer = described.answers.iter().find(|answer| answer.status == said.status);
+            let refusal = reply::nack(Some("evt_1"), *code, "why", admit_core::Millis(0));
+            let answer = described.answers.iter().find(|answer| answer.status == refusal.status);
             let answer = answer.unwrap_or_else(|| panic!("{code:?} is not described"));
-            let body: Value = serde_json::from_slice(&said.body).unwrap();
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
             assert!(validator_for(&answer.schema).unwrap().is_valid(&body), "{body}");
             assert!(!validator_for(&ack()).unwrap().is_valid(&body), "{body}");
             assert_eq!(body["error"]["retryable"], code.is_retryable());

@@ -1,10 +1,11 @@
-//! `skyra`: edge devices send envelopes until each is acknowledged; consumers find them in the inbox.
+//! `skyra`: edge devices send envelopes until each is acknowledged; consumers read them from the
+//! inbox.
 //!
-//! An event is who its `event_id` says it is, whichever device sends it: the id is the primary key of
-//! the inbox. ACK and NACK carry it, because on one connection many events are under way at once.
-//! The ACK says "stored" and means it: for the first delivery, for a copy, and for an event whose id
-//! is known with other content, of which the first stays and the other is kept as a conflict. Where
-//! principals are configured, other content under an id of another principal is a NACK instead.
+//! The identity of an event is its `event_id` alone, across all devices: the id is the primary key
+//! of the inbox. ACK and NACK carry it, because one connection has many events in flight. An ACK
+//! means "stored": for the first delivery, for a copy, and for other content under a known id, of
+//! which the first stays and the other is stored as a conflict. Where principals are configured,
+//! other content under an id of another principal gets a NACK instead.
 
 mod describe;
 mod reply;
@@ -13,28 +14,28 @@ mod vet;
 
 use std::time::Duration;
 
-use admit_core::{Code, Door, Entry, Millis, Recorded, Submission};
+use admit_core::{Code, Door, Entry, Millis, RecordedEntry, Submission};
 
-use crate::{About, Contract, Description, Reply};
+use crate::{Contract, Description, RefusalContext, Reply};
 
 pub use reply::nack_code;
 pub use vet::recompute;
 
-/// The name of the door this contract is made for.
+/// Default door name of this contract.
 pub const DOOR: &str = "skyra";
 
-/// The longest `event_id`, in characters.
+/// Longest `event_id`, in characters.
 pub const EVENT_ID_CHARS_MAX: usize = 255;
 
-/// The settings of this door.
+/// Settings of this door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Deepest nesting of an envelope.
+    /// Maximum nesting depth of an envelope.
     pub json_depth_max: usize,
-    /// Whether ids belong to the principal that first sent them: other content of another principal
-    /// is then refused. Off where no principals are configured.
+    /// Whether an id belongs to the principal that first sent it: other content from another
+    /// principal is then refused. Off where no principals are configured.
     pub owned_ids: bool,
-    /// Longest wait for an answer, where that is more than `limits.answer_ms_max`.
+    /// Longest wait for a reply, if longer than `limits.answer_ms_max`.
     pub answer_max: Duration,
 }
 
@@ -44,14 +45,14 @@ impl Default for Settings {
     }
 }
 
-/// The contract. See the module.
+/// The `skyra` contract. See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Skyra {
     settings: Settings,
 }
 
 impl Skyra {
-    /// The contract with these settings.
+    /// Creates the contract.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
@@ -62,7 +63,7 @@ impl Contract for Skyra {
         vet::vet(self, door, submission)
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         let received_at = match &recorded.entry {
             Entry::Event(event) => event.received_at,
             Entry::Refused(refused) => refused.received_at,
@@ -70,7 +71,7 @@ impl Contract for Skyra {
         reply::reply(recorded, received_at)
     }
 
-    fn reply_at(&self, recorded: &Recorded, now: Millis) -> Reply {
+    fn reply_at(&self, recorded: &RecordedEntry, now: Millis) -> Reply {
         reply::reply(recorded, now)
     }
 
@@ -78,7 +79,7 @@ impl Contract for Skyra {
         reply::nack(None, code, message, Millis::default())
     }
 
-    fn refuse_about(&self, about: About<'_>, code: Code, message: &str, _: u32) -> Reply {
+    fn refuse_about(&self, about: RefusalContext<'_>, code: Code, message: &str, _: u32) -> Reply {
         let event_id = vet::event_id(about.body, self.settings.json_depth_max);
         reply::nack(event_id.as_deref(), code, message, about.now)
     }

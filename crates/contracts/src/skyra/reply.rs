@@ -1,17 +1,17 @@
-//! ACK and NACK: disjoint shapes, so that no producer takes one for the other.
+//! ACK and NACK: disjoint JSON objects, so that no producer mistakes one for the other.
 
 use admit_core::json::{self, Object, Value};
-use admit_core::{Code, Entry, Millis, Recorded, Verdict, refusal_of_conflict};
+use admit_core::{Code, Entry, Millis, RecordedEntry, Verdict, refusal_of_conflict};
 
 use crate::Reply;
 
 const JSON: &str = "application/json";
 
-/// What a NACK about an envelope says before the reason.
+/// Prefix of the reason in a NACK for an invalid envelope.
 const INVALID: &str = "invalid envelope";
 
 /// See [`Contract::reply`](crate::Contract::reply).
-pub(super) fn reply(recorded: &Recorded, now: Millis) -> Reply {
+pub(super) fn reply(recorded: &RecordedEntry, now: Millis) -> Reply {
     let event = match &recorded.entry {
         Entry::Event(event) => event,
         Entry::Refused(refused) => {
@@ -26,10 +26,10 @@ pub(super) fn reply(recorded: &Recorded, now: Millis) -> Reply {
         }
         Verdict::Conflict { first, .. } => match refusal_of_conflict(first, event) {
             Some((code, message)) => nack(Some(event_id), code, message, now),
-            // Of two contents under one id the first stays, and the producer may forget its copy.
+            // Of two contents under one id the first stays; the producer may delete its copy.
             None => ack(event_id, now),
         },
-        // A ledger refuses no vetted event. If one does, nothing may be claimed.
+        // A ledger never refuses a vetted event. If it does, the reply must not claim anything.
         Verdict::Refused { .. } => {
             nack(Some(event_id), Code::InternalError, "the event could not be stored", now)
         }
@@ -37,15 +37,15 @@ pub(super) fn reply(recorded: &Recorded, now: Millis) -> Reply {
 }
 
 fn ack(event_id: &str, now: Millis) -> Reply {
-    let said = Object::from_iter([
+    let body = Object::from_iter([
         ("event_id", Value::from(event_id)),
         ("ack_ts", now.to_rfc3339_seconds().into()),
         ("status", "stored".into()),
     ]);
-    answer(200, &said)
+    respond(200, &body)
 }
 
-/// Says why nothing was stored by this delivery, as far as is known.
+/// Builds a NACK with the reason why this delivery stored nothing, as far as is known.
 pub(super) fn nack(event_id: Option<&str>, code: Code, message: &str, now: Millis) -> Reply {
     let word = nack_code(code);
     let message = match (word, message) {
@@ -59,23 +59,23 @@ pub(super) fn nack(event_id: Option<&str>, code: Code, message: &str, now: Milli
         ("message", message.into()),
         ("retryable", code.is_retryable().into()),
     ]);
-    let said = Object::from_iter([
+    let body = Object::from_iter([
         ("event_id", Value::from(event_id)),
         ("nack_ts", now.to_rfc3339_seconds().into()),
         ("status", "rejected".into()),
         ("error", error.into()),
     ]);
-    answer(code.http_status(), &said)
+    respond(code.http_status(), &body)
 }
 
-fn answer(status: u16, said: &Object<'_>) -> Reply {
+fn respond(status: u16, object: &Object<'_>) -> Reply {
     let mut body = Vec::with_capacity(160);
-    json::write_object(said, &mut body);
+    json::write_object(object, &mut body);
     Reply { status, content_type: JSON, headers: Vec::new(), body }
 }
 
-/// What this wire calls a code. Six words are about envelopes; the rest are said only about
-/// requests over HTTP that never carried one as they should.
+/// Maps a code to the NACK code. Six codes concern envelopes; the others occur only for HTTP
+/// requests that did not carry a proper envelope.
 pub fn nack_code(code: Code) -> &'static str {
     match code {
         Code::InvalidJson

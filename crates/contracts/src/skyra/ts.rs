@@ -1,4 +1,4 @@
-//! The time of an envelope: RFC 3339 `date-time` as its grammar has it, with seconds.
+//! Timestamp of an envelope: RFC 3339 `date-time` strictly by its grammar, with seconds.
 
 use admit_core::Millis;
 
@@ -8,11 +8,12 @@ const DATE_AND_TIME: &[u8] = b"0000-00-00T00:00:00";
 /// `hh:mm` after the sign of an offset.
 const OFFSET: &[u8] = b"00:00";
 
-/// Longest text of which the fraction is dropped and the rest parsed.
+/// Longest text whose fraction is dropped before the rest is parsed.
 const CHARS_MAX: usize = 64;
 
-/// Whether `text` is an RFC 3339 time with seconds. General parsers also take texts without seconds,
-/// with a space, or without separators, which other readers of the envelope would not understand.
+/// Returns whether `text` is an RFC 3339 timestamp with seconds. General parsers also accept texts
+/// without seconds, with a space, or without separators, which other readers of the envelope would
+/// reject.
 pub(super) fn is_rfc3339(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.len() > CHARS_MAX || !bytes.is_ascii() || bytes.len() <= DATE_AND_TIME.len() {
@@ -33,7 +34,7 @@ pub(super) fn is_rfc3339(text: &str) -> bool {
         && Millis::parse_rfc3339(&format!("{date_and_time}{offset}")).is_some()
 }
 
-/// What follows an optional fraction of a second; `None` where the fraction has no digit.
+/// Skips an optional fraction of a second; `None` if the fraction has no digit.
 fn after_fraction(text: &str) -> Option<&str> {
     let Some(fraction) = text.strip_prefix('.') else { return Some(text) };
     let rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_grammar_does_not_have_is_no_time() {
+    fn texts_outside_the_grammar_are_refused() {
         for text in [
             "",
             "yesterday",

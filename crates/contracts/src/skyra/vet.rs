@@ -1,26 +1,28 @@
-//! Turns a submission into an event with a key, or into a refusal that says what is wrong with it.
+//! Turns a submission into an event with a key, or into a refusal with a reason.
 //!
-//! The six required members are checked and nothing else: unknown types and members are let in and
-//! kept, because the door need not know what an event means.
+//! Only the six required members are checked: unknown types and members are accepted and stored,
+//! because the door need not know the meaning of an event.
 
 use admit_core::json::{self, DEPTH_CEILING, Form, Limits, Object, Value};
-use admit_core::{Code, Digest, Door, Entry, Event, Key, OnOtherContent, Refused, Submission};
+use admit_core::{
+    Code, Digest, Door, Entry, Event, Key, OnOtherContent, RefusedSubmission, Submission,
+};
 
 use super::ts::is_rfc3339;
 use super::{EVENT_ID_CHARS_MAX, Skyra};
 
-/// The members that must be there and say something.
+/// Required members that must be non-empty texts.
 const TEXTS: [&str; 5] = ["event_id", "type", "ts", "session_id", "device_id"];
 
-/// Why a submission is refused, and what could still be read of it.
-struct Refusal {
+/// Reason of a refusal, and the readable parts of the submission.
+struct SkyraRefusal {
     code: Code,
     message: String,
     event_id: Option<String>,
 }
 
-/// What an event is made of, beside what the submission already holds.
-struct Vetted {
+/// Result of vetting, besides the submission itself.
+struct SkyraEventParts {
     key: Key,
     digest: Digest,
     event_id: String,
@@ -33,14 +35,14 @@ pub(super) fn vet(skyra: &Skyra, door: &Door, submission: Submission) -> Entry {
     let Submission { principal, received_at, body, .. } = submission;
     let door = door.clone();
     match vetted {
-        Ok(Vetted { key, digest, event_id, facts }) => Entry::Event(Event {
+        Ok(SkyraEventParts { key, digest, event_id, facts }) => Entry::Event(Event {
             door,
             key,
             digest,
             principal,
             received_at,
-            // Producers repeat until they are acknowledged, however long that takes, so no event is
-            // ever too old for this door.
+            // Producers retry without a time limit until they are acknowledged, so no event is ever
+            // too old for this door.
             happened_at: None,
             body,
             attempt: None,
@@ -54,10 +56,10 @@ pub(super) fn vet(skyra: &Skyra, door: &Door, submission: Submission) -> Entry {
             effect: None,
             inbox: Some(event_id),
         }),
-        Err(Refusal { code, message, event_id }) => {
+        Err(SkyraRefusal { code, message, event_id }) => {
             let facts = event_id.map(|id| ("event_id", Value::from(id))).into_iter().collect();
             let attempt = None;
-            Entry::Refused(Refused {
+            Entry::Refused(RefusedSubmission {
                 door,
                 principal,
                 received_at,
@@ -71,9 +73,9 @@ pub(super) fn vet(skyra: &Skyra, door: &Door, submission: Submission) -> Entry {
     }
 }
 
-fn read(skyra: &Skyra, door: &Door, body: &[u8]) -> Result<Vetted, Refusal> {
-    let refuse = |code, message| Refusal { code, message, event_id: None };
-    // The gate has bounded the body before it got here.
+fn read(skyra: &Skyra, door: &Door, body: &[u8]) -> Result<SkyraEventParts, SkyraRefusal> {
+    let refuse = |code, message| SkyraRefusal { code, message, event_id: None };
+    // The server has already limited the body size.
     let limits = Limits { depth_max: skyra.settings.json_depth_max, bytes_max: usize::MAX };
     let value = json::parse(body, &limits)
         .map_err(|error| refuse(Code::InvalidJson, format!("it is not json: {error}")))?;
@@ -81,22 +83,22 @@ fn read(skyra: &Skyra, door: &Door, body: &[u8]) -> Result<Vetted, Refusal> {
         let message = format!("it must be an object, is {}", value.kind());
         return Err(refuse(Code::InvalidEnvelope, message));
     };
-    if let Some(message) = broken(envelope) {
-        let event_id = named(envelope).map(str::to_owned);
-        return Err(Refusal { code: Code::InvalidEnvelope, message, event_id });
+    if let Some(message) = first_violation(envelope) {
+        let event_id = readable_id(envelope).map(str::to_owned);
+        return Err(SkyraRefusal { code: Code::InvalidEnvelope, message, event_id });
     }
-    let event_id = named(envelope).unwrap_or_default().to_owned();
+    let event_id = readable_id(envelope).unwrap_or_default().to_owned();
     let canonical = json::canonical(&value, Form::Utf8)
         .map_err(|error| refuse(Code::InvalidJson, format!("it is not json: {error}")))?;
-    let said = |name: &'static str| (name, envelope.get(name).cloned().map(Value::into_owned));
-    let facts = TEXTS.into_iter().chain(["schema_version"]).map(said);
+    let fact = |name: &'static str| (name, envelope.get(name).cloned().map(Value::into_owned));
+    let facts = TEXTS.into_iter().chain(["schema_version"]).map(fact);
     let facts = facts.filter_map(|(name, value)| value.map(|value| (name, value))).collect();
     let digest = Digest::of(&canonical);
-    Ok(Vetted { key: key(door.as_str(), &event_id), digest, event_id, facts })
+    Ok(SkyraEventParts { key: key(door.as_str(), &event_id), digest, event_id, facts })
 }
 
-/// The first thing that is wrong with an envelope.
-fn broken(envelope: &Object<'_>) -> Option<String> {
+/// Returns the first violation in an envelope.
+fn first_violation(envelope: &Object<'_>) -> Option<String> {
     for name in TEXTS {
         match envelope.get(name) {
             None => return Some(format!("{name} is missing")),
@@ -130,26 +132,26 @@ fn is_id(text: &str) -> bool {
     (1..=EVENT_ID_CHARS_MAX).contains(&length) && !text.contains(char::is_control)
 }
 
-/// The id of an envelope that may be broken otherwise.
-fn named<'o>(envelope: &'o Object<'_>) -> Option<&'o str> {
+/// Returns the id of an envelope that may be invalid otherwise.
+fn readable_id<'o>(envelope: &'o Object<'_>) -> Option<&'o str> {
     envelope.get("event_id").and_then(Value::as_str).filter(|id| is_id(id))
 }
 
-/// The id in a body, if there is one to answer to.
+/// Returns the id in a body, if readable, for the reply.
 pub(super) fn event_id(body: &[u8], depth_max: usize) -> Option<String> {
     let limits = Limits { depth_max, bytes_max: usize::MAX };
     match json::parse(body, &limits) {
-        Ok(Value::Object(envelope)) => named(&envelope).map(str::to_owned),
+        Ok(Value::Object(envelope)) => readable_id(&envelope).map(str::to_owned),
         Ok(_) | Err(_) => None,
     }
 }
 
-/// The id alone, not who sent it: it is the primary key of the inbox.
+/// Derived from the id alone, without the sender: it is the primary key of the inbox.
 fn key(door: &str, event_id: &str) -> Key {
     Key::derive(door, &[event_id.as_bytes()])
 }
 
-/// Key and digest of a body that was admitted. `None` if it cannot have been.
+/// Recomputes key and digest of an admitted body. `None` if the body cannot have been admitted.
 pub fn recompute(door: &str, body: &[u8]) -> Option<(Key, Digest)> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
     let value = json::parse(body, &limits).ok()?;

@@ -1,14 +1,14 @@
-//! The rules of the intents door against vectors that an independent program computed.
+//! Rules of the intents door, compared with vectors computed by an independent program.
 
 use admit_contracts::Contract as _;
 use admit_contracts::intents::{Intents, Settings};
 use admit_core::{Door, Entry, Millis, Principal, Submission};
 use serde_json::Value;
 
-/// The output of `tests/python/intent_vectors.py`.
+/// Output of `tests/python/intent_vectors.py`.
 const VECTORS: &str = include_str!("../../../../tests/fixtures/intents/vectors.json");
 
-/// What the door makes of a packet: its key, and its plan or the code of its refusal.
+/// Result of vetting a packet: its key, and its plan or the code of its refusal.
 fn facts(packet: &str, now: i64, zone: &str) -> Value {
     let settings = Settings { time_zone: zone.to_owned(), ..Settings::default() };
     let submission = Submission {

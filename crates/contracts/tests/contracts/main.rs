@@ -1,4 +1,4 @@
-//! The contracts from outside: bytes in, entries and replies out.
+//! Contract tests through the public API: bytes in, entries and replies out.
 
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 

@@ -1,15 +1,15 @@
-//! The skyra contract: what is an envelope, who it is, what it says, and how it is answered.
+//! The skyra contract: validation, identity, content and replies.
 
 use admit_contracts::skyra::{DOOR, Settings, Skyra, nack_code, recompute};
-use admit_contracts::{About, Contract as _};
+use admit_contracts::{Contract as _, RefusalContext};
 use admit_core::{
-    Code, Digest, Door, Entry, Event, First, Millis, Principal, Recorded, Refused, Seq, Submission,
-    Verdict,
+    Code, Digest, Door, Entry, Event, Millis, Principal, PriorAdmission, RecordedEntry,
+    RefusedSubmission, Seq, Submission, Verdict,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// The envelope of the contract's own text.
+/// Envelope from the contract's own text.
 const SAMPLE: &str = r#"{
   "schema_version": 1,
   "event_id": "evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG",
@@ -26,7 +26,7 @@ const SAMPLE: &str = r#"{
 
 const ID: &str = "evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG";
 
-/// The time of the contract's own ACK.
+/// Time of the ACK in the contract's own text.
 const NOW: Millis = Millis(1_771_283_422_999);
 
 fn vet(principal: &str, body: &str) -> Entry {
@@ -47,7 +47,7 @@ fn event(body: &str) -> Event {
     }
 }
 
-fn refused(body: &str) -> Refused {
+fn refused(body: &str) -> RefusedSubmission {
     match vet("pi", body) {
         Entry::Event(_) => panic!("{body} is no envelope"),
         Entry::Refused(refused) => refused,
@@ -70,7 +70,7 @@ fn the_contracts_own_envelope_is_an_event_of_the_inbox() {
 }
 
 #[test]
-fn an_event_is_its_id_whoever_sends_it_and_whatever_else_it_says() {
+fn the_event_id_alone_identifies_an_event() {
     let first = event(SAMPLE);
     let Entry::Event(other) = vet("another-pi", &with("turn_id", json!("t"))) else {
         panic!("it is an envelope")
@@ -81,7 +81,7 @@ fn an_event_is_its_id_whoever_sends_it_and_whatever_else_it_says() {
 }
 
 #[test]
-fn spelling_changes_nothing_and_content_does() {
+fn formatting_does_not_change_the_content() {
     let first = event(SAMPLE).digest;
     let compact: Value = serde_json::from_str(SAMPLE).unwrap();
     assert_eq!(event(&compact.to_string()).digest, first, "white space and order");
@@ -90,14 +90,14 @@ fn spelling_changes_nothing_and_content_does() {
 }
 
 #[test]
-fn each_rule_is_named_when_it_is_broken_and_the_id_is_told_where_there_is_one() {
+fn each_violation_is_named_and_the_id_is_included_if_readable() {
     for member in ["event_id", "type", "ts", "session_id", "device_id", "payload"] {
         for wrong in [json!(null), json!(""), json!(3), json!(false), json!([])] {
             let refused = refused(&with(member, wrong));
             assert_eq!(refused.code, Code::InvalidEnvelope);
             assert!(refused.message.starts_with(member), "{}", refused.message);
-            let told = refused.facts.get("event_id").is_some();
-            assert_eq!(told, member != "event_id");
+            let has_id = refused.facts.get("event_id").is_some();
+            assert_eq!(has_id, member != "event_id");
         }
     }
     for ts in ["yesterday", "2026-02-16", "23:10:21Z", "2026-13-16T23:10:21Z"] {
@@ -132,16 +132,16 @@ fn nesting_has_a_limit() {
     assert!(matches!(skyra.vet(&Door::new(DOOR), submission), Entry::Refused(_)));
 }
 
-fn said(entry: Entry, verdict: Verdict) -> String {
+fn render(entry: Entry, verdict: Verdict) -> String {
     let reply =
-        Skyra::default().reply_at(&Recorded { entry, verdict, ledger: 1, outcome: None }, NOW);
+        Skyra::default().reply_at(&RecordedEntry { entry, verdict, ledger: 1, outcome: None }, NOW);
     format!("{} {}", reply.status, String::from_utf8(reply.body).unwrap())
 }
 
 #[test]
 fn every_verdict_on_an_event_is_the_same_ack() {
     let ack = r#"200 {"event_id":"evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG","ack_ts":"2026-02-16T23:10:22Z","status":"stored"}"#;
-    let first = First {
+    let first = PriorAdmission {
         seq: Seq(1),
         digest: Digest::of(b""),
         received_at: Millis(0),
@@ -153,7 +153,7 @@ fn every_verdict_on_an_event_is_the_same_ack() {
         Verdict::Duplicate { seq: Seq(2), first: first.clone() },
         Verdict::Conflict { seq: Seq(3), first },
     ] {
-        assert_eq!(said(vet("pi", SAMPLE), verdict), ack);
+        assert_eq!(render(vet("pi", SAMPLE), verdict), ack);
     }
 }
 
@@ -168,7 +168,7 @@ fn where_ids_are_owned_other_content_of_another_principal_is_nacked() {
         headers: Vec::new(),
         nonce: [0; 16],
     };
-    let first = First {
+    let first = PriorAdmission {
         seq: Seq(1),
         digest: Digest::of(b""),
         received_at: Millis(0),
@@ -178,33 +178,33 @@ fn where_ids_are_owned_other_content_of_another_principal_is_nacked() {
     let reply = |principal: &str| {
         let entry = skyra.vet(&door, submission(principal));
         let verdict = Verdict::Conflict { seq: Seq(3), first: first.clone() };
-        skyra.reply_at(&Recorded { entry, verdict, ledger: 1, outcome: None }, NOW)
+        skyra.reply_at(&RecordedEntry { entry, verdict, ledger: 1, outcome: None }, NOW)
     };
     assert_eq!(reply("pi").status, 200, "the owner gets an ACK");
     let taken = reply("another-pi");
     assert_eq!(taken.status, 409);
-    let said: Value = serde_json::from_slice(&taken.body).unwrap();
-    assert_eq!((&said["event_id"], &said["status"]), (&json!(ID), &json!("rejected")));
-    let error = (&said["error"]["code"], &said["error"]["retryable"]);
+    let body: Value = serde_json::from_slice(&taken.body).unwrap();
+    assert_eq!((&body["event_id"], &body["status"]), (&json!(ID), &json!("rejected")));
+    let error = (&body["error"]["code"], &body["error"]["retryable"]);
     assert_eq!(error, (&json!("event_id_taken"), &json!(false)));
 }
 
 #[test]
-fn a_nack_says_whose_it_is_why_and_whether_to_come_back() {
+fn a_nack_carries_the_id_the_reason_and_a_retry_flag() {
     let broken = with("payload", json!(7));
-    let nack = said(vet("pi", &broken), Verdict::Refused { seq: Some(Seq(1)) });
+    let nack = render(vet("pi", &broken), Verdict::Refused { seq: Some(Seq(1)) });
     assert_eq!(
         nack,
         r#"400 {"event_id":"evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG","nack_ts":"2026-02-16T23:10:22Z","status":"rejected","error":{"code":"invalid_envelope","message":"invalid envelope: payload must be an object, is integer","retryable":false}}"#
     );
-    let about = About { body: SAMPLE.as_bytes(), now: NOW };
+    let about = RefusalContext { body: SAMPLE.as_bytes(), now: NOW };
     let full = Skyra::default().refuse_about(about, Code::LedgerUnavailable, "the disk is full", 7);
     assert_eq!(
         String::from_utf8(full.body).unwrap(),
         r#"{"event_id":"evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG","nack_ts":"2026-02-16T23:10:22Z","status":"rejected","error":{"code":"storage_unavailable","message":"the disk is full","retryable":true}}"#
     );
-    let nobody = About { body: b"\xff", now: NOW };
-    let bad = Skyra::default().refuse_about(nobody, Code::InvalidJson, "", 0);
+    let unreadable = RefusalContext { body: b"\xff", now: NOW };
+    let bad = Skyra::default().refuse_about(unreadable, Code::InvalidJson, "", 0);
     let bad: Value = serde_json::from_slice(&bad.body).unwrap();
     assert_eq!(
         (&bad["event_id"], &bad["error"]["message"]),
@@ -213,7 +213,7 @@ fn a_nack_says_whose_it_is_why_and_whether_to_come_back() {
 }
 
 #[test]
-fn six_words_are_about_envelopes() {
+fn six_nack_codes_concern_envelopes() {
     let word = |code| nack_code(code);
     assert_eq!(word(Code::InvalidJson), "invalid_envelope");
     assert_eq!(word(Code::EventIdTaken), "event_id_taken");

@@ -1,26 +1,30 @@
-//! Effects: what an admission causes outside the ledger, done at most once by itself.
+//! Effects: actions outside the ledger, performed at most once per admission without operator
+//! request.
 //!
 //! ```text
 //!  record commit ─▶ Intended ──begin──▶ InFlight ──settle──▶ Done | Refused | Ambiguous
 //!                     ▲  │ crash: resumes    │ crash: lost ────────────────────▲
-//!                     │                                    reconcile, a person ▼
-//!                     └──── replay, a person ──── Withheld | Done | Refused | Ambiguous
-//!  record commit ─▶ InFlight, where the effect follows at once: one commit less on the way
-//!  a copy ──renew──▶ InFlight, where a person has found that the last attempt did not happen
+//!                     │                                    reconcile, operator ▼
+//!                     └──── replay, operator ──── Withheld | Done | Refused | Ambiguous
+//!  record commit ─▶ InFlight, for effects performed immediately: saves one commit
+//!  a copy ──renew──▶ InFlight, after reconciliation found that the last attempt did not happen
 //! ```
 //!
-//! "In flight" is committed before the first byte leaves, so whatever was in flight when a process
-//! died may have happened: it becomes ambiguous and stays so. Nothing leads out of a settled state
-//! by itself; a person may replay (a new attempt) or reconcile (a finding), and is written down.
+//! "In flight" is committed before the first byte leaves, so an effect that was in flight when a
+//! process died may have happened: it becomes ambiguous and stays so. A settled state changes only
+//! on operator request: replay (a new attempt) or reconcile (a finding), both recorded in the
+//! history.
 //!
-//! Each state is a type and its transitions consume it; [`advance`] is the one place where a stored
-//! state meets a step, and every ledger goes through it.
+//! Each state is a type and its transitions consume it. [`advance`] is the only place where a step
+//! is applied to a stored state; all ledgers use it.
 
 mod state;
 mod step;
 
-pub use state::{Ambiguous, Done, InFlight, Intended, NotAState, Refused, Standing, Withheld};
-pub use step::{Answer, By, Illegal, Outcome, Step, advance};
+pub use state::{
+    Ambiguous, Done, EffectState, InFlight, Intended, InvalidEffectState, Refused, Withheld,
+};
+pub use step::{Attribution, IllegalStep, Outcome, ReconcileOutcome, Step, advance};
 
 use bytes::Bytes;
 
@@ -28,99 +32,99 @@ use crate::json;
 use crate::receipt::Seq;
 use crate::time::Millis;
 
-/// What an event wants done once it is admitted. It is part of the record commit.
+/// Effect to perform once the event is admitted. Part of the record commit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Intent {
-    /// Who knows how to do it: `gateway`, `bus`.
+    /// Performer: `gateway`, `bus`.
     pub kind: &'static str,
-    /// What is to be done, whole, so that it can be done after a restart too.
+    /// Complete plan, so that it can also be performed after a restart.
     pub plan: json::Object<'static>,
-    /// Where it begins.
-    pub starts: Starts,
+    /// Initial state.
+    pub starts: InitialState,
 }
 
-/// The state an effect is born in, in the record commit.
+/// Initial state of an effect, written in the record commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Starts {
-    /// To be done; it begins with a commit of its own, and a restart may take it up.
+pub enum InitialState {
+    /// To be performed; begins with a separate commit and resumes after a restart.
     Intended,
-    /// Planned only: nothing is done until a person asks for it.
+    /// Planned only; performed when an operator requests it.
     Withheld,
-    /// Its first byte leaves right after the record commit, so that commit says so already.
+    /// Performed right after the record commit, which therefore already marks it as in flight.
     InFlight,
 }
 
-impl Starts {
-    /// The state itself, born in the process of `epoch`.
-    pub fn standing(self, epoch: u64) -> Standing {
+impl InitialState {
+    /// Converts to the effect state in the process with `epoch`.
+    pub fn effect_state(self, epoch: u64) -> EffectState {
         match self {
-            Self::Intended => Standing::Intended(Intended::new()),
-            Self::Withheld => Standing::Withheld(Withheld::new()),
-            Self::InFlight => Standing::InFlight(Intended::new().begin(epoch)),
+            Self::Intended => EffectState::Intended(Intended::new()),
+            Self::Withheld => EffectState::Withheld(Withheld::new()),
+            Self::InFlight => EffectState::InFlight(Intended::new().begin(epoch)),
         }
     }
 }
 
-/// What tells of an outcome, as compact JSON: an answer with its status and body, or why there is
+/// Evidence of an outcome as compact JSON: a response with status and body, or the reason there is
 /// none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence(Bytes);
 
 impl Evidence {
-    /// Evidence from the members of an object.
+    /// Serialises an object as evidence.
     pub fn of(object: &json::Object<'_>) -> Self {
         let mut text = Vec::new();
         json::write_object(object, &mut text);
         Self(text.into())
     }
 
-    /// Evidence as it came out of a ledger.
+    /// Wraps evidence loaded from a ledger.
     pub fn from_stored(text: impl Into<Bytes>) -> Self {
         Self(text.into())
     }
 
-    /// The JSON text.
+    /// JSON text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// A reply that is given again, byte for byte, to every copy of the event.
+/// Reply that is repeated, byte for byte, for every copy of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredReply {
-    /// The HTTP status it went out with.
+    /// HTTP status.
     pub status: u16,
-    /// Its body.
+    /// Response body.
     pub body: Bytes,
 }
 
-/// An effect as the ledger keeps it.
+/// Stored effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// The admission it belongs to.
+    /// Ledger position of the admission.
     pub seq: Seq,
-    /// Who knows how to do it.
+    /// Performer.
     pub kind: String,
-    /// What is to be done, compact JSON.
+    /// Plan, compact JSON.
     pub plan: Bytes,
-    /// Where it stands.
-    pub standing: Standing,
-    /// What was said when the first attempt was settled. `None` while it is open, and for ever when
-    /// the process that performed it died: then the only truthful answer is "unknown".
+    /// Current state.
+    pub state: EffectState,
+    /// Reply stored when the first attempt was settled. `None` while it is open, and permanently if
+    /// the performing process died: then the only truthful result is "unknown".
     pub reply: Option<StoredReply>,
 }
 
-/// One line of an effect's history. Lines are only ever added.
+/// Entry of the append-only effect history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// When.
+pub struct EffectLogEntry {
+    /// Time of the entry.
     pub at: Millis,
-    /// Which attempt it is about.
+    /// Attempt number.
     pub attempt: u32,
-    /// The state that was reached, or `evidence` for what came late and changed nothing.
+    /// Reached state, or `evidence` for late evidence that changed nothing.
     pub what: String,
-    /// Who asked for it, where a person did.
-    pub by: Option<By>,
-    /// What it rests on.
+    /// Operator who requested it, if any.
+    pub by: Option<Attribution>,
+    /// Evidence for the change.
     pub evidence: Option<Evidence>,
 }

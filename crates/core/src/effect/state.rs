@@ -1,39 +1,39 @@
-//! The states an effect can be in, one type each.
+//! Effect states, one type each.
 
-use super::{By, Evidence};
+use super::{Attribution, Evidence};
 
-/// Planned, and not to be done until a person asks.
+/// Planned; not performed until an operator requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld(());
 
-/// To be done. Nothing has left yet, so a restart may take it up again.
+/// To be performed. Nothing was sent yet, so a restart may resume it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intended {
     attempt: u32,
 }
 
-/// Being done by the process that holds `epoch`. Bytes may have left.
+/// Performed by the process with `epoch`. Bytes may have been sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     attempt: u32,
     epoch: u64,
 }
 
-/// Done, and the evidence says so.
+/// Performed, with evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     attempt: u32,
     evidence: Evidence,
 }
 
-/// Definitely not done, and the evidence says so.
+/// Definitely not performed, with evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     attempt: u32,
     evidence: Evidence,
 }
 
-/// Nobody knows whether it was done. It stays so until a person finds out.
+/// Unknown outcome, until an operator reconciles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
     attempt: u32,
@@ -41,13 +41,13 @@ pub struct Ambiguous {
 }
 
 impl Withheld {
-    /// The state of a plan that waits for a person.
+    /// Creates a plan that waits for an operator.
     pub fn new() -> Self {
         Self(())
     }
 
-    /// A person asks for the first attempt.
-    pub fn replay(self, _: &By) -> Intended {
+    /// Starts the first attempt on operator request.
+    pub fn replay(self, _: &Attribution) -> Intended {
         Intended { attempt: 1 }
     }
 }
@@ -59,12 +59,12 @@ impl Default for Withheld {
 }
 
 impl Intended {
-    /// The state an effect is recorded in.
+    /// Creates the first attempt.
     pub fn new() -> Self {
         Self { attempt: 1 }
     }
 
-    /// The process of `epoch` is about to do it.
+    /// Begins the attempt in the process with `epoch`.
     pub fn begin(self, epoch: u64) -> InFlight {
         InFlight { attempt: self.attempt, epoch }
     }
@@ -77,66 +77,67 @@ impl Default for Intended {
 }
 
 impl InFlight {
-    /// It was done.
+    /// Settles the attempt as performed.
     pub fn done(self, evidence: Evidence) -> Done {
         Done { attempt: self.attempt, evidence }
     }
 
-    /// It was definitely not done.
+    /// Settles the attempt as definitely not performed.
     pub fn refused(self, evidence: Evidence) -> Refused {
         Refused { attempt: self.attempt, evidence }
     }
 
-    /// It may have been done: no answer came, or whoever waited for it died.
+    /// Settles the attempt as unknown: no response arrived, or the waiting process died.
     pub fn lost(self, evidence: Evidence) -> Ambiguous {
         Ambiguous { attempt: self.attempt, evidence }
     }
 
-    /// Who is doing it.
+    /// Epoch of the performing process.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 }
 
 impl Done {
-    /// A person wants it done once more.
-    pub fn replay(self, _: &By) -> Intended {
+    /// Requests another attempt.
+    pub fn replay(self, _: &Attribution) -> Intended {
         Intended { attempt: self.attempt + 1 }
     }
 }
 
 impl Refused {
-    /// It did not happen, so a copy of the event may do it: the process of `epoch` is about to.
+    /// Begins an attempt for a copy of the event in the process with `epoch`; the last attempt did
+    /// not happen.
     pub fn renew(self, epoch: u64) -> InFlight {
         InFlight { attempt: self.attempt + 1, epoch }
     }
 
-    /// A person wants it tried once more.
-    pub fn replay(self, _: &By) -> Intended {
+    /// Requests another attempt.
+    pub fn replay(self, _: &Attribution) -> Intended {
         Intended { attempt: self.attempt + 1 }
     }
 }
 
 impl Ambiguous {
-    /// A person accepts that it may happen twice.
-    pub fn replay(self, _: &By) -> Intended {
+    /// Requests another attempt; the operator accepts that it may happen twice.
+    pub fn replay(self, _: &Attribution) -> Intended {
         Intended { attempt: self.attempt + 1 }
     }
 
-    /// A person found out that it was done.
-    pub fn found_done(self, _: &By, evidence: Evidence) -> Done {
+    /// Reconciles the attempt as performed.
+    pub fn found_done(self, _: &Attribution, evidence: Evidence) -> Done {
         Done { attempt: self.attempt, evidence }
     }
 
-    /// A person found out that it was not done.
-    pub fn found_refused(self, _: &By, evidence: Evidence) -> Refused {
+    /// Reconciles the attempt as not performed.
+    pub fn found_refused(self, _: &Attribution, evidence: Evidence) -> Refused {
         Refused { attempt: self.attempt, evidence }
     }
 }
 
-/// Where an effect stands: one of the states, as a ledger hands it out.
+/// State of an effect, as loaded from a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum EffectState {
     /// See [`Withheld`].
     Withheld(Withheld),
     /// See [`Intended`].
@@ -151,26 +152,28 @@ pub enum Standing {
     Ambiguous(Ambiguous),
 }
 
-/// A stored row that is no state: the file is damaged, or a newer version wrote it.
+/// Invalid stored effect state: the file is damaged, or a newer version wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} with attempt {attempt} is no state of an effect")]
-pub struct NotAState {
+#[error(
+    "{word:?} with attempt {attempt} is not a valid effect state: the ledger is damaged or was written by a newer version"
+)]
+pub struct InvalidEffectState {
     word: String,
     attempt: u32,
 }
 
-impl Standing {
-    /// Every word, in the order of the machine.
+impl EffectState {
+    /// Names of all states, in machine order.
     pub const WORDS: [&'static str; 6] =
         ["withheld", "intended", "in_flight", "done", "refused", "ambiguous"];
 
-    /// The state that a ledger has written down.
+    /// Restores a stored state.
     pub fn restore(
         word: &str,
         attempt: u32,
         epoch: Option<u64>,
         evidence: Option<Evidence>,
-    ) -> Result<Self, NotAState> {
+    ) -> Result<Self, InvalidEffectState> {
         match (word, attempt, epoch, evidence) {
             ("withheld", 0, _, _) => Ok(Self::Withheld(Withheld::new())),
             ("intended", 1.., _, _) => Ok(Self::Intended(Intended { attempt })),
@@ -180,11 +183,11 @@ impl Standing {
             ("ambiguous", 1.., _, Some(evidence)) => {
                 Ok(Self::Ambiguous(Ambiguous { attempt, evidence }))
             }
-            _ => Err(NotAState { word: word.to_owned(), attempt }),
+            _ => Err(InvalidEffectState { word: word.to_owned(), attempt }),
         }
     }
 
-    /// The word for it in the ledger, in metrics and on the wire.
+    /// Name in the ledger, in metrics and on the wire.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Withheld(_) => "withheld",
@@ -196,7 +199,7 @@ impl Standing {
         }
     }
 
-    /// Which attempt it is about; 0 before the first.
+    /// Attempt number; 0 before the first.
     pub fn attempt(&self) -> u32 {
         match self {
             Self::Withheld(_) => 0,
@@ -208,12 +211,12 @@ impl Standing {
         }
     }
 
-    /// Who is doing it, while it is in flight.
+    /// Epoch of the performing process, while in flight.
     pub fn epoch(&self) -> Option<u64> {
         if let Self::InFlight(flight) = self { Some(flight.epoch) } else { None }
     }
 
-    /// What the state rests on.
+    /// Evidence of the state.
     pub fn evidence(&self) -> Option<&Evidence> {
         match self {
             Self::Withheld(_) | Self::Intended(_) | Self::InFlight(_) => None,
@@ -223,7 +226,7 @@ impl Standing {
         }
     }
 
-    /// Whether somebody is at it, or about to be.
+    /// Whether an attempt is in progress or pending.
     pub fn is_in_work(&self) -> bool {
         matches!(self, Self::Intended(_) | Self::InFlight(_))
     }

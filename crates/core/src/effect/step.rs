@@ -1,180 +1,184 @@
-//! The steps an effect can take, and which of them lead anywhere from where it stands.
+//! Effect steps, and the transition function.
 
-use super::{Evidence, Standing, StoredReply};
+use super::{EffectState, Evidence, StoredReply};
 
-/// Who asked for something that does not happen by itself, and why.
+/// Operator who requested an action, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct By {
-    /// The principal.
+pub struct Attribution {
+    /// Principal.
     pub who: String,
-    /// The reason that was given.
+    /// Reason given.
     pub why: Option<String>,
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done.
+    /// Performed.
     Done,
-    /// Definitely not done.
+    /// Definitely not performed.
     Refused,
-    /// Not known.
+    /// Unknown.
     Ambiguous,
 }
 
-/// What a person found out about an ambiguous effect.
+/// Finding of an operator about an ambiguous effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It was done.
+pub enum ReconcileOutcome {
+    /// Performed.
     Done,
-    /// It was not done.
+    /// Not performed.
     Refused,
 }
 
-/// One step of an effect.
+/// Step of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The ledger's own process is about to do this attempt. Committed before the first byte leaves.
+    /// This process begins the attempt. Committed before the first byte leaves.
     Begin {
-        /// Which attempt.
+        /// Attempt number.
         attempt: u32,
     },
     /// The attempt has ended.
     Settle {
-        /// Which attempt.
+        /// Attempt number.
         attempt: u32,
-        /// How.
+        /// Outcome.
         outcome: Outcome,
-        /// What it rests on.
+        /// Evidence.
         evidence: Evidence,
-        /// What copies of the event are told from now on, if this is the first attempt.
+        /// Reply for copies of the event, if this is the first attempt.
         reply: Option<StoredReply>,
     },
-    /// Something became known after the attempt was settled. It is kept and changes nothing.
+    /// Late evidence after the attempt was settled. Kept, changes nothing.
     Evidence {
-        /// Which attempt it is about.
+        /// Attempt number.
         attempt: u32,
-        /// What became known.
+        /// Evidence.
         evidence: Evidence,
     },
-    /// A copy of the event does what was found not to have been done. Committed before the first
-    /// byte leaves, like a beginning.
+    /// A copy of the event performs an effect that was reconciled as not performed. Committed
+    /// before the first byte leaves, like `Begin`.
     Renew,
-    /// A person wants another attempt at what has not been done.
-    ReplayUndone(By),
-    /// A person wants another attempt, also of what has been done.
-    Replay(By),
-    /// A person found out what became of an ambiguous attempt.
+    /// Operator request for another attempt, unless it was performed.
+    ReplayUndone(Attribution),
+    /// Operator request for another attempt, even if it was performed.
+    Replay(Attribution),
+    /// Operator finding about an ambiguous attempt.
     Reconcile {
-        /// Who, and why they say so.
-        by: By,
-        /// What they found.
-        found: Answer,
-        /// What it rests on.
+        /// Operator and reason.
+        by: Attribution,
+        /// Finding.
+        found: ReconcileOutcome,
+        /// Evidence.
         evidence: Evidence,
     },
 }
 
-/// A step that leads nowhere from where the effect stands. Nothing was changed.
+/// Illegal step for the current state. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Illegal {
-    /// There is no effect at this place.
+pub enum IllegalStep {
+    /// The admission has no effect.
     #[error("this admission has no effect")]
     NoEffect,
-    /// Somebody is at it, or about to be.
-    #[error("an attempt is in work")]
+    /// An attempt is in progress or pending.
+    #[error("an attempt is in progress")]
     InWork,
-    /// The step is about another attempt than the present one.
-    #[error("this is not the present attempt")]
+    /// The step names another attempt than the current one.
+    #[error("this is not the current attempt")]
     OtherAttempt,
-    /// Only what is intended can begin.
+    /// Only an intended effect can begin.
     #[error("the effect is not intended")]
     NotIntended,
-    /// Only what is in flight can be settled, and only by the process that began it.
+    /// Only an effect in flight can be settled, and only by the process that began it.
     #[error("the effect is not in flight here")]
     NotInFlight,
     /// Only an ambiguous effect can be reconciled.
     #[error("the effect is not ambiguous")]
     NotAmbiguous,
-    /// Only what was definitely not done can be done by a copy.
+    /// Only an effect that was definitely not performed can be performed by a copy.
     #[error("the effect is not released")]
     NotReleased,
-    /// It has been done, and nothing says that it is to be done again.
+    /// The effect was performed, and the request does not allow a repetition.
     #[error("the last attempt was executed")]
     AlreadyDone,
-    /// There can be no evidence of an attempt that has not begun.
+    /// Evidence for an attempt that has not begun.
     #[error("this attempt has not begun")]
     NotBegun,
 }
 
-/// Where `standing` leads with `step`, taken by the process of `epoch`. Pure, and the only way from
-/// one state to another.
-pub fn advance(standing: Standing, step: &Step, epoch: u64) -> Result<Standing, Illegal> {
+/// Applies `step`, taken by the process with `epoch`, to `state`. Pure, and the only transition
+/// function.
+pub fn advance(state: EffectState, step: &Step, epoch: u64) -> Result<EffectState, IllegalStep> {
     match step {
-        Step::Begin { attempt } => match standing {
-            Standing::Intended(_) if standing.attempt() != *attempt => Err(Illegal::OtherAttempt),
-            Standing::Intended(intended) => Ok(Standing::InFlight(intended.begin(epoch))),
-            Standing::InFlight(_) => Err(Illegal::InWork),
-            Standing::Withheld(_)
-            | Standing::Done(_)
-            | Standing::Refused(_)
-            | Standing::Ambiguous(_) => Err(Illegal::NotIntended),
+        Step::Begin { attempt } => match state {
+            EffectState::Intended(_) if state.attempt() != *attempt => {
+                Err(IllegalStep::OtherAttempt)
+            }
+            EffectState::Intended(intended) => Ok(EffectState::InFlight(intended.begin(epoch))),
+            EffectState::InFlight(_) => Err(IllegalStep::InWork),
+            EffectState::Withheld(_)
+            | EffectState::Done(_)
+            | EffectState::Refused(_)
+            | EffectState::Ambiguous(_) => Err(IllegalStep::NotIntended),
         },
         Step::Settle { attempt, outcome, evidence, .. } => {
-            if standing.attempt() != *attempt {
-                return Err(Illegal::OtherAttempt);
+            if state.attempt() != *attempt {
+                return Err(IllegalStep::OtherAttempt);
             }
-            let Standing::InFlight(flight) = standing else { return Err(Illegal::NotInFlight) };
+            let EffectState::InFlight(flight) = state else { return Err(IllegalStep::NotInFlight) };
             if flight.epoch() != epoch {
-                return Err(Illegal::NotInFlight);
+                return Err(IllegalStep::NotInFlight);
             }
             let evidence = evidence.clone();
             Ok(match outcome {
-                Outcome::Done => Standing::Done(flight.done(evidence)),
-                Outcome::Refused => Standing::Refused(flight.refused(evidence)),
-                Outcome::Ambiguous => Standing::Ambiguous(flight.lost(evidence)),
+                Outcome::Done => EffectState::Done(flight.done(evidence)),
+                Outcome::Refused => EffectState::Refused(flight.refused(evidence)),
+                Outcome::Ambiguous => EffectState::Ambiguous(flight.lost(evidence)),
             })
         }
         Step::Evidence { attempt, .. } => {
-            let has_begun = match &standing {
-                Standing::Intended(_) => *attempt < standing.attempt(),
-                Standing::Withheld(_) => false,
-                Standing::InFlight(_)
-                | Standing::Done(_)
-                | Standing::Refused(_)
-                | Standing::Ambiguous(_) => *attempt <= standing.attempt(),
+            let has_begun = match &state {
+                EffectState::Intended(_) => *attempt < state.attempt(),
+                EffectState::Withheld(_) => false,
+                EffectState::InFlight(_)
+                | EffectState::Done(_)
+                | EffectState::Refused(_)
+                | EffectState::Ambiguous(_) => *attempt <= state.attempt(),
             };
-            if has_begun && *attempt > 0 { Ok(standing) } else { Err(Illegal::NotBegun) }
+            if has_begun && *attempt > 0 { Ok(state) } else { Err(IllegalStep::NotBegun) }
         }
-        Step::Renew => match standing {
-            Standing::Refused(refused) => Ok(Standing::InFlight(refused.renew(epoch))),
-            Standing::Intended(_) | Standing::InFlight(_) => Err(Illegal::InWork),
-            Standing::Withheld(_) | Standing::Done(_) | Standing::Ambiguous(_) => {
-                Err(Illegal::NotReleased)
+        Step::Renew => match state {
+            EffectState::Refused(refused) => Ok(EffectState::InFlight(refused.renew(epoch))),
+            EffectState::Intended(_) | EffectState::InFlight(_) => Err(IllegalStep::InWork),
+            EffectState::Withheld(_) | EffectState::Done(_) | EffectState::Ambiguous(_) => {
+                Err(IllegalStep::NotReleased)
             }
         },
-        Step::ReplayUndone(_) if matches!(standing, Standing::Done(_)) => Err(Illegal::AlreadyDone),
-        Step::ReplayUndone(by) | Step::Replay(by) => Ok(Standing::Intended(match standing {
-            Standing::Intended(_) | Standing::InFlight(_) => return Err(Illegal::InWork),
-            Standing::Withheld(withheld) => withheld.replay(by),
-            Standing::Done(done) => done.replay(by),
-            Standing::Refused(refused) => refused.replay(by),
-            Standing::Ambiguous(ambiguous) => ambiguous.replay(by),
+        Step::ReplayUndone(_) if matches!(state, EffectState::Done(_)) => {
+            Err(IllegalStep::AlreadyDone)
+        }
+        Step::ReplayUndone(by) | Step::Replay(by) => Ok(EffectState::Intended(match state {
+            EffectState::Intended(_) | EffectState::InFlight(_) => return Err(IllegalStep::InWork),
+            EffectState::Withheld(withheld) => withheld.replay(by),
+            EffectState::Done(done) => done.replay(by),
+            EffectState::Refused(refused) => refused.replay(by),
+            EffectState::Ambiguous(ambiguous) => ambiguous.replay(by),
         })),
         Step::Reconcile { by, found, evidence } => {
-            let Standing::Ambiguous(lost) = standing else { return Err(Illegal::NotAmbiguous) };
+            let EffectState::Ambiguous(lost) = state else { return Err(IllegalStep::NotAmbiguous) };
             let evidence = evidence.clone();
             Ok(match found {
-                Answer::Done => Standing::Done(lost.found_done(by, evidence)),
-                Answer::Refused => Standing::Refused(lost.found_refused(by, evidence)),
+                ReconcileOutcome::Done => EffectState::Done(lost.found_done(by, evidence)),
+                ReconcileOutcome::Refused => EffectState::Refused(lost.found_refused(by, evidence)),
             })
         }
     }
 }
 
-impl Standing {
-    /// Where the effect stands after the process that may have been doing it is gone: what was in
-    /// flight under another epoch is lost, everything else is as it was.
+impl EffectState {
+    /// Returns the state after a restart: an effect in flight under another epoch becomes
+    /// ambiguous, others are unchanged.
     pub fn recovered(self, epoch: u64, evidence: Evidence) -> Self {
         if let Self::InFlight(flight) = &self
             && flight.epoch() != epoch

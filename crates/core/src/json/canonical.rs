@@ -1,4 +1,4 @@
-//! The bytes a key or digest is taken over: one spelling for every value.
+//! Canonical bytes for keys and digests: one spelling per value.
 //!
 //! Three forms. `utf8` and `ascii` are CPython's `json.dumps(…, sort_keys=True,
 //! separators=(",", ":"))` with `ensure_ascii` off and on: integers of any size are exact, all
@@ -18,7 +18,7 @@ use super::write::close;
 /// itself is refused, because 2^53 + 1 reads as the same double.
 const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// How many digits of a refused integer its error shows.
+/// Digits of a rejected integer shown in its error.
 const DIGITS_SHOWN_MAX: usize = 40;
 
 /// Which spelling is canonical; a setting of the contract.
@@ -32,7 +32,7 @@ pub enum Form {
     Jcs,
 }
 
-/// The canonical bytes of `value`.
+/// Returns the canonical bytes of `value`.
 ///
 /// # Errors
 /// See [`canonical_into`].
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_beyond_the_basic_plane_sort_as_the_form_says() {
+    fn keys_beyond_the_basic_plane_sort_by_the_rule_of_the_form() {
         let text = "{\"\u{ff5e}\":1,\"\u{1f600}\":2}";
         assert_eq!(written(text, Form::Utf8), text);
         assert_eq!(written(text, Form::Ascii), r#"{"\uff5e":1,"\ud83d\ude00":2}"#);

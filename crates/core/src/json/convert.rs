@@ -1,4 +1,4 @@
-//! Makes values out of Rust's own types, for replies and receipts.
+//! Conversions from Rust types to JSON values, for replies and receipts.
 
 use std::borrow::Cow;
 

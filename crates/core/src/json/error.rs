@@ -1,6 +1,6 @@
-//! Why bytes are not JSON we read, and why a value has no canonical form.
+//! JSON errors: rejected input, and values without a canonical form.
 
-/// Why [`parse`](super::parse()) refused bytes, and at which of them.
+/// Reason and offset of input rejected by [`parse`](super::parse()).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is longer than [`Limits::bytes_max`](super::Limits::bytes_max).
@@ -34,17 +34,17 @@ pub enum JsonError {
     /// The text ends before the value does.
     #[error("expected {what}, found the end of the text at byte {at}")]
     UnexpectedEnd {
-        /// What was missing.
+        /// Missing token.
         what: &'static str,
         /// The length of the text.
         at: usize,
     },
-    /// Something else stands where the grammar wants `what`.
+    /// Another byte where the grammar requires `what`.
     #[error("expected {what} at byte {at}")]
     Expected {
-        /// What the grammar wants.
+        /// Expected token.
         what: &'static str,
-        /// Offset of what stands there instead.
+        /// Offset of the unexpected byte.
         at: usize,
     },
     /// A value is followed by more than white space.
@@ -79,7 +79,7 @@ pub enum JsonError {
         /// Offset of the word.
         at: usize,
     },
-    /// A control character stands unescaped in a string.
+    /// An unescaped control character in a string.
     #[error("control character {byte:#04x} must be escaped at byte {at}")]
     ControlCharacter {
         /// The character.
@@ -87,13 +87,13 @@ pub enum JsonError {
         /// Its offset.
         at: usize,
     },
-    /// A backslash starts nothing that JSON knows.
+    /// An unknown escape sequence.
     #[error("unknown escape at byte {at}")]
     UnknownEscape {
         /// Offset of the backslash.
         at: usize,
     },
-    /// Half of a surrogate pair, which is no character.
+    /// A lone surrogate.
     #[error("lone surrogate escape at byte {at}")]
     LoneSurrogate {
         /// Offset of the backslash.
@@ -102,7 +102,7 @@ pub enum JsonError {
 }
 
 impl JsonError {
-    /// A name for the reason that never changes, for replies, metrics and tests.
+    /// Stable name of the reason, for replies, metrics and tests.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::TooLarge { .. } => "too_large",
@@ -122,7 +122,7 @@ impl JsonError {
         }
     }
 
-    /// Offset, in bytes from the start of the text, of what was refused.
+    /// Byte offset of the error.
     pub fn at(&self) -> usize {
         match *self {
             Self::TooLarge { at, .. }
@@ -143,7 +143,7 @@ impl JsonError {
     }
 }
 
-/// Why [`canonical`](super::canonical()) cannot write a value.
+/// Reason why [`canonical`](super::canonical()) cannot write a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
     /// An object names a key twice, which the `jcs` form does not allow.
@@ -164,7 +164,7 @@ pub enum CanonicalError {
 }
 
 impl CanonicalError {
-    /// A name for the reason that never changes, for replies, metrics and tests.
+    /// Stable name of the reason, for replies, metrics and tests.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::RepeatedKey { .. } => "repeated_key",

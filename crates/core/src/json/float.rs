@@ -7,7 +7,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// No double needs more digits to be told from its neighbours.
+/// No double needs more digits to be distinguished from its neighbours.
 const DIGITS_MAX: usize = 17;
 /// `-` 17 digits `.` `e-324`, with room to spare.
 const TEXT_MAX: usize = 32;

@@ -1,11 +1,11 @@
-//! JSON as this house needs it: strict to read, exact to keep, byte-for-byte to write.
+//! JSON: strict parsing, exact values, canonical output.
 //!
 //! [`parse()`] reads bytes into a [`Value`] that borrows from them; [`canonical()`] writes the bytes a
 //! key or digest is taken over; [`write()`] writes replies and receipts.
 //!
-//! Invariant: what [`parse()`] lets through, [`canonical()`] can write in the `utf8` and `ascii` forms,
-//! and the bytes are those CPython would have written. What CPython reads but no other reader could
-//! agree on (`NaN`, `Infinity`, a lone surrogate, `1e400`) is refused at the door.
+//! Invariant: every value accepted by [`parse()`] can be written by [`canonical()`] in the `utf8`
+//! and `ascii` forms, byte-identical to CPython. Input that CPython reads but other readers do not
+//! agree on (`NaN`, `Infinity`, a lone surrogate, `1e400`) is rejected.
 
 mod canonical;
 mod convert;

@@ -15,7 +15,7 @@ pub(super) fn float(text: &str) -> Option<f64> {
     number.ok().filter(|number| number.is_finite())
 }
 
-/// The same number, to within what a double can tell apart, as `±0.digits e exponent`.
+/// The same number as `±0.digits e exponent`, exact to the precision of a double.
 #[cold]
 fn shortened(text: &str) -> String {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

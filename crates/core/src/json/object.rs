@@ -1,4 +1,4 @@
-//! An object as it was written: entries in order of appearance, repeated keys kept.
+//! JSON object in input order, with repeated keys.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::value::Value;
 /// One key with its value.
 pub(super) type Entry<'a> = (Cow<'a, str>, Value<'a>);
 
-/// A JSON object that forgets nothing: the order of its entries and every copy of a repeated key.
+/// JSON object that keeps the order of its entries and every copy of a repeated key.
 ///
 /// Reading by name gives the last copy, as CPython and most readers do. Two objects are equal when
 /// their entries are equal one by one; to compare regardless of order, compare canonical bytes.
@@ -56,7 +56,8 @@ impl<'a> Object<'a> {
         self.entries.push((key.into(), value.into()));
     }
 
-    /// Takes out every entry under `name` and gives the value [`get`](Self::get) would have found.
+    /// Removes every entry under `name` and returns the value [`get`](Self::get) would have
+    /// returned.
     pub fn remove(&mut self, name: &str) -> Option<Value<'a>> {
         self.entries.extract_if(.., |(key, _)| key == name).last().map(|(_, value)| value)
     }
@@ -66,7 +67,7 @@ impl<'a> Object<'a> {
         Iter { entries: self.entries.iter() }
     }
 
-    /// How many entries there are, repeated keys counted each time.
+    /// Number of entries, repeated keys counted each time.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,7 +1,7 @@
 //! Reads JSON in one pass over the bytes, strictly by RFC 8259, borrowing all text it can.
 //!
-//! Invariant: nesting is counted before it is entered, so neither reading, writing nor dropping a
-//! value can run out of stack, whatever the bytes say.
+//! Invariant: nesting is checked before it is entered, so neither reading, writing nor dropping a
+//! value can overflow the stack, for any input.
 
 use std::borrow::Cow;
 
@@ -21,11 +21,11 @@ pub const INTEGER_DIGITS_MAX: usize = 4300;
 /// Room for the entries of a usual event, so that reading one does not grow the list step by step.
 const ENTRIES_FIRST: usize = 32;
 
-/// How much JSON one call of [`parse`] takes on.
+/// Limits of one call of [`parse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Deepest nesting of arrays and objects; a plain value has depth 0. At most
-    /// [`DEPTH_CEILING`], whatever is written here.
+    /// Maximum nesting of arrays and objects; a plain value has depth 0. Limited to
+    /// [`DEPTH_CEILING`].
     pub depth_max: usize,
     /// Longest text, in bytes. A hostile text takes about 40 times its size in memory while it is
     /// read, so raise it with that in mind.
@@ -41,8 +41,8 @@ impl Default for Limits {
 /// Reads one JSON value.
 ///
 /// # Errors
-/// When the bytes are not exactly one JSON value in UTF-8 with optional white space around it, or
-/// hold what we do not take: a number that overflows a double, an integer of more than
+/// If the bytes are not exactly one JSON value in UTF-8 with optional white space around it, or
+/// exceed our limits: a number that overflows a double, an integer of more than
 /// [`INTEGER_DIGITS_MAX`] digits, a lone surrogate, or more than `limits` allow.
 pub fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Value<'a>, JsonError> {
     if bytes.len() > limits.bytes_max {
@@ -68,7 +68,7 @@ pub fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Value<'a>, JsonErro
 struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
-    /// Next byte to look at. Always on a character boundary when text is cut out.
+    /// Next byte to read. Always on a character boundary when text is cut out.
     at: usize,
     depth: usize,
     depth_max: usize,

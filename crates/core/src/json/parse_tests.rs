@@ -1,4 +1,4 @@
-//! What the parser takes and refuses, case by case.
+//! Accepted and rejected texts of the parser, case by case.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn numbers_are_integers_only_without_point_and_exponent() {
 }
 
 #[test]
-fn a_refusal_says_what_was_expected_and_where() {
+fn an_error_names_the_expectation_and_the_offset() {
     let table = [
         ("", "unexpected_end", "expected a value, found the end of the text at byte 0"),
         ("  ", "unexpected_end", "expected a value, found the end of the text at byte 2"),

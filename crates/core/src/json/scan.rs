@@ -42,7 +42,7 @@ fn find(bytes: &[u8], from: usize, tops: impl Fn(u64) -> u64, stops: impl Fn(u8)
 }
 
 /// Sets the top bit of bytes that are special. A borrow may also set it in bytes *above* a true
-/// hit, so only the lowest set bit may be believed, which is the one [`find`] uses.
+/// hit, so only the lowest set bit is valid, which is the one [`find`] uses.
 #[inline]
 fn special_tops(word: u64) -> u64 {
     let controls = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_value_is_judged_alike_in_every_place() {
+    fn every_byte_value_is_classified_alike_at_every_position() {
         for byte in 0..=255u8 {
             for place in 0..16 {
                 let mut bytes = [b'a'; 16];

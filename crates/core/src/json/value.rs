@@ -29,7 +29,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// What kind of value this is, in the words of JSON Schema.
+    /// JSON Schema type name.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

@@ -1,4 +1,4 @@
-//! Writes a value as it stands, compact and in order, for replies and receipts.
+//! Compact JSON output in insertion order, for replies and receipts.
 
 use super::escape::quote;
 use super::float;

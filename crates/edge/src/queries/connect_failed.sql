@@ -1,6 +1,6 @@
--- A connection that could not be made is an attempt of the rows that were due, the oldest first and
--- at most so many. All of them wait for the same time, so they keep their order. Not by the index of
--- times: it would have to be read as a whole and sorted.
+-- Counts a failed connection as an attempt of the due rows, the oldest first, up to a limit. All
+-- get the same due time, so they keep their order. NOT INDEXED: the index on due times would have
+-- to be read completely and sorted.
 UPDATE event_outbox
 SET attempt_count = attempt_count + 1, last_error = ?2, next_attempt_at = ?3
 WHERE rowid IN (

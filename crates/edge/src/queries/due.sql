@@ -1,5 +1,5 @@
--- What may be sent now, oldest first, from the index alone. Rows in flight are among them; whoever
--- asks for so many more leaves them out.
+-- Due rows, oldest first, from the index alone. Includes rows in flight; the caller filters them
+-- out and raises the limit accordingly.
 SELECT rowid FROM event_outbox
 WHERE next_attempt_at <= ?1
 ORDER BY next_attempt_at, rowid

@@ -1,2 +1,2 @@
--- What is stored under an id.
+-- The row stored under an id.
 SELECT rowid, payload_json, created_at FROM event_outbox WHERE event_id = ?1;

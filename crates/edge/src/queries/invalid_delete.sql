@@ -1,2 +1,2 @@
--- A person has retried it or wants it gone.
+-- Deletes an invalid envelope that was retried or discarded.
 DELETE FROM invalid_envelope WHERE number = ?1;

@@ -1,4 +1,4 @@
--- An invalid envelope; the same one again is counted, not kept twice.
+-- Stores an invalid envelope; a repeated one only increments its count.
 INSERT INTO invalid_envelope
   (event_id, payload, payload_sha256, created_at, last_seen_at, last_error)
 VALUES (?1, ?2, ?3, ?4, ?4, ?5)

@@ -1,2 +1,2 @@
--- Whether this very envelope is kept already.
+-- Whether this envelope is stored already.
 SELECT 1 FROM invalid_envelope WHERE payload_sha256 = ?1;

@@ -1,2 +1,2 @@
--- Whether the file has the table: one of an older agent gets it when the agent starts.
+-- Whether the file has the table; a file of an older agent gets it when the agent starts.
 SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'invalid_envelope';

@@ -1,2 +1,2 @@
--- How many are kept, and their bytes. At most as many as the quota allows, so a scan is cheap.
+-- Number of invalid envelopes, and their bytes. The quota bounds the table, so a scan is cheap.
 SELECT count(*), coalesce(sum(length(payload)), 0) FROM invalid_envelope;

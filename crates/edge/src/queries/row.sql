@@ -1,2 +1,2 @@
--- One row, to be sent.
+-- One row to send.
 SELECT event_id, payload_json, attempt_count FROM event_outbox WHERE rowid = ?1;

@@ -1,6 +1,6 @@
--- The columns of the listener's outbox. One file per door and producer, so that two producers
--- behind one agent never swallow each other's ids. Times are RFC 3339 with milliseconds, UTC, which
--- sort as text. The index gives what is due in the order of its times, and of its rows within one.
+-- Outbox table, with the columns of the listener's outbox. One file per door and producer, so that
+-- the ids of two producers behind one agent cannot collide. Times are RFC 3339 with milliseconds,
+-- UTC, which sort as text. The index returns due rows in the order of due time, then rowid.
 CREATE TABLE IF NOT EXISTS event_outbox (
   event_id TEXT PRIMARY KEY,
   payload_json TEXT NOT NULL,
@@ -11,9 +11,9 @@ CREATE TABLE IF NOT EXISTS event_outbox (
 );
 CREATE INDEX IF NOT EXISTS idx_event_outbox_next_attempt_at ON event_outbox(next_attempt_at);
 
--- Envelopes that failed the vet of the agent: answered with a NACK, and kept until a person retries
--- or deletes them. A table of their own, because they may lack an id and are never sent as they are.
--- Numbers are not used again, so that one a person has read never names another envelope.
+-- Envelopes that failed the agent's validation: NACKed, and stored until an operator retries or
+-- deletes them. A separate table, because they may lack an id and are never sent unchanged.
+-- AUTOINCREMENT: numbers are never reused, so a number always means the same envelope.
 CREATE TABLE IF NOT EXISTS invalid_envelope (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   event_id TEXT,

@@ -1,4 +1,4 @@
-//! Where the gate is, and a connection to it: TCP, and TLS where the URL says so.
+//! Address of a gate, and connections to it: TCP, and TLS for `https`.
 
 use std::fmt;
 use std::io;
@@ -13,18 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Both kinds of stream.
+/// A TCP or TLS stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What is spoken over the connection; TLS agrees on it in its handshake.
+/// Application protocol; negotiated by ALPN over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
 }
 
-/// Where a gate is.
+/// Address of a gate.
 #[derive(Clone)]
 pub struct Endpoint {
     pub(crate) authority: String,
@@ -34,13 +34,13 @@ pub struct Endpoint {
     tls: Option<(Arc<RootCertStore>, ServerName<'static>)>,
 }
 
-/// Why there is no endpoint.
+/// Error of parsing an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The URL is not one.
-    #[error("{0:?} is no gate: write http://HOST:PORT or https://HOST")]
+    /// Invalid URL.
+    #[error("invalid gate URL {0:?}: expected http://HOST:PORT or https://HOST")]
     Url(String),
-    /// No TLS.
+    /// TLS cannot be set up.
     #[error("{0}")]
     Tls(String),
 }
@@ -58,26 +58,26 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// The gate at `url`. With `https`, the PEM file `ca` says whose certificates are believed; this
-    /// machine's own authorities without one.
+    /// Parses a gate's URL. With `https`, the PEM file `ca` contains the trusted certificate
+    /// authorities; without it, those of the system are trusted.
     ///
     /// # Errors
-    /// When the URL is not one, or TLS cannot be spoken.
+    /// When the URL is invalid or TLS cannot be set up.
     pub fn parse(url: &str, ca: Option<&Path>) -> Result<Self, EndpointError> {
-        let wrong = || EndpointError::Url(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| wrong())?;
-        let authority = uri.authority().ok_or_else(wrong)?;
+        let invalid = || EndpointError::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| invalid())?;
+        let authority = uri.authority().ok_or_else(invalid)?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() || uri.query().is_some() || authority.as_str().contains('@') {
-            return Err(wrong());
+            return Err(invalid());
         }
         let (tls, port) = match uri.scheme_str() {
             Some("http") => (None, 80),
             Some("https") => {
-                let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
+                let name = ServerName::try_from(host.clone()).map_err(|_| invalid())?;
                 (Some((Arc::new(roots(ca)?), name)), 443)
             }
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         Ok(Self {
             authority: authority.to_string(),
@@ -93,7 +93,7 @@ impl Endpoint {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(crate) async fn connect(&self, protocol: Protocol) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
@@ -124,8 +124,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, EndpointError> {
     };
     let mut roots = RootCertStore::empty();
     if roots.add_parsable_certificates(certs).0 == 0 {
-        let whose = ca.map_or_else(|| "this machine".to_owned(), |ca| ca.display().to_string());
-        return Err(EndpointError::Tls(format!("{whose} has no certificate authority to trust")));
+        let source = ca.map_or_else(|| "this system".to_owned(), |ca| ca.display().to_string());
+        return Err(EndpointError::Tls(format!("{source} has no trusted certificate authority")));
     }
     Ok(roots)
 }
@@ -140,15 +140,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_a_scheme_a_host_and_perhaps_a_port_and_a_path() {
+    fn a_gate_url_has_a_scheme_a_host_and_optional_port_and_path() {
         let gate = Endpoint::parse("http://127.0.0.1:9000/front/", None).unwrap();
         assert_eq!((gate.port, gate.prefix.as_str()), (9000, "/front"));
         assert_eq!(Endpoint::parse("http://gate", None).unwrap().port, 80);
         assert_eq!(Endpoint::parse("http://[::1]:90", None).unwrap().host, "::1");
-        for wrong in ["", "gate", "ws://gate", "http://", "http://u:p@gate", "http://g?x=1"] {
-            assert!(matches!(Endpoint::parse(wrong, None), Err(EndpointError::Url(_))), "{wrong}");
+        for invalid in ["", "gate", "ws://gate", "http://", "http://u:p@gate", "http://g?x=1"] {
+            assert!(
+                matches!(Endpoint::parse(invalid, None), Err(EndpointError::Url(_))),
+                "{invalid}"
+            );
         }
-        let lost = Endpoint::parse("https://gate", Some(Path::new("no-such.pem")));
-        assert!(matches!(lost, Err(EndpointError::Tls(_))));
+        let missing = Endpoint::parse("https://gate", Some(Path::new("no-such.pem")));
+        assert!(matches!(missing, Err(EndpointError::Tls(_))));
     }
 }

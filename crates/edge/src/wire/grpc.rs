@@ -1,11 +1,11 @@
-//! Rows over a gRPC stream: one envelope per message, answers in any order.
+//! gRPC transport: one envelope per message, replies in any order.
 
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
 use ::http::Uri;
-use admit_proto::v1::answer::Answer as Told;
+use admit_proto::v1::answer::Answer as ProtoAnswer;
 use admit_proto::v1::ingress_client::IngressClient;
 use admit_proto::v1::{Answer, Envelope};
 use futures_util::stream::poll_fn;
@@ -19,10 +19,10 @@ use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
 use super::connect::{Endpoint, Protocol};
-use super::{BoxFuture, Ends, Heard, Identity, Link, Said, Wire, answer};
+use super::{AckResult, BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
 use crate::store::Row;
 
-/// How long the head of an answer is waited for before the first row is sent.
+/// How long to wait for the response headers before the first row is sent.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
 /// The skyra door over gRPC.
@@ -40,7 +40,7 @@ impl GrpcWire {
 
     fn metadata(&self) -> Result<MetadataMap, String> {
         let mut metadata = MetadataMap::new();
-        let not_text = |_| "the key or the name cannot be sent".to_owned();
+        let not_text = |_| "the key or principal is not valid in a header".to_owned();
         if let Some(key) = &self.identity.key {
             let mut value = MetadataValue::try_from(format!("Bearer {key}")).map_err(not_text)?;
             value.set_sensitive(true);
@@ -59,11 +59,11 @@ impl fmt::Display for GrpcWire {
     }
 }
 
-/// Runs the HTTP library's tasks in the sender's own set.
+/// Runs the HTTP library's tasks in the sender's task set.
 #[derive(Clone)]
-struct Tasks(TaskTracker);
+struct TaskExecutor(TaskTracker);
 
-impl<F: Future + Send + 'static> Executor<F> for Tasks
+impl<F: Future + Send + 'static> Executor<F> for TaskExecutor
 where
     F::Output: Send + 'static,
 {
@@ -81,23 +81,25 @@ impl Wire for GrpcWire {
         Box::pin(async move {
             let stream = self.gate.connect(Protocol::Http2).await;
             let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-            let (sender, connection) = http2::handshake(Tasks(tasks.clone()), TokioIo::new(stream))
-                .await
-                .map_err(|error| format!("cannot connect: {error}"))?;
+            let (sender, connection) =
+                http2::handshake(TaskExecutor(tasks.clone()), TokioIo::new(stream))
+                    .await
+                    .map_err(|error| format!("cannot connect: {error}"))?;
             tasks.spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the gate ended");
                 }
             });
             let origin = format!("{}://{}", self.gate.scheme(), self.gate.authority);
-            let origin: Uri = origin.parse().map_err(|_| "the gate has no address".to_owned())?;
+            let origin: Uri =
+                origin.parse().map_err(|_| "invalid address of the gate".to_owned())?;
             let service = service_fn(move |request| {
                 let mut sender = sender.clone();
                 async move { sender.send_request(request).await }
             });
             let mut client = IngressClient::with_origin(service, origin);
-            let (link, ends) = Link::with_room(in_flight_max);
-            let Ends { mut outgoing, incoming, cut } = ends;
+            let (link, link_ends) = Link::with_capacity(in_flight_max);
+            let LinkEnds { mut outgoing, incoming, cancel } = link_ends;
             let envelopes = poll_fn(move |context| {
                 outgoing.poll_recv(context).map(|row| {
                     row.map(|row| Envelope { json: row.payload_json.into_bytes().into() })
@@ -106,27 +108,27 @@ impl Wire for GrpcWire {
             let mut request = Request::new(envelopes);
             *request.metadata_mut() = self.metadata()?;
             let mut opening = Box::pin(async move { client.stream(request).await });
-            // Whoever takes connections and has no gate behind it is found out before a row is
-            // sent. A gate that says nothing before it has a first row gets one all the same.
-            let opened = match timeout(OPENING_MAX, &mut opening).await {
-                Ok(Err(status)) => return Err(said(&status)),
-                Ok(Ok(answers)) => Some(answers),
+            // A proxy without a gate behind it is detected before a row is sent. Some gates send no
+            // headers before the first message; after the timeout rows are sent anyway.
+            let opened_stream = match timeout(OPENING_MAX, &mut opening).await {
+                Ok(Err(status)) => return Err(status_text(&status)),
+                Ok(Ok(replies)) => Some(replies),
                 Err(_) => None,
             };
             tasks.spawn(async move {
-                let talk = async {
-                    let answers = match opened {
-                        Some(answers) => Ok(answers),
+                let exchange = async {
+                    let replies = match opened_stream {
+                        Some(replies) => Ok(replies),
                         None => opening.await,
                     };
-                    match answers {
-                        Ok(answers) => listen(answers.into_inner(), &incoming).await,
-                        Err(status) => said(&status),
+                    match replies {
+                        Ok(replies) => forward_replies(replies.into_inner(), &incoming).await,
+                        Err(status) => status_text(&status),
                     }
                 };
                 let reason = tokio::select! {
-                    reason = talk => reason,
-                    () = cut.cancelled() => return,
+                    reason = exchange => reason,
+                    () = cancel.cancelled() => return,
                 };
                 incoming.send(Err(reason)).await.unwrap_or_default();
             });
@@ -134,51 +136,51 @@ impl Wire for GrpcWire {
         })
     }
 
-    fn name_of(&self, row: &Row) -> String {
-        answer::skyra_name(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
+    fn reply_name(&self, row: &Row) -> String {
+        reply_parser::skyra_event_id(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
     }
 }
 
-/// Hands answers on until there are no more; returns why.
-async fn listen(
-    mut answers: Streaming<Answer>,
-    incoming: &tokio::sync::mpsc::Sender<Result<Heard, String>>,
+/// Forwards replies until the stream ends. Returns the reason.
+async fn forward_replies(
+    mut replies: Streaming<Answer>,
+    incoming: &tokio::sync::mpsc::Sender<Result<WireReply, String>>,
 ) -> String {
     loop {
-        match answers.message().await {
-            Ok(Some(Answer { answer: Some(told) })) => {
-                if incoming.send(Ok(heard(told))).await.is_err() {
+        match replies.message().await {
+            Ok(Some(Answer { answer: Some(reply) })) => {
+                if incoming.send(Ok(wire_reply(reply))).await.is_err() {
                     return "closed".to_owned();
                 }
             }
             Ok(Some(Answer { answer: None })) => {}
             Ok(None) => return "the gate closed the stream".to_owned(),
-            Err(status) => return said(&status),
+            Err(status) => return status_text(&status),
         }
     }
 }
 
-fn said(status: &Status) -> String {
+fn status_text(status: &Status) -> String {
     format!("the gate ended the stream: {:?}: {}", status.code(), status.message())
 }
 
-fn heard(told: Told) -> Heard {
-    match told {
-        Told::Ack(ack) if ack.status == "stored" => {
-            Heard { name: Some(ack.event_id), said: Said::Ack }
+fn wire_reply(reply: ProtoAnswer) -> WireReply {
+    match reply {
+        ProtoAnswer::Ack(ack) if ack.status == "stored" => {
+            WireReply { name: Some(ack.event_id), result: AckResult::Ack }
         }
-        Told::Ack(ack) => {
-            let error = format!("an ack that does not say stored but {:?}", ack.status);
-            let said = Said::Nack { error, retryable: true, retry_after: Duration::ZERO };
-            Heard { name: Some(ack.event_id), said }
+        ProtoAnswer::Ack(ack) => {
+            let error = format!("an ack with status {:?} instead of stored", ack.status);
+            let result = AckResult::Nack { error, retryable: true, retry_after: Duration::ZERO };
+            WireReply { name: Some(ack.event_id), result }
         }
-        Told::Nack(nack) => {
-            let why = nack.error.unwrap_or_default();
-            let error = format!("{}: {}", why.code, why.message);
-            let retryable = why.retryable;
-            Heard {
+        ProtoAnswer::Nack(nack) => {
+            let cause = nack.error.unwrap_or_default();
+            let error = format!("{}: {}", cause.code, cause.message);
+            let retryable = cause.retryable;
+            WireReply {
                 name: nack.event_id,
-                said: Said::Nack { error, retryable, retry_after: Duration::ZERO },
+                result: AckResult::Nack { error, retryable, retry_after: Duration::ZERO },
             }
         }
     }

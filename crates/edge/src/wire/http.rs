@@ -1,7 +1,7 @@
-//! Rows over HTTP/1.1: one request each, over a few connections that are kept.
+//! HTTP/1.1 transport: one request per row, over a few persistent connections.
 //!
-//! Rows that must keep their order share a connection: all of a session, or of a stream. The
-//! pixel-control plugin itself sends in any order, so its rows use whichever is next.
+//! Rows that must keep their order share a connection: all rows of a session or stream. The
+//! pixel-control plugin itself sends in any order, so its rows are distributed round-robin.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,88 +18,88 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::connect::{Endpoint, Protocol};
-use super::parcel::Parcel;
-use super::{BoxFuture, Ends, Heard, Identity, Link, Said, Wire, answer};
+use super::row_request::RowRequest;
+use super::{AckResult, BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
 use crate::store::Row;
 
-/// Connections that carry rows at the same time.
-const LANES: usize = 8;
+/// Number of concurrent connections.
+const CONNECTIONS: usize = 8;
 
-/// Most rows under way. They may all have to wait for each other, if they are of one session or
-/// stream, and the last of them must still be answered in time over a slow network.
-const WINDOW: usize = 4 * LANES;
+/// Maximum rows in flight. If all belong to one session or stream they are sent serially, and the
+/// last must still be acknowledged in time over a slow network.
+const WINDOW: usize = 4 * CONNECTIONS;
 
-/// Answers are small.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum size of a reply.
+const REPLY_BYTES_MAX: usize = 64 * 1024;
 
-/// Longest wait for one answer. The sender gives up on a row earlier, where it is set up to.
-const EXCHANGE_MAX: Duration = Duration::from_secs(30);
+/// Timeout of one request. The sender's own timeout is usually shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a door speaks over HTTP, and how its rows are kept.
+/// Request and reply format of a door over HTTP, and the order of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// A row is an envelope; sessions keep their order.
     Skyra,
     /// A row is the plugin's body.
     PixelControl,
-    /// A row is a [`Parcel`]; all of them keep their order.
+    /// A row is a [`RowRequest`]; all of them keep their order.
     Events,
 }
 
 impl Dialect {
-    /// Which rows must not overtake each other; `None`: this one may overtake any.
-    fn order(self, row: &Row) -> Option<String> {
+    /// Ordering key: rows with the same key must not overtake each other; `None` has no order.
+    fn order_key(self, row: &Row) -> Option<String> {
         match self {
-            Self::Skyra => Some(answer::skyra_session(&row.payload_json).unwrap_or_default()),
+            Self::Skyra => Some(reply_parser::skyra_session(&row.payload_json).unwrap_or_default()),
             Self::PixelControl => None,
             Self::Events => Some(String::new()),
         }
     }
 
-    fn request(self, row: &Row) -> Result<Parcel, String> {
+    fn request(self, row: &Row) -> Result<RowRequest, String> {
         match self {
-            Self::Skyra | Self::PixelControl => Ok(Parcel {
+            Self::Skyra | Self::PixelControl => Ok(RowRequest {
                 headers: vec![("content-type".to_owned(), "application/json".to_owned())],
                 body: row.payload_json.clone().into_bytes(),
             }),
-            Self::Events => Parcel::from_payload(&row.payload_json)
-                .ok_or_else(|| "the row holds no request; it was changed".to_owned()),
+            Self::Events => RowRequest::from_payload(&row.payload_json)
+                .ok_or_else(|| "the row's payload is not a request; it was modified".to_owned()),
         }
     }
 
-    fn said(self, status: u16, body: &[u8], row: &Row) -> Said {
+    fn parse_reply(self, status: u16, body: &[u8], row: &Row) -> AckResult {
         match self {
             Self::Skyra => {
-                let (name, said) = answer::skyra(body, Some(status));
-                let is_other = name != answer::skyra_name(&row.payload_json);
-                if said == Said::Ack && is_other {
-                    return failed("an ack for another event".to_owned());
+                let (name, result) = reply_parser::skyra(body, Some(status));
+                let is_other_event = name != reply_parser::skyra_event_id(&row.payload_json);
+                if result == AckResult::Ack && is_other_event {
+                    return retryable_nack("an ack for another event".to_owned());
                 }
-                said
+                result
             }
-            Self::PixelControl => answer::pixel(status, body, &row.payload_json),
-            Self::Events => answer::events(status, body, key_of(row)),
+            Self::PixelControl => reply_parser::pixel(status, body, &row.payload_json),
+            Self::Events => reply_parser::events(status, body, key_of(row)),
         }
     }
 }
 
-/// The key of a stream's row: a second one under the same key has more behind it.
+/// The event key of a stream's row; a conflicting row has a suffix after `~`.
 fn key_of(row: &Row) -> &str {
     row.event_id.split('~').next().unwrap_or_default()
 }
 
-fn failed(error: String) -> Said {
-    Said::Nack { error, retryable: true, retry_after: Duration::ZERO }
+fn retryable_nack(error: String) -> AckResult {
+    AckResult::Nack { error, retryable: true, retry_after: Duration::ZERO }
 }
 
 /// A door over HTTP.
 #[derive(Debug)]
 pub struct HttpWire {
-    door: Arc<Door>,
+    door: Arc<HttpDoor>,
 }
 
 #[derive(Debug)]
-struct Door {
+struct HttpDoor {
     gate: Endpoint,
     path: String,
     identity: Identity,
@@ -107,9 +107,9 @@ struct Door {
 }
 
 impl HttpWire {
-    /// The door at `path` of `gate`, which speaks `dialect`.
+    /// The door at `path` of `gate` with the format `dialect`.
     pub fn new(gate: Endpoint, path: &str, identity: Identity, dialect: Dialect) -> Self {
-        Self { door: Arc::new(Door { gate, path: path.to_owned(), identity, dialect }) }
+        Self { door: Arc::new(HttpDoor { gate, path: path.to_owned(), identity, dialect }) }
     }
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for HttpWire {
 
 type Connection = SendRequest<Full<Bytes>>;
 
-impl Door {
+impl HttpDoor {
     async fn open(&self, tasks: &TaskTracker) -> Result<Connection, String> {
         let stream = self.gate.connect(Protocol::Http1).await;
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
@@ -136,88 +136,92 @@ impl Door {
         Ok(sender)
     }
 
-    /// A connection to a gate that is ready, as far as it says. A proxy takes connections for a gate
-    /// that is not there, and no row should be lost to it.
+    /// Opens a connection, and checks the gate's readiness: a proxy accepts connections for a gate
+    /// that is down, and no row's attempt should be wasted on it.
     async fn open_ready(&self, tasks: &TaskTracker) -> Result<Connection, String> {
         let mut connection = self.open(tasks).await?;
-        let question = Request::get(format!("{}/readyz", self.gate.prefix))
+        let probe = Request::get(format!("{}/readyz", self.gate.prefix))
             .header(header::HOST, &self.gate.authority)
             .body(Full::new(Bytes::new()))
-            .map_err(|error| format!("no request can be made: {error}"))?;
-        match one(&mut connection, question).await {
+            .map_err(|error| format!("failed to build the request: {error}"))?;
+        match send_request(&mut connection, probe).await {
             Ok((status, _)) if status < 500 => Ok(connection),
             Ok((status, body)) => {
-                let said = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-                Err(format!("the gate is not ready: status {status} {said}"))
+                let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+                Err(format!("the gate is not ready: status {status} {text}"))
             }
             Err(error) => Err(format!("cannot connect: {error}")),
         }
     }
 
     fn request(&self, row: &Row) -> Result<Request<Full<Bytes>>, String> {
-        let parcel = self.dialect.request(row)?;
+        let stored = self.dialect.request(row)?;
         let mut request = Request::post(format!("{}{}", self.gate.prefix, self.path))
             .header(header::HOST, &self.gate.authority);
-        for (name, value) in parcel.headers {
+        for (name, value) in stored.headers {
             let named = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-            let (name, value) = named.ok_or("the row holds a header that cannot be sent")?;
+            let (name, value) = named.ok_or("the row has an invalid header")?;
             request = request.header(name, value);
         }
         for (name, value) in self.identity.headers() {
             request = request.header(name, value);
         }
-        let body = Full::new(Bytes::from(parcel.body));
-        request.body(body).map_err(|error| format!("no request can be made: {error}"))
+        let body = Full::new(Bytes::from(stored.body));
+        request.body(body).map_err(|error| format!("failed to build the request: {error}"))
     }
 
-    /// Sends one row and reads what the gate says. A kept connection that turns out to be closed
-    /// is replaced once.
+    /// Sends one row and reads the reply. A persistent connection that turns out to be closed is
+    /// replaced once.
     async fn exchange(
         &self,
-        kept: &mut Option<Connection>,
+        connection_slot: &mut Option<Connection>,
         row: &Row,
         tasks: &TaskTracker,
-    ) -> Said {
+    ) -> AckResult {
         let mut reason = String::new();
         for _ in 0..2 {
             let request = match self.request(row) {
                 Ok(request) => request,
-                // It can never be sent as it is; the others can.
+                // This row can never be sent; others can.
                 Err(error) => {
-                    return Said::Nack { error, retryable: false, retry_after: Duration::ZERO };
+                    return AckResult::Nack {
+                        error,
+                        retryable: false,
+                        retry_after: Duration::ZERO,
+                    };
                 }
             };
-            let was_kept = kept.is_some();
-            let mut connection = match kept.take() {
+            let was_reused = connection_slot.is_some();
+            let mut connection = match connection_slot.take() {
                 Some(connection) => connection,
                 None => match self.open(tasks).await {
                     Ok(connection) => connection,
-                    Err(error) => return failed(error),
+                    Err(error) => return retryable_nack(error),
                 },
             };
-            match one(&mut connection, request).await {
+            match send_request(&mut connection, request).await {
                 Ok((status, body)) => {
-                    *kept = Some(connection);
-                    return self.dialect.said(status, &body, row);
+                    *connection_slot = Some(connection);
+                    return self.dialect.parse_reply(status, &body, row);
                 }
                 Err(error) => reason = error,
             }
-            if !was_kept {
+            if !was_reused {
                 break;
             }
         }
-        failed(format!("no answer: {reason}"))
+        retryable_nack(format!("no reply: {reason}"))
     }
 }
 
-async fn one(
+async fn send_request(
     connection: &mut Connection,
     request: Request<Full<Bytes>>,
 ) -> Result<(u16, Bytes), String> {
     connection.ready().await.map_err(|error| error.to_string())?;
-    let answer = connection.send_request(request).await.map_err(|error| error.to_string())?;
-    let status = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let response = connection.send_request(request).await.map_err(|error| error.to_string())?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect().await;
     Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
 }
 
@@ -229,42 +233,45 @@ impl Wire for HttpWire {
     ) -> BoxFuture<'a, Result<Link, String>> {
         Box::pin(async move {
             let mut first = Some(self.door.open_ready(tasks).await?);
-            let (link, ends) = Link::with_room(in_flight_max);
-            let Ends { mut outgoing, incoming, cut } = ends;
-            let lanes: Vec<mpsc::Sender<Row>> = (0..LANES)
+            let (link, link_ends) = Link::with_capacity(in_flight_max);
+            let LinkEnds { mut outgoing, incoming, cancel } = link_ends;
+            let queues: Vec<mpsc::Sender<Row>> = (0..CONNECTIONS)
                 .map(|_| {
-                    let (lane, mut rows) = mpsc::channel::<Row>(in_flight_max.max(1));
-                    let (door, tasks_of_lane) = (Arc::clone(&self.door), tasks.clone());
-                    let (incoming, cut) = (incoming.clone(), cut.clone());
-                    let mut kept = first.take();
+                    let (queue, mut rows) = mpsc::channel::<Row>(in_flight_max.max(1));
+                    let (door, connection_tasks) = (Arc::clone(&self.door), tasks.clone());
+                    let (incoming, cancel) = (incoming.clone(), cancel.clone());
+                    let mut connection_slot = first.take();
                     let work = async move {
                         while let Some(row) = rows.recv().await {
-                            let talk = door.exchange(&mut kept, &row, &tasks_of_lane);
-                            let said = timeout(EXCHANGE_MAX, talk)
+                            let exchange =
+                                door.exchange(&mut connection_slot, &row, &connection_tasks);
+                            let result = timeout(REQUEST_TIMEOUT, exchange)
                                 .await
-                                .unwrap_or_else(|_| failed("no answer in time".to_owned()));
-                            let heard = Heard { name: Some(row.event_id), said };
-                            if incoming.send(Ok(heard)).await.is_err() {
+                                .unwrap_or_else(|_| retryable_nack("timeout: no reply".to_owned()));
+                            let reply = WireReply { name: Some(row.event_id), result };
+                            if incoming.send(Ok(reply)).await.is_err() {
                                 return;
                             }
                         }
                     };
-                    tasks.spawn(cut.run_until_cancelled_owned(work));
-                    lane
+                    tasks.spawn(cancel.run_until_cancelled_owned(work));
+                    queue
                 })
                 .collect();
             let dialect = self.door.dialect;
-            let deal = async move {
+            let dispatch = async move {
                 let mut next = 0_usize;
                 while let Some(row) = outgoing.recv().await {
                     next = next.wrapping_add(1);
-                    let lane = dialect.order(&row).map_or(next, |order| lane_of(&order)) % LANES;
-                    if lanes[lane].send(row).await.is_err() {
+                    let queue =
+                        dialect.order_key(&row).map_or(next, |order_key| queue_index(&order_key))
+                            % CONNECTIONS;
+                    if queues[queue].send(row).await.is_err() {
                         return;
                     }
                 }
             };
-            tasks.spawn(cut.run_until_cancelled_owned(deal));
+            tasks.spawn(cancel.run_until_cancelled_owned(dispatch));
             Ok(link)
         })
     }
@@ -273,13 +280,13 @@ impl Wire for HttpWire {
         in_flight_max.min(WINDOW)
     }
 
-    fn name_of(&self, row: &Row) -> String {
+    fn reply_name(&self, row: &Row) -> String {
         row.event_id.clone()
     }
 }
 
-fn lane_of(order: &str) -> usize {
+fn queue_index(order_key: &str) -> usize {
     let mut hasher = DefaultHasher::new();
-    order.hash(&mut hasher);
-    usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+    order_key.hash(&mut hasher);
+    usize::try_from(hasher.finish() % CONNECTIONS as u64).unwrap_or(0)
 }

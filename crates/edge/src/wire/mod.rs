@@ -1,12 +1,12 @@
-//! How rows travel: each wire makes links, and a link is two queues with tasks behind them.
+//! Transports: a wire opens links, and a link is a pair of queues served by tasks.
 
 pub mod connect;
 pub mod grpc;
 pub mod http;
-pub mod parcel;
+pub mod row_request;
 pub mod websocket;
 
-mod answer;
+mod reply_parser;
 
 use std::fmt;
 use std::future::Future;
@@ -23,12 +23,12 @@ use crate::store::Row;
 /// One boxed future per connection.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who is sending, and for whom.
+/// Credentials of the sender, and the principal it sends for.
 #[derive(Clone, Default)]
 pub struct Identity {
-    /// The sender's own key.
+    /// The sender's API key.
     pub key: Option<String>,
-    /// The principal it speaks for, if not itself.
+    /// The principal on whose behalf it sends, if not its own.
     pub speaks_for: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// The headers that say so. A key that no header can carry says nothing.
+    /// The HTTP headers. A value that is not valid in a header is omitted.
     pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let key = self.key.as_ref().and_then(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).ok()?;
@@ -54,71 +54,72 @@ impl Identity {
     }
 }
 
-/// A way to the gate.
+/// Transport to the gate.
 pub trait Wire: fmt::Display + Send + Sync {
-    /// Connects. The tasks of the link run in `tasks` and end with it.
+    /// Connects. The tasks of the link are spawned in `tasks` and end with the link.
     fn connect<'a>(
         &'a self,
         tasks: &'a TaskTracker,
         in_flight_max: usize,
     ) -> BoxFuture<'a, Result<Link, String>>;
 
-    /// How many rows may be under way at once, where `in_flight_max` are allowed. Answers are waited
-    /// for from when a row is handed over, so a wire that sends one after another keeps this small.
+    /// Maximum rows in flight, at most `in_flight_max`. The acknowledgement timeout starts when a
+    /// row is handed to the link, so a transport that sends serially keeps this small.
     fn window(&self, in_flight_max: usize) -> usize {
         in_flight_max
     }
 
-    /// The name that the answer to a row will carry.
-    fn name_of(&self, row: &Row) -> String;
+    /// The name that the reply to a row will contain.
+    fn reply_name(&self, row: &Row) -> String;
 }
 
-/// A connection. Dropping it ends its tasks.
+/// Connection to the gate. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Link {
     pub(crate) outgoing: mpsc::Sender<Row>,
-    pub(crate) incoming: mpsc::Receiver<Result<Heard, String>>,
-    _cut: DropGuard,
+    pub(crate) incoming: mpsc::Receiver<Result<WireReply, String>>,
+    _cancel: DropGuard,
 }
 
-/// The other ends of a link, for its tasks.
+/// The ends of a link's queues that its tasks use.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct LinkEnds {
     pub(crate) outgoing: mpsc::Receiver<Row>,
-    pub(crate) incoming: mpsc::Sender<Result<Heard, String>>,
-    pub(crate) cut: CancellationToken,
+    pub(crate) incoming: mpsc::Sender<Result<WireReply, String>>,
+    pub(crate) cancel: CancellationToken,
 }
 
 impl Link {
-    /// A link with room for so many rows each way.
-    pub(crate) fn with_room(rows: usize) -> (Self, Ends) {
+    /// Creates a link with queues for `rows` rows in each direction.
+    pub(crate) fn with_capacity(rows: usize) -> (Self, LinkEnds) {
         let (outgoing, rows_to_send) = mpsc::channel(rows.max(1));
-        let (answers, incoming) = mpsc::channel(rows.max(1) + 1);
-        let cut = CancellationToken::new();
-        let ends = Ends { outgoing: rows_to_send, incoming: answers, cut: cut.clone() };
-        (Self { outgoing, incoming, _cut: cut.drop_guard() }, ends)
+        let (replies, incoming) = mpsc::channel(rows.max(1) + 1);
+        let cancel = CancellationToken::new();
+        let link_ends =
+            LinkEnds { outgoing: rows_to_send, incoming: replies, cancel: cancel.clone() };
+        (Self { outgoing, incoming, _cancel: cancel.drop_guard() }, link_ends)
     }
 }
 
-/// An answer.
+/// Reply of the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
-    /// Which row it is about, if it says so.
+pub(crate) struct WireReply {
+    /// The name of the row, if the reply has one.
     pub(crate) name: Option<String>,
-    pub(crate) said: Said,
+    pub(crate) result: AckResult,
 }
 
-/// What an answer says.
+/// Content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// It is stored there.
+pub(crate) enum AckResult {
+    /// The event is stored at the gate.
     Ack,
-    /// It is not.
+    /// The event is not stored.
     Nack {
         error: String,
-        /// Whether the same may pass later, as far as the gate knows.
+        /// Whether the gate expects a retry to succeed.
         retryable: bool,
-        /// Not before so long.
+        /// Minimum delay before a retry.
         retry_after: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! Rows over a WebSocket: one envelope per text frame, answers in any order.
+//! WebSocket transport: one envelope per text frame, replies in any order.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::task::TaskTracker;
 
 use super::connect::{Endpoint, Protocol, Stream};
-use super::{BoxFuture, Ends, Heard, Identity, Link, Wire, answer};
+use super::{BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
 use crate::store::Row;
 
-/// Answers are small.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum size of a reply.
+const REPLY_BYTES_MAX: usize = 64 * 1024;
 
-/// Rows that are written before the connection is flushed, at most.
-const FRAMES_AT_ONCE: usize = 64;
+/// Maximum rows written before the connection is flushed.
+const FRAMES_PER_FLUSH: usize = 64;
 
 /// The skyra door over a WebSocket.
 #[derive(Debug)]
@@ -57,24 +57,24 @@ impl WebSocketWire {
             request = request.header(name, value);
         }
         let request =
-            request.body(()).map_err(|error| format!("no request can be made: {error}"))?;
+            request.body(()).map_err(|error| format!("failed to build the request: {error}"))?;
         let config = WebSocketConfig::default()
-            .max_message_size(Some(ANSWER_BYTES_MAX))
-            .max_frame_size(Some(ANSWER_BYTES_MAX));
+            .max_message_size(Some(REPLY_BYTES_MAX))
+            .max_frame_size(Some(REPLY_BYTES_MAX));
         match client_async_with_config(request, stream, Some(config)).await {
             Ok((socket, _)) => Ok(socket),
             Err(Error::Http(response)) => {
-                Err(refused(response.status(), response.body().as_deref().unwrap_or_default()))
+                Err(refusal_text(response.status(), response.body().as_deref().unwrap_or_default()))
             }
             Err(error) => Err(format!("cannot connect: {error}")),
         }
     }
 }
 
-/// Why the door did not open, with what it said.
-pub(super) fn refused(status: StatusCode, body: &[u8]) -> String {
-    let said = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
-    format!("the gate did not open the door: status {} {said}", status.as_u16())
+/// Error text of a refused connection, with the response body.
+pub(super) fn refusal_text(status: StatusCode, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
+    format!("the gate refused the connection: status {} {text}", status.as_u16())
 }
 
 impl fmt::Display for WebSocketWire {
@@ -91,13 +91,13 @@ impl Wire for WebSocketWire {
     ) -> BoxFuture<'a, Result<Link, String>> {
         Box::pin(async move {
             let socket = self.open().await?;
-            let (link, ends) = Link::with_room(in_flight_max);
+            let (link, link_ends) = Link::with_capacity(in_flight_max);
             tasks.spawn(async move {
-                let Ends { incoming, cut, .. } = &ends;
-                let (incoming, cut) = (incoming.clone(), cut.clone());
+                let LinkEnds { incoming, cancel, .. } = &link_ends;
+                let (incoming, cancel) = (incoming.clone(), cancel.clone());
                 let reason = tokio::select! {
-                    reason = carry(socket, ends) => reason,
-                    () = cut.cancelled() => return,
+                    reason = run_connection(socket, link_ends) => reason,
+                    () = cancel.cancelled() => return,
                 };
                 incoming.send(Err(reason)).await.unwrap_or_default();
             });
@@ -105,30 +105,30 @@ impl Wire for WebSocketWire {
         })
     }
 
-    fn name_of(&self, row: &Row) -> String {
-        answer::skyra_name(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
+    fn reply_name(&self, row: &Row) -> String {
+        reply_parser::skyra_event_id(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
     }
 }
 
-/// Carries rows out and answers in, until the connection ends; returns why it did. Answers are read
-/// also while rows do not get out: on a slow network the first are answered long before the last
+/// Sends rows and forwards replies until the connection ends. Returns the reason. Replies are read
+/// also while writing is blocked: on a slow network the first are acknowledged long before the last
 /// are written.
-async fn carry(socket: WebSocketStream<Box<dyn Stream>>, ends: Ends) -> String {
+async fn run_connection(socket: WebSocketStream<Box<dyn Stream>>, link_ends: LinkEnds) -> String {
     let (sink, stream) = socket.split();
     let pinged = Notify::new();
     tokio::select! {
-        reason = write(sink, ends.outgoing, &pinged) => reason,
-        reason = read(stream, &ends.incoming, &pinged) => reason,
+        reason = write(sink, link_ends.outgoing, &pinged) => reason,
+        reason = read(stream, &link_ends.incoming, &pinged) => reason,
     }
 }
 
 type Sink = SplitSink<WebSocketStream<Box<dyn Stream>>, Message>;
 
 async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> String {
-    let mut rows = Vec::with_capacity(FRAMES_AT_ONCE);
+    let mut rows = Vec::with_capacity(FRAMES_PER_FLUSH);
     loop {
         tokio::select! {
-            taken = outgoing.recv_many(&mut rows, FRAMES_AT_ONCE) => {
+            taken = outgoing.recv_many(&mut rows, FRAMES_PER_FLUSH) => {
                 if taken == 0 {
                     return match sink.close().await {
                         Ok(()) => "closed".to_owned(),
@@ -136,7 +136,7 @@ async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> 
                     };
                 }
             }
-            // Pings are answered by the library with the next write, which must happen.
+            // The library sends pongs with the next write, so a ping must trigger one.
             () = pinged.notified() => {}
         }
         for row in rows.drain(..) {
@@ -153,20 +153,20 @@ async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> 
 
 async fn read(
     mut stream: SplitStream<WebSocketStream<Box<dyn Stream>>>,
-    incoming: &Sender<Result<Heard, String>>,
+    incoming: &Sender<Result<WireReply, String>>,
     pinged: &Notify,
 ) -> String {
     loop {
         match stream.next().await {
             Some(Ok(Message::Text(text))) => {
-                let (name, said) = answer::skyra(text.as_bytes(), None);
-                if incoming.send(Ok(Heard { name, said })).await.is_err() {
+                let (name, result) = reply_parser::skyra(text.as_bytes(), None);
+                if incoming.send(Ok(WireReply { name, result })).await.is_err() {
                     return "closed".to_owned();
                 }
             }
             Some(Ok(Message::Close(frame))) => {
-                let said = frame.map(|frame| format!(": {}", frame.reason)).unwrap_or_default();
-                return format!("the gate closed the connection{said}");
+                let reason = frame.map(|frame| format!(": {}", frame.reason)).unwrap_or_default();
+                return format!("the gate closed the connection{reason}");
             }
             Some(Ok(Message::Ping(_))) => pinged.notify_one(),
             Some(Ok(Message::Binary(_) | Message::Pong(_) | Message::Frame(_))) => {}

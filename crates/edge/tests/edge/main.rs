@@ -1,6 +1,6 @@
-//! The sender against a peer that does as it is told.
+//! Sender tests against a scripted peer.
 
-// Always true for a test; it tells the lints so, also in functions that are not marked as one.
+// Always true for a test; needed so that lints treat all functions here as test code.
 #![cfg(test)]
 
 mod peer;

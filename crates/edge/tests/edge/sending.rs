@@ -1,4 +1,4 @@
-//! What the sender promises, whatever the other side does.
+//! Guarantees of the sender for any behaviour of the peer.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use admit_edge::{
 };
 use admit_testkit::proxy::{Faults, Proxy};
 
-use crate::peer::{Act, Peer, ack, nack, one_by_one, until};
+use crate::peer::{Peer, PeerAction, ack, nack, serial_http_gate, until};
 
-/// An ACK wait that no busy machine uses up.
-const ANY_TIME: u64 = 60_000;
+/// An ack timeout that is never reached, even on a busy machine.
+const LONG_ACK_TIMEOUT: u64 = 60_000;
 
 struct World {
     _folder: tempfile::TempDir,
@@ -59,15 +59,15 @@ impl World {
 }
 
 #[test]
-fn an_ack_for_the_event_removes_it_and_an_ack_for_another_does_not() {
+fn only_an_ack_for_the_event_itself_removes_it() {
     let world = World::new();
-    let peer = Peer::with(|id, often| match (id, often) {
+    let peer = Peer::with(|id, times| match (id, times) {
         ("evt_1", 1) => ack("evt_2"),
         (id, _) => ack(id),
     });
     world.enqueue("evt_1", "s");
     let sender = world.send_to(peer.address, 100);
-    until("it is sent again", || (peer.count("evt_1") >= 2).then_some(()));
+    until("it is resent", || (peer.count("evt_1") >= 2).then_some(()));
     until("its own ack removes it", || (world.depth() == 0).then_some(()));
     sender.stop();
 }
@@ -81,17 +81,17 @@ fn the_row_is_in_the_file_before_the_first_byte_is_sent() {
         assert!(waiting >= 1, "{id} was sent and is not in the file");
         ack(id)
     });
-    let sender = world.send_to(peer.address, ANY_TIME);
+    let sender = world.send_to(peer.address, LONG_ACK_TIMEOUT);
     for n in 0..50 {
         world.enqueue(&format!("evt_{n}"), "s");
     }
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
-    assert_eq!(peer.came().len(), 50);
+    assert_eq!(peer.received().len(), 50);
     sender.stop();
 }
 
 #[test]
-fn one_event_that_is_always_refused_holds_up_nobody_and_is_never_given_up() {
+fn an_always_refused_event_delays_no_other_and_is_retried_forever() {
     let world = World::new();
     let peer = Peer::with(|id, _| match id {
         "evt_bad" => nack(Some(id), "invalid_envelope", false),
@@ -101,10 +101,10 @@ fn one_event_that_is_always_refused_holds_up_nobody_and_is_never_given_up() {
     for n in 0..200 {
         world.enqueue(&format!("evt_{n}"), "s");
     }
-    // Everything is answered, so nothing is sent twice however busy the machine is.
-    let sender = world.send_to(peer.address, ANY_TIME);
-    until("all good ones are delivered", || (world.depth() == 1).then_some(()));
-    until("the bad one is tried again and again", || (peer.count("evt_bad") >= 4).then_some(()));
+    // Every row gets a reply, so nothing is sent twice, however busy the machine is.
+    let sender = world.send_to(peer.address, LONG_ACK_TIMEOUT);
+    until("all good events are delivered", || (world.depth() == 1).then_some(()));
+    until("the bad event is retried", || (peer.count("evt_bad") >= 4).then_some(()));
     sender.stop();
     let status = world.status();
     assert_eq!((status.depth, status.retrying), (1, 1));
@@ -116,7 +116,7 @@ fn one_event_that_is_always_refused_holds_up_nobody_and_is_never_given_up() {
 }
 
 #[test]
-fn one_event_that_is_refused_without_its_name_holds_up_nobody_and_is_never_given_up() {
+fn an_event_refused_without_its_id_delays_no_other_and_is_retried_forever() {
     let world = World::new();
     let peer = Peer::with(|id, _| match id {
         "evt_mute" => nack(None, "invalid_envelope", false),
@@ -127,22 +127,22 @@ fn one_event_that_is_refused_without_its_name_holds_up_nobody_and_is_never_given
         world.enqueue(&format!("evt_{n}"), "s");
     }
     let sender = world.send_to(peer.address, 50);
-    until("all good ones are delivered", || (world.depth() == 1).then_some(()));
-    until("the mute one is tried again", || (peer.count("evt_mute") >= 3).then_some(()));
+    until("all good events are delivered", || (world.depth() == 1).then_some(()));
+    until("the mute event is retried", || (peer.count("evt_mute") >= 3).then_some(()));
     sender.stop();
     assert_eq!(world.status().last_error_event_id.as_deref(), Some("evt_mute"));
 }
 
 #[test]
-fn an_answer_that_came_in_time_counts_however_late_it_is_looked_at() {
+fn a_reply_received_in_time_counts_however_late_it_is_processed() {
     const ACK_MAX: u64 = 300;
     let world = World::new();
-    let (all_answered, answered) = mpsc::sync_channel::<()>(64);
+    let (all_replied, replied) = mpsc::sync_channel::<()>(64);
     let locked = Arc::new(Mutex::new(None::<rusqlite::Connection>));
     let (file, lock) = (world.file.clone(), Arc::clone(&locked));
-    let peer = Peer::with(move |id, often| match (id, often) {
+    let peer = Peer::with(move |id, times| match (id, times) {
         ("evt_bad", 1) => {
-            // The refusal cannot be written down, so the sender waits for its disk.
+            // The refusal cannot be recorded, so the sender waits for its disk.
             let other = rusqlite::Connection::open(&file).unwrap();
             other.execute_batch("BEGIN IMMEDIATE").unwrap();
             *lock.lock().unwrap() = Some(other);
@@ -150,7 +150,7 @@ fn an_answer_that_came_in_time_counts_however_late_it_is_looked_at() {
         }
         (id, _) => {
             if id == "evt_8" {
-                all_answered.send(()).unwrap();
+                all_replied.send(()).unwrap();
             }
             ack(id)
         }
@@ -160,21 +160,21 @@ fn an_answer_that_came_in_time_counts_however_late_it_is_looked_at() {
         world.enqueue(&format!("evt_{n}"), "s");
     }
     let sender = world.send_to(peer.address, ACK_MAX);
-    answered.recv_timeout(Duration::from_secs(30)).unwrap();
+    replied.recv_timeout(Duration::from_secs(30)).unwrap();
     std::thread::sleep(Duration::from_millis(2 * ACK_MAX));
     drop(locked.lock().unwrap().take());
     until("all are delivered", || (world.depth() == 0).then_some(()));
     sender.stop();
     for n in 1..9 {
-        assert_eq!(peer.count(&format!("evt_{n}")), 1, "evt_{n} was answered in time");
+        assert_eq!(peer.count(&format!("evt_{n}")), 1, "evt_{n} was acknowledged in time");
     }
 }
 
 #[test]
-fn answers_are_read_while_rows_are_still_being_written() {
+fn replies_are_read_while_rows_are_being_written() {
     const ROW_BYTES: usize = 4 << 20;
     let world = World::new();
-    // It takes its time with each, so that the last are written long after the first are answered.
+    // Slow replies, so that the last rows are written long after the first are acknowledged.
     let peer = Peer::with(|id, _| {
         std::thread::sleep(Duration::from_millis(200));
         ack(id)
@@ -188,18 +188,18 @@ fn answers_are_read_while_rows_are_still_being_written() {
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
     sender.stop();
     let connects = world.outbox.counters().connects.load(Ordering::Relaxed);
-    assert_eq!(connects, 1, "a link that answers is not a dead one");
+    assert_eq!(connects, 1, "a link with replies is not dead");
 }
 
 #[test]
-fn without_an_ack_it_is_sent_again_with_growing_waits() {
+fn without_an_ack_a_row_is_resent_with_growing_delays() {
     let world = World::new();
-    let peer = Peer::with(|_, often| if often > 5 { ack("evt_1") } else { Act::Silence });
+    let peer = Peer::with(|_, times| if times > 5 { ack("evt_1") } else { PeerAction::Ignore });
     world.enqueue("evt_1", "s");
     let sender = world.send_to(peer.address, 20);
     until("it is delivered in the end", || (world.depth() == 0).then_some(()));
     sender.stop();
-    let times: Vec<_> = peer.came().iter().map(|came| came.at).collect();
+    let times: Vec<_> = peer.received().iter().map(|received| received.at).collect();
     assert!(times.len() >= 6);
     for pair in times.windows(2) {
         assert!(pair[1] - pair[0] >= Duration::from_millis(20), "the ack was waited for");
@@ -208,35 +208,35 @@ fn without_an_ack_it_is_sent_again_with_growing_waits() {
 }
 
 #[test]
-fn a_session_arrives_in_its_order_when_nothing_fails() {
+fn a_session_arrives_in_order_when_nothing_fails() {
     let world = World::new();
     let peer = Peer::with(|id, _| ack(id));
     for n in 0..300 {
         world.enqueue(&format!("evt_{n}"), &format!("sess_{}", n % 3));
     }
-    let sender = world.send_to(peer.address, ANY_TIME);
+    let sender = world.send_to(peer.address, LONG_ACK_TIMEOUT);
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
     sender.stop();
     for session in 0..3 {
-        let wanted: Vec<String> =
+        let expected: Vec<String> =
             (0..300).filter(|n| n % 3 == session).map(|n| format!("evt_{n}")).collect();
         let name = format!("sess_{session}");
-        let came: Vec<String> = peer
-            .came()
+        let received: Vec<String> = peer
+            .received()
             .into_iter()
-            .filter(|came| came.envelope["session_id"] == name.as_str())
-            .map(|came| came.id)
+            .filter(|received| received.envelope["session_id"] == name.as_str())
+            .map(|received| received.id)
             .collect();
-        assert_eq!(came, wanted);
+        assert_eq!(received, expected);
     }
 }
 
 #[test]
-fn a_peer_that_hangs_up_in_the_middle_gets_everything_in_the_end() {
+fn a_peer_that_hangs_up_receives_everything_in_the_end() {
     let world = World::new();
-    let peer = Peer::with(|id, often| {
+    let peer = Peer::with(|id, times| {
         let number: usize = id.trim_start_matches("evt_").parse().unwrap();
-        if number % 7 == 3 && often == 1 { Act::Hang } else { ack(id) }
+        if number % 7 == 3 && times == 1 { PeerAction::HangUp } else { ack(id) }
     });
     for n in 0..100 {
         world.enqueue(&format!("evt_{n}"), "s");
@@ -248,17 +248,17 @@ fn a_peer_that_hangs_up_in_the_middle_gets_everything_in_the_end() {
 }
 
 #[test]
-fn a_connection_that_is_refused_is_an_attempt_of_the_rows_that_are_due_and_keeps_their_order() {
+fn a_refused_connection_counts_as_an_attempt_of_due_rows_and_keeps_their_order() {
     let world = World::new();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // More than are sent at once.
+    // More than the in-flight window.
     let mut ids: Vec<String> = (0..40).map(|n| format!("evt_{n}")).collect();
     for id in &ids {
         world.enqueue(id, "s");
     }
     let proxy = Proxy::to(silent, Faults::default(), 1).unwrap();
     let sender = world.send_to(proxy.address(), 500);
-    until("the outage is noted", || {
+    until("the outage is recorded", || {
         world.status().last_error.is_some_and(|error| error.contains("connect")).then_some(())
     });
     until("every row has been attempted twice", || {
@@ -272,21 +272,21 @@ fn a_connection_that_is_refused_is_an_attempt_of_the_rows_that_are_due_and_keeps
     });
     let status = world.status();
     assert!(status.next_attempt_at > status.oldest_created_at, "with backoff: {status:?}");
-    // What comes during the outage is sent after what has waited.
+    // Rows stored during the outage are sent after the waiting ones.
     world.enqueue("evt_late", "s");
     ids.push("evt_late".to_owned());
     let peer = Peer::with(|id, _| ack(id));
     proxy.move_to(peer.address);
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
-    let order: Vec<String> = peer.came().into_iter().map(|came| came.id).collect();
+    let order: Vec<String> = peer.received().into_iter().map(|received| received.id).collect();
     assert_eq!(order, ids);
     sender.stop();
 }
 
 #[test]
-fn a_gate_that_takes_nothing_for_now_is_left_alone_for_a_while() {
+fn a_gate_that_refuses_everything_pauses_the_sender() {
     let world = World::new();
-    let peer = Peer::with(|id, often| match often {
+    let peer = Peer::with(|id, times| match times {
         1 | 2 => nack(Some(id), "storage_unavailable", true),
         _ => ack(id),
     });
@@ -300,14 +300,14 @@ fn a_gate_that_takes_nothing_for_now_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn a_stop_waits_for_the_ack_of_what_is_in_flight() {
+fn a_stop_waits_for_acks_of_rows_in_flight() {
     let world = World::new();
     let peer = Peer::with(|id, _| {
         std::thread::sleep(Duration::from_millis(150));
         ack(id)
     });
     world.enqueue("evt_1", "s");
-    let sender = world.send_to(peer.address, ANY_TIME);
+    let sender = world.send_to(peer.address, LONG_ACK_TIMEOUT);
     until("it is sent", || (peer.count("evt_1") == 1).then_some(()));
     sender.stop();
     assert_eq!(world.depth(), 0);
@@ -315,7 +315,7 @@ fn a_stop_waits_for_the_ack_of_what_is_in_flight() {
 }
 
 #[test]
-fn a_network_that_cuts_stalls_and_repeats_loses_nothing() {
+fn a_network_that_cuts_stalls_and_duplicates_loses_nothing() {
     let seed = 20_261_115;
     let world = World::new();
     let peer = Peer::with(|id, _| ack(id));
@@ -334,17 +334,17 @@ fn a_network_that_cuts_stalls_and_repeats_loses_nothing() {
     until("all are acknowledged", || (world.depth() == 0).then_some(()));
     sender.stop();
     for n in 0..150 {
-        assert!(peer.count(&format!("evt_{n}")) >= 1, "evt_{n} never came, seed {seed}");
+        assert!(peer.count(&format!("evt_{n}")) >= 1, "evt_{n} was never received, seed {seed}");
     }
     assert!(proxy.counts().cuts.load(Ordering::Relaxed) > 0, "the network was as bad as meant");
 }
 
 #[test]
-fn over_http_a_session_that_is_answered_one_by_one_is_not_taken_for_unanswered() {
+fn a_session_served_serially_over_http_does_not_time_out() {
     const ROWS: u64 = 400;
     let world = World::new();
-    // All rows of a session wait for each other, so many of them take longer than one may.
-    let address = one_by_one(Duration::from_millis(10));
+    // All rows of a session are sent serially, so many of them take longer than the timeout of one.
+    let address = serial_http_gate(Duration::from_millis(10));
     for n in 0..ROWS {
         world.enqueue(&format!("evt_{n}"), "s");
     }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_contracts::{Call, CallOutcome};
+use admit_contracts::{GatewayCall, CallOutcome};
 use admit_ledger::BoxFuture;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Request, Uri, header};
@@ -122,7 +122,7 @@ impl HttpGateway {
         })
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, http::Error> {
+    fn request(&self, call: &GatewayCall) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::post(format!("{}{}", self.prefix, call.path))
             .header(header::HOST, self.authority.clone())
             .header(header::CONTENT_TYPE, "application/json")
@@ -136,7 +136,7 @@ impl HttpGateway {
         request.body(Full::new(call.body.clone()))
     }
 
-    async fn try_once(&self, call: &Call, deadline: Instant, is_second: bool) -> Tried {
+    async fn try_once(&self, call: &GatewayCall, deadline: Instant, is_second: bool) -> Tried {
         let request = match self.request(call) {
             Ok(request) => request,
             Err(error) => return Tried::NeverSent(format!("no request can be made: {error}")),
@@ -198,7 +198,7 @@ impl HttpGateway {
 }
 
 impl Gateway for HttpGateway {
-    fn call(&self, call: Call) -> BoxFuture<'_, Called> {
+    fn call(&self, call: GatewayCall) -> BoxFuture<'_, Called> {
         Box::pin(async move {
             let deadline = Instant::now() + self.call_max;
             let mut reason = String::new();

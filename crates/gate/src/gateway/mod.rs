@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_contracts::{Call, CallOutcome};
+use admit_contracts::{GatewayCall, CallOutcome};
 use admit_ledger::BoxFuture;
 use tokio::sync::Semaphore;
 
@@ -24,7 +24,7 @@ const CALLS_MAX: usize = 64;
 /// Makes calls.
 pub trait Gateway: Send + Sync {
     /// Makes one call. Resolves within [`Self::call_max`].
-    fn call(&self, call: Call) -> BoxFuture<'_, Called>;
+    fn call(&self, call: GatewayCall) -> BoxFuture<'_, Called>;
 
     /// The longest a call takes.
     fn call_max(&self) -> Duration;

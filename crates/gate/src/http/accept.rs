@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use admit_contracts::rounds::DOOR;
 use admit_core::json::{self, Object, Value};
-use admit_core::record::Acceptance;
+use admit_core::entity::Acceptance;
 use admit_core::{Code, ReceiptId};
-use admit_ledger::port::{Accepted, NotAccepted};
+use admit_ledger::port::{AcceptedEvent, AcceptError};
 use axum::extract::State;
 use http::{HeaderMap, header};
 
@@ -54,14 +54,14 @@ pub(super) async fn accept(
     }
     match accepted {
         Err(fault) => Routed::fault(&gate, &fault),
-        Ok(Err(NotAccepted::Unknown)) => missing(),
-        Ok(Err(NotAccepted::Unfit(why))) => {
+        Ok(Err(AcceptError::Unknown)) => missing(),
+        Ok(Err(AcceptError::Unfit(why))) => {
             refused(Code::NotReconcilable, &format!("{id} cannot be accepted: {why}"))
         }
-        Ok(Err(NotAccepted::Unreadable)) => {
+        Ok(Err(AcceptError::Unreadable)) => {
             refused(Code::InternalError, "what the ledger keeps of this event cannot be read")
         }
-        Ok(Ok(Accepted { record_id, is_new })) => Routed::object(
+        Ok(Ok(AcceptedEvent { record_id, is_new })) => Routed::object(
             200,
             &Object::from_iter([
                 ("receipt_id", Value::from(id.to_string())),

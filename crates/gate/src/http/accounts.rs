@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admit_core::Code;
 use admit_core::closure::{Manifest, Objection};
-use admit_core::effect::By;
+use admit_core::effect::Attribution;
 use admit_core::json::{self, Object, Value};
 use admit_ledger::Run;
 use axum::extract::State;
@@ -115,7 +115,7 @@ pub(super) async fn close(
         Ok(wish) => wish,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
-    let by = By { who: operator.name, why: wish.reason };
+    let by = Attribution { who: operator.name, why: wish.reason };
     let work = accounts.close(run.clone(), wish.manifest, by);
     match Finishing::new(gate.tasks.clone(), work).await {
         Ok(closure) => Routed::object(200, &closure),

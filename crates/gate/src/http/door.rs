@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use admit_contracts::{BELOW, QUERY, Reply};
+use admit_contracts::{SUBPATH, QUERY, Reply};
 use admit_core::{Code, Submission};
 use bytes::Bytes;
 use http::request::Parts;
@@ -274,7 +274,7 @@ pub(super) fn identify<'a>(
         let known = name.and_then(|name| principals.by_name(&name));
         return known.map(with_key).ok_or(auth::NOT_KNOWN);
     }
-    let vouched = || door.contract.vouched().and_then(|name| principals.by_name(name));
+    let vouched = || door.contract.signature_principal().and_then(|name| principals.by_name(name));
     match auth::identify(principals, peer, head, &door.api_key_header) {
         Err(denied) if denied == auth::NO_KEY => vouched().map(without_key).ok_or(denied),
         Ok(owner) if is_owner && !principals.is_open() => {
@@ -318,7 +318,7 @@ fn is_plain(headers: &HeaderMap) -> bool {
 /// Randomness, for a contract that makes up ids.
 fn nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
     let mut nonce = [0; 16];
-    if door.contract.wants_nonce() {
+    if door.contract.needs_nonce() {
         getrandom::fill(&mut nonce)
             .map_err(|_| refusal(Code::InternalError, "the system has no randomness to give"))?;
     }
@@ -334,7 +334,7 @@ fn wanted(door: &DoorMount, head: &Parts) -> Vec<(String, String)> {
     }
     let below = || door.below(head.uri.path());
     let said =
-        [(BELOW, below().unwrap_or_default()), (QUERY, head.uri.query().unwrap_or_default())];
+        [(SUBPATH, below().unwrap_or_default()), (QUERY, head.uri.query().unwrap_or_default())];
     let said = said.into_iter().filter(|(name, value)| names.contains(name) && !value.is_empty());
     let is_wanted = |name: &str| {
         names.iter().any(|wanted| match wanted.strip_suffix('*') {

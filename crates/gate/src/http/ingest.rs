@@ -7,7 +7,7 @@ use std::sync::Arc;
 use admit_contracts::Reply;
 use admit_contracts::ingestion_gate::{lookup, state};
 use admit_core::Code;
-use admit_core::effect::By;
+use admit_core::effect::Attribution;
 use admit_core::json::{self, Object, Value};
 use axum::extract::State;
 use http::request::Parts;
@@ -101,11 +101,11 @@ pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> Routed
         Ok(found) => found,
         Err(routed) => return routed,
     };
-    let Some(question) = lookup::question(head.uri.query().unwrap_or_default()) else {
+    let Some(question) = lookup::parse_query(head.uri.query().unwrap_or_default()) else {
         return Routed(ingest.contract.missing_query());
     };
     match ingest.look_up(&question).await {
-        Ok(found) => Routed::object(200, &lookup::answer(found.as_ref())),
+        Ok(found) => Routed::object(200, &lookup::response(found.as_ref())),
         Err(fault) => Routed(gate.say_about(door, &[], fault.code(), fault.message, gate.ticket())),
     }
 }
@@ -165,17 +165,17 @@ pub(super) async fn reconcile(
         Ok(resolution) => resolution,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
-    let by = By { who: operator.name, why: Some(asked.reason) };
+    let by = Attribution { who: operator.name, why: Some(asked.reason) };
     let work = {
         let (ingest, key) = (Arc::clone(ingest), key.clone());
         async move { ingest.reconcile(&key, resolution, by).await }
     };
     match Finishing::new(gate.tasks.clone(), work).await {
         Ok(resolved) => {
-            let receipt = resolved.filed.first().map(|filed| filed.issued.path.as_str());
+            let receipt = resolved.filed.first().map(|filed| filed.document.path.as_str());
             let object = Object::from_iter([
                 ("dedupe_key", Value::from(key.as_str())),
-                ("state", state(&resolved.standing).into()),
+                ("state", state(&resolved.state).into()),
                 ("receipt_ref", receipt.into()),
             ]);
             Routed::object(200, &object)
@@ -212,17 +212,17 @@ pub(super) async fn release(
     let Some(how) = asked.text("how").and_then(|word| How::parse(&word)) else {
         return refused(Code::InvalidRequest, "how must be dismissed or resubmitted");
     };
-    let by = By { who: operator.name, why: Some(asked.reason.clone()) };
+    let by = Attribution { who: operator.name, why: Some(asked.reason.clone()) };
     let work = {
         let (ingest, id, run) = (Arc::clone(ingest), id.clone(), asked.text("run"));
         async move { ingest.release(&id, run.as_deref(), how, by).await }
     };
     match Finishing::new(gate.tasks.clone(), work).await {
         Ok((filed, said)) => {
-            let receipt = said.first().map(|filed| filed.issued.path.as_str());
+            let receipt = said.first().map(|filed| filed.document.path.as_str());
             let object = Object::from_iter([
-                ("quarantine_id", Value::from(filed.issued.id.as_str())),
-                ("platform_run_id", filed.issued.run.as_deref().into()),
+                ("quarantine_id", Value::from(filed.document.id.as_str())),
+                ("platform_run_id", filed.document.run.as_deref().into()),
                 ("released", how.as_str().into()),
                 ("receipt_ref", receipt.into()),
             ]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admit_contracts::Reply;
 use admit_contracts::intents::DOOR;
-use admit_core::effect::{By, Step};
+use admit_core::effect::{Attribution, Step};
 use admit_core::hash::hex;
 use admit_core::json::{self, Value};
 use admit_core::{Code, Door, Receipt};
@@ -66,7 +66,7 @@ pub(super) async fn replay(
         Ok(receipt) => receipt,
         Err(routed) => return routed,
     };
-    let by = By { who: operator.name, why: Some(reason) };
+    let by = Attribution { who: operator.name, why: Some(reason) };
     let step = if is_again { Step::Replay(by) } else { Step::ReplayUndone(by) };
     let work = run(Arc::clone(&gate), receipt, step);
     match Finishing::new(gate.tasks.clone(), work).await {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admit_contracts::rounds::DOOR;
-use admit_core::effect::{By, Standing};
+use admit_core::effect::{Attribution, EffectState};
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Door};
 use axum::extract::{FromRequestParts, State};
@@ -79,14 +79,14 @@ pub(super) async fn reconcile(
         Ok(resolution) => resolution,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
-    let by = By { who: operator.name, why: Some(asked.reason) };
+    let by = Attribution { who: operator.name, why: Some(asked.reason) };
     let work = {
         let (publisher, key) = (Arc::clone(publisher), key.clone());
         async move { publisher.reconcile(&key, resolution, by).await }
     };
     match Finishing::new(gate.tasks.clone(), work).await {
         Ok(resolved) => {
-            let is_out = matches!(resolved.standing, Standing::Done(_));
+            let is_out = matches!(resolved.state, EffectState::Done(_));
             let object = Object::from_iter([
                 ("dedupe_key", Value::from(key)),
                 ("state", if is_out { "published" } else { "released" }.into()),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use admit_contracts::Reply;
-use admit_core::{Entry, Fault, FaultKind, Filed, IssuedKind, Recorded, Seq, Verdict};
-use admit_ledger::{Kept, Outlook};
+use admit_core::{Entry, Fault, FaultKind, StoredDocument, DocumentKind, RecordedEntry, Seq, Verdict};
+use admit_ledger::{RecordedDelivery, FollowUp};
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
@@ -12,7 +12,7 @@ use super::Ingest;
 use super::files::unwritten;
 
 /// A delivery with the documents about it, and what is said.
-pub(crate) type Answered = Result<(Recorded, Vec<Filed>, Reply), Fault>;
+pub(crate) type Answered = Result<(RecordedEntry, Vec<StoredDocument>, Reply), Fault>;
 
 /// Records a batch and answers each of its entries, in order.
 pub(crate) async fn admit(ingest: &Arc<Ingest>, entries: Vec<Entry>) -> Vec<Answered> {
@@ -29,8 +29,8 @@ pub(crate) async fn admit(ingest: &Arc<Ingest>, entries: Vec<Entry>) -> Vec<Answ
 
 impl Ingest {
     /// The answer to one delivery. Every file that it names is there.
-    async fn conclude(self: &Arc<Self>, kept: Kept) -> Answered {
-        let Kept { recorded, filed, outlook } = kept;
+    async fn conclude(self: &Arc<Self>, kept: RecordedDelivery) -> Answered {
+        let RecordedDelivery { recorded, filed, follow_up } = kept;
         if recorded.verdict == (Verdict::Refused { seq: None }) {
             return Err(Fault::new(
                 FaultKind::Overloaded,
@@ -38,17 +38,17 @@ impl Ingest {
             ));
         }
         let (is_closed, is_closing) =
-            (outlook == Outlook::RunClosed, outlook == Outlook::RunClosing);
-        let filed = match outlook {
-            Outlook::Said | Outlook::RunClosed | Outlook::RunClosing => {
+            (follow_up == FollowUp::RunClosed, follow_up == FollowUp::RunClosing);
+        let filed = match follow_up {
+            FollowUp::Done | FollowUp::RunClosed | FollowUp::RunClosing => {
                 let raw = match &recorded.entry {
                     Entry::Event(event) => &event.body,
                     Entry::Refused(refused) => &refused.body,
                 };
                 self.write_all(filed, raw).await?
             }
-            Outlook::Performs { seq, .. } => self.flights.landing(seq).await?,
-            Outlook::InFlight { seq } => self.after_the_first(&recorded, seq).await?,
+            FollowUp::Perform { seq, .. } => self.flights.landing(seq).await?,
+            FollowUp::InFlight { seq } => self.after_the_first(&recorded, seq).await?,
         };
         self.watch_over(&filed);
         let reply = if is_closed {
@@ -56,17 +56,17 @@ impl Ingest {
         } else if is_closing {
             self.contract.reply_closing(&filed)
         } else {
-            self.contract.reply_filed(&recorded, &filed)
+            self.contract.reply_with_documents(&recorded, &filed)
         };
         Ok((recorded, filed, reply))
     }
 
     /// A copy of what is in flight waits a while, holding nothing of the ledger, and is told by
     /// where the first stands then.
-    async fn after_the_first(&self, recorded: &Recorded, first: Seq) -> Result<Vec<Filed>, Fault> {
+    async fn after_the_first(&self, recorded: &RecordedEntry, first: Seq) -> Result<Vec<StoredDocument>, Fault> {
         let mut watch = self.in_work.watch(first);
         let effect = self.reader.effect(first).await?;
-        if effect.is_some_and(|effect| effect.standing.is_in_work()) {
+        if effect.is_some_and(|effect| effect.state.is_in_work()) {
             // Whether it has ended or time is up, the commit below says which.
             let ended = watch.ended_anywhere(&*self.reader);
             drop(timeout(self.settings.in_flight_wait, ended).await);
@@ -84,8 +84,8 @@ impl Ingest {
     }
 
     /// Writes the files of documents, all of them or none is named to anybody.
-    async fn write_all(&self, filed: Vec<Filed>, raw: &Bytes) -> Result<Vec<Filed>, Fault> {
-        let listed: Vec<&Filed> = filed.iter().collect();
+    async fn write_all(&self, filed: Vec<StoredDocument>, raw: &Bytes) -> Result<Vec<StoredDocument>, Fault> {
+        let listed: Vec<&StoredDocument> = filed.iter().collect();
         let written = self.write_files(&listed, Some(raw)).await;
         if filed.iter().any(|filed| written.failed(filed.n)) {
             return Err(unwritten());
@@ -94,8 +94,8 @@ impl Ingest {
     }
 
     /// Counts quarantines, and tells when they are too many.
-    fn watch_over(self: &Arc<Self>, filed: &[Filed]) {
-        let is_quarantine = |filed: &&Filed| filed.issued.kind == IssuedKind::Quarantine;
+    fn watch_over(self: &Arc<Self>, filed: &[StoredDocument]) {
+        let is_quarantine = |filed: &&StoredDocument| filed.document.kind == DocumentKind::Quarantine;
         if filed.iter().any(|filed| is_quarantine(&filed)) {
             self.note_quarantine();
         }

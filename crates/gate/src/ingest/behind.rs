@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_core::Filed;
+use admit_core::StoredDocument;
 use admit_ledger::FileNote;
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -45,7 +45,7 @@ pub struct WriteBehind {
 /// A document that waits for the store.
 #[derive(Debug)]
 struct Late {
-    filed: Filed,
+    filed: StoredDocument,
     raw: Option<Bytes>,
 }
 
@@ -84,7 +84,7 @@ impl Ingest {
     pub(super) async fn queue_files(
         &self,
         behind: &Behind,
-        filed: &[&Filed],
+        filed: &[&StoredDocument],
         raw: Option<&Bytes>,
     ) -> Written {
         let until = Instant::now() + behind.room_wait;
@@ -164,7 +164,7 @@ impl Ingest {
         let (mut pause, mut tries, mut noted) = (PAUSE_MIN, 0, BTreeSet::new());
         let all = late.len();
         loop {
-            let documents: Vec<(&Filed, Option<&Bytes>)> =
+            let documents: Vec<(&StoredDocument, Option<&Bytes>)> =
                 late.iter().map(|late| (&late.filed, late.raw.as_ref())).collect();
             let failed = self.put_files(&documents).await;
             late.retain(|late| failed.contains(&late.filed.n));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admit_artifacts::{File, Line, Markers};
-use admit_core::{Fault, FaultKind, Filed, IssuedKind};
+use admit_core::{Fault, FaultKind, StoredDocument, DocumentKind};
 use admit_ledger::FileNote;
 use bytes::Bytes;
 use tokio::time::sleep;
@@ -98,15 +98,15 @@ pub(super) fn unwritten() -> Fault {
 impl Ingest {
     /// Writes the files of documents that are not there yet, now or behind. `raw` is the body they
     /// are about, for those that keep it beside them.
-    pub(super) async fn write_files(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
+    pub(super) async fn write_files(&self, filed: &[&StoredDocument], raw: Option<&Bytes>) -> Written {
         match &self.behind {
             Some(behind) => self.queue_files(behind, filed, raw).await,
             None => self.write_now(filed, raw).await,
         }
     }
 
-    async fn write_now(&self, filed: &[&Filed], raw: Option<&Bytes>) -> Written {
-        let documents: Vec<(&Filed, Option<&Bytes>)> =
+    async fn write_now(&self, filed: &[&StoredDocument], raw: Option<&Bytes>) -> Written {
+        let documents: Vec<(&StoredDocument, Option<&Bytes>)> =
             filed.iter().map(|filed| (*filed, raw)).collect();
         let failed = self.put_files(&documents).await;
         self.note_unwritten(&failed).await;
@@ -114,14 +114,14 @@ impl Ingest {
     }
 
     /// Puts the files of documents, and says which could not be written.
-    pub(super) async fn put_files(&self, documents: &[(&Filed, Option<&Bytes>)]) -> BTreeSet<u64> {
+    pub(super) async fn put_files(&self, documents: &[(&StoredDocument, Option<&Bytes>)]) -> BTreeSet<u64> {
         let mut failed = BTreeSet::new();
         if documents.is_empty() {
             return failed;
         }
         let mut files = Vec::with_capacity(documents.len());
         let mut numbers = Vec::with_capacity(documents.len());
-        let is_line = |filed: &Filed| filed.issued.kind == IssuedKind::Governance;
+        let is_line = |filed: &StoredDocument| filed.document.kind == DocumentKind::Governance;
         for (filed, raw) in documents.iter().filter(|(filed, _)| !is_line(filed)) {
             if let (Some(path), Some(raw)) = (self.raw_path(filed), raw) {
                 files.push(File::new(path, (*raw).clone()));
@@ -139,7 +139,7 @@ impl Ingest {
         }
         for (log, lines) in self.lines(documents.iter().map(|(filed, _)| *filed)) {
             let (numbers, lines): (Vec<u64>, Vec<Line>) = lines.into_iter().unzip();
-            let put = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
+            let put = self.artifacts.append_lines(&log, lines, Markers::Trusted).await;
             for (n, put) in numbers.iter().zip(put) {
                 if let Err(error) = put {
                     tracing::error!(n, %error, "a governance line could not be written");
@@ -165,20 +165,20 @@ impl Ingest {
     }
 
     /// Where the bytes of a delivery lie that is in no run.
-    pub(super) fn raw_path(&self, filed: &Filed) -> Option<String> {
-        let is_outside = filed.issued.run.is_none() && filed.issued.kind == IssuedKind::Quarantine;
-        is_outside.then(|| self.contract.paths().unscoped_raw(&filed.issued.id))
+    pub(super) fn raw_path(&self, filed: &StoredDocument) -> Option<String> {
+        let is_outside = filed.document.run.is_none() && filed.document.kind == DocumentKind::Quarantine;
+        is_outside.then(|| self.contract.paths().unscoped_raw(&filed.document.id))
     }
 
     /// Governance lines by the log they belong to.
     fn lines<'f>(
         &self,
-        filed: impl Iterator<Item = &'f Filed>,
+        filed: impl Iterator<Item = &'f StoredDocument>,
     ) -> BTreeMap<String, Vec<(u64, Line)>> {
         let mut logs: BTreeMap<String, Vec<(u64, Line)>> = BTreeMap::new();
-        for filed in filed.filter(|filed| filed.issued.kind == IssuedKind::Governance) {
-            let run = filed.issued.run.as_deref().unwrap_or(super::governance::UNSCOPED);
-            let line = Line { text: Bytes::from(filed.issued.text.clone()), marker: file(filed) };
+        for filed in filed.filter(|filed| filed.document.kind == DocumentKind::Governance) {
+            let run = filed.document.run.as_deref().unwrap_or(super::governance::UNSCOPED);
+            let line = Line { text: Bytes::from(filed.document.text.clone()), marker: file(filed) };
             logs.entry(self.contract.paths().governance_log(run))
                 .or_default()
                 .push((filed.n, line));
@@ -201,17 +201,17 @@ impl Ingest {
     /// Makes the documents after `after` up to `to` again, where they are not.
     async fn restore_between(&self, mut after: u64, to: u64) -> Result<(), Fault> {
         while after < to {
-            let filter = admit_ledger::FiledFilter {
+            let filter = admit_ledger::DocumentFilter {
                 after,
                 rows_max: PAGE,
-                ..admit_ledger::FiledFilter::default()
+                ..admit_ledger::DocumentFilter::default()
             };
             let mut page = self.ledger.filed(filter).await?;
             let Some(last) = page.last() else { break };
             after = last.n;
             page.retain(|filed| filed.n <= to);
             let mut files = Vec::with_capacity(page.len());
-            for filed in page.iter().filter(|f| f.issued.kind != IssuedKind::Governance) {
+            for filed in page.iter().filter(|f| f.document.kind != DocumentKind::Governance) {
                 if let Some(path) = self.raw_path(filed) {
                     let seq = self.kept_at(filed.seq).await?;
                     if let Some(body) = self.reader.body(seq).await? {
@@ -225,7 +225,7 @@ impl Ingest {
             }
             for (log, lines) in self.lines(page.iter()) {
                 let lines = lines.into_iter().map(|(_, line)| line).collect();
-                for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
+                for put in self.artifacts.append_lines(&log, lines, Markers::Verified).await {
                     put.map_err(cannot_restore)?;
                 }
             }
@@ -327,7 +327,7 @@ impl Ingest {
     }
 
     /// Those that could be written now.
-    async fn mend(&self, unwritten: &[Filed]) -> Vec<u64> {
+    async fn mend(&self, unwritten: &[StoredDocument]) -> Vec<u64> {
         let mut bodies = Vec::with_capacity(unwritten.len());
         for filed in unwritten {
             bodies.push(match self.raw_path(filed) {
@@ -338,7 +338,7 @@ impl Ingest {
                 None => None,
             });
         }
-        let documents: Vec<(&Filed, Option<&Bytes>)> =
+        let documents: Vec<(&StoredDocument, Option<&Bytes>)> =
             unwritten.iter().zip(bodies.iter().map(Option::as_ref)).collect();
         let failed = self.put_files(&documents).await;
         let mended = unwritten.iter().map(|filed| filed.n);
@@ -352,9 +352,9 @@ fn cannot_restore(error: admit_artifacts::ArtifactsError) -> Fault {
 }
 
 /// A document as a file.
-pub(super) fn file(filed: &Filed) -> File {
-    let mut bytes = Vec::with_capacity(filed.issued.text.len() + 1);
-    bytes.extend_from_slice(filed.issued.text.as_bytes());
+pub(super) fn file(filed: &StoredDocument) -> File {
+    let mut bytes = Vec::with_capacity(filed.document.text.len() + 1);
+    bytes.extend_from_slice(filed.document.text.as_bytes());
     bytes.push(b'\n');
-    File::new(filed.issued.path.clone(), bytes)
+    File::new(filed.document.path.clone(), bytes)
 }

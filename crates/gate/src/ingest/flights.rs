@@ -7,14 +7,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use admit_core::json::Object;
-use admit_core::{Entry, Fault, FaultKind, Filed, Intent, Seq, Verdict};
-use admit_ledger::{Handover, Kept, Outlook};
+use admit_core::{Entry, Fault, FaultKind, StoredDocument, Intent, Seq, Verdict};
+use admit_ledger::{Handover, RecordedDelivery, FollowUp};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 /// What became of a flight: the documents of its outcome, once they are committed and filed.
-pub(super) type Landed = Result<Vec<Filed>, Fault>;
+pub(super) type Landed = Result<Vec<StoredDocument>, Fault>;
 
 /// One publish that is to be made.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ struct Inner {
 }
 
 impl Handover for Flights {
-    fn recorded(&self, kept: &Kept) {
-        let Outlook::Performs { seq, attempt } = kept.outlook else { return };
+    fn recorded(&self, kept: &RecordedDelivery) {
+        let FollowUp::Perform { seq, attempt } = kept.follow_up else { return };
         let Entry::Event(event) = &kept.recorded.entry else { return };
         let cargo = match (&kept.recorded.verdict, &event.effect) {
             (Verdict::Fresh { .. }, Some(Intent { plan, .. })) => {

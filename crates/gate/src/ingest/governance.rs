@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admit_artifacts::{ArtifactsError, File, Line, Markers};
-use admit_bus::{Message, Published};
-use admit_contracts::ingestion_gate::governance::{self, AUDIT_TOPIC, Audit, PolicyRev};
+use admit_bus::{Message, PublishOutcome};
+use admit_contracts::ingestion_gate::governance::{self, AUDIT_TOPIC, AuditEvent, PolicyRev};
 pub(super) use admit_contracts::ingestion_gate::paths::UNSCOPED;
 use admit_core::json::{self, Object, write_object};
 use admit_core::{Fault, FaultKind, RunState};
@@ -21,7 +21,7 @@ const RUNS_TOLD_MAX: usize = 1_024;
 
 /// Counts quarantines.
 #[derive(Debug, Default)]
-pub(super) struct Spikes(Mutex<governance::Spikes>);
+pub(super) struct Spikes(Mutex<governance::SpikeDetector>);
 
 impl Ingest {
     /// Notes a quarantine; too many of them within a minute are told on the bus, once.
@@ -35,7 +35,7 @@ impl Ingest {
     }
 
     /// Says something on the audit topic. It is not an admission, and nothing hangs on it.
-    async fn audit(&self, audit: Audit) {
+    async fn audit(&self, audit: AuditEvent) {
         let message = Message {
             topic: AUDIT_TOPIC.into(),
             partition_key: audit.partition_key(),
@@ -45,7 +45,7 @@ impl Ingest {
         };
         let published = timeout(self.bus.delivery_timeout(), self.bus.publish(vec![message])).await;
         match published.ok().and_then(|mut published| published.pop()) {
-            Some(Published::Committed(_)) => {}
+            Some(PublishOutcome::Committed(_)) => {}
             other => tracing::warn!(?other, "an audit event may not be on the bus"),
         }
     }
@@ -70,7 +70,7 @@ impl Ingest {
                 let marker = File::new(paths.governance_marker(&run.id, &event_id), marked);
                 let lines = vec![Line { text: Bytes::from(text), marker }];
                 let log = paths.governance_log(&run.id);
-                for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
+                for put in self.artifacts.append_lines(&log, lines, Markers::Verified).await {
                     put.map_err(cannot)?;
                 }
                 told += 1;
@@ -111,7 +111,7 @@ impl Ingest {
         let marker = File::new(paths.governance_marker(UNSCOPED, &event_id), marked);
         let lines = vec![Line { text: Bytes::from(text), marker }];
         let log = paths.governance_log(UNSCOPED);
-        for put in self.artifacts.append_lines(&log, lines, Markers::Doubted).await {
+        for put in self.artifacts.append_lines(&log, lines, Markers::Verified).await {
             put.map_err(cannot)?;
         }
         if before.is_some() {

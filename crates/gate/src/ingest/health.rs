@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use admit_bus::{BusHealth, Published};
-use admit_contracts::ingestion_gate::health::{self, BusProbe, Probes, State};
+use admit_bus::{BusHealth, PublishOutcome};
+use admit_contracts::ingestion_gate::health::{self, BusProbe, ProbeResults, HealthState};
 use admit_core::json::{Object, write_object};
 use bytes::Bytes;
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ pub(super) struct Health {
     bus_trouble: Mutex<Option<String>>,
     publish_failures: AtomicU32,
     is_amber: AtomicBool,
-    last: Mutex<Option<State>>,
+    last: Mutex<Option<HealthState>>,
 }
 
 impl Default for Health {
@@ -40,11 +40,11 @@ impl Default for Health {
 
 impl Health {
     /// Counts failures in a row; one success ends the row.
-    pub(super) fn published<'p>(&self, published: impl Iterator<Item = &'p Published>) {
+    pub(super) fn published<'p>(&self, published: impl Iterator<Item = &'p PublishOutcome>) {
         for published in published {
             match published {
-                Published::Committed(_) => self.publish_failures.store(0, Relaxed),
-                Published::NotWritten { .. } | Published::Unknown { .. } => {
+                PublishOutcome::Committed(_) => self.publish_failures.store(0, Relaxed),
+                PublishOutcome::NotWritten { .. } | PublishOutcome::Unknown { .. } => {
                     self.publish_failures.fetch_add(1, Relaxed);
                 }
             }
@@ -62,23 +62,23 @@ impl Health {
 
 impl Ingest {
     /// How the door is doing, from what the last probes found and what has happened since.
-    pub(crate) fn health(&self) -> health::Health {
-        let probes = Probes {
+    pub(crate) fn health(&self) -> health::DoorHealth {
+        let probes = ProbeResults {
             can_write_artifacts: self.health.can_write_artifacts.load(Relaxed),
             read_failures: self.health.read_failures.load(Relaxed),
             is_ledger_up: self.reader.is_healthy(),
             bus: self.health.bus(),
             publish_failures: self.health.publish_failures.load(Relaxed),
         };
-        let health = health::Health::of(&probes, &self.settings.rules);
-        self.health.is_amber.store(health.state == State::Amber, Relaxed);
+        let health = health::DoorHealth::of(&probes, &self.settings.rules);
+        self.health.is_amber.store(health.state == HealthState::Amber, Relaxed);
         let mut last = self.health.last.lock().unwrap_or_else(PoisonError::into_inner);
         if *last != Some(health.state) {
             let (state, reasons) = (health.state.as_str(), health.reasons.join(" "));
             match health.state {
-                State::Green if last.is_none() => tracing::debug!(state, "healthy"),
-                State::Green => tracing::info!(state, "the ingestion gate is healthy again"),
-                State::Amber | State::Red => {
+                HealthState::Green if last.is_none() => tracing::debug!(state, "healthy"),
+                HealthState::Green => tracing::info!(state, "the ingestion gate is healthy again"),
+                HealthState::Amber | HealthState::Red => {
                     tracing::warn!(state, reasons, "the ingestion gate is not healthy");
                 }
             }

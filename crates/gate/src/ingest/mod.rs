@@ -27,11 +27,11 @@ use std::time::Duration;
 
 use admit_artifacts::Artifacts;
 use admit_bus::Bus;
-use admit_contracts::ingestion_gate::health::Rules;
+use admit_contracts::ingestion_gate::health::HealthThresholds;
 use admit_contracts::ingestion_gate::service_token::ServiceTokens;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_core::{Clock, Door, Issue, Millis};
-use admit_ledger::{Issuance, Issuing, Ledger};
+use admit_ledger::{Issuance, IssueHandlers, Ledger};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -75,7 +75,7 @@ pub struct IngestSettings {
     /// How long what the probes found is believed.
     pub probe_every: Duration,
     /// What is made of what they found.
-    pub rules: Rules,
+    pub rules: HealthThresholds,
     /// The pause before an event is taken while the health is AMBER.
     pub amber_pause: Duration,
     /// Most messages in one call to the bus.
@@ -96,7 +96,7 @@ impl Default for IngestSettings {
             in_flight_wait: Duration::from_millis(2_000),
             publish_wait: Duration::from_secs(10),
             probe_every: Duration::from_secs(30),
-            rules: Rules::default(),
+            rules: HealthThresholds::default(),
             amber_pause: Duration::ZERO,
             publish_batch_max: 512,
             pushes_per_minute_max: 0,
@@ -172,8 +172,8 @@ impl Ingest {
         Door::new(ingestion_gate::DOOR)
     }
 
-    fn issuing(&self) -> Issuing {
-        Issuing { issue: self.issue.clone(), handover: self.flights.clone() }
+    fn issuing(&self) -> IssueHandlers {
+        IssueHandlers { issue: self.issue.clone(), handover: self.flights.clone() }
     }
 
     /// The longest an answer waits for the bus, or for the first of its kind.

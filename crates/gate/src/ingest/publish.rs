@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_bus::{Message, Published};
-use admit_contracts::ingestion_gate::publication::{self, Plan};
+use admit_bus::{Message, PublishOutcome};
+use admit_contracts::ingestion_gate::publication::{self, PublishPlan};
 use admit_core::effect::{Outcome, Step};
 use admit_core::json::{self, Object, Value};
 use admit_core::{Evidence, Fault, FaultKind, Seq};
-use admit_ledger::{Settled, Settlement};
+use admit_ledger::{SettledEffect, Settlement};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -50,7 +50,7 @@ impl Ingest {
                 Err(reason) => {
                     // It never reaches the bus, so nothing of it can land.
                     self.flights.ended([flight.seq]);
-                    unloaded.push(((flight, None), Published::NotWritten { reason }));
+                    unloaded.push(((flight, None), PublishOutcome::NotWritten { reason }));
                 }
             }
         }
@@ -63,8 +63,8 @@ impl Ingest {
         outcomes.append(&mut unloaded);
         for (_, published) in &outcomes {
             match published {
-                Published::Committed(_) => self.published.add_one(),
-                Published::NotWritten { .. } | Published::Unknown { .. } => {
+                PublishOutcome::Committed(_) => self.published.add_one(),
+                PublishOutcome::NotWritten { .. } | PublishOutcome::Unknown { .. } => {
                     self.ambiguous.add_one();
                 }
             }
@@ -84,7 +84,7 @@ impl Ingest {
             Some(cargo) => cargo,
             None => self.first_event(flight.seq).await.map_err(|fault| fault.to_string())?,
         };
-        let Some(Plan { topic, partition_key, dedupe_key }) = publication::plan(&plan) else {
+        let Some(PublishPlan { topic, partition_key, dedupe_key }) = publication::plan(&plan) else {
             return Err("the plan of this publish cannot be read".to_owned());
         };
         let at = self.clock.now();
@@ -107,7 +107,7 @@ impl Ingest {
         self: &Arc<Self>,
         flights: &[(Flight, Object<'static>)],
         messages: Vec<Message>,
-    ) -> Vec<Published> {
+    ) -> Vec<PublishOutcome> {
         if messages.is_empty() {
             return Vec::new();
         }
@@ -120,7 +120,7 @@ impl Ingest {
             stop: &self.stop,
             patience: self.settings.publish_wait,
         };
-        let ended = async move |late: Option<Vec<Published>>| {
+        let ended = async move |late: Option<Vec<PublishOutcome>>| {
             if let Some(late) = late {
                 ingest.keep_late(&mine, &late).await;
             }
@@ -131,7 +131,7 @@ impl Ingest {
     }
 
     /// Keeps what became known after its attempt was settled.
-    async fn keep_late(&self, flights: &[(Seq, u32)], late: &[Published]) {
+    async fn keep_late(&self, flights: &[(Seq, u32)], late: &[PublishOutcome]) {
         let late = flights.iter().zip(late).map(|((seq, attempt), published)| {
             let (_, evidence) = self.evidence(published);
             let step = Step::Evidence { attempt: *attempt, evidence };
@@ -165,15 +165,15 @@ impl Ingest {
     }
 
     /// What an answer of the bus means.
-    fn evidence(&self, published: &Published) -> (Outcome, Evidence) {
+    fn evidence(&self, published: &PublishOutcome) -> (Outcome, Evidence) {
         match published {
-            Published::Committed(reference) => {
+            PublishOutcome::Committed(reference) => {
                 (Outcome::Done, publication::committed(&eb_ref(reference), self.clock.now()))
             }
-            Published::NotWritten { reason } => {
+            PublishOutcome::NotWritten { reason } => {
                 (Outcome::Ambiguous, publication::unknown(reason, true))
             }
-            Published::Unknown { reason } => {
+            PublishOutcome::Unknown { reason } => {
                 (Outcome::Ambiguous, publication::unknown(reason, false))
             }
         }
@@ -183,13 +183,13 @@ impl Ingest {
     /// whoever waits.
     async fn settle(
         self: &Arc<Self>,
-        outcomes: Vec<((Flight, Option<Object<'static>>), Published)>,
+        outcomes: Vec<((Flight, Option<Object<'static>>), PublishOutcome)>,
     ) {
         let mut landings = Vec::with_capacity(outcomes.len());
         let mut batch = Vec::with_capacity(outcomes.len());
         for ((flight, facts), published) in outcomes {
             let (outcome, evidence) = self.evidence(&published);
-            if let Published::NotWritten { reason } | Published::Unknown { reason } = &published {
+            if let PublishOutcome::NotWritten { reason } | PublishOutcome::Unknown { reason } = &published {
                 tracing::warn!(seq = flight.seq.0, reason, "a publish is ambiguous");
             }
             let Flight { seq, attempt, landed, .. } = flight;
@@ -226,7 +226,7 @@ impl Ingest {
         &self,
         batch: Vec<Settlement>,
         landings: &mut [(Seq, Option<oneshot::Sender<Landed>>)],
-    ) -> Option<(Vec<Option<Settled>>, Vec<Settlement>)> {
+    ) -> Option<(Vec<Option<SettledEffect>>, Vec<Settlement>)> {
         let mut pause = PAUSE_MIN;
         let mut may_be_in = false;
         loop {
@@ -282,17 +282,17 @@ impl Ingest {
     }
 
     /// What this very settlement has left in the ledger, if it is there.
-    async fn settled_before(&self, settlement: &Settlement) -> Option<Settled> {
+    async fn settled_before(&self, settlement: &Settlement) -> Option<SettledEffect> {
         let Settlement { seq, step: Step::Settle { evidence, .. }, .. } = settlement else {
             return None;
         };
         let effect = self.reader.effect(*seq).await.ok()??;
-        if effect.standing.evidence() != Some(evidence) {
+        if effect.state.evidence() != Some(evidence) {
             return None;
         }
         let filed = self.ledger.filed_of(*seq).await.ok()?;
         let filed = filed.into_iter().filter(|filed| filed.seq == *seq).collect();
-        Some(Settled { effect, filed })
+        Some(SettledEffect { effect, filed })
     }
 }
 
@@ -309,12 +309,12 @@ fn as_evidence(settlement: &Settlement) -> Option<Settlement> {
 pub(super) fn eb_ref(
     reference: &admit_bus::Reference,
 ) -> admit_contracts::ingestion_gate::eb_ref::EbRef {
-    use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
+    use admit_contracts::ingestion_gate::eb_ref::{EbRef, WireOffsetKind};
     let offset_kind = match reference.offset_kind {
-        admit_bus::OffsetKind::FileLine => OffsetKind::FileLine,
-        admit_bus::OffsetKind::KinesisSequence => OffsetKind::KinesisSequence,
-        admit_bus::OffsetKind::KafkaOffset => OffsetKind::KafkaOffset,
-        admit_bus::OffsetKind::NatsSequence => OffsetKind::NatsSequence,
+        admit_bus::OffsetKind::FileLine => WireOffsetKind::FileLine,
+        admit_bus::OffsetKind::KinesisSequence => WireOffsetKind::KinesisSequence,
+        admit_bus::OffsetKind::KafkaOffset => WireOffsetKind::KafkaOffset,
+        admit_bus::OffsetKind::NatsSequence => WireOffsetKind::NatsSequence,
     };
     EbRef {
         topic: reference.topic.clone(),

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use admit_bus::{Found, Reference, Sought};
+use admit_bus::{SearchResult, Reference, SearchQuery};
 use admit_contracts::ingestion_gate::eb_ref::EbRef;
-use admit_contracts::ingestion_gate::facts::Facts;
-use admit_contracts::ingestion_gate::publication::{self, Plan};
-use admit_contracts::ingestion_gate::receipt::Committed;
+use admit_contracts::ingestion_gate::facts::DeliveryFacts;
+use admit_contracts::ingestion_gate::publication::{self, PublishPlan};
+use admit_contracts::ingestion_gate::receipt::CommitEvidence;
 use admit_contracts::ingestion_gate::{names, state};
-use admit_core::effect::{Answer, By, Effect, Illegal, Passage, Standing, Step};
+use admit_core::effect::{ReconcileOutcome, Attribution, Effect, IllegalStep, EffectLogEntry, EffectState, Step};
 use admit_core::json::{Object, Value};
-use admit_core::{Evidence, Fault, Filed, Millis, Seq};
+use admit_core::{Evidence, Fault, StoredDocument, Millis, Seq};
 use admit_ledger::{EffectFilter, Settlement};
 
 use super::Ingest;
@@ -30,7 +30,7 @@ const LOOKED_AT_MAX: usize = 100_000;
 pub(crate) struct Doubt {
     pub(crate) seq: Seq,
     pub(crate) facts: Object<'static>,
-    plan: Plan,
+    plan: PublishPlan,
     attempt: u32,
     begun_at: Millis,
     pub(crate) since: Millis,
@@ -78,8 +78,8 @@ impl From<Fault> for Unresolved {
 
 /// A resolved admission.
 pub(crate) struct Resolved {
-    pub(crate) standing: Standing,
-    pub(crate) filed: Vec<Filed>,
+    pub(crate) state: EffectState,
+    pub(crate) filed: Vec<StoredDocument>,
 }
 
 impl Ingest {
@@ -105,7 +105,7 @@ impl Ingest {
             looked_at += page.len();
             for effect in page {
                 let Some(doubt) = self.doubt(effect).await? else { continue };
-                if run.is_none_or(|run| Facts::new(&doubt.facts).run() == Some(run)) {
+                if run.is_none_or(|run| DeliveryFacts::new(&doubt.facts).run() == Some(run)) {
                     doubts.push(doubt);
                 }
             }
@@ -119,16 +119,16 @@ impl Ingest {
         let Some(receipt) = self.reader.receipt(effect.seq).await? else { return Ok(None) };
         let history = self.reader.history(effect.seq).await?;
         let Some(plan) = publication::plan(&object(&effect.plan)) else { return Ok(None) };
-        let attempt = effect.standing.attempt();
+        let attempt = effect.state.attempt();
         let at = |what: &str| {
-            let is_it = |line: &&Passage| line.attempt == attempt && line.what == what;
+            let is_it = |line: &&EffectLogEntry| line.attempt == attempt && line.what == what;
             history.iter().rev().find(is_it).map(|line| line.at)
         };
         let late = history.iter().rev().filter(|line| line.attempt == attempt);
         let late = late
             .filter(|line| line.what == "evidence")
-            .find_map(|line| Committed::read(line.evidence.as_ref()?));
-        let reason = effect.standing.evidence().map(reason).unwrap_or_default();
+            .find_map(|line| CommitEvidence::read(line.evidence.as_ref()?));
+        let reason = effect.state.evidence().map(reason).unwrap_or_default();
         Ok(Some(Doubt {
             seq: effect.seq,
             facts: object(&receipt.facts),
@@ -144,7 +144,7 @@ impl Ingest {
     /// What the bus says, bounded by when each was in flight.
     async fn ask(&self, doubts: &[Doubt]) -> Vec<Finding> {
         let grace = i64::try_from(self.bus.delivery_timeout().as_millis()).unwrap_or(i64::MAX);
-        let sought = doubts.iter().map(|doubt| Sought {
+        let sought = doubts.iter().map(|doubt| SearchQuery {
             topic: doubt.plan.topic.to_string(),
             dedupe_key: doubt.plan.dedupe_key.clone(),
             partition_key: doubt.plan.partition_key.clone(),
@@ -153,12 +153,12 @@ impl Ingest {
         });
         let found = self.bus.find(sought.collect()).await;
         let said = found.into_iter().zip(doubts).map(|(found, doubt)| match (found, &doubt.late) {
-            (Found::At(references), _) => Finding::At(references.iter().map(eb_ref).collect()),
-            (Found::CannotTell { .. } | Found::Absent, Some(late)) => {
+            (SearchResult::Found(references), _) => Finding::At(references.iter().map(eb_ref).collect()),
+            (SearchResult::Unknown { .. } | SearchResult::Absent, Some(late)) => {
                 Finding::At(vec![late.clone()])
             }
-            (Found::Absent, None) => Finding::Absent,
-            (Found::CannotTell { reason }, None) => Finding::CannotTell(reason),
+            (SearchResult::Absent, None) => Finding::Absent,
+            (SearchResult::Unknown { reason }, None) => Finding::CannotTell(reason),
         });
         let mut said: Vec<Finding> = said.collect();
         said.resize_with(doubts.len(), || Finding::CannotTell("the bus gave no answer".to_owned()));
@@ -182,13 +182,13 @@ impl Ingest {
         self: &Arc<Self>,
         dedupe_key: &str,
         resolution: Resolution,
-        by: By,
+        by: Attribution,
     ) -> Result<Resolved, Unresolved> {
         let key = names::key(&Self::door(), dedupe_key);
         let receipt = self.reader.find(key).await?.ok_or(Unresolved::NotFound)?;
         let effect = self.reader.effect(receipt.id.seq).await?.ok_or(Unresolved::NotFound)?;
-        if !matches!(effect.standing, Standing::Ambiguous(_)) {
-            let word = state(&effect.standing);
+        if !matches!(effect.state, EffectState::Ambiguous(_)) {
+            let word = state(&effect.state);
             return Err(Unresolved::Refused(format!("the admission is {word}, not ambiguous")));
         }
         let doubt = self.doubt(effect).await?.ok_or(Unresolved::NotFound)?;
@@ -201,18 +201,18 @@ impl Ingest {
         let settled = self.ledger.settle(batch, self.issue.clone(), self.clock.now()).await?;
         let settled = match settled.into_iter().next() {
             Some(Ok(settled)) => settled,
-            Some(Err(Illegal::NotAmbiguous)) | None => {
+            Some(Err(IllegalStep::NotAmbiguous)) | None => {
                 let message = "somebody else has resolved it in this moment".to_owned();
                 return Err(Unresolved::Refused(message));
             }
             Some(Err(illegal)) => return Err(Unresolved::Refused(illegal.to_string())),
         };
         self.in_work.ended(seq);
-        let filed: Vec<&Filed> = settled.filed.iter().collect();
+        let filed: Vec<&StoredDocument> = settled.filed.iter().collect();
         self.write_files(&filed, None).await;
-        let word = state(&settled.effect.standing);
+        let word = state(&settled.effect.state);
         tracing::info!(dedupe_key, state = word, "an ambiguous admission was reconciled");
-        Ok(Resolved { standing: settled.effect.standing, filed: settled.filed })
+        Ok(Resolved { state: settled.effect.state, filed: settled.filed })
     }
 
     /// Whether what a person says fits what is known.
@@ -221,12 +221,12 @@ impl Ingest {
         doubt: &Doubt,
         finding: &Finding,
         resolution: Resolution,
-    ) -> Result<(Answer, Evidence), Unresolved> {
+    ) -> Result<(ReconcileOutcome, Evidence), Unresolved> {
         let refused = |message: String| Err(Unresolved::Refused(message));
         let now = self.clock.now();
         match (resolution, finding) {
             (Resolution::Found(None), Finding::At(there)) => match there.as_slice() {
-                [only] => Ok((Answer::Done, Committed::at(only.clone(), now).to_evidence())),
+                [only] => Ok((ReconcileOutcome::Done, CommitEvidence::at(only.clone(), now).to_evidence())),
                 _ => refused(format!(
                     "it is on the bus {} times; say which one counts, by partition and offset",
                     there.len()
@@ -235,7 +235,7 @@ impl Ingest {
             (Resolution::Found(Some((partition, offset))), Finding::At(there)) => {
                 let is_it = |at: &&EbRef| at.partition == partition && at.offset == offset;
                 match there.iter().find(is_it) {
-                    Some(at) => Ok((Answer::Done, Committed::at(at.clone(), now).to_evidence())),
+                    Some(at) => Ok((ReconcileOutcome::Done, CommitEvidence::at(at.clone(), now).to_evidence())),
                     None => refused("the bus has it elsewhere".to_owned()),
                 }
             }
@@ -243,7 +243,7 @@ impl Ingest {
                 let topic = doubt.plan.topic.to_string();
                 let offset_kind = self.bus.offset_kind();
                 let at = Reference { topic, partition, offset, offset_kind, published_at: None };
-                Ok((Answer::Done, Committed::at(eb_ref(&at), now).to_evidence()))
+                Ok((ReconcileOutcome::Done, CommitEvidence::at(eb_ref(&at), now).to_evidence()))
             }
             (Resolution::Found(_), Finding::Absent) => {
                 refused("the bus does not have it".to_owned())
@@ -257,7 +257,7 @@ impl Ingest {
             (Resolution::Absent, Finding::Absent | Finding::CannotTell(_)) => {
                 match self.may_still_land(doubt) {
                     Some(why) => refused(format!("it may still land: {why}")),
-                    None => Ok((Answer::Refused, publication::unknown("found absent", true))),
+                    None => Ok((ReconcileOutcome::Refused, publication::unknown("found absent", true))),
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Ingest {
 
     /// A doubt as it is listed.
     pub(crate) fn listed(&self, doubt: &Doubt, finding: &Finding) -> Object<'static> {
-        let facts = Facts::new(&doubt.facts);
+        let facts = DeliveryFacts::new(&doubt.facts);
         let text = |text: Option<&str>| Value::from(text.map(str::to_owned));
         let (word, there, why) = match finding {
             Finding::At(there) if there.len() == 1 => ("found", there.as_slice(), None),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use admit_contracts::Contract as _;
-use admit_contracts::ingestion_gate::Decision;
-use admit_core::effect::By;
-use admit_core::{Fault, Filed, IssuedKind, ReceiptId, Submission};
+use admit_contracts::ingestion_gate::ReceiptDecision;
+use admit_core::effect::Attribution;
+use admit_core::{Fault, StoredDocument, DocumentKind, ReceiptId, Submission};
 
 use super::{Ingest, answer};
 use crate::receipt_detail::IngestDetail;
@@ -64,14 +64,14 @@ pub(crate) fn not_releasable(id: ReceiptId) -> String {
 impl Ingest {
     /// The quarantine with this id, in this run where several have it; or that of the delivery which left
     /// this receipt.
-    pub(crate) async fn quarantined(&self, id: &str, run: Option<&str>) -> Result<Filed, Held> {
+    pub(crate) async fn quarantined(&self, id: &str, run: Option<&str>) -> Result<StoredDocument, Held> {
         if let Ok(id) = id.parse::<ReceiptId>() {
             return self.quarantine_of(id).await;
         }
         let named = self.ledger.named(id.to_owned()).await?;
         let mut found = named.into_iter().filter(|filed| {
-            filed.issued.kind == IssuedKind::Quarantine
-                && run.is_none_or(|run| filed.issued.run.as_deref().unwrap_or_default() == run)
+            filed.document.kind == DocumentKind::Quarantine
+                && run.is_none_or(|run| filed.document.run.as_deref().unwrap_or_default() == run)
         });
         let first = found.next().ok_or(Held::NotFound)?;
         if found.next().is_some() {
@@ -81,7 +81,7 @@ impl Ingest {
     }
 
     /// The newest quarantine of the delivery that left this receipt.
-    async fn quarantine_of(&self, id: ReceiptId) -> Result<Filed, Held> {
+    async fn quarantine_of(&self, id: ReceiptId) -> Result<StoredDocument, Held> {
         let receipt = match id.ledger == self.reader.tag() {
             true => self.reader.receipt(id.seq).await?.ok_or(Held::NotFound)?,
             false => return Err(Held::NotFound),
@@ -104,14 +104,14 @@ impl Ingest {
         id: &str,
         run: Option<&str>,
         how: How,
-        by: By,
-    ) -> Result<(Filed, Vec<Filed>), Held> {
+        by: Attribution,
+    ) -> Result<(StoredDocument, Vec<StoredDocument>), Held> {
         let filed = self.quarantined(id, run).await?;
         if filed.superseded_by.is_some() || filed.released.is_some() {
             return Err(Held::Refused("it is not open any more".to_owned()));
         }
-        let reason = filed.issued.reason.as_deref().unwrap_or_default();
-        if self.issue.is_about_the_effect(reason) {
+        let reason = filed.document.reason.as_deref().unwrap_or_default();
+        if self.issue.is_released_by_settlement(reason) {
             let message = format!("{reason} is resolved with admit reconcile");
             return Err(Held::Refused(message));
         }
@@ -119,8 +119,8 @@ impl Ingest {
             How::Dismissed => Vec::new(),
             How::Resubmitted => self.resubmit(&filed).await?,
         };
-        let run = filed.issued.run.clone().unwrap_or_default();
-        let id = filed.issued.id.clone();
+        let run = filed.document.run.clone().unwrap_or_default();
+        let id = filed.document.id.clone();
         let now = self.clock.now();
         if !self.ledger.release(run, id, how.as_str(), by, now).await? {
             return Err(Held::Refused("somebody else has let it go in this moment".to_owned()));
@@ -129,7 +129,7 @@ impl Ingest {
     }
 
     /// Sends what was kept through the door again, in the name of whoever sent it.
-    async fn resubmit(self: &Arc<Self>, filed: &Filed) -> Result<Vec<Filed>, Held> {
+    async fn resubmit(self: &Arc<Self>, filed: &StoredDocument) -> Result<Vec<StoredDocument>, Held> {
         let receipt = self.reader.receipt(filed.seq).await?.ok_or(Held::NotFound)?;
         let gone = || Held::Refused("its body is no longer kept; send the event again".to_owned());
         let mut body = self.reader.body(filed.seq).await?;
@@ -148,14 +148,14 @@ impl Ingest {
         let entry = self.contract.vet(&Self::door(), submission);
         let said = answer::admit(self, vec![entry]).await.pop();
         let (_, said, _) = said.ok_or(Held::NotFound)??;
-        let is_in = |filed: &Filed| {
-            let decision = &*filed.issued.decision;
-            decision == Decision::Admit.as_str() || decision == Decision::Duplicate.as_str()
+        let is_in = |filed: &StoredDocument| {
+            let decision = &*filed.document.decision;
+            decision == ReceiptDecision::Admit.as_str() || decision == ReceiptDecision::Duplicate.as_str()
         };
         if said.iter().any(is_in) {
             return Ok(said);
         }
-        let reasons: Vec<_> = said.iter().filter_map(|filed| filed.issued.reason.clone()).collect();
+        let reasons: Vec<_> = said.iter().filter_map(|filed| filed.document.reason.clone()).collect();
         let reason = reasons.first().map_or("it was not admitted", |reason| reason);
         Err(Held::Refused(format!("it did not pass again: {reason}")))
     }

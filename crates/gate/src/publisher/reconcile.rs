@@ -4,9 +4,9 @@
 //! process does not wait for it any more, and the bus's delivery timeout has passed. Then the
 //! revision is handed over again, unless a later one has taken its place.
 
-use admit_bus::{Found, OffsetKind, Reference, Sought};
+use admit_bus::{SearchResult, OffsetKind, Reference, SearchQuery};
 use admit_contracts::rounds::DOOR;
-use admit_core::effect::{Answer, By, Illegal, Standing, Step};
+use admit_core::effect::{ReconcileOutcome, Attribution, IllegalStep, EffectState, Step};
 use admit_core::json::{self, Object, Value};
 use admit_core::{Evidence, Fault, Millis};
 use admit_ledger::publications::{Publication, PublicationCounts, PublicationStep};
@@ -21,7 +21,7 @@ const SLACK_MS: i64 = 60_000;
 /// An ambiguous publication, with what can be known of it.
 pub(crate) struct Doubt {
     pub(crate) publication: Publication,
-    pub(crate) found: Found,
+    pub(crate) found: SearchResult,
     may_still_land: Option<&'static str>,
 }
 
@@ -40,7 +40,7 @@ impl Publisher {
     /// Asks the bus about publications. What it said too late counts where it cannot tell now.
     async fn ask(&self, listed: Vec<Publication>) -> Result<Vec<Doubt>, Fault> {
         let grace = i64::try_from(self.bus.delivery_timeout().as_millis()).unwrap_or(i64::MAX);
-        let sought = listed.iter().map(|one| Sought {
+        let sought = listed.iter().map(|one| SearchQuery {
             topic: one.topic.clone(),
             dedupe_key: one.dedupe_key.clone(),
             partition_key: one.partition_key.clone(),
@@ -49,14 +49,14 @@ impl Publisher {
         });
         let mut found = self.bus.find(sought.collect()).await;
         let reason = "the bus gave no answer".to_owned();
-        found.resize(listed.len(), Found::CannotTell { reason });
+        found.resize(listed.len(), SearchResult::Unknown { reason });
         let mut doubts = Vec::with_capacity(listed.len());
         for (publication, found) in listed.into_iter().zip(found) {
             let found = match found {
-                Found::At(there) => Found::At(there),
-                other @ (Found::Absent | Found::CannotTell { .. }) => {
+                SearchResult::Found(there) => SearchResult::Found(there),
+                other @ (SearchResult::Absent | SearchResult::Unknown { .. }) => {
                     let late = self.late(&publication).await?;
-                    late.map_or(other, |late| Found::At(vec![late]))
+                    late.map_or(other, |late| SearchResult::Found(vec![late]))
                 }
             };
             let may_still_land = self.may_still_land(&publication);
@@ -68,7 +68,7 @@ impl Publisher {
     /// Where the bus said, too late, that the present attempt is.
     async fn late(&self, of: &Publication) -> Result<Option<Reference>, Fault> {
         let history = self.ledger.publication_history(of.n).await?;
-        let attempt = of.standing.attempt();
+        let attempt = of.state.attempt();
         let told = history.iter().filter(|line| line.what == "evidence" && line.attempt == attempt);
         Ok(told.filter_map(|line| line.evidence.as_ref()).find_map(place_of))
     }
@@ -88,12 +88,12 @@ impl Publisher {
         &self,
         dedupe_key: &str,
         resolution: Resolution,
-        by: By,
+        by: Attribution,
     ) -> Result<Publication, Unresolved> {
         let named = self.ledger.publication(DOOR.to_owned(), dedupe_key.to_owned()).await?;
         let publication = named.ok_or(Unresolved::NotFound)?;
-        if !matches!(publication.standing, Standing::Ambiguous(_)) {
-            let word = publication.standing.word();
+        if !matches!(publication.state, EffectState::Ambiguous(_)) {
+            let word = publication.state.word();
             return Err(Unresolved::Refused(format!("the publication is {word}, not ambiguous")));
         }
         let Some(doubt) = self.ask(vec![publication]).await?.pop() else {
@@ -105,13 +105,13 @@ impl Publisher {
         let taken = self.ledger.step_publications(batch, self.clock.now()).await?;
         match taken.into_iter().next() {
             Some(Ok(publication)) => {
-                let Publication { record_id, revision, standing, .. } = &publication;
-                let state = standing.word();
+                let Publication { record_id, revision, state, .. } = &publication;
+                let state = state.word();
                 tracing::info!(record_id, revision, state, "a publication was reconciled");
                 self.wake();
                 Ok(publication)
             }
-            Some(Err(Illegal::NotAmbiguous)) | None => {
+            Some(Err(IllegalStep::NotAmbiguous)) | None => {
                 Err(Unresolved::Refused("somebody else has resolved it in this moment".to_owned()))
             }
             Some(Err(illegal)) => Err(Unresolved::Refused(illegal.to_string())),
@@ -121,43 +121,43 @@ impl Publisher {
 
 impl Doubt {
     /// Whether what a person says fits what is known.
-    fn judge(&self, resolution: Resolution) -> Result<(Answer, Evidence), String> {
-        let done = |at: &Reference| Ok((Answer::Done, Evidence::of(&place(at))));
+    fn judge(&self, resolution: Resolution) -> Result<(ReconcileOutcome, Evidence), String> {
+        let done = |at: &Reference| Ok((ReconcileOutcome::Done, Evidence::of(&place(at))));
         match (resolution, &self.found) {
-            (Resolution::Absent, Found::At(_)) => {
+            (Resolution::Absent, SearchResult::Found(_)) => {
                 Err("the bus has it; resolve it as found".to_owned())
             }
-            (Resolution::Absent, Found::Absent | Found::CannotTell { .. }) => {
+            (Resolution::Absent, SearchResult::Absent | SearchResult::Unknown { .. }) => {
                 match self.may_still_land {
                     Some(why) => Err(format!("it may still land: {why}")),
-                    None => Ok((Answer::Refused, unknown("found absent", true))),
+                    None => Ok((ReconcileOutcome::Refused, unknown("found absent", true))),
                 }
             }
-            (Resolution::Found(_), Found::Absent) => Err("the bus does not have it".to_owned()),
-            (Resolution::Found(None), Found::At(there)) => match there.as_slice() {
+            (Resolution::Found(_), SearchResult::Absent) => Err("the bus does not have it".to_owned()),
+            (Resolution::Found(None), SearchResult::Found(there)) => match there.as_slice() {
                 [only] => done(only),
                 _ => Err(format!(
                     "it is on the bus {} times; say which one counts, by partition and offset",
                     there.len()
                 )),
             },
-            (Resolution::Found(None), Found::CannotTell { reason }) => Err(format!(
+            (Resolution::Found(None), SearchResult::Unknown { reason }) => Err(format!(
                 "the bus cannot tell ({reason}); say where it is, by partition and offset"
             )),
-            (Resolution::Found(Some((partition, offset))), Found::At(there)) => {
+            (Resolution::Found(Some((partition, offset))), SearchResult::Found(there)) => {
                 let is_it = |at: &&Reference| at.partition == partition && at.offset == offset;
                 match there.iter().find(is_it) {
                     Some(at) => done(at),
                     None => Err("the bus has it elsewhere".to_owned()),
                 }
             }
-            (Resolution::Found(Some((partition, offset))), Found::CannotTell { .. }) => {
+            (Resolution::Found(Some((partition, offset))), SearchResult::Unknown { .. }) => {
                 let said = Object::from_iter([
                     ("topic", Value::from(self.publication.topic.clone())),
                     ("partition", partition.into()),
                     ("offset", offset.into()),
                 ]);
-                Ok((Answer::Done, Evidence::of(&said)))
+                Ok((ReconcileOutcome::Done, Evidence::of(&said)))
             }
         }
     }
@@ -165,20 +165,20 @@ impl Doubt {
     /// The doubt as it is listed.
     pub(crate) fn listed(&self) -> Object<'static> {
         let told = &self.publication;
-        let evidence = told.standing.evidence().map(|evidence| object(evidence.as_bytes()));
+        let evidence = told.state.evidence().map(|evidence| object(evidence.as_bytes()));
         let reason = evidence.and_then(|evidence| evidence.get("reason").cloned());
         let (word, there, why) = match &self.found {
-            Found::At(there) if there.len() == 1 => ("found", there.as_slice(), None),
-            Found::At(there) => ("found_twice", there.as_slice(), None),
-            Found::Absent => ("absent", [].as_slice(), None),
-            Found::CannotTell { reason } => ("cannot_tell", [].as_slice(), Some(reason.clone())),
+            SearchResult::Found(there) if there.len() == 1 => ("found", there.as_slice(), None),
+            SearchResult::Found(there) => ("found_twice", there.as_slice(), None),
+            SearchResult::Absent => ("absent", [].as_slice(), None),
+            SearchResult::Unknown { reason } => ("cannot_tell", [].as_slice(), Some(reason.clone())),
         };
         Object::from_iter([
             ("dedupe_key", Value::from(told.dedupe_key.clone())),
             ("round_id", told.record_id.clone().into()),
             ("revision", told.revision.into()),
             ("topic", told.topic.clone().into()),
-            ("attempt", told.standing.attempt().into()),
+            ("attempt", told.state.attempt().into()),
             ("in_flight_at", told.begun_at.to_rfc3339_millis().into()),
             ("ambiguous_at", told.changed_at.to_rfc3339_millis().into()),
             ("reason_code", told.reason.clone().into()),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admit_bus::{BusHealth, Message, Published, Reference};
+use admit_bus::{BusHealth, Message, PublishOutcome, Reference};
 use admit_contracts::rounds::DOOR;
-use admit_core::effect::{Illegal, Outcome, Standing, Step};
+use admit_core::effect::{IllegalStep, Outcome, EffectState, Step};
 use admit_core::json::{self, Object, Value};
-use admit_core::record::{PUBLISH_NOT_WRITTEN, PUBLISH_UNKNOWN};
+use admit_core::entity::{PUBLISH_NOT_WRITTEN, PUBLISH_UNKNOWN};
 use admit_core::{Digest, Evidence, Fault, FaultKind, Key, Millis};
-use admit_ledger::publications::{Offer, Publication, PublicationStep, Unoffered};
+use admit_ledger::publications::{Offer, Publication, PublicationStep, UnpublishedRecord};
 use bytes::Bytes;
 use tokio::time::sleep;
 
@@ -112,7 +112,7 @@ impl Publisher {
     }
 
     /// When a record is to be published: when it has come to rest, or has not for too long.
-    fn due_at(&self, one: &Unoffered) -> Millis {
+    fn due_at(&self, one: &UnpublishedRecord) -> Millis {
         let settle = i64::try_from(self.settings.settle.as_millis()).unwrap_or(i64::MAX);
         let rested = one.changed_at.0.saturating_add(settle);
         let waited = one.since.0.saturating_add(settle.saturating_mul(SETTLE_TIMES_MAX));
@@ -120,7 +120,7 @@ impl Publisher {
     }
 
     /// The message of a record, unless it has changed since it was looked at.
-    async fn load(&self, one: &Unoffered) -> Result<Option<Departure>, Fault> {
+    async fn load(&self, one: &UnpublishedRecord) -> Result<Option<Departure>, Fault> {
         let found = self.ledger.record_of(DOOR.to_owned(), one.record_id.clone()).await?;
         let Some(detail) = found.filter(|found| found.line.revision == one.revision) else {
             return Ok(None);
@@ -176,15 +176,15 @@ impl Publisher {
         };
         let steps = flights.iter().zip(&published).map(|(flight, published)| {
             match published {
-                Published::Committed(_) => self.published.add_one(),
-                Published::NotWritten { reason } | Published::Unknown { reason } => {
+                PublishOutcome::Committed(_) => self.published.add_one(),
+                PublishOutcome::NotWritten { reason } | PublishOutcome::Unknown { reason } => {
                     self.ambiguous.add_one();
                     let Publication { record_id, revision, .. } = flight;
                     tracing::warn!(record_id, revision, reason, "a publication is ambiguous");
                 }
             }
             let (outcome, evidence, reason) = self.known(published);
-            let attempt = flight.standing.attempt();
+            let attempt = flight.state.attempt();
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             PublicationStep { n: flight.n, step, reason }
         });
@@ -193,12 +193,12 @@ impl Publisher {
     }
 
     /// Nothing of these reaches the bus.
-    fn withhold(&self, flights: &[Publication]) -> Vec<Published> {
+    fn withhold(&self, flights: &[Publication]) -> Vec<PublishOutcome> {
         let mut alive = self.alive();
         for flight in flights {
             alive.remove(&flight.n);
         }
-        let not_written = || Published::NotWritten { reason: HELD_UP.to_owned() };
+        let not_written = || PublishOutcome::NotWritten { reason: HELD_UP.to_owned() };
         flights.iter().map(|_| not_written()).collect()
     }
 
@@ -206,17 +206,17 @@ impl Publisher {
         self: &Arc<Self>,
         flights: &[Publication],
         messages: Vec<Message>,
-    ) -> Vec<Published> {
+    ) -> Vec<PublishOutcome> {
         let publisher = Arc::clone(self);
         let mine: Vec<(u64, u32)> =
-            flights.iter().map(|flight| (flight.n, flight.standing.attempt())).collect();
+            flights.iter().map(|flight| (flight.n, flight.state.attempt())).collect();
         let call = BusCall {
             bus: &self.bus,
             tasks: &self.calls,
             stop: &self.cut,
             patience: self.settings.publish_wait,
         };
-        let ended = async move |late: Option<Vec<Published>>| {
+        let ended = async move |late: Option<Vec<PublishOutcome>>| {
             let late = late.unwrap_or_default();
             if !late.is_empty() {
                 tracing::warn!(
@@ -243,17 +243,17 @@ impl Publisher {
     }
 
     /// What an answer of the bus means.
-    fn known(&self, published: &Published) -> (Outcome, Evidence, Option<&'static str>) {
+    fn known(&self, published: &PublishOutcome) -> (Outcome, Evidence, Option<&'static str>) {
         match published {
-            Published::Committed(reference) => {
+            PublishOutcome::Committed(reference) => {
                 let mut there = place(reference);
                 there.push("known_at", self.clock.now().to_rfc3339_millis());
                 (Outcome::Done, Evidence::of(&there), None)
             }
-            Published::NotWritten { reason } => {
+            PublishOutcome::NotWritten { reason } => {
                 (Outcome::Ambiguous, unknown(reason, true), Some(PUBLISH_NOT_WRITTEN))
             }
-            Published::Unknown { reason } => {
+            PublishOutcome::Unknown { reason } => {
                 (Outcome::Ambiguous, unknown(reason, false), Some(PUBLISH_UNKNOWN))
             }
         }
@@ -279,11 +279,11 @@ impl Publisher {
                 }
             };
             left.pop();
-            let Some(Publication { n, standing, .. }) = found else { continue };
-            if !matches!(standing, Standing::InFlight(_)) {
+            let Some(Publication { n, state, .. }) = found else { continue };
+            if !matches!(state, EffectState::InFlight(_)) {
                 continue;
             }
-            let attempt = standing.attempt();
+            let attempt = state.attempt();
             let (outcome, evidence) = (Outcome::Ambiguous, unknown(NOT_BEGUN, true));
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             let reason = Some(PUBLISH_NOT_WRITTEN);
@@ -307,7 +307,7 @@ impl Publisher {
 
     /// Writes down what is known, again and again until the ledger takes it; those it does not take
     /// are returned with the reason. When the gate ends before, the next start makes them ambiguous.
-    async fn persist(&self, batch: Vec<PublicationStep>) -> Vec<(PublicationStep, Illegal)> {
+    async fn persist(&self, batch: Vec<PublicationStep>) -> Vec<(PublicationStep, IllegalStep)> {
         let (mut pause, mut may_be_in) = (PAUSE_MIN, false);
         loop {
             let fault = match self.ledger.step_publications(batch.clone(), self.clock.now()).await {
@@ -316,7 +316,7 @@ impl Publisher {
                     let illegal = taken.filter_map(|(step, taken)| Some((step, taken.err()?)));
                     // A commit that was not confirmed may have gone through after all. Where others
                     // may have taken this gate for dead, too much evidence is better than none.
-                    let is_in = |illegal| may_be_in && illegal == Illegal::NotInFlight;
+                    let is_in = |illegal| may_be_in && illegal == IllegalStep::NotInFlight;
                     let is_alone = self.ledger.lease().is_none();
                     return illegal.filter(|(_, why)| !(is_alone && is_in(*why))).collect();
                 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use admit_core::effect::{By, Effect, Illegal};
-use admit_core::{Door, Entry, Fault, FaultKind, Filed, Issue, Millis, Recorded, RunState, Seq};
+use admit_core::effect::{Attribution, Effect, IllegalStep};
+use admit_core::{Door, Entry, Fault, FaultKind, StoredDocument, Issue, Millis, RecordedEntry, RunState, Seq};
 use admit_ledger::sqlite::SqliteLedger;
 use admit_ledger::{
-    BoxFuture, Copied, FileNote, FiledFilter, Issuance, IssuedReader, Issuing, Kept, Run, Settled,
+    BoxFuture, SettledCopy, FileNote, DocumentFilter, Issuance, DocumentReader, IssueHandlers, RecordedDelivery, Run, SettledEffect,
     Settlement,
 };
 
@@ -28,20 +28,20 @@ impl Balky {
     }
 }
 
-impl IssuedReader for Balky {
-    fn filed(&self, filter: FiledFilter) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+impl DocumentReader for Balky {
+    fn filed(&self, filter: DocumentFilter) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>> {
         self.inner.filed(filter)
     }
 
-    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+    fn named(&self, id: String) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>> {
         self.inner.named(id)
     }
 
-    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+    fn filed_of(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>> {
         self.inner.filed_of(seq)
     }
 
-    fn unwritten(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<Filed>, Fault>> {
+    fn unwritten(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<StoredDocument>, Fault>> {
         self.inner.unwritten(after, rows_max)
     }
 
@@ -62,8 +62,8 @@ impl Issuance for Balky {
     fn record_issuing(
         &self,
         batch: Vec<Entry>,
-        issuing: Issuing,
-    ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>> {
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
         self.inner.record_issuing(batch, issuing)
     }
 
@@ -72,7 +72,7 @@ impl Issuance for Balky {
         batch: Vec<Settlement>,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Settled, Illegal>>, Fault>> {
+    ) -> BoxFuture<'_, Result<Vec<Result<SettledEffect, IllegalStep>>, Fault>> {
         let refuses = |left: u32| left.checked_sub(1);
         if self.refuses.try_update(SeqCst, SeqCst, refuses).is_ok() {
             let fault = Fault::new(FaultKind::LedgerUnavailable, "told to fail");
@@ -83,11 +83,11 @@ impl Issuance for Balky {
 
     fn settle_copy(
         &self,
-        copy: Recorded,
+        copy: RecordedEntry,
         first: Seq,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Copied, Fault>> {
+    ) -> BoxFuture<'_, Result<SettledCopy, Fault>> {
         self.inner.settle_copy(copy, first, issue, at)
     }
 
@@ -105,7 +105,7 @@ impl Issuance for Balky {
         run: String,
         id: String,
         how: &'static str,
-        by: By,
+        by: Attribution,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
         self.inner.release(run, id, how, by, at)

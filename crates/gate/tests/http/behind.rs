@@ -10,7 +10,7 @@ use std::time::Duration;
 use admit_artifacts::local::LocalArtifacts;
 use admit_artifacts::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};
 use admit_gate::ingest::{IngestSettings, WriteBehind};
-use admit_ledger::IssuedReader as _;
+use admit_ledger::DocumentReader as _;
 use bytes::Bytes;
 use serde_json::Value;
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use admit_contracts::{Contract, Reply};
 use admit_core::json::Object;
 use admit_core::{
-    Code, Decision, Digest, Door, EntityId, Entry, Event, Fault, FaultKind, First, Key,
-    OnOtherContent, Receipt, ReceiptId, Recorded, Refused, Seq, Submission, Verdict, decide,
+    Code, Decision, Digest, Door, EntityId, Entry, Event, Fault, FaultKind, PriorAdmission, Key,
+    OnOtherContent, Receipt, ReceiptId, RecordedEntry, RefusedSubmission, Seq, Submission, Verdict, decide,
 };
-use admit_ledger::{Admissions, BoxFuture, Filter, Ledger, Reader, Status, WithoutEffects};
+use admit_ledger::{Admissions, BoxFuture, ReceiptFilter, Ledger, Reader, Status, WithoutEffects};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -28,7 +28,7 @@ impl Contract for Words {
         let text = String::from_utf8_lossy(&body).into_owned();
         assert!(text != "panic", "told to panic");
         if text.starts_with("refuse") {
-            return Entry::Refused(Refused {
+            return Entry::Refused(RefusedSubmission {
                 door: door.clone(),
                 principal,
                 received_at,
@@ -58,7 +58,7 @@ impl Contract for Words {
         })
     }
 
-    fn reply(&self, recorded: &Recorded) -> Reply {
+    fn reply(&self, recorded: &RecordedEntry) -> Reply {
         let scope = match &recorded.entry {
             Entry::Event(event) => event.principal.to_string(),
             Entry::Refused(refused) => refused.principal.to_string(),
@@ -92,7 +92,7 @@ impl Contract for Speechless {
         panic!("told to panic")
     }
 
-    fn reply(&self, _: &Recorded) -> Reply {
+    fn reply(&self, _: &RecordedEntry) -> Reply {
         panic!("told to panic")
     }
 
@@ -139,7 +139,7 @@ impl MemoryLedger {
         self.waiting.subscribe().wait_for(|waiting| *waiting >= batches).await.expect("it lives");
     }
 
-    fn decide(&self, entry: Entry) -> Recorded {
+    fn decide(&self, entry: Entry) -> RecordedEntry {
         let mut receipts = self.receipts.lock().expect("no panic inside");
         let seq = Seq(receipts.len() as u64 + 1);
         let id = ReceiptId { ledger: TAG, seq };
@@ -151,7 +151,7 @@ impl MemoryLedger {
             }
             Entry::Event(event) => {
                 let first = receipts.iter().find(|receipt| receipt.key == Some(event.key));
-                let first = first.map(|receipt| First {
+                let first = first.map(|receipt| PriorAdmission {
                     seq: receipt.id.seq,
                     digest: receipt.digest,
                     received_at: receipt.received_at,
@@ -169,7 +169,7 @@ impl MemoryLedger {
             }
         };
         receipts.push(Receipt { verdict: verdict.word(), ..receipt });
-        Recorded { entry, verdict, ledger: TAG, outcome: None }
+        RecordedEntry { entry, verdict, ledger: TAG, outcome: None }
     }
 }
 
@@ -192,7 +192,7 @@ fn receipt(id: ReceiptId, door: &Door, body: &Bytes) -> Receipt {
 }
 
 impl Admissions for MemoryLedger {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         Box::pin(async move {
             self.waiting.send_modify(|waiting| *waiting += 1);
             let released = self.held.subscribe().wait_for(|held| !held).await.is_ok();
@@ -231,7 +231,7 @@ impl Reader for MemoryLedger {
         ready(None)
     }
 
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
+    fn list(&self, filter: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
         let receipts = self.receipts.lock().expect("no panic inside");
         let wanted = |receipt: &&Receipt| {
             receipt.id.seq > filter.after

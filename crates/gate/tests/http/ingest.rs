@@ -9,14 +9,14 @@ use admit_artifacts::Artifacts;
 use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
 use admit_bus::file::{FileBus, Options as BusOptions};
 use admit_bus::{Bus, BusHealth};
-use admit_contracts::ingestion_gate::policy::Policy;
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_contracts::ingestion_gate::{IngestionGate, Settings};
 use admit_core::{Door, Millis, RunState};
 use admit_gate::gateway::Outward;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
 use admit_ledger::sqlite::{Options, SqliteLedger};
-use admit_ledger::{EffectReader as _, Issuance as _, IssuedReader as _, Reader as _, Run};
+use admit_ledger::{EffectReader as _, Issuance as _, DocumentReader as _, Reader as _, Run};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
 use http::HeaderName;
@@ -77,7 +77,7 @@ impl World {
         let clock = Arc::new(ManualClock::at(START));
         let artifacts = ArtifactOptions::new(folder.path().join("artifacts"));
         let contract =
-            IngestionGate::new(Settings::default(), Policy::shipped()).expect("settings");
+            IngestionGate::new(Settings::default(), IngestionPolicy::shipped()).expect("settings");
         let contract = Arc::new(contract);
         let ingest = Ingest::new(IngestParts {
             contract: contract.clone(),
@@ -242,10 +242,10 @@ async fn a_publish_that_was_cut_is_ambiguous_until_a_person_finds_it() {
     assert_eq!(gist(&copy), "DUPLICATE DUPLICATE");
     assert_eq!(copy.json()["receipt"]["eb_ref"]["offset"], "0");
     let filed = world.ledger.filed_of(admission(&world, &key).await).await.expect("readable");
-    let admit = filed.iter().find(|filed| filed.issued.decision == "ADMIT").expect("a receipt");
-    assert!(admit.issued.text.contains("local: looked"), "it says how: {}", admit.issued.text);
+    let admit = filed.iter().find(|filed| filed.document.decision == "ADMIT").expect("a receipt");
+    assert!(admit.document.text.contains("local: looked"), "it says how: {}", admit.document.text);
     assert!(
-        filed.iter().filter(|f| f.issued.decision == "QUARANTINE").all(|f| f.released.is_some())
+        filed.iter().filter(|f| f.document.decision == "QUARANTINE").all(|f| f.released.is_some())
     );
     assert_eq!(world.run().await.counts.ambiguous, 0);
     world.end().await;
@@ -339,7 +339,7 @@ async fn a_late_answer_is_kept_as_evidence_and_promotes_nothing() {
     let key = key_of(&world.doubt().await);
     let seq = admission(&world, &key).await;
     world.clock.advance(30_001);
-    world.bus.set_found(Some(admit_bus::Found::Absent));
+    world.bus.set_found(Some(admit_bus::SearchResult::Absent));
     let refused = world.resolve(&key, said("absent")).await;
     assert_eq!(refused.status, 409, "it is still under way in this gate");
     world.bus.release();
@@ -377,7 +377,7 @@ async fn what_is_found_twice_or_cannot_be_told_is_for_a_person_to_place() {
     assert_eq!(world.doubt().await["bus"], "found_twice");
     assert_eq!(world.resolve(&key, said("found")).await.status, 409, "which one?");
     let reason = "no reader that far back".to_owned();
-    world.bus.set_found(Some(admit_bus::Found::CannotTell { reason }));
+    world.bus.set_found(Some(admit_bus::SearchResult::Unknown { reason }));
     assert_eq!(world.doubt().await["bus"], "cannot_tell");
     assert_eq!(world.resolve(&key, said("found")).await.status, 409, "where?");
     world.bus.set_found(None);

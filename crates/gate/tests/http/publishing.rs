@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_bus::file::{FileBus, Options as BusOptions};
-use admit_bus::{Bus as _, BusHealth, Found};
+use admit_bus::{Bus as _, BusHealth, SearchResult};
 use admit_contracts::rounds::{DOOR, Rounds, Settings};
 use admit_core::{Door, Millis};
 use admit_gate::gateway::Outward;
@@ -308,7 +308,7 @@ async fn a_late_answer_is_evidence_and_promotes_nothing() {
     assert_eq!(early.status, 409, "it is still under way: {}", early.body);
     world.bus.release();
     let reason = "blind".to_owned();
-    world.bus.set_found(Some(Found::CannotTell { reason }));
+    world.bus.set_found(Some(SearchResult::Unknown { reason }));
     let known = async {
         loop {
             let listed = world.read("/v1/rounds/reconcile").await;

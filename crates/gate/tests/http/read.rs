@@ -156,7 +156,7 @@ async fn game_servers_are_listed_by_scope_and_shown_by_login() {
     {
         let mut documents = world.ledger.documents.lock().unwrap();
         for (scope, login) in [("arena", "x"), ("arena", ""), ("arena2", "x")] {
-            let id = admit_contracts::pixel_control::server::document_id(scope, login);
+            let id = admit_contracts::pixel_control::server_state::document_id(scope, login);
             documents.insert(id.entity, document(scope, login));
         }
         documents.insert("damaged/x".to_owned(), "{".to_owned());

@@ -1,33 +1,33 @@
-//! Claims on streams as every ledger decides them: what fits into an answer, and whose lease counts.
+//! Rules of stream claims shared by all ledgers: the size limits of a batch, and lease checks.
 
 use admit_core::{Millis, Seq};
 
-use crate::port::{Change, Lease, LeaseAnswer, LeaseChange, Wanted};
+use crate::port::{LeaseAction, Lease, LeaseResult, LeaseChange, ClaimRequest};
 
-/// A place as it is handed out.
-pub(crate) struct Taken {
+/// Entry granted to a consumer.
+pub(crate) struct GrantedClaim {
     pub(crate) seq: Seq,
     pub(crate) lease: Lease,
     pub(crate) attempt: u32,
 }
 
-/// Places to hand out, within the limits of the call.
-pub(crate) struct Found {
+/// Entries to grant, within the limits of the request.
+pub(crate) struct ClaimBatch {
     rows_max: usize,
     bytes_max: u64,
     bytes: u64,
     is_full: bool,
-    /// With how often each was handed out before.
+    /// With the number of earlier claims of each.
     places: Vec<(Seq, u32)>,
 }
 
-impl Found {
-    pub(crate) fn new(wanted: &Wanted) -> Self {
+impl ClaimBatch {
+    pub(crate) fn new(wanted: &ClaimRequest) -> Self {
         let bytes_max = wanted.bytes_max as u64;
         Self { rows_max: wanted.rows_max, bytes_max, bytes: 0, is_full: false, places: Vec::new() }
     }
 
-    /// So many more may be taken.
+    /// Number of entries that may still be added.
     pub(crate) fn left(&self) -> i64 {
         if self.is_full {
             return 0;
@@ -35,7 +35,7 @@ impl Found {
         i64::try_from(self.rows_max - self.places.len()).unwrap_or(i64::MAX)
     }
 
-    /// Takes a place whose body has so many bytes; `false` when it does not fit any more.
+    /// Adds an entry with a body of `bytes`; returns `false` if it does not fit.
     pub(crate) fn take(&mut self, seq: Seq, before: u32, bytes: u64) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.bytes_max && !self.places.is_empty() {
@@ -46,51 +46,51 @@ impl Found {
         true
     }
 
-    /// Hands them out, in ledger order and under leases that nobody can guess.
-    pub(crate) fn hand_out(mut self) -> Result<Vec<Taken>, getrandom::Error> {
+    /// Grants the entries in ledger order, with leases that cannot be guessed.
+    pub(crate) fn grant(mut self) -> Result<Vec<GrantedClaim>, getrandom::Error> {
         self.places.sort_unstable();
         let mut bits = vec![[0; 16]; self.places.len()];
         getrandom::fill(bits.as_flattened_mut())?;
         let leases = bits.into_iter().map(Lease::from_bytes);
         let places = self.places.into_iter().zip(leases);
         Ok(places
-            .map(|((seq, before), lease)| Taken { seq, lease, attempt: before.saturating_add(1) })
+            .map(|((seq, before), lease)| GrantedClaim { seq, lease, attempt: before.saturating_add(1) })
             .collect())
     }
 }
 
-/// Who holds a place, as it is kept.
+/// Stored lease of an entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
-    /// None once it was given back.
+pub(crate) struct HeldLease {
+    /// `None` once released.
     pub(crate) lease: Option<Lease>,
     pub(crate) consumer: String,
     pub(crate) expires_at: Millis,
 }
 
-impl Held {
+impl HeldLease {
     /// Whether `lease` may change it now.
-    pub(crate) fn is_by(&self, lease: Lease, now: Millis) -> bool {
+    pub(crate) fn is_held_by(&self, lease: Lease, now: Millis) -> bool {
         self.lease == Some(lease) && now < self.expires_at
     }
 }
 
-/// What is said about a place that nobody holds and that was not given back.
-pub(crate) fn unheld(seq: Seq, head: Seq, is_in_stream: bool) -> LeaseAnswer {
+/// Result for an entry that has no stored lease.
+pub(crate) fn result_without_lease(seq: Seq, head: Seq, is_in_stream: bool) -> LeaseResult {
     if !is_in_stream {
-        LeaseAnswer::UnknownPlace
+        LeaseResult::UnknownPlace
     } else if seq > head {
-        LeaseAnswer::StaleLease
+        LeaseResult::StaleLease
     } else {
-        LeaseAnswer::AlreadyDone
+        LeaseResult::AlreadyDone
     }
 }
 
-/// Something that these changes gave back, which is news for whoever waits.
-pub(crate) fn given_back(changes: &[LeaseChange], answers: &[LeaseAnswer]) -> Option<Seq> {
-    let mut both = changes.iter().zip(answers);
-    let is_back = |(change, answer): &(&LeaseChange, &LeaseAnswer)| {
-        **answer == LeaseAnswer::Done && matches!(change.change, Change::Release { .. })
+/// The first entry that these changes released, which consumers must be notified of.
+pub(crate) fn given_back(changes: &[LeaseChange], results: &[LeaseResult]) -> Option<Seq> {
+    let mut both = changes.iter().zip(results);
+    let is_back = |(change, result): &(&LeaseChange, &LeaseResult)| {
+        **result == LeaseResult::Done && matches!(change.change, LeaseAction::Release { .. })
     };
     both.find(is_back).map(|(change, _)| change.seq)
 }

@@ -1,14 +1,14 @@
-//! The writes of trusted time, as tasks of the writer.
+//! Write operations of trusted time.
 
 use admit_core::Millis;
 
 use crate::port::ClockConfirmation;
 
-/// The single value that says which time is trusted.
+/// Name of the stored trusted time.
 pub(crate) const TRUSTED_AT: &str = "trusted_at";
 
-/// Notes a trusted time.
+/// Stores a trusted time.
 pub(crate) struct NoteTime(pub(crate) Millis);
 
-/// Records a confirmation, and the time it makes trusted.
+/// Records a confirmation and the trusted time it sets.
 pub(crate) struct ConfirmTime(pub(crate) ClockConfirmation);

@@ -1,6 +1,6 @@
-//! Notices a commit that does not end: a disk or a database that hangs fails nothing.
+//! Detects a commit that hangs: a disk or database that hangs returns no error.
 //!
-//! A thread of its own, because the one that waits for the disk cannot tell. Readiness reads what it found.
+//! Runs on its own thread, because the one waiting for the disk is blocked. Readiness reads the result.
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use super::health::Health;
 
-/// How long a commit may take where nothing else is set: the gate's own limit for an answer.
+/// Default commit timeout: the gate's own reply timeout.
 pub(crate) const COMMIT_MAX: Duration = Duration::from_millis(4_000);
 
-/// How often a ledger without traffic tries whether it can be written to.
+/// How often an idle ledger probes whether it can be written to.
 pub(crate) const PROBE_IDLE_EVERY: Duration = Duration::from_secs(5);
 
-/// Longest and shortest wait between two looks.
+/// Bounds of the polling interval.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(10);
 
-/// The watching thread. It ends when this is dropped; nothing waits for it.
+/// The watchdog thread. It ends when this is dropped; nothing waits for it.
 pub(crate) struct HangWatch {
     _end: SyncSender<()>,
 }
@@ -32,7 +32,7 @@ impl HangWatch {
         let every = (commit_max / 8).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         thread::Builder::new().name("ledger-watch".to_owned()).spawn(move || {
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                health.look_for_hang(commit_max);
+                health.check_for_hang(commit_max);
             }
         })?;
         Ok(Self { _end: end })

@@ -1,4 +1,4 @@
-//! Whether the ledger can be written to, and whether it must stop the process.
+//! Health of the ledger: whether it can be written to, and whether the process must stop.
 
 use std::error::Error;
 use std::io;
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use admit_core::{Fault, FaultKind};
 use tokio::sync::watch;
 
-/// Shared between the writer, the checkpointer and whoever asks.
+/// Shared between the writer, the checkpointer and readiness checks.
 #[derive(Debug)]
 pub(crate) struct Health {
     healthy: AtomicBool,
-    /// Once it is set, no commit that still goes through heals anything.
+    /// Once set, a later successful commit changes nothing.
     stops: AtomicBool,
-    /// Whether the log can be shortened; only what is said of it hangs on this.
+    /// Whether checkpoints succeed; only used for log lines.
     copies: AtomicBool,
-    /// When the present commit or probe began, in microseconds since `start`; zero while there is none.
+    /// Start of the current commit or probe, in microseconds since `start`; zero if there is none.
     began: AtomicU64,
     start: Instant,
-    /// Whether it takes longer than it may.
+    /// Whether it exceeds the timeout.
     hangs: AtomicBool,
-    /// Whether a reader holds the log back; only log lines depend on this.
+    /// Whether a reader prevents the WAL from being reset; only used for log lines.
     held_back: AtomicBool,
-    /// Whether commits are noted in the mark; only log lines depend on this.
+    /// Whether commits are written to the mark; only used for log lines.
     marks: AtomicBool,
     stop: watch::Sender<Option<Fault>>,
 }
@@ -47,12 +47,12 @@ impl Health {
         self.takes_writes() && !self.hangs.load(Ordering::Relaxed)
     }
 
-    /// Whether the last write succeeded. For the writer, which does not ask while one is under way.
+    /// Whether the last write succeeded. For the writer, which is never in the middle of a commit when it checks.
     pub(crate) fn takes_writes(&self) -> bool {
         self.healthy.load(Ordering::Relaxed) && !self.stops.load(Ordering::Relaxed)
     }
 
-    /// Why events cannot be recorded, for people.
+    /// Why events cannot be recorded, for operators.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         if !self.takes_writes() {
             return Some("the last write to the ledger failed");
@@ -61,29 +61,29 @@ impl Health {
         hangs.then_some("a commit of the ledger takes longer than limits.answer_ms_max")
     }
 
-    /// A commit or a probe begins.
+    /// A commit or probe begins.
     pub(crate) fn begins(&self) {
         self.began.store(self.micros().max(1), Ordering::Relaxed);
     }
 
-    /// It has ended, however.
+    /// It has ended, successfully or not.
     pub(crate) fn ends(&self) {
         let began = self.began.swap(0, Ordering::Relaxed);
         if self.hangs.swap(false, Ordering::Relaxed) && self.takes_writes() {
             let took_ms = self.micros().saturating_sub(began) / 1_000;
-            tracing::info!(took_ms, "the commit that hung has ended, the ledger is ready again");
+            tracing::info!(took_ms, "the hung commit has ended, the ledger is ready again");
         }
     }
 
-    /// Notes a commit that takes longer than `commit_max`, and logs it once.
-    pub(crate) fn look_for_hang(&self, commit_max: Duration) {
+    /// Detects a commit that exceeds `commit_max`, and logs it once.
+    pub(crate) fn check_for_hang(&self, commit_max: Duration) {
         let began = self.began.load(Ordering::Relaxed);
         let age = Duration::from_micros(self.micros().saturating_sub(began));
         if began == 0 || age <= commit_max || self.hangs.swap(true, Ordering::Relaxed) {
             return;
         }
         if self.began.load(Ordering::Relaxed) != began {
-            // It ended in this moment.
+            // It has just ended.
             self.hangs.store(false, Ordering::Relaxed);
         } else if self.takes_writes() {
             let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -99,49 +99,49 @@ impl Health {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A reader of an old state keeps the log from starting over, or has let go.
+    /// An old read transaction prevents the WAL from being reset, or has ended.
     pub(crate) fn log_is_held_back(&self, is_held_back: bool, bytes: u64) {
         match (self.held_back.swap(is_held_back, Ordering::Relaxed), is_held_back) {
             (false, true) => tracing::warn!(
                 bytes,
-                "an open read transaction keeps the log of the ledger from starting over, so it grows with \
+                "an open read transaction prevents the WAL of the ledger from being reset, so it grows with \
                  every event; end the program that reads (a sqlite3 shell, a backup: fuser ledger.db)"
             ),
-            (true, false) => tracing::info!(bytes, "the log of the ledger can start over again"),
+            (true, false) => tracing::info!(bytes, "the WAL of the ledger can be reset again"),
             (false, false) | (true, true) => {}
         }
     }
 
-    /// A commit went through.
+    /// A commit succeeded.
     pub(crate) fn wrote(&self) {
         if !self.healthy.swap(true, Ordering::Relaxed) {
             tracing::info!("the ledger can be written to again");
         }
     }
 
-    /// A commit failed in a way that may pass.
+    /// A commit failed with a transient error.
     pub(crate) fn failed(&self, fault: &Fault) {
         if self.healthy.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%fault, "the ledger is unhealthy until a commit goes through");
+            tracing::warn!(%fault, "the ledger is unhealthy until a commit succeeds");
         }
     }
 
-    /// The log was copied into the file.
+    /// A checkpoint succeeded.
     pub(crate) fn copied(&self) {
         if !self.copies.swap(true, Ordering::Relaxed) {
-            tracing::info!("the log can be copied into the ledger's file again");
+            tracing::info!("the checkpoint of the ledger succeeds again");
         }
     }
 
-    /// It could not be. It is tried at every commit, and told once.
+    /// A checkpoint failed. It is retried at every commit and logged once.
     pub(crate) fn not_copied(&self, error: &dyn Error) {
         if self.copies.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%error, "the log could not be copied into the ledger's file");
+            tracing::warn!(%error, "the checkpoint of the ledger failed; will retry");
         }
     }
 
-    /// Whether a commit was noted in the mark. Without the note the commit is as durable, but the loss of the
-    /// log would not be noticed.
+    /// Whether a commit was written to the mark. Without it the commit is as durable, but the loss of the WAL
+    /// would go undetected.
     pub(crate) fn marked(&self, error: Option<io::Error>) {
         match error {
             None => {
@@ -151,22 +151,21 @@ impl Health {
             }
             Some(error) => {
                 if self.marks.swap(false, Ordering::Relaxed) {
-                    tracing::warn!(%error, "a commit could not be noted in ledger.mark");
+                    tracing::warn!(%error, "a commit could not be written to ledger.mark");
                 }
             }
         }
     }
 
-    /// Nothing the process believes about the disk can be trusted any more.
+    /// The process can no longer trust its view of the disk and must stop.
     pub(crate) fn must_stop(&self, fault: &Fault) {
         self.stops.store(true, Ordering::Relaxed);
         self.stop.send_replace(Some(fault.clone()));
     }
 
-    /// A thread without which the ledger is none has ended by a panic. A gate that stayed up could only
-    /// refuse, for ever.
+    /// A thread that the ledger depends on has panicked. A gate that stayed up could only refuse events.
     pub(crate) fn panicked(&self) {
-        let message = "a thread of the ledger ended by a panic, the gate stops";
+        let message = "a thread of the ledger panicked, the gate stops";
         self.must_stop(&Fault::new(FaultKind::OutcomeUnknown, message));
     }
 
@@ -199,16 +198,16 @@ mod tests {
         const SHORT: Duration = Duration::from_millis(1);
         let health = Health::new();
         health.begins();
-        health.look_for_hang(Duration::from_secs(3_600));
+        health.check_for_hang(Duration::from_secs(3_600));
         assert!(health.is_healthy() && health.trouble().is_none());
         std::thread::sleep(2 * SHORT);
-        health.look_for_hang(SHORT);
+        health.check_for_hang(SHORT);
         assert!(!health.is_healthy() && health.takes_writes());
         assert!(health.trouble().is_some_and(|why| why.contains("answer_ms_max")));
         health.ends();
         assert!(health.is_healthy());
         std::thread::sleep(2 * SHORT);
-        health.look_for_hang(SHORT);
+        health.check_for_hang(SHORT);
         assert!(health.is_healthy(), "nothing is under way");
     }
 

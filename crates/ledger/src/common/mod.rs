@@ -1,14 +1,14 @@
-//! What every ledger does alike, whatever database it keeps its rows in: the calls that wait, who
-//! shares a commit, who is told of it, how the ledger is doing, and what is decided inside.
+//! Shared by all ledgers: write queue, group commit, notifications, health, and the rules of records and
+//! retention.
 
-pub(crate) mod answer;
+pub(crate) mod query_result;
 pub(crate) mod claims;
 pub(crate) mod clock;
-pub(crate) mod group;
+pub(crate) mod commit_batch;
 pub(crate) mod hang_watch;
 pub(crate) mod health;
-pub(crate) mod job;
-pub(crate) mod news;
+pub(crate) mod write_command;
+pub(crate) mod notifier;
 pub(crate) mod queue;
 mod quota;
 pub(crate) mod receipts;
@@ -18,11 +18,11 @@ pub(crate) mod retention;
 pub use quota::RefusalQuota;
 pub(crate) use quota::refusal_cost;
 
-/// From which version to which the tables were brought; zero is none at all.
+/// Schema versions before and after a migration; zero is an empty database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migrated {
-    /// How many migrations were in.
+    /// Number of migrations applied before.
     pub from: usize,
-    /// How many are in now.
+    /// Number of migrations applied now.
     pub to: usize,
 }

@@ -1,40 +1,40 @@
-//! Where calls are handed to a ledger's writer, and how its threads end.
+//! Queue of the writer thread, and the shutdown of the ledger's threads.
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use admit_core::{Entry, Fault, FaultKind, Recorded};
+use admit_core::{Entry, Fault, FaultKind, RecordedEntry};
 use tokio::sync::oneshot;
 
-use super::job::{Job, Reply, stopped};
+use super::write_command::{WriteCommand, ReplyReceiver, stopped};
 use crate::gauges::Gauges;
-use crate::issuance::{Issuing, Kept};
+use crate::issuance::{IssueHandlers, RecordedDelivery};
 use crate::port::BoxFuture;
 
-/// The queue before the writer. Dropping it lets the writer finish what was handed in, and waits for
-/// the threads to end.
+/// Queue of the writer. Dropping it lets the writer finish queued calls and waits for the threads to
+/// end.
 pub(crate) struct Queue<T> {
-    /// `None` only while it is dropped.
-    jobs: Option<SyncSender<Job<T>>>,
+    /// `None` only while it is being dropped.
+    commands: Option<SyncSender<WriteCommand<T>>>,
     gauges: Arc<Gauges>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new(
-        jobs: SyncSender<Job<T>>,
+        commands: SyncSender<WriteCommand<T>>,
         gauges: Arc<Gauges>,
         threads: Vec<JoinHandle<()>>,
     ) -> Self {
-        Self { jobs: Some(jobs), gauges, threads: Mutex::new(threads) }
+        Self { commands: Some(commands), gauges, threads: Mutex::new(threads) }
     }
 
-    /// Hands a job to the writer, or says why nothing of it will happen.
-    fn hand_in(&self, job: Job<T>) -> Result<(), Fault> {
-        let sent = match &self.jobs {
-            Some(jobs) => jobs.try_send(job),
-            None => Err(TrySendError::Disconnected(job)),
+    /// Queues a command, or returns why it will not be executed.
+    fn enqueue(&self, command: WriteCommand<T>) -> Result<(), Fault> {
+        let sent = match &self.commands {
+            Some(commands) => commands.try_send(command),
+            None => Err(TrySendError::Disconnected(command)),
         };
         sent.map_err(|error| match error {
             TrySendError::Full(_) => Fault::new(
@@ -50,56 +50,56 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Has a batch recorded in the next commit.
+    /// Records a batch in the next commit.
     pub(crate) fn record(
         &self,
         batch: Vec<Entry>,
-    ) -> BoxFuture<'static, Vec<Result<Recorded, Fault>>> {
-        self.batch(batch, |batch, reply| Job::Record { batch, reply })
+    ) -> BoxFuture<'static, Vec<Result<RecordedEntry, Fault>>> {
+        self.batch(batch, |batch, reply| WriteCommand::Record { batch, reply })
     }
 
     /// The same at a door that issues documents.
     pub(crate) fn record_issuing(
         &self,
         batch: Vec<Entry>,
-        issuing: Issuing,
-    ) -> BoxFuture<'static, Vec<Result<Kept, Fault>>> {
-        self.batch(batch, |batch, reply| Job::RecordIssuing { batch, issuing, reply })
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'static, Vec<Result<RecordedDelivery, Fault>>> {
+        self.batch(batch, |batch, reply| WriteCommand::RecordIssuing { batch, issuing, reply })
     }
 
-    /// It is handed in before anybody waits for the answer, so that batches keep their order.
+    /// Queued before the future is polled, so that batches keep their order.
     fn batch<R: Send + 'static>(
         &self,
         batch: Vec<Entry>,
-        job: impl FnOnce(Vec<Entry>, oneshot::Sender<Vec<Result<R, Fault>>>) -> Job<T>,
+        command: impl FnOnce(Vec<Entry>, oneshot::Sender<Vec<Result<R, Fault>>>) -> WriteCommand<T>,
     ) -> BoxFuture<'static, Vec<Result<R, Fault>>> {
         let events = batch.len();
         let each = move |fault: Fault| (0..events).map(|_| Err(fault.clone())).collect();
-        let (reply, answer) = oneshot::channel();
-        let sent = self.hand_in(job(batch, reply));
+        let (reply, result) = oneshot::channel();
+        let sent = self.enqueue(command(batch, reply));
         Box::pin(async move {
             match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| each(stopped())),
+                Ok(()) => result.await.unwrap_or_else(|_| each(stopped())),
                 Err(fault) => each(fault),
             }
         })
     }
 
-    /// Has a piece of work done in the next commit.
-    pub(crate) async fn task<A>(&self, task: T, answer: Reply<A>) -> Result<A, Fault> {
-        self.hand_in(Job::Task(task))?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+    /// Runs a write operation in the next commit.
+    pub(crate) async fn op<A>(&self, op: T, result: ReplyReceiver<A>) -> Result<A, Fault> {
+        self.enqueue(WriteCommand::Op(op))?;
+        result.await.unwrap_or_else(|_| Err(stopped()))
     }
 }
 
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.commands = None;
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("a thread of the ledger ended by a panic");
+                tracing::error!("a thread of the ledger panicked");
             }
         }
     }

@@ -1,17 +1,17 @@
-//! How much of what is refused is kept.
+//! Quota of stored refusals.
 
-use admit_core::Refused;
+use admit_core::RefusedSubmission;
 
-/// What a kept refusal costs beside its texts: the rows of its admission and its body, and their places
-/// in the indexes.
+/// Storage cost of a refusal besides its texts: the rows of its admission and body, and their index
+/// entries.
 const ROW_BYTES: u64 = 320;
 
-/// How much of refused submissions is kept, for each producer at each door.
+/// Limits of stored refusals, per producer and door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalQuota {
-    /// At most so many.
+    /// Maximum number of refusals.
     pub rows_max: u64,
-    /// At most so many bytes: raw bodies, messages, facts, and 320 for the rows of each.
+    /// Maximum number of bytes: raw bodies, messages, facts, and 320 for the rows of each.
     pub bytes_max: u64,
 }
 
@@ -21,9 +21,9 @@ impl Default for RefusalQuota {
     }
 }
 
-/// What keeping a refusal costs. When retention removes its body, only the body's part is given back:
-/// the reason stays.
-pub(crate) fn refusal_cost(refused: &Refused, facts: &str) -> u64 {
+/// Storage cost of a refusal. When retention removes the body, only the body's part is returned to the
+/// quota; the reason stays.
+pub(crate) fn refusal_cost(refused: &RefusedSubmission, facts: &str) -> u64 {
     let texts = refused.body.len() + refused.message.len() + facts.len();
     ROW_BYTES + texts as u64
 }

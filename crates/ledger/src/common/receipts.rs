@@ -1,28 +1,28 @@
-//! Receipts and pages, put together from what is stored, whatever stores it.
+//! Receipts and stream pages built from stored rows.
 
 use admit_core::{Millis, Receipt, ReceiptId, Seq};
 use bytes::Bytes;
 
 use crate::port::{Page, StreamEntry};
 
-/// The word of a verdict that is kept, if it is one of ours.
+/// Returns the known verdict with this name.
 pub(crate) fn verdict(word: &str) -> Option<&'static str> {
     ["fresh", "revision", "conflict", "refused"].into_iter().find(|known| *known == word)
 }
 
-/// A copy, as it is stored.
-pub(crate) struct Copy {
+/// A stored sighting.
+pub(crate) struct StoredSighting {
     pub(crate) seq: Seq,
-    /// What it is a copy of.
+    /// The admission it is a copy of.
     pub(crate) admission: Seq,
-    /// What it said instead.
+    /// The admission that holds its content, if it differed.
     pub(crate) other: Option<Seq>,
     pub(crate) received_at: Millis,
     pub(crate) attempt: Option<u32>,
 }
 
-impl Copy {
-    /// A copy's receipt is its admission's, seen from this delivery.
+impl StoredSighting {
+    /// The receipt of a copy: its admission's, seen from this delivery.
     pub(crate) fn receipt(self, of: Receipt, ledger: u32) -> Receipt {
         let is_kept = of.verdict == "fresh" || of.verdict == "revision";
         Receipt {
@@ -38,27 +38,27 @@ impl Copy {
     }
 }
 
-/// The first text after every text that starts with the prefix: its last character raised.
+/// The first string after all strings that start with the prefix: its last character incremented.
 pub(crate) fn end_of(prefix: &str) -> Option<String> {
     let (at, last) = prefix.char_indices().next_back()?;
     char::from_u32(u32::from(last) + 1).map(|next| format!("{}{next}", &prefix[..at]))
 }
 
-/// A page of a stream in the making.
-pub(crate) struct Paging {
+/// A stream page under construction.
+pub(crate) struct PageBuilder {
     page: Page,
     bytes: usize,
     rows_max: usize,
     bytes_max: usize,
 }
 
-impl Paging {
+impl PageBuilder {
     pub(crate) fn after(after: Seq, rows_max: usize, bytes_max: usize) -> Self {
         let page = Page { next: after, ..Page::default() };
         Self { page, bytes: 0, rows_max, bytes_max }
     }
 
-    /// Takes an entry in; `false` when the page was full before.
+    /// Adds an entry; returns `false` if the page is full.
     pub(crate) fn take(&mut self, entry: StreamEntry) -> bool {
         self.bytes += entry.facts.len() + entry.body.as_ref().map_or(0, Bytes::len);
         let over = self.bytes > self.bytes_max && !self.page.entries.is_empty();

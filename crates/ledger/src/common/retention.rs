@@ -1,4 +1,4 @@
-//! Retention, whatever stores the ledger: finds what is too old, and has it removed in small slices.
+//! Retention shared by all ledgers: finds what has expired, and removes it in small slices.
 //!
 //! ```text
 //! bodies, in ledger order          -> slices that remove bodies
@@ -6,13 +6,13 @@
 //! a few hundred thousand at a time -> their keys, sorted, in slices; then the rows, in slices
 //! ```
 //!
-//! Keys are sorted because neighbours in the key index share pages: the more of them go together,
-//! the fewer pages are written. Two places say how far the bodies and the rows are; a restart finds
-//! again what lies after them, and every removal is safe to repeat. Admissions that are passed by and
-//! become due later are put off.
+//! Keys are sorted because neighbours in the key index share pages: the more of them are removed
+//! together, the fewer pages are written. Two cursors hold the progress of bodies and rows; a restart
+//! continues after them, and every removal is safe to repeat. Admissions that are skipped and expire
+//! later are deferred.
 //!
-//! Invariant: a key goes before the admission that claimed it, never after: a look-up that finds a
-//! key always finds the admission too. Between the two commits there is an admission without a key,
+//! Invariant: a key is removed before the admission that claimed it, never after: a look-up that finds
+//! a key always finds the admission too. Between the two commits there is an admission without a key,
 //! which no copy can meet any more, because every copy is outside the horizon by then.
 
 use std::collections::HashMap;
@@ -20,113 +20,113 @@ use std::future::Future;
 
 use admit_core::{Fault, FaultKind, Horizon, Key, Millis, Seq};
 
-use crate::port::Swept;
+use crate::port::SweepResult;
 
-/// The names of the single values that say how far retention is.
+/// Names of the stored retention cursors.
 pub(crate) const BODIES: &str = "retained_bodies";
 pub(crate) const ROWS: &str = "retained_rows";
 pub(crate) const FORGOTTEN_TO: &str = "forgotten_to";
 
-/// At most so many places in one slice.
+/// Maximum rows in one slice.
 pub(crate) const SLICE_ROWS: usize = 256;
 
-/// At most so many bytes of bodies in one slice, unless the first one alone is larger.
+/// Maximum bytes of bodies in one slice, unless the first one alone is larger.
 const SLICE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// At most so many sightings go in one slice.
+/// Maximum sightings removed in one slice.
 pub(crate) const SIGHTINGS_MAX: usize = 1_024;
 
-/// At most so many admissions are looked at for one plan; about 20 MB of memory when all go. The
-/// first plan after a start is one slice and each one is larger than the last, so that a gate that
-/// is restarted again and again gets on too.
+/// Maximum admissions examined for one plan; about 20 MB of memory if all expire. The first plan after a
+/// start is one slice and each later one is larger, so that a gate that restarts often makes progress
+/// too.
 const PLAN_ROWS_MAX: usize = 262_144;
 
-/// How much larger the next plan may be.
+/// Growth factor of the next plan.
 const PLAN_GROWS: usize = 4;
 
-/// So many admissions in one read.
+/// Admissions per read.
 const READ_ROWS: usize = 4_096;
 
-/// How far retention is, and what it is at.
+/// Progress of retention.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    /// Bodies up to here are gone, or put off.
+    /// Bodies up to here are removed or deferred.
     bodies: Seq,
-    /// Admissions up to here are gone, put off, or stay for ever.
+    /// Admissions up to here are removed, deferred, or stay for ever.
     rows: Seq,
     plan: Option<Plan>,
-    /// How many admissions the next plan may look at.
+    /// Maximum admissions for the next plan.
     plan_rows: usize,
 }
 
-/// Admissions that go: first their keys, then they.
+/// Admissions to remove: first their keys, then their rows.
 #[derive(Debug, Default)]
 struct Plan {
     /// Sorted.
     keys: Vec<DueKey>,
     forgotten: usize,
     /// In ledger order.
-    items: Vec<Item>,
+    items: Vec<SweepItem>,
     removed: usize,
-    /// How far the rows are when all of it is done; none for what was put off before.
+    /// The cursor when the plan is done; `None` for deferred admissions.
     place: Option<Seq>,
-    /// Something keeps a key: what to do about its admission instead.
+    /// Admissions whose key stays, with the time to check again.
     kept: HashMap<Seq, Option<Millis>>,
-    /// There may be more after it.
+    /// There may be more to do after this plan.
     more: bool,
 }
 
-/// What retention needs of a ledger.
-pub(crate) trait Sweeping: Sync {
+/// Storage as retention needs it.
+pub(crate) trait SweepStore: Sync {
     fn horizon(&self) -> &Horizon;
 
-    /// Bodies after a place in ledger order.
+    /// Returns bodies after a seq, in ledger order.
     fn bodies(
         &self,
         after: Seq,
         rows_max: usize,
-    ) -> impl Future<Output = Result<Vec<Body>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Vec<RetainedBody>, Fault>> + Send;
 
-    /// Admissions after `after` and up to `end`, in ledger order.
+    /// Returns admissions after `after` and up to `end`, in ledger order.
     fn admissions(
         &self,
         after: Seq,
         end: Seq,
         rows_max: usize,
-    ) -> impl Future<Output = Result<Vec<Kept>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Vec<RetainedAdmission>, Fault>> + Send;
 
-    /// What was put off before and is due now, with the time it was put off to; it may be gone.
-    fn put_off(
+    /// Returns deferred admissions that are due now, with the time they were deferred to; they may be gone.
+    fn deferred(
         &self,
         now: Millis,
         rows_max: usize,
-    ) -> impl Future<Output = Result<Vec<PutOff>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Vec<Deferred>, Fault>> + Send;
 
-    /// Has the writer remove a slice.
-    fn remove(&self, remove: Remove) -> impl Future<Output = Result<Removed, Fault>> + Send;
+    /// Removes a slice, through the writer.
+    fn remove(&self, remove: RemoveSlice) -> impl Future<Output = Result<RemovedCounts, Fault>> + Send;
 
-    /// Has the writer forget keys.
-    fn forget(&self, forget: Forget) -> impl Future<Output = Result<Forgot, Fault>> + Send;
+    /// Removes keys, through the writer.
+    fn forget(&self, forget: ForgetKeys) -> impl Future<Output = Result<ForgetResult, Fault>> + Send;
 }
 
-/// A body with what decides whether it goes.
-pub(crate) struct Body {
+/// A body with what decides whether it is removed.
+pub(crate) struct RetainedBody {
     pub(crate) seq: Seq,
     pub(crate) bytes: u64,
     pub(crate) received_at: Option<Millis>,
     pub(crate) refused: bool,
 }
 
-/// Something that was put off: when to, where it stands, and what is there.
-pub(crate) type PutOff = (Millis, Seq, Option<Kept>);
+/// A deferred admission: due time, seq, and the admission if it exists.
+pub(crate) type Deferred = (Millis, Seq, Option<RetainedAdmission>);
 
 impl Sweeper {
-    /// One that goes on from where the bodies and the rows are.
+    /// A sweeper that continues at these cursors.
     pub(crate) fn at(bodies: Seq, rows: Seq) -> Self {
         Self { bodies, rows, plan: None, plan_rows: SLICE_ROWS }
     }
 
-    /// Somebody else has come as far as this.
+    /// Another gate has progressed to here.
     #[cfg(feature = "postgres")]
     pub(crate) fn skip_to(&mut self, bodies: Seq, rows: Seq) {
         self.bodies = self.bodies.max(bodies);
@@ -135,13 +135,13 @@ impl Sweeper {
         }
     }
 
-    /// Removes one slice of what is too old at `now`.
+    /// Removes one slice of what has expired at `now`.
     pub(crate) async fn sweep(
         &mut self,
-        ledger: &impl Sweeping,
+        ledger: &impl SweepStore,
         now: Millis,
-    ) -> Result<Swept, Fault> {
-        let mut swept = Swept::default();
+    ) -> Result<SweepResult, Fault> {
+        let mut swept = SweepResult::default();
         self.sweep_bodies(ledger, now, &mut swept).await?;
         self.sweep_rows(ledger, now, &mut swept).await?;
         Ok(swept)
@@ -150,29 +150,29 @@ impl Sweeper {
     /// Removes a slice of bodies.
     async fn sweep_bodies(
         &mut self,
-        ledger: &impl Sweeping,
+        ledger: &impl SweepStore,
         now: Millis,
-        swept: &mut Swept,
+        swept: &mut SweepResult,
     ) -> Result<(), Fault> {
         let bodies = ledger.bodies(self.bodies, SLICE_ROWS).await?;
         let (items, more) = due_bodies(&bodies, ledger.horizon(), now);
         let Some(last) = items.last().map(|item| item.seq) else { return Ok(()) };
-        let removed = ledger.remove(Remove { items, place: Some((BODIES, last)) }).await?;
+        let removed = ledger.remove(RemoveSlice { items, place: Some((BODIES, last)) }).await?;
         self.bodies = last;
         swept.bodies += removed.bodies as u64;
         swept.more |= more;
         Ok(())
     }
 
-    /// Goes on with the plan, or makes the next one.
+    /// Continues the plan, or makes the next one.
     async fn sweep_rows(
         &mut self,
-        ledger: &impl Sweeping,
+        ledger: &impl SweepStore,
         now: Millis,
-        swept: &mut Swept,
+        swept: &mut SweepResult,
     ) -> Result<(), Fault> {
         if self.plan.is_none() {
-            self.plan = match put_off(ledger, now).await? {
+            self.plan = match deferred(ledger, now).await? {
                 Some(plan) => Some(plan),
                 None => self.next_plan(ledger, now).await?,
             };
@@ -197,8 +197,8 @@ impl Sweeper {
         Ok(())
     }
 
-    /// A plan for the next admissions that are due, if there are any.
-    async fn next_plan(&self, ledger: &impl Sweeping, now: Millis) -> Result<Option<Plan>, Fault> {
+    /// Makes a plan for the next expired admissions, if there are any.
+    async fn next_plan(&self, ledger: &impl SweepStore, now: Millis) -> Result<Option<Plan>, Fault> {
         let Some(cut) = ledger.horizon().key_cut(now) else { return Ok(None) };
         let (mut plan, end) = (Plan::default(), self.bodies);
         let (mut place, mut left) = (self.rows, self.plan_rows);
@@ -207,7 +207,7 @@ impl Sweeper {
             let rows = ledger.admissions(place, end, rows_max).await?;
             left -= rows.len();
             let at_end = rows.len() < rows_max;
-            let young = |kept: &Kept| kept.received_at >= cut && kept.received_at <= now;
+            let young = |kept: &RetainedAdmission| kept.received_at >= cut && kept.received_at <= now;
             let due = rows.iter().position(young).unwrap_or(rows.len());
             for kept in &rows[..due] {
                 place = kept.seq;
@@ -230,16 +230,16 @@ impl Sweeper {
 }
 
 impl Plan {
-    /// Takes an admission in, if anything is to be done about it.
-    fn add(&mut self, kept: &Kept, horizon: &Horizon, now: Millis) {
-        let item = kept.judge(horizon, now, None);
-        if item.all || item.later.is_some() {
+    /// Adds an admission if there is anything to do about it.
+    fn add(&mut self, kept: &RetainedAdmission, horizon: &Horizon, now: Millis) {
+        let item = kept.decide(horizon, now, None);
+        if item.all || item.defer_to.is_some() {
             self.keys.extend(kept.due_key().filter(|_| item.all));
             self.items.push(item);
         }
     }
 
-    /// The same with its keys in order, which takes a moment when there are many.
+    /// Sorts the keys, off the async threads because there may be many.
     async fn sorted(mut self) -> Result<Self, Fault> {
         let sort = move || {
             self.keys.sort_unstable();
@@ -251,31 +251,31 @@ impl Plan {
 
     async fn forget(
         &mut self,
-        ledger: &impl Sweeping,
+        ledger: &impl SweepStore,
         now: Millis,
-        swept: &mut Swept,
+        swept: &mut SweepResult,
     ) -> Result<(), Fault> {
         let end = (self.forgotten + SLICE_ROWS).min(self.keys.len());
         let keys = self.keys[self.forgotten..end].to_vec();
         let horizon = ledger.horizon().clone();
         let Some(cut) = horizon.key_cut(now) else { return Ok(()) };
-        // Said before it is true: from here on, copies of these events are outside.
+        // Set before it is true: from here on, copies of these events are outside the horizon.
         for due in &keys {
             horizon.forget_to(due.happened_at);
         }
-        let forgot = ledger.forget(Forget { keys, horizon, cut }).await?;
+        let forgot = ledger.forget(ForgetKeys { keys, horizon, cut }).await?;
         self.kept.extend(forgot.kept);
         self.forgotten = end;
         swept.keys += forgot.keys as u64;
         Ok(())
     }
 
-    async fn remove(&mut self, ledger: &impl Sweeping, swept: &mut Swept) -> Result<(), Fault> {
+    async fn remove(&mut self, ledger: &impl SweepStore, swept: &mut SweepResult) -> Result<(), Fault> {
         let end = (self.removed + SLICE_ROWS).min(self.items.len());
         let mut items = self.items[self.removed..end].to_vec();
         for item in &mut items {
-            if let Some(later) = self.kept.get(&item.seq) {
-                (item.all, item.later) = (false, *later);
+            if let Some(defer_to) = self.kept.get(&item.seq) {
+                (item.all, item.defer_to) = (false, *defer_to);
             }
         }
         let place = match items.last() {
@@ -283,7 +283,7 @@ impl Plan {
             _ => self.place,
         };
         let place = place.map(|place| (ROWS, place));
-        let removed = ledger.remove(Remove { items, place }).await?;
+        let removed = ledger.remove(RemoveSlice { items, place }).await?;
         self.removed += removed.items;
         swept.bodies += removed.bodies as u64;
         swept.admissions += removed.admissions as u64;
@@ -292,8 +292,8 @@ impl Plan {
     }
 }
 
-/// An admission with what decides whether it goes.
-pub(crate) struct Kept {
+/// An admission with what decides whether it is removed.
+pub(crate) struct RetainedAdmission {
     pub(crate) seq: Seq,
     pub(crate) refused: bool,
     /// The key it claimed, if it was the first to.
@@ -302,15 +302,15 @@ pub(crate) struct Kept {
     pub(crate) happened_at: Option<Millis>,
 }
 
-impl Kept {
-    /// What is to be done about it at `now`.
-    fn judge(&self, horizon: &Horizon, now: Millis, put_off: Option<Millis>) -> Item {
+impl RetainedAdmission {
+    /// Decides what to do about it at `now`.
+    fn decide(&self, horizon: &Horizon, now: Millis, deferred: Option<Millis>) -> SweepItem {
         let body_due = horizon.body_due(self.received_at).unwrap_or(Millis(i64::MAX));
         let key_due = horizon.key_due(self.received_at, self.happened_at);
         let body = body_due < now;
         let all = key_due.is_some_and(|due| due < now);
-        let later = if body { key_due.filter(|_| !all) } else { Some(body_due) };
-        Item { seq: self.seq, refused: self.refused, body, all, later, put_off }
+        let defer_to = if body { key_due.filter(|_| !all) } else { Some(body_due) };
+        SweepItem { seq: self.seq, refused: self.refused, body, all, defer_to, deferred }
     }
 
     fn due_key(&self) -> Option<DueKey> {
@@ -318,9 +318,9 @@ impl Kept {
     }
 }
 
-/// The next bodies that go, and whether there are more. What seems to come from the future, because
-/// the clock was wrong then or is now, is put off and holds up nothing.
-fn due_bodies(bodies: &[Body], horizon: &Horizon, now: Millis) -> (Vec<Item>, bool) {
+/// Returns the next bodies to remove, and whether there are more. A body that seems to come from the
+/// future, because of a wrong clock then or now, is deferred and holds up nothing.
+fn due_bodies(bodies: &[RetainedBody], horizon: &Horizon, now: Millis) -> (Vec<SweepItem>, bool) {
     let (mut items, mut bytes) = (Vec::new(), 0);
     for body in bodies {
         bytes += body.bytes;
@@ -333,26 +333,26 @@ fn due_bodies(bodies: &[Body], horizon: &Horizon, now: Millis) -> (Vec<Item>, bo
         if !goes && !future {
             return (items, false);
         }
-        let (seq, refused, later) = (body.seq, body.refused, future.then_some(due));
-        items.push(Item { seq, refused, body: goes, all: false, later, put_off: None });
+        let (seq, refused, defer_to) = (body.seq, body.refused, future.then_some(due));
+        items.push(SweepItem { seq, refused, body: goes, all: false, defer_to, deferred: None });
     }
     let more = items.len() == SLICE_ROWS;
     (items, more)
 }
 
-/// What was put off before and is due now.
-async fn put_off(ledger: &impl Sweeping, now: Millis) -> Result<Option<Plan>, Fault> {
+/// Makes a plan for deferred admissions that are due now.
+async fn deferred(ledger: &impl SweepStore, now: Millis) -> Result<Option<Plan>, Fault> {
     let mut plan = Plan { more: true, ..Plan::default() };
-    for (due, seq, kept) in ledger.put_off(now, SLICE_ROWS).await? {
+    for (due, seq, kept) in ledger.deferred(now, SLICE_ROWS).await? {
         let item = match &kept {
-            Some(kept) => kept.judge(ledger.horizon(), now, Some(due)),
-            None => Item {
+            Some(kept) => kept.decide(ledger.horizon(), now, Some(due)),
+            None => SweepItem {
                 seq,
                 refused: false,
                 body: false,
                 all: false,
-                later: None,
-                put_off: Some(due),
+                defer_to: None,
+                deferred: Some(due),
             },
         };
         plan.keys.extend(kept.and_then(|kept| kept.due_key()).filter(|_| item.all));
@@ -362,41 +362,41 @@ async fn put_off(ledger: &impl Sweeping, now: Millis) -> Result<Option<Plan>, Fa
     Ok(Some(plan).filter(|plan| !plan.items.is_empty()))
 }
 
-/// One place with what is to be done about it.
+/// One admission with what to do about it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Item {
+pub(crate) struct SweepItem {
     pub(crate) seq: Seq,
-    /// A refusal, whose body counts for a quota.
+    /// It is a refusal, whose body counts towards a quota.
     pub(crate) refused: bool,
-    /// Its body goes.
+    /// Remove its body.
     pub(crate) body: bool,
-    /// Everything else goes too; its key is gone already.
+    /// Remove everything else too; its key is gone already.
     pub(crate) all: bool,
-    /// It must be looked at again after this time.
-    pub(crate) later: Option<Millis>,
-    /// Under which time it was put off before.
-    pub(crate) put_off: Option<Millis>,
+    /// Time to check it again.
+    pub(crate) defer_to: Option<Millis>,
+    /// Time it was deferred to before.
+    pub(crate) deferred: Option<Millis>,
 }
 
-/// Does what the items say, in ledger order, and moves the named place to where it got.
+/// Applies items in ledger order, and advances the named cursor accordingly.
 #[derive(Debug)]
-pub(crate) struct Remove {
-    pub(crate) items: Vec<Item>,
-    /// Which place moves, and how far once all items are done.
+pub(crate) struct RemoveSlice {
+    pub(crate) items: Vec<SweepItem>,
+    /// Cursor name, and its value once all items are done.
     pub(crate) place: Option<(&'static str, Seq)>,
 }
 
-/// What a slice removed.
+/// Removals of a slice.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Removed {
-    /// How many items are done.
+pub(crate) struct RemovedCounts {
+    /// Items done.
     pub(crate) items: usize,
     pub(crate) bodies: usize,
     pub(crate) admissions: usize,
     pub(crate) sightings: usize,
 }
 
-/// A key that is due, with the place that claimed it and when its event happened.
+/// An expired key, with the seq that claimed it and the time of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DueKey {
     pub(crate) key: Key,
@@ -404,19 +404,19 @@ pub(crate) struct DueKey {
     pub(crate) happened_at: Millis,
 }
 
-/// Forgets keys, except those under which something newer was admitted.
+/// Removes keys, except those under which something newer was admitted.
 #[derive(Debug)]
-pub(crate) struct Forget {
+pub(crate) struct ForgetKeys {
     pub(crate) keys: Vec<DueKey>,
     pub(crate) horizon: Horizon,
-    /// Whatever is not older than this holds its key.
+    /// An admission that is not older than this keeps its key.
     pub(crate) cut: Millis,
 }
 
-/// What became of a slice of keys.
+/// Result of removing a slice of keys.
 #[derive(Debug, Default)]
-pub(crate) struct Forgot {
+pub(crate) struct ForgetResult {
     pub(crate) keys: usize,
-    /// Places whose key stays, with when to look again (`None`: never).
+    /// Seqs whose key stays, with when to check again (`None`: never).
     pub(crate) kept: Vec<(Seq, Option<Millis>)>,
 }

@@ -1,8 +1,8 @@
-//! What stands in a cell, whichever database keeps it, and what the rows of a table come to.
+//! Cells of copied tables, independent of the database, and the checksum of rows.
 
 use admit_core::Digest;
 
-/// What stands in a cell.
+/// Value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell<'r> {
     Null,
@@ -12,14 +12,14 @@ pub(crate) enum Cell<'r> {
     Blob(&'r [u8]),
 }
 
-/// What a column of PostgreSQL takes.
+/// Type of a PostgreSQL column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integer,
     Number,
     Text,
     Bytes,
-    /// Something that only one of the databases has; it is written, not compared.
+    /// Exists in one of the databases only; written, not compared.
     Beside,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A number as both databases tell it: whole where it is whole.
+/// Parses a number in the form of both databases; integral values become integers.
 pub(crate) fn number(text: &str) -> Option<Cell<'static>> {
     let text = text.trim();
     if let Ok(whole) = text.parse() {
@@ -47,9 +47,8 @@ pub(crate) fn number(text: &str) -> Option<Cell<'static>> {
     Some(if real == 0.0 { Cell::Integer(0) } else { Cell::Real(real) })
 }
 
-/// How many rows there are and what they come to, in whatever order they are read: the digests of
-/// the rows, added up. It tells a change, a loss or a doubling from none; it is no proof against
-/// somebody who makes up rows.
+/// Order-independent checksum of rows: their number, and the sum of their digests. Detects changed, lost and
+/// duplicated rows; not a defence against forged ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) rows: u64,
@@ -57,7 +56,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a row.
+    /// Adds a row.
     pub(crate) fn add(&mut self, cells: &[Cell<'_>], scratch: &mut Vec<u8>) {
         scratch.clear();
         for cell in cells {
@@ -70,13 +69,13 @@ impl Tally {
         }
     }
 
-    /// What the rows come to, for people.
+    /// The checksum in hex, for operators.
     pub(crate) fn text(&self) -> String {
         self.lanes.iter().map(|lane| format!("{lane:016x}")).collect()
     }
 }
 
-/// Writes a cell so that no two rows have one spelling.
+/// Encodes a cell so that no two rows have the same encoding.
 fn encode(cell: Cell<'_>, into: &mut Vec<u8>) {
     let (tag, bytes): (u8, &[u8]) = match cell {
         Cell::Null => (b'n', &[]),
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_does_not_depend_on_the_order_and_tells_every_change() {
+    fn a_tally_ignores_the_order_and_detects_every_change() {
         let (a, b) = ([Cell::Integer(1), Cell::Text("x")], [Cell::Null, Cell::Blob(b"x")]);
         assert_eq!(tally(&[&a, &b]), tally(&[&b, &a]));
         assert_ne!(tally(&[&a, &b]), tally(&[&a, &a]));
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_the_same_however_they_are_spelt() {
+    fn numbers_are_equal_in_every_notation() {
         assert_eq!(number("7"), Some(Cell::Integer(7)));
         assert_eq!(number(" -0.0"), Some(Cell::Integer(0)));
         assert_eq!(number("2.5"), Some(Cell::Real(2.5)));

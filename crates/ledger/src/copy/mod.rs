@@ -1,9 +1,9 @@
-//! Copying a ledger from SQLite into PostgreSQL, with no gate at either end.
+//! Copies a ledger from SQLite to PostgreSQL, with no gate on either.
 //!
-//! It is one transaction: every row is copied, every table is read back and compared (how many rows,
-//! and what they come to), and only then it is committed. Whatever goes wrong before leaves the
-//! target as empty as it was, so the copy is simply started again. Places, the tag, epochs and
-//! counters are kept, so every receipt id stays valid and every copy of an event is known as before.
+//! In one transaction: every row is copied, every table is read back and compared (row count and checksum),
+//! and only then it is committed. A failure before that leaves the target as empty as it was, so the copy
+//! can simply be started again. Seqs, the tag, epochs and counters are preserved, so every receipt id stays
+//! valid and duplicates are recognised as before.
 
 pub(crate) mod cell;
 mod plan;
@@ -13,28 +13,28 @@ use std::path::Path;
 use admit_core::Seq;
 use bytes::Bytes;
 
-use crate::postgres::target::{Column, Failed, Head, Target, write_cell};
-use crate::sqlite::source::Source;
+use crate::postgres::copy_target::{Column, TargetError, Head, CopyTarget, write_cell};
+use crate::sqlite::copy_source::CopySource;
 use crate::{postgres, sqlite};
 use cell::{Cell, Kind, Tally};
-use plan::{ELSEWHERE, PLANS, Plan};
+use plan::{NOT_COPIED, PLANS, TablePlan};
 
-/// So many bytes are on their way at a time.
+/// Bytes sent at a time.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// At most so many rows are read back at a time.
+/// Maximum rows read back at a time.
 const FETCH_ROWS_MAX: u64 = 5_000;
 
-/// How far the copy is.
+/// Progress of the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// The table.
     pub table: &'a str,
-    /// Whether its rows are being read back already.
+    /// Whether its rows are being read back.
     pub is_checking: bool,
-    /// So many rows of it so far.
+    /// Rows so far.
     pub rows: u64,
-    /// Of so many.
+    /// Total rows.
     pub of: u64,
 }
 
@@ -45,28 +45,28 @@ pub struct CopiedTable {
     pub name: &'static str,
     /// Its rows.
     pub rows: u64,
-    /// What its rows come to, the same in both ledgers.
+    /// Checksum of its rows, equal in both ledgers.
     pub digest: String,
-    /// Values that are no numbers in columns of numbers; they are not in the copy.
+    /// Values in numeric columns that are not numbers; they are not copied.
     pub unfit_values: u64,
-    /// Rows whose key is no number where it has to be one; they are not in the copy.
+    /// Rows with a key that must be a number and is not; they are not copied.
     pub unfit_rows: u64,
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedLedger {
     /// The number that names the ledger.
     pub tag: u32,
-    /// The last place.
+    /// The last seq.
     pub last_seq: Seq,
-    /// The database it is in now.
+    /// The target database.
     pub place: String,
-    /// Table by table.
+    /// Its tables.
     pub tables: Vec<CopiedTable>,
 }
 
-/// Why nothing was copied. The texts are for the person who has to act on them.
+/// Why nothing was copied. The messages address the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The ledger in the folder cannot be opened.
@@ -75,34 +75,34 @@ pub enum CopyError {
     /// The ledger on PostgreSQL cannot be opened.
     #[error(transparent)]
     To(#[from] postgres::OpenError),
-    /// It is there already.
+    /// It was copied before.
     #[error(
-        "{place} already holds this very ledger (tag {tag:08x}, {last_seq} places), complete\n  nothing was changed; serve it with ledger.url"
+        "{place} already contains this ledger (tag {tag:08x}, {last_seq} seqs), complete\n  nothing was changed; serve it with ledger.url"
     )]
     AlreadyThere {
         /// The database.
         place: String,
         /// The ledger.
         tag: u32,
-        /// Its last place.
+        /// Its last seq.
         last_seq: u64,
     },
-    /// The target is somebody's ledger.
+    /// The target is not empty.
     #[error(
         "{place} is not empty: its table {table} has rows\n  nothing was changed; choose an empty database or another ledger.schema"
     )]
     NotEmpty {
         /// The database.
         place: String,
-        /// Where something was found.
+        /// The table that has rows.
         table: &'static str,
     },
-    /// The two versions do not fit each other.
+    /// The source has a table or column that the target lacks.
     #[error("{0} would be lost\n  nothing was changed; this build cannot copy that ledger")]
     WouldBeLost(String),
-    /// A value cannot be kept as it is.
+    /// A value cannot be stored in the target.
     #[error(
-        "a value in column {column} of {table} cannot be kept by PostgreSQL\n  nothing was changed; check the ledger with: admit verify"
+        "a value in column {column} of {table} cannot be stored in PostgreSQL\n  nothing was changed; check the ledger with: admit verify"
     )]
     Unfit {
         /// The table.
@@ -110,50 +110,50 @@ pub enum CopyError {
         /// The column.
         column: String,
     },
-    /// What was read back is not what was copied.
+    /// The rows read back differ from those copied.
     #[error(
-        "{table} was read back with {found} rows ({found_digest}), copied were {copied} ({copied_digest})\n  everything was undone; check the disks of the database, then copy again"
+        "{table}: copied {copied} rows ({copied_digest}), read back {found} ({found_digest})\n  everything was undone; check the disks of the database, then copy again"
     )]
     Differs {
         /// The table.
         table: &'static str,
-        /// So many rows were copied.
+        /// Rows copied.
         copied: u64,
-        /// What they come to.
+        /// Their checksum.
         copied_digest: String,
-        /// So many rows are there.
+        /// Rows read back.
         found: u64,
-        /// What those come to.
+        /// Their checksum.
         found_digest: String,
     },
     /// The source cannot be read.
-    #[error("the ledger cannot be read: {0}\n  everything was undone, copy again")]
+    #[error("the ledger cannot be read: {0}\n  everything was rolled back, copy again")]
     Source(#[from] rusqlite::Error),
     /// The target could not be written or read back.
-    #[error("the database failed: {0}\n  everything was undone, copy again")]
+    #[error("the database failed: {0}\n  everything was rolled back, copy again")]
     Target(Box<dyn std::error::Error + Send + Sync>),
     /// The commit was not confirmed.
     #[error(
-        "the database did not confirm the commit: {0}\n  copy again: it says whether the ledger is there"
+        "the database did not confirm the commit: {0}\n  copy again: that reports whether the ledger is there"
     )]
     Unconfirmed(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl From<Failed> for CopyError {
-    fn from(Failed(error): Failed) -> Self {
+impl From<TargetError> for CopyError {
+    fn from(TargetError(error): TargetError) -> Self {
         Self::Target(error)
     }
 }
 
-/// Copies the ledger in the data folder `from` into the empty one at `to`. No gate may serve either;
-/// the folder's lock is held, and so is the lock that every gate on PostgreSQL needs to write.
+/// Copies the ledger in the data folder `from` into the empty one at `to`. No gate may serve either; the
+/// folder lock is held, and so is the lock that every gate on PostgreSQL needs to write.
 pub fn copy(
     from: &Path,
     to: &postgres::Options,
-    told: &mut dyn FnMut(Progress<'_>),
+    report: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CopiedLedger, CopyError> {
-    let source = Source::open(from)?;
-    let target = Target::open(to)?;
+    let source = CopySource::open(from)?;
+    let target = CopyTarget::open(to)?;
     let head = head(&source)?;
     let tag = u32::try_from(head.tag).unwrap_or_default();
     let last_seq = head.last_seq;
@@ -172,16 +172,16 @@ pub fn copy(
     make_room(&source, &target, last_seq)?;
     let mut tables = Vec::with_capacity(PLANS.len());
     for plan in PLANS {
-        tables.push(Copying::new(&source, &target, plan)?.run(told)?);
+        tables.push(TableCopy::new(&source, &target, plan)?.run(report)?);
         if let Some(column) = plan.counts {
             target.count_on(plan.name, column)?;
         }
     }
     target.put_head(&head)?;
-    target.commit().map_err(|Failed(error)| CopyError::Unconfirmed(error))?;
+    target.commit().map_err(|TargetError(error)| CopyError::Unconfirmed(error))?;
     let names: Vec<&str> = PLANS.iter().map(|plan| plan.name).collect();
-    if let Err(Failed(error)) = target.analyze(&names) {
-        tracing::warn!(%error, "the copy is complete, but the database could not look at it yet");
+    if let Err(TargetError(error)) = target.analyze(&names) {
+        tracing::warn!(%error, "the copy is complete, but ANALYZE of its tables failed; run it by hand");
     }
     Ok(CopiedLedger { tag, last_seq, place: target.place().to_owned(), tables })
 }
@@ -190,8 +190,8 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Where the ledger stands.
-fn head(source: &Source) -> Result<Head, CopyError> {
+/// Reads the counters of the ledger.
+fn head(source: &CopySource) -> Result<Head, CopyError> {
     let issued = source.number("SELECT max(n) FROM issued")?.unwrap_or(0);
     Ok(Head {
         tag: unsigned(source.meta("tag")?),
@@ -203,18 +203,18 @@ fn head(source: &Source) -> Result<Head, CopyError> {
     })
 }
 
-/// Every table of the source has a plan.
-fn check_whole(source: &Source) -> Result<(), CopyError> {
+/// Checks that every table of the source has a plan.
+fn check_whole(source: &CopySource) -> Result<(), CopyError> {
     let is_planned =
-        |table: &str| PLANS.iter().any(|plan| plan.name == table) || ELSEWHERE.contains(&table);
+        |table: &str| PLANS.iter().any(|plan| plan.name == table) || NOT_COPIED.contains(&table);
     match source.tables()?.into_iter().find(|table| !is_planned(table)) {
         Some(table) => Err(CopyError::WouldBeLost(format!("the table {table}"))),
         None => Ok(()),
     }
 }
 
-/// Partitions for what is there, and none for what retention has removed already.
-fn make_room(source: &Source, target: &Target, last: Seq) -> Result<(), CopyError> {
+/// Creates partitions for the existing rows, none for what retention has removed.
+fn make_room(source: &CopySource, target: &CopyTarget, last: Seq) -> Result<(), CopyError> {
     for table in ["body", "sighting"] {
         let first = source.number(&format!("SELECT min(seq) FROM {table}"))?;
         target.make_room(table, first.map_or(last.0, unsigned), last.0)?;
@@ -222,11 +222,11 @@ fn make_room(source: &Source, target: &Target, last: Seq) -> Result<(), CopyErro
     Ok(())
 }
 
-/// One table on its way.
-struct Copying<'c> {
-    source: &'c Source,
-    target: &'c Target,
-    plan: &'static Plan,
+/// Copy of one table.
+struct TableCopy<'c> {
+    source: &'c CopySource,
+    target: &'c CopyTarget,
+    plan: &'static TablePlan,
     columns: Vec<Column>,
     of: u64,
     tally: Tally,
@@ -235,8 +235,8 @@ struct Copying<'c> {
     unfit_rows: u64,
 }
 
-impl<'c> Copying<'c> {
-    fn new(source: &'c Source, target: &'c Target, plan: &'static Plan) -> Result<Self, CopyError> {
+impl<'c> TableCopy<'c> {
+    fn new(source: &'c CopySource, target: &'c CopyTarget, plan: &'static TablePlan) -> Result<Self, CopyError> {
         let columns = target.columns(plan.name)?;
         for column in source.columns(plan.name)? {
             if !columns.iter().any(|there| there.name == column) {
@@ -260,9 +260,9 @@ impl<'c> Copying<'c> {
     }
 
     /// Copies the rows and reads them back.
-    fn run(mut self, told: &mut dyn FnMut(Progress<'_>)) -> Result<CopiedTable, CopyError> {
-        self.write(told)?;
-        self.check(told)?;
+    fn run(mut self, report: &mut dyn FnMut(Progress<'_>)) -> Result<CopiedTable, CopyError> {
+        self.write(report)?;
+        self.check(report)?;
         Ok(CopiedTable {
             name: self.plan.name,
             rows: self.tally.rows,
@@ -272,7 +272,7 @@ impl<'c> Copying<'c> {
         })
     }
 
-    fn write(&mut self, told: &mut dyn FnMut(Progress<'_>)) -> Result<(), CopyError> {
+    fn write(&mut self, report: &mut dyn FnMut(Progress<'_>)) -> Result<(), CopyError> {
         let (source, target, plan) = (self.source, self.target, self.plan);
         let columns = std::mem::take(&mut self.columns);
         let expressions: Vec<String> = columns.iter().map(|it| expression(plan, it)).collect();
@@ -296,19 +296,19 @@ impl<'c> Copying<'c> {
             self.row_bytes_max = self.row_bytes_max.max(chunk.len() - begun);
             if chunk.len() >= CHUNK_BYTES {
                 put(&mut chunk, &mut waiting)?;
-                told(self.progress(false, self.tally.rows));
+                report(self.progress(false, self.tally.rows));
             }
             Ok::<(), CopyError>(())
         })?;
         if waiting > 0 {
             put(&mut chunk, &mut waiting)?;
         }
-        told(self.progress(false, self.tally.rows));
+        report(self.progress(false, self.tally.rows));
         self.columns = columns;
         Ok(())
     }
 
-    /// Adds a row to the chunk; `false` when it cannot be kept and need not be.
+    /// Appends a row to the chunk; returns `false` if it cannot be stored and may be skipped.
     fn add(
         &mut self,
         columns: &[Column],
@@ -319,9 +319,9 @@ impl<'c> Copying<'c> {
         let mut fitted = Vec::with_capacity(cells.len());
         let mut unfit = 0;
         for (column, cell) in columns.iter().zip(cells) {
-            let cell = match fit(column.kind, *cell) {
+            let cell = match convert(column.kind, *cell) {
                 Some(cell) => cell,
-                // Rows that are made from events can do without.
+                // Rows that are made from events may be skipped.
                 None if self.plan.key.is_empty() => {
                     let (table, column) = (self.plan.name, column.name.clone());
                     return Err(CopyError::Unfit { table, column });
@@ -356,14 +356,14 @@ impl<'c> Copying<'c> {
     }
 
     /// Reads the table back and compares.
-    fn check(&self, told: &mut dyn FnMut(Progress<'_>)) -> Result<(), CopyError> {
-        let at_once = (CHUNK_BYTES / self.row_bytes_max) as u64;
-        let at_once = at_once.clamp(1, FETCH_ROWS_MAX);
+    fn check(&self, report: &mut dyn FnMut(Progress<'_>)) -> Result<(), CopyError> {
+        let fetch_rows = (CHUNK_BYTES / self.row_bytes_max) as u64;
+        let fetch_rows = fetch_rows.clamp(1, FETCH_ROWS_MAX);
         let (mut found, mut scratch) = (Tally::default(), Vec::new());
-        self.target.rows(self.plan.name, &self.columns, at_once, |cells| {
+        self.target.rows(self.plan.name, &self.columns, fetch_rows, |cells| {
             found.add(cells, &mut scratch);
             if found.rows % (FETCH_ROWS_MAX * 10) == 0 {
-                told(self.progress(true, found.rows));
+                report(self.progress(true, found.rows));
             }
         })?;
         if found == self.tally {
@@ -383,15 +383,15 @@ impl<'c> Copying<'c> {
     }
 }
 
-/// Where a column comes from.
-fn expression(plan: &Plan, column: &Column) -> String {
+/// The source expression of a column.
+fn expression(plan: &TablePlan, column: &Column) -> String {
     let other = plan.columns.iter().find(|(name, _)| *name == column.name);
-    // Between quotes SQLite takes a name that it does not know for a text.
+    // In double quotes SQLite treats an unknown name as a text.
     other.map_or_else(|| format!("[{}]", column.name), |(_, other)| (*other).to_owned())
 }
 
-/// A value as its column takes it, the same in both ledgers.
-fn fit(kind: Kind, cell: Cell<'_>) -> Option<Cell<'_>> {
+/// Converts a value to the type of its column, equal in both ledgers.
+fn convert(kind: Kind, cell: Cell<'_>) -> Option<Cell<'_>> {
     Some(match (kind, cell) {
         (_, Cell::Null)
         | (Kind::Integer, Cell::Integer(_))

@@ -1,32 +1,32 @@
-//! Which tables are copied, and what differs between the two databases.
+//! Copied tables, and the differences between the two databases.
 
-/// A table of the ledger.
-pub(crate) struct Plan {
-    /// Its name, the same in both.
+/// Plan of one table.
+pub(crate) struct TablePlan {
+    /// Name, the same in both databases.
     pub(crate) name: &'static str,
-    /// Where its rows come from; the table itself unless it says otherwise.
+    /// Source of its rows; the table itself if `None`.
     pub(crate) rows: Option<&'static str>,
-    /// What says how many they are, where counting them takes long.
+    /// Query for its row count, if counting the rows takes long.
     pub(crate) count: Option<&'static str>,
-    /// Columns whose value is another expression in SQLite.
+    /// Columns with another expression in SQLite.
     pub(crate) columns: &'static [(&'static str, &'static str)],
-    /// The column that goes on counting by itself.
+    /// The auto-increment column.
     pub(crate) counts: Option<&'static str>,
-    /// What names a row, where the rows are only made from events and can be left out.
+    /// Key columns of a table made from events, whose invalid rows can be skipped.
     pub(crate) key: &'static [&'static str],
 }
 
-const fn plain(name: &'static str) -> Plan {
-    Plan { name, rows: None, count: None, columns: &[], counts: None, key: &[] }
+const fn plain(name: &'static str) -> TablePlan {
+    TablePlan { name, rows: None, count: None, columns: &[], counts: None, key: &[] }
 }
 
-const fn made(name: &'static str, key: &'static [&'static str]) -> Plan {
-    Plan { key, ..plain(name) }
+const fn made(name: &'static str, key: &'static [&'static str]) -> TablePlan {
+    TablePlan { key, ..plain(name) }
 }
 
 const LAST_GATE: &str = "coalesce((SELECT max(epoch) FROM gate), 0)";
 
-/// SQLite counts once for all gates up to which document files are safe; the last gate answers for it.
+/// SQLite has one cursor of safe document files for all gates; it goes to the last gate.
 const LAST_GATE_ISSUED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
      THEN coalesce((SELECT max(n) FROM issued), 0) ELSE 0 END";
 const LAST_GATE_SYNCED_TO: &str = "CASE epoch WHEN (SELECT max(epoch) FROM gate) \
@@ -37,18 +37,18 @@ const PLAYER: &[&str] =
 const GRID: &[&str] =
     &["session_date", "round_number", "round_start_unix", "map_name", "grid_x", "grid_y"];
 
-/// All of them, each once.
-pub(crate) const PLANS: &[Plan] = &[
-    // The others have a place of their own in the head.
-    Plan {
+/// All copied tables.
+pub(crate) const PLANS: &[TablePlan] = &[
+    // The excluded values are columns of the head.
+    TablePlan {
         rows: Some(
             "(SELECT name, value FROM meta WHERE name NOT IN ('tag', 'last_seq', 'admissions', \
              'sightings', 'keys', 'artifacts_synced'))",
         ),
         ..plain("meta")
     },
-    // Whoever wrote these is dead: what it left is looked after by the next gate.
-    Plan {
+    // These gates are dead: the next gate recovers their effects.
+    TablePlan {
         columns: &[
             ("alive_until", "'epoch'"),
             ("issued_to", LAST_GATE_ISSUED_TO),
@@ -60,8 +60,8 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("admission"),
     plain("body"),
     plain("sighting"),
-    // SQLite keeps keys in several places on their way.
-    Plan {
+    // SQLite stores keys in several tables.
+    TablePlan {
         rows: Some("claimed_key"),
         count: Some("SELECT sum(value) FROM meta WHERE name = 'keys'"),
         ..plain("key_index")
@@ -72,11 +72,11 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("claim"),
     plain("claim_finished"),
     plain("retain_later"),
-    Plan { counts: Some("id"), ..plain("clock_confirmation") },
+    TablePlan { counts: Some("id"), ..plain("clock_confirmation") },
     plain("effect"),
     plain("effect_history"),
-    Plan { columns: &[("place", "rowid")], ..plain("event_inbox") },
-    Plan { columns: &[("epoch", LAST_GATE)], ..plain("issued") },
+    TablePlan { columns: &[("place", "rowid")], ..plain("event_inbox") },
+    TablePlan { columns: &[("epoch", LAST_GATE)], ..plain("issued") },
     plain("run"),
     plain("run_closure"),
     plain("record_event"),
@@ -109,9 +109,9 @@ pub(crate) const PLANS: &[Plan] = &[
     plain("sr_run_equivalence"),
     plain("sr_run"),
     plain("sr_run_document"),
-    Plan { counts: Some("n"), ..plain("sr_run_event") },
+    TablePlan { counts: Some("n"), ..plain("sr_run_event") },
     plain("sr_publication"),
 ];
 
-/// Tables of SQLite whose rows go elsewhere, or nowhere: whoever led a run is gone.
-pub(crate) const ELSEWHERE: [&str; 4] = ["key_log", "key_page", "key_region", "sr_run_leases"];
+/// Tables of SQLite whose rows go elsewhere, or nowhere: the leases of runs have ended.
+pub(crate) const NOT_COPIED: [&str; 4] = ["key_log", "key_page", "key_region", "sr_run_leases"];

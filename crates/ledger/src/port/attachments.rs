@@ -1,7 +1,7 @@
-//! The port of what lies outside a ledger and belongs to it: the bus and the artifact store.
+//! Port of attachments: the bus and the artifact store that belong to a ledger.
 //!
-//! Offsets in a ledger are offsets on one bus, and documents lie in one store. Two gates that share a
-//! ledger and not its bus would give one offset to two events.
+//! Offsets in a ledger refer to one bus, and documents lie in one store. Two gates that shared a ledger but
+//! not its bus would assign one offset to two events.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use admit_core::{Digest, Fault, Millis};
 
 use super::BoxFuture;
 
-/// A store that belongs to a ledger.
+/// External store of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// Where events are published.
+    /// Bus that events are published to.
     Bus,
-    /// Where receipts and other documents lie as files.
+    /// Store of receipt files and other documents.
     Artifacts,
 }
 
@@ -22,7 +22,7 @@ impl Store {
     /// Every store.
     pub const ALL: [Self; 2] = [Self::Bus, Self::Artifacts];
 
-    /// The name of its row among the single values of a ledger.
+    /// Name of its row in the table `meta`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bus => "bus_id",
@@ -40,35 +40,35 @@ impl fmt::Display for Store {
     }
 }
 
-/// The identity of a store. It has 63 bits, which every ledger can hold as an integer.
+/// Identity of a store: 63 bits, which every ledger can hold as an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreId(u64);
 
 impl StoreId {
-    /// One from random bits.
+    /// An id from random bits.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits & i64::MAX.unsigned_abs())
     }
 
-    /// The one of a store that is identified by its name.
+    /// Id of a store that is identified by its name.
     pub fn of_name(name: &str) -> Self {
         let digest = Digest::of(name.as_bytes());
         let bytes = digest.as_bytes();
         Self::from_bits(bytes.iter().take(8).fold(0, |bits, byte| (bits << 8) | u64::from(*byte)))
     }
 
-    /// The one that [`Display`](fmt::Display) wrote.
+    /// Parses the output of [`Display`](fmt::Display).
     pub fn parse(text: &str) -> Option<Self> {
         let is_whole = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_whole.then(|| u64::from_str_radix(text, 16).ok().map(Self::from_bits)).flatten()
     }
 
-    /// As it is kept in a ledger.
+    /// The stored integer.
     pub(crate) const fn number(self) -> i64 {
         self.0.cast_signed()
     }
 
-    /// As it was kept in a ledger.
+    /// The id of a stored integer.
     pub(crate) const fn from_number(number: i64) -> Self {
         Self::from_bits(number.unsigned_abs())
     }
@@ -80,26 +80,26 @@ impl fmt::Display for StoreId {
     }
 }
 
-/// Remembers which stores belong to the ledger.
+/// Binds external stores to the ledger.
 pub trait Attachments: Send + Sync {
-    /// The store that belongs to the ledger; `None` where none was recorded yet.
+    /// Returns the recorded store; `None` if none was recorded yet.
     fn attached(&self, store: Store) -> BoxFuture<'_, Result<Option<StoreId>, Fault>>;
 
     /// Records a store unless one is recorded. Returns the recorded one, which is durable.
     fn attach(&self, store: Store, id: StoreId) -> BoxFuture<'_, Result<StoreId, Fault>>;
 
-    /// Takes a bus in a folder for this gate alone, for as long as its lease is alive. Returns the live
-    /// gate that has it, be it with a copy of the folder; then nothing was taken. A gate whose lease ran
-    /// out, and whose bus another gate took meanwhile, must stop.
+    /// Takes exclusive use of a bus in a folder for as long as this gate's lease is alive. Returns the live
+    /// gate that holds the bus or a copy of its folder; then nothing was taken. A gate whose lease ran out,
+    /// and whose bus was taken by another gate meanwhile, must stop.
     fn hold_bus(&self, id: StoreId) -> BoxFuture<'_, Result<Option<BusHolder>, Fault>>;
 }
 
-/// A live gate that has a bus.
+/// Live gate that holds a bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusHolder {
-    /// Its name in the ledger.
+    /// Gate id.
     pub gate: String,
-    /// Until when its lease is, by the clock of the ledger. A gate that lives moves it in time.
+    /// Expiry of its lease, by the clock of the ledger. A live gate renews it in time.
     pub lease_until: Millis,
 }
 

@@ -1,4 +1,4 @@
-//! Claims: consumers share the work of a stream, each entry in one pair of hands at a time.
+//! Port of claims: consumers share the work of a stream, each entry leased to one consumer at a time.
 //!
 //! ```text
 //! waiting --claim--> held by one consumer, under a lease
@@ -6,8 +6,8 @@
 //! held --release, or the lease expires--> free --claim--> held again, under a new lease
 //! ```
 //!
-//! Time is what the caller says it is. A lease is expired from its `expires_at` on, whether or not
-//! somebody else has claimed the entry since: a consumer can tell from its own clock.
+//! The caller provides the time. A lease is expired from its `expires_at` on, whether or not another
+//! consumer has claimed the entry since, which a consumer can check with its own clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,39 +16,39 @@ use admit_core::{Age, Door, Fault, Millis, Seq, hash};
 
 use super::{BoxFuture, StreamEntry};
 
-/// The status that needs no further word. Any other is kept with its entry, and can be listed.
+/// The default status of a finished entry. Any other status is stored with the entry, and can be listed.
 pub const DONE: &str = "done";
 
-/// The longest life of a lease. One that seems to reach further into the future was written by a clock
-/// that was wrong, and holds nothing.
+/// Maximum lifetime of a lease. A lease that seems to reach further into the future was written by a
+/// wrong clock, and is treated as expired.
 pub const LEASE_LIFE_MAX: Age = Age::from_secs(86_400);
 
-/// Hands out the entries of streams. As with `record`, an answer means that its commit is durable,
-/// and a fault never claims more than is known: after `outcome_unknown` a claim may be held until
-/// its lease expires, and a change may have happened, which asking again shows.
+/// Leases the entries of streams. As with `record`, a result means that its commit is durable, and a
+/// fault never claims more than is known: after `outcome_unknown` a claim may be held until its lease
+/// expires, and a change may have been made, which a retry shows.
 pub trait Claims: Send + Sync {
-    /// Claims what is free first (longest first), then what was never claimed, in ledger order; the
-    /// answer is in ledger order. It takes as long as the answer is, however much is done already.
-    fn claim(&self, wanted: Wanted) -> BoxFuture<'_, Result<Vec<Claimed>, Fault>>;
+    /// Claims entries that are free again (longest first), then new ones. Returns them in ledger order.
+    /// The cost depends on the result only, not on the number of finished entries.
+    fn claim(&self, wanted: ClaimRequest) -> BoxFuture<'_, Result<Vec<ClaimedEntry>, Fault>>;
 
-    /// Finishes, extends or releases what the leases hold at `door`; one answer each, in order.
+    /// Finishes, extends or releases leases at `door`; returns one result each, in order.
     fn change(
         &self,
         door: Door,
         changes: Vec<LeaseChange>,
         now: Millis,
-    ) -> BoxFuture<'_, Result<Vec<LeaseAnswer>, Fault>>;
+    ) -> BoxFuture<'_, Result<Vec<LeaseResult>, Fault>>;
 
-    /// How far the consumers of a stream are.
-    fn standing(&self, door: Door, now: Millis) -> BoxFuture<'_, Result<Standing, Fault>>;
+    /// Returns the progress of the consumers of a stream.
+    fn claim_progress(&self, door: Door, now: Millis) -> BoxFuture<'_, Result<ClaimProgress, Fault>>;
 
-    /// What was finished with another word than [`DONE`], in ledger order after `after`.
+    /// Returns entries finished with another status than [`DONE`], in ledger order after `after`.
     fn finished(
         &self,
         door: Door,
         after: Seq,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Finished>, Fault>>;
+    ) -> BoxFuture<'_, Result<Vec<FinishedEntry>, Fault>>;
 
     /// Finishes one entry.
     fn finish(
@@ -58,49 +58,49 @@ pub trait Claims: Send + Sync {
         lease: Lease,
         status: &str,
         now: Millis,
-    ) -> BoxFuture<'_, Result<LeaseAnswer, Fault>> {
-        let change = Change::Finish { status: status.to_owned() };
+    ) -> BoxFuture<'_, Result<LeaseResult, Fault>> {
+        let change = LeaseAction::Finish { status: status.to_owned() };
         one(self.change(door, vec![LeaseChange { seq, lease, change }], now))
     }
 }
 
 fn one<'a>(
-    changed: BoxFuture<'a, Result<Vec<LeaseAnswer>, Fault>>,
-) -> BoxFuture<'a, Result<LeaseAnswer, Fault>> {
+    changed: BoxFuture<'a, Result<Vec<LeaseResult>, Fault>>,
+) -> BoxFuture<'a, Result<LeaseResult, Fault>> {
     Box::pin(async { Ok(changed.await?.remove(0)) })
 }
 
-/// What a consumer wants.
+/// Request of a consumer.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// From which stream.
+pub struct ClaimRequest {
+    /// The stream.
     pub door: Door,
-    /// Who wants it; for people, not for access.
+    /// Name of the consumer; for operators, not for access control.
     pub consumer: String,
-    /// At most so many entries.
+    /// Maximum number of entries.
     pub rows_max: usize,
-    /// At most so many bytes of bodies, unless the first one alone is larger.
+    /// Maximum bytes of bodies, unless the first one alone is larger.
     pub bytes_max: usize,
-    /// For how long.
+    /// Lease duration.
     pub lease: Age,
     /// The time now.
     pub now: Millis,
 }
 
-/// An entry in the hands of a consumer.
+/// An entry leased to a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// What it is.
+pub struct ClaimedEntry {
+    /// The entry.
     pub entry: StreamEntry,
-    /// Proves that it is held.
+    /// The lease.
     pub lease: Lease,
-    /// From then on it is not.
+    /// Expiry of the lease.
     pub expires_at: Millis,
-    /// How often it was claimed, this time included.
+    /// Number of claims of this entry, this one included.
     pub attempt: u32,
 }
 
-/// The proof of a claim: 128 random bits, as 32 lower-case hex digits.
+/// Token of a lease: 128 random bits, as 32 lower-case hex digits.
 #[derive(Clone, Copy)]
 pub struct Lease([u8; 16]);
 
@@ -117,7 +117,7 @@ impl Lease {
 }
 
 impl PartialEq for Lease {
-    /// In constant time: how long it takes must not tell how much of a guess was right.
+    /// Constant-time comparison, so that its duration reveals nothing about a guess.
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
@@ -132,102 +132,102 @@ impl fmt::Display for Lease {
 }
 
 impl fmt::Debug for Lease {
-    /// Enough to tell two apart in a log, too little to use.
+    /// A prefix: enough to distinguish two in a log, too little to use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lease({}…)", hash::hex(&self.0[..3]))
     }
 }
 
-/// A text that is not a lease.
+/// Malformed lease token.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a lease is 32 lower-case hex digits")]
-pub struct NotALease;
+pub struct InvalidLease;
 
 impl FromStr for Lease {
-    type Err = NotALease;
+    type Err = InvalidLease;
 
-    fn from_str(text: &str) -> Result<Self, NotALease> {
+    fn from_str(text: &str) -> Result<Self, InvalidLease> {
         if text.len() != 32 || text.bytes().any(|digit| digit.is_ascii_uppercase()) {
-            return Err(NotALease);
+            return Err(InvalidLease);
         }
         let mut bytes = [0; 16];
         for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(NotALease);
-            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| NotALease)?;
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(InvalidLease);
+            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| InvalidLease)?;
         }
         Ok(Self(bytes))
     }
 }
 
-/// What to do with one held entry.
+/// Change of one leased entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseChange {
-    /// Its place.
+    /// Seq of the entry.
     pub seq: Seq,
-    /// The proof that it is held.
+    /// Its lease.
     pub lease: Lease,
-    /// What to do.
-    pub change: Change,
+    /// The change.
+    pub change: LeaseAction,
 }
 
-/// A change of a held entry.
+/// What to do with a leased entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It is finished and never handed out again.
+pub enum LeaseAction {
+    /// Finish it; it is never handed out again.
     Finish {
-        /// [`DONE`], or a word that is kept for whoever looks later (`failed`).
+        /// [`DONE`], or a status that is stored for later listing (`failed`).
         status: String,
     },
-    /// It is held for longer.
+    /// Extend the lease.
     Extend {
-        /// Until then.
+        /// New expiry.
         until: Millis,
     },
-    /// It is given back.
+    /// Release it.
     Release {
-        /// From then on it may be claimed.
+        /// Time from which it may be claimed again.
         again_at: Millis,
     },
 }
 
-/// What became of a change.
+/// Result of a lease change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LeaseAnswer {
-    /// It is done as asked.
+pub enum LeaseResult {
+    /// Applied.
     Done,
-    /// The lease has expired, was given back, or was never one of this entry. Nothing changed.
+    /// The lease has expired, was released, or never belonged to this entry. Nothing changed.
     StaleLease,
-    /// There is no such entry in this stream, or no more.
+    /// There is no such entry in this stream, or not any more.
     UnknownPlace,
-    /// It was finished before, perhaps by this very call when its answer was lost.
+    /// It was finished before, perhaps by this very call if its reply was lost.
     AlreadyDone,
 }
 
-/// How far the consumers of a stream are.
+/// Progress of the consumers of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Everything up to here was handed out at least once.
+pub struct ClaimProgress {
+    /// Everything up to here was claimed at least once.
     pub head: Seq,
-    /// The newest place of the stream.
+    /// Newest seq of the stream.
     pub newest: Seq,
-    /// So many are held.
+    /// Entries under a lease.
     pub held: u64,
-    /// So many were handed out and are free again.
+    /// Entries that were claimed before and are free again.
     pub free: u64,
-    /// When the next held one becomes free, if nothing is done.
+    /// Expiry of the next lease.
     pub free_at: Option<Millis>,
 }
 
-/// How an entry was finished.
+/// A finished entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Its place.
+pub struct FinishedEntry {
+    /// Seq of the entry.
     pub seq: Seq,
-    /// The consumer's word.
+    /// Status set by the consumer.
     pub status: String,
-    /// Who finished it.
+    /// Consumer that finished it.
     pub consumer: String,
-    /// When.
+    /// Time.
     pub finished_at: Millis,
 }
 
@@ -236,13 +236,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_has_one_spelling_and_logs_do_not_tell_it() {
+    fn a_lease_has_one_spelling_and_is_not_logged_in_full() {
         let lease = Lease::from_bytes(std::array::from_fn(|at| u8::try_from(at * 17).unwrap()));
         let text = lease.to_string();
         assert_eq!(text, "00112233445566778899aabbccddeeff");
         assert_eq!(text.parse(), Ok(lease));
         for wrong in ["", "00", &text.to_uppercase(), &text.replace("ff", "fg"), &text.repeat(2)] {
-            assert_eq!(wrong.parse::<Lease>(), Err(NotALease), "{wrong}");
+            assert_eq!(wrong.parse::<Lease>(), Err(InvalidLease), "{wrong}");
         }
         assert_eq!(format!("{lease:?}"), "Lease(001122…)");
     }

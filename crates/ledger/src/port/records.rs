@@ -1,29 +1,29 @@
-//! The port of records: entities that several sources tell of, as the ledger has put them together.
+//! Port of records: entities merged from several sources.
 //!
-//! What an event tells is resolved by [`record`](crate::Admissions::record), in the commit of its
-//! admission, by the rule in `admit_core::record`. Here is what can be asked afterwards, and the one
-//! thing that can be done: linking again what was not linked.
+//! An event is resolved by [`record`](crate::Admissions::record), in the commit of its admission, by the
+//! rule in `admit_core::entity`. This port reads the result, links events again that were not linked, and
+//! accepts events that do not count by themselves.
 
 use std::sync::Arc;
 
-use admit_core::record::{Acceptance, Policy};
+use admit_core::entity::{Acceptance, Policy};
 use admit_core::{Fault, Millis, Seq};
 
 use super::BoxFuture;
 
-/// Answers questions about records. Never blocks a writer.
+/// Reads records. Never blocks the writer.
 pub trait RecordReader: Send + Sync {
-    /// Records, the newest first.
+    /// Lists records, newest first.
     fn records(&self, filter: RecordFilter) -> BoxFuture<'_, Result<Vec<RecordLine>, Fault>>;
 
-    /// One record with everything that is known of it.
+    /// Returns one record with its events and their steps.
     fn record_of(
         &self,
         door: String,
         record_id: String,
     ) -> BoxFuture<'_, Result<Option<RecordDetail>, Fault>>;
 
-    /// Events that belong to no record for sure, or whose rows are missing, in ledger order.
+    /// Returns events that are not linked, or whose rows are missing, in ledger order.
     fn open_events(
         &self,
         door: String,
@@ -31,61 +31,61 @@ pub trait RecordReader: Send + Sync {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<EventLine>, Fault>>;
 
-    /// How many there are of everything.
+    /// Counts records, events and rows.
     fn record_counts(
         &self,
         door: String,
-        asked: CountsAsked,
+        filter: CountsFilter,
     ) -> BoxFuture<'_, Result<RecordCounts, Fault>>;
 }
 
 /// A ledger that keeps records.
 pub trait Records: RecordReader {
-    /// Resolves every event again that is not linked, or whose rows are missing, by `policy`. What
-    /// differs is committed; with `is_dry` nothing is. Terminates, however many there are.
+    /// Resolves every event again that is not linked, or whose rows are missing, by `policy`, and commits
+    /// the differences. With `is_dry`, commits nothing. Terminates regardless of their number.
     fn relink(
         &self,
         door: String,
         policy: Arc<Policy>,
         at: Millis,
         is_dry: bool,
-    ) -> BoxFuture<'_, Result<Relinked, Fault>>;
+    ) -> BoxFuture<'_, Result<RelinkCounts, Fault>>;
 
-    /// Has what the event at `seq` tells count before what its source told under the same key, in the
-    /// commit that keeps whose word that is. Doing it again changes nothing.
+    /// Lets the event at `seq` replace what its source sent under the same key, and stores the acceptance
+    /// in the same commit. Idempotent.
     fn accept(
         &self,
         door: String,
         policy: Arc<Policy>,
         seq: Seq,
         word: Acceptance,
-    ) -> BoxFuture<'_, Result<Result<Accepted, NotAccepted>, Fault>>;
+    ) -> BoxFuture<'_, Result<Result<AcceptedEvent, AcceptError>, Fault>>;
 }
 
-/// What accepting an event came to.
+/// Result of accepting an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    /// The record that it counts in.
+pub struct AcceptedEvent {
+    /// The record it counts in.
     pub record_id: String,
-    /// Whether it did not count before.
+    /// `false` if it was accepted before.
     pub is_new: bool,
 }
 
-/// Why an event was not accepted. Nothing has changed.
+/// Why an event was not accepted. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAccepted {
-    /// There is no such event.
+pub enum AcceptError {
+    /// No such event.
     Unknown,
-    /// It cannot be.
+    /// The event cannot be accepted, with the reason.
     Unfit(&'static str),
-    /// What the ledger keeps of it cannot be read.
+    /// The stored event cannot be read.
     Unreadable,
 }
 
 /// Which records to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFilter {
-    /// Of this door.
+    /// Only of this door.
     pub door: String,
     /// Only of this group.
     pub group: Option<String>,
@@ -93,26 +93,26 @@ pub struct RecordFilter {
     pub date: Option<String>,
     /// Only in this state.
     pub state: Option<String>,
-    /// Only after this one, which was the last of the page before.
+    /// Only after this one, the last of the previous page.
     pub after: Option<(i64, String)>,
-    /// At most so many.
+    /// Maximum number of rows.
     pub rows_max: usize,
 }
 
-/// A field of a record.
+/// Field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldLine {
     /// Its name.
     pub name: String,
     /// Its value, JSON.
     pub value: String,
-    /// Who is believed.
+    /// Source whose value was taken.
     pub source: String,
-    /// The event that told it.
+    /// Event that contained it.
     pub event: Seq,
 }
 
-/// A record in a list.
+/// Record in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLine {
     /// Its id.
@@ -121,151 +121,151 @@ pub struct RecordLine {
     pub group: String,
     /// Its number.
     pub number: i64,
-    /// The day, by the clock of the source that opened it.
+    /// Date, by the clock of the source that opened it.
     pub date: Option<String>,
-    /// The time, by the same clock.
+    /// Time, by the same clock.
     pub time: Option<String>,
-    /// The best time there is, in seconds.
+    /// Best known event time, in seconds.
     pub event_time: Option<i64>,
-    /// How far it has come.
+    /// Processing state.
     pub state: String,
-    /// How often what it says has changed.
+    /// Number of content changes.
     pub revision: u64,
     /// When it was opened.
     pub opened_at: Millis,
     /// When it last changed.
     pub changed_at: Millis,
-    /// Its fields; in a list only those that are short.
+    /// Its fields; in a list only the short ones.
     pub fields: Vec<FieldLine>,
 }
 
-/// An event with what was decided about it.
+/// Event with its link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventLine {
-    /// Its place.
+    /// Seq of the event.
     pub seq: Seq,
-    /// Who told.
+    /// Source.
     pub source: String,
     /// When it was received.
     pub received_at: Millis,
     /// When it, or a copy of it, was last received.
     pub seen_at: Millis,
-    /// How far it has come.
+    /// Processing state.
     pub state: String,
-    /// How it is linked.
+    /// Link status.
     pub link_status: String,
-    /// Why, or why not.
+    /// Reason code.
     pub reason_code: String,
-    /// How sure that is.
+    /// Confidence of the link.
     pub confidence: String,
-    /// The record.
+    /// Record id.
     pub record_id: Option<String>,
     /// Why its rows are missing.
     pub drift: Option<String>,
-    /// All that names it, JSON.
+    /// Identifying attributes, JSON.
     pub head: String,
-    /// All that was decided, JSON.
+    /// Link, JSON.
     pub link: String,
 }
 
-/// One step of an event.
+/// History entry of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepLine {
-    /// Whose.
+    /// Seq of the event.
     pub seq: Seq,
-    /// When.
+    /// Time.
     pub at: Millis,
-    /// Which attempt at linking.
+    /// Linking attempt.
     pub attempt: u32,
-    /// From where.
+    /// State before.
     pub from: String,
-    /// To where.
+    /// State after.
     pub to: String,
-    /// Who told.
+    /// Source.
     pub source: String,
-    /// The fingerprint that was used: its kind and its value.
+    /// Kind and value of the fingerprint that was used.
     pub fingerprint: Option<(String, String)>,
-    /// How it is linked.
+    /// Link status.
     pub link_status: String,
-    /// How sure that is.
+    /// Confidence of the link.
     pub confidence: String,
-    /// Why.
+    /// Reason code.
     pub reason_code: Option<String>,
-    /// The record.
+    /// Record id.
     pub record_id: Option<String>,
 }
 
-/// A record with everything that is known of it.
+/// Record with its events and their steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordDetail {
-    /// What stands in a list, with all fields.
+    /// The record with all fields.
     pub line: RecordLine,
-    /// Every fingerprint that leads to it, JSON.
+    /// All its fingerprints, JSON.
     pub fingerprints: String,
     /// Its events, in ledger order.
     pub events: Vec<EventLine>,
-    /// Their steps, in the order they were taken.
+    /// Their steps, oldest first.
     pub steps: Vec<StepLine>,
 }
 
-/// What counts are wanted.
+/// Parameters of the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CountsAsked {
-    /// From here on an event is recent.
+pub struct CountsFilter {
+    /// An event is recent from this time on.
     pub recent_since: Millis,
-    /// From here on days are counted one by one.
+    /// Days are counted one by one from this time on.
     pub days_since: Millis,
-    /// Records that none of these sources told of are counted apart.
+    /// Records without an event of these sources are counted separately.
     pub without: Vec<String>,
-    /// So many of the newest events are listed.
+    /// Number of newest events to list.
     pub newest: usize,
 }
 
-/// How much one source told.
+/// Counters of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounts {
     /// The source.
     pub source: String,
-    /// Its events.
+    /// Events.
     pub total: u64,
-    /// Those that are not linked.
+    /// Events that are not linked.
     pub unlinked: u64,
-    /// The recent ones.
+    /// Recent events.
     pub recent: u64,
-    /// Those of them that are not linked.
+    /// Recent events that are not linked.
     pub recent_unlinked: u64,
-    /// When the newest came.
+    /// Arrival of the newest event.
     pub latest_at: Option<Millis>,
-    /// Those that could not be read.
+    /// Events that could not be parsed.
     pub unread: u64,
-    /// Those whose rows are missing.
+    /// Events whose rows are missing.
     pub drifted: u64,
 }
 
-/// How many there are of everything.
+/// Counters of records, events and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
-    /// Source by source.
+    /// By source.
     pub sources: Vec<SourceCounts>,
     /// Records by state.
     pub states: Vec<(String, u64)>,
-    /// Day, source, events, those not linked.
+    /// Day, source, events, events that are not linked.
     pub days: Vec<(String, String, u64, u64)>,
-    /// Day, records, those that none of the named sources told of.
+    /// Day, records, records without an event of the named sources.
     pub record_days: Vec<(String, u64, u64)>,
-    /// Queried table, its rows, those that belong to no record.
+    /// Table, rows, rows without a record.
     pub rows: Vec<(String, u64, u64)>,
-    /// Day, rows that the script's messages made, those that belong to no record.
+    /// Day, rows made from the script's messages, rows without a record.
     pub row_days: Vec<(String, u64, u64)>,
     /// The newest events.
     pub newest: Vec<EventLine>,
 }
 
-/// What linking again came to.
+/// Result of linking again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relinked {
-    /// So many events were looked at.
+pub struct RelinkCounts {
+    /// Events examined.
     pub scanned: u64,
-    /// For so many of them something has changed.
+    /// Events changed.
     pub updated: u64,
 }

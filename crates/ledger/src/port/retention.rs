@@ -1,69 +1,68 @@
-//! Retention: what is older than the operator wants to keep goes, a little at a time.
+//! Port of retention: removes expired data in small slices.
 
 use admit_core::{Fault, Horizon, Millis};
 
 use super::BoxFuture;
 
-/// Removes what is too old. Does nothing in a ledger that was opened without an age.
+/// Removes expired data. Does nothing in a ledger opened without a retention age.
 ///
-/// Bodies go first, of every door. Then, only of events that carry the producer's wall time, the
-/// admission, its sightings and its key, once it is older than the age and
+/// Bodies go first, at every door. Of events that carry the producer's wall time, the admission, its
+/// sightings and its key follow once they are older than the age plus
 /// [a margin](admit_core::KEY_MARGIN). Everything else about an event without a wall time stays.
 pub trait Retention: Send + Sync {
-    /// How far back this ledger remembers. Contracts hold it and refuse what is outside.
+    /// The retention horizon. Contracts refuse events outside of it.
     fn horizon(&self) -> Horizon;
 
-    /// Removes one slice of what is too old at `now`: a bounded piece of work in a commit that
-    /// others share. Where it stopped is part of that commit, so a restart goes on from there.
-    fn sweep(&self, now: Millis) -> BoxFuture<'_, Result<Swept, Fault>>;
+    /// Removes one bounded slice of what has expired at `now`, in a shared commit. The position is part of
+    /// that commit, so a restart resumes there.
+    fn sweep(&self, now: Millis) -> BoxFuture<'_, Result<SweepResult, Fault>>;
 
-    /// The newest time this ledger trusts. At a start it is what earlier processes noted, or else when
-    /// the newest event was received.
+    /// The newest trusted time. At start it is what earlier processes stored, or else when the newest
+    /// event was received.
     fn known_time(&self) -> BoxFuture<'_, Result<KnownTime, Fault>>;
 
-    /// Notes that it was trusted to be `at`. An earlier time puts it back, so that a clock that was wrong
-    /// and is corrected leaves nothing behind; less than [`CLOCK_STEP_MAX`](admit_core::CLOCK_STEP_MAX)
-    /// may change nothing.
+    /// Stores `at` as trusted time. An earlier time sets it back, so that a wrong clock leaves no trace
+    /// once corrected; a difference below [`CLOCK_STEP_MAX`](admit_core::CLOCK_STEP_MAX) may be ignored.
     fn note_time(&self, at: Millis) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Records that a person vouches for a clock. From then on `confirmed_at` is the newest time this
-    /// ledger trusts, be it earlier or later than before.
+    /// Records that an operator confirms a clock. `confirmed_at` becomes the trusted time, be it earlier or
+    /// later than before.
     fn confirm_time(&self, confirmation: ClockConfirmation) -> BoxFuture<'_, Result<(), Fault>>;
 }
 
-/// The newest time a ledger trusts.
+/// Newest trusted time of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownTime {
     /// `None` in a ledger without events.
     pub at: Option<Millis>,
-    /// How often a person has vouched for a clock so far.
+    /// Number of clock confirmations so far.
     pub confirmations: u64,
 }
 
-/// A person's word that a clock is right.
+/// Confirmation of a clock by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockConfirmation {
-    /// What the clock shows.
+    /// Time shown by the clock.
     pub confirmed_at: Millis,
-    /// Trusted time before that.
+    /// Trusted time before.
     pub trusted_at: Millis,
-    /// The principal.
+    /// Principal of the operator.
     pub principal: String,
-    /// Why, if a reason was given.
+    /// Reason, if given.
     pub reason: Option<String>,
 }
 
-/// What one sweep removed.
+/// Removals of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Raw bodies.
     pub bodies: u64,
-    /// Keys; an event under one of them would be admitted again, were it not outside.
+    /// Keys; an event under one of them is outside the horizon.
     pub keys: u64,
     /// Admissions with their facts.
     pub admissions: u64,
     /// Sightings of them.
     pub sightings: u64,
-    /// `true` when there is more to remove at once.
+    /// `true` if more can be removed at once.
     pub more: bool,
 }

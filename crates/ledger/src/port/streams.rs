@@ -1,4 +1,4 @@
-//! The way out of a stream: read on from a place in ledger order, and wait without asking the disk.
+//! Port of streams: reads entries in ledger order, and waits for new ones without polling the disk.
 
 use admit_core::{Door, Fault, Key, Millis, Principal, Seq};
 use bytes::Bytes;
@@ -6,12 +6,11 @@ use tokio::sync::watch;
 
 use super::BoxFuture;
 
-/// Reads streams. Only doors that [are streams](Door::is_stream) have an order to read; any other
-/// door reads as empty.
+/// Reads streams. Only doors that [are streams](Door::is_stream) have one; other doors read as empty.
 pub trait Streams: Send + Sync {
-    /// What was admitted at `door` (fresh or as a revision) after the place `after`, in ledger
-    /// order: at most `rows_max` entries, and at most `bytes_max` of bodies and facts unless the
-    /// first one alone is larger. It takes as long as the page is, whatever the ledger holds.
+    /// Returns admissions at `door` (fresh or revision) after the seq `after`, in ledger order: at most
+    /// `rows_max` entries and `bytes_max` of bodies and facts, unless the first entry alone is larger. The
+    /// cost depends on the page only, not on the size of the ledger.
     fn read(
         &self,
         door: Door,
@@ -21,36 +20,36 @@ pub trait Streams: Send + Sync {
     ) -> BoxFuture<'_, Result<Page, Fault>>;
 }
 
-/// Tells that there is something new in a stream.
-pub trait News: Send + Sync {
-    /// A receiver that changes after each durable commit that put something into the stream at
-    /// `door`, or gave something back to be claimed. It shows the newest such place, zero if there
-    /// was none since somebody first asked; it closes when the ledger does. Subscribe, then read,
-    /// then wait: nothing is missed.
-    fn news(&self, door: &Door) -> watch::Receiver<Seq>;
+/// Notifies about new entries of a stream.
+pub trait StreamNotifier: Send + Sync {
+    /// Returns a receiver that changes after each durable commit that added an entry to the stream at
+    /// `door`, or released one to be claimed again. It holds the newest such seq, zero if there was none
+    /// since the first subscription, and closes with the ledger. Subscribe, then read, then wait: nothing
+    /// is missed.
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq>;
 }
 
-/// Some entries of a stream.
+/// Page of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In ledger order.
     pub entries: Vec<StreamEntry>,
-    /// Where to read on.
+    /// Cursor of the next page.
     pub next: Seq,
-    /// `true` when a limit ended the page; there is more at once.
+    /// `true` if a limit ended the page and there is more.
     pub more: bool,
 }
 
-/// One admission of a stream.
+/// Admission of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEntry {
-    /// Its place.
+    /// Its seq.
     pub seq: Seq,
-    /// Its identity.
+    /// Its key.
     pub key: Key,
     /// `fresh` or `revision`.
     pub verdict: &'static str,
-    /// Who sent it.
+    /// Principal that sent it.
     pub principal: Principal,
     /// When it was received.
     pub received_at: Millis,
@@ -60,19 +59,19 @@ pub struct StreamEntry {
     pub body: Option<Bytes>,
 }
 
-/// Reads the next page that is not empty, waiting for one if need be. Drop it to give up waiting.
-/// The page is empty only when the ledger has closed.
-pub async fn read_or_wait<L: Streams + News + ?Sized>(
+/// Reads the next page that is not empty, waiting if necessary. Drop the future to stop waiting. The page
+/// is empty only if the ledger has closed.
+pub async fn read_or_wait<L: Streams + StreamNotifier + ?Sized>(
     ledger: &L,
     door: &Door,
     after: Seq,
     rows_max: usize,
     bytes_max: usize,
 ) -> Result<Page, Fault> {
-    let mut news = ledger.news(door);
+    let mut changes = ledger.subscribe(door);
     loop {
         let page = ledger.read(door.clone(), after, rows_max, bytes_max).await?;
-        if !page.entries.is_empty() || news.changed().await.is_err() {
+        if !page.entries.is_empty() || changes.changed().await.is_err() {
             return Ok(page);
         }
     }

@@ -1,4 +1,4 @@
-//! Which bus and which artifact store belong to the ledger, among its single values.
+//! The attached bus and artifact store of the ledger.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use super::bus_holder::HoldBus;
 use super::conn::{Columns, Conn, Error, Result};
 use super::connect::Connector;
 use super::migrate::Schema;
-use super::task::{Tx, Work};
-use super::{OpenError, Options, PostgresLedger, aside, connect_once, sql};
-use crate::desk::BUS_END;
+use super::write_op::{Tx, WriteOp};
+use super::{OpenError, Options, PostgresLedger, connect_once, on_blocking_thread, sql};
 use crate::port::{Attachments, BoxFuture, BusHolder, Store, StoreId};
+use crate::rules::BUS_END;
 
-type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
+type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
 impl Attachments for PostgresLedger {
-    fn attached(&self, store: Store) -> Answer<'_, Option<StoreId>> {
+    fn attached(&self, store: Store) -> Reply<'_, Option<StoreId>> {
         Box::pin(self.readers.read(move |conn, _| recorded(conn, store)))
     }
 
-    fn attach(&self, store: Store, id: StoreId) -> Answer<'_, StoreId> {
+    fn attach(&self, store: Store, id: StoreId) -> Reply<'_, StoreId> {
         Box::pin(self.write(Attach { store, id }))
     }
 
-    fn hold_bus(&self, id: StoreId) -> Answer<'_, Option<BusHolder>> {
+    fn hold_bus(&self, id: StoreId) -> Reply<'_, Option<BusHolder>> {
         Box::pin(self.write(HoldBus { id, epochs: Arc::clone(&self.epochs) }))
     }
 }
 
-/// Records a store in the place of whatever was recorded, which is returned.
+/// Records a store and returns the previously recorded one.
 pub fn reattach(
     options: &Options,
     store: Store,
     id: StoreId,
 ) -> std::result::Result<Option<StoreId>, OpenError> {
     let connector = Connector::new(options)?;
-    aside(|| {
+    on_blocking_thread(|| {
         let (conn, place) = connect_once(&connector)?;
         Schema { place: &place, name: &options.schema }.check(&conn)?;
         let replace = || {
@@ -56,8 +56,8 @@ struct Attach {
     id: StoreId,
 }
 
-impl Work for Attach {
-    type Answer = StoreId;
+impl WriteOp for Attach {
+    type Output = StoreId;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<StoreId> {
         if let Some(id) = recorded(tx.conn, self.store)? {

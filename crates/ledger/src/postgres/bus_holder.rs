@@ -1,25 +1,25 @@
-//! Which gate writes to a bus in a folder: one live gate at a time.
+//! Exclusive use of a bus in a folder: one live gate at a time.
 //!
-//! A copied folder has the id of the original, so the id does not tell two copies apart. The ledger keeps
-//! the epoch that holds a bus among its single values, and a dead epoch holds nothing.
+//! A copied folder has the id of the original, so the id does not distinguish two copies. The ledger stores
+//! the epoch that holds a bus, and a dead epoch holds nothing.
 
 use std::sync::Arc;
 
 use super::conn::{Columns, Conn, Result, big};
 use super::sql;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use super::writer::Epochs;
-use crate::common::news::News;
+use crate::common::notifier::Notifier;
 use crate::port::{BusHolder, StoreId};
 
-/// Takes a bus for this gate, unless a live gate has it.
+/// Takes a bus for this gate, unless a live gate holds it.
 pub(super) struct HoldBus {
     pub(super) id: StoreId,
     pub(super) epochs: Arc<Epochs>,
 }
 
-impl Work for HoldBus {
-    type Answer = Option<BusHolder>;
+impl WriteOp for HoldBus {
+    type Output = Option<BusHolder>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Option<BusHolder>> {
         let row = tx.conn.query_opt(sql!("bus_holder"), &[&name(self.id)])?;
@@ -35,15 +35,15 @@ impl Work for HoldBus {
         Ok(None)
     }
 
-    fn tell(&self, holder: &Option<BusHolder>, _: &News) {
+    fn notify(&self, holder: &Option<BusHolder>, _: &Notifier) {
         if holder.is_none() {
             self.epochs.hold(self.id);
         }
     }
 }
 
-/// Whether another gate has taken a bus after this process, which has had these epochs. It may have
-/// published since, also when it is gone again.
+/// Whether another gate has taken a bus after this process, whose epochs are `own`. It may have published
+/// since, even if it is gone again.
 pub(super) fn is_taken(conn: &Conn, id: StoreId, own: &[u64]) -> Result<bool> {
     let row = conn.query_opt(sql!("bus_holder"), &[&name(id)])?;
     let epoch = row.map(|row| row.num("epoch")).transpose()?;

@@ -1,30 +1,35 @@
-//! Claims on streams: who holds which place, decided under the lock on the head, so that two gates
-//! never hand out one place.
+//! Stream claims: leases of entries, decided under the head lock, so that two gates never grant the same
+//! entry.
 //!
-//! Invariant: places are first handed out in ledger order, so everything up to the head was handed
-//! out, and a place up to the head is finished exactly when it has no row in `claim`. Every call is a
-//! few statements, however many places it is about.
+//! Invariant: entries are first claimed in ledger order, so everything up to the head was claimed, and an
+//! entry up to the head is finished exactly when it has no row in `claim`. Every call takes a few
+//! statements, regardless of the number of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use admit_core::{Door, Fault, Millis, Seq};
 
-use super::conn::{Ask, Columns, Conn, Error, Param, Result, big, rows};
-use super::inbox::Shown;
-use super::task::{Tx, Work};
-use super::text::kept;
+use super::conn::{Columns, Conn, Error, Param, Query, Result, big, rows};
+use super::inbox::StatusUpdates;
+use super::nul_escape::escape;
+use super::write_op::{Tx, WriteOp};
 use super::{PostgresLedger, sql, streams};
-use crate::common::claims::{Found, Held, Taken, given_back, unheld};
-use crate::common::news::News;
+use crate::common::claims::{
+    ClaimBatch, GrantedClaim, HeldLease, given_back, result_without_lease,
+};
+use crate::common::notifier::Notifier;
 use crate::port::{
-    BoxFuture, Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer,
-    LeaseChange, Standing, Wanted, inbox_status,
+    BoxFuture, ClaimProgress, ClaimRequest, ClaimedEntry, Claims, DONE, FinishedEntry,
+    LEASE_LIFE_MAX, Lease, LeaseAction, LeaseChange, LeaseResult, inbox_status,
 };
 
 impl Claims for PostgresLedger {
-    fn claim(&self, wanted: Wanted) -> BoxFuture<'_, std::result::Result<Vec<Claimed>, Fault>> {
+    fn claim(
+        &self,
+        wanted: ClaimRequest,
+    ) -> BoxFuture<'_, std::result::Result<Vec<ClaimedEntry>, Fault>> {
         Box::pin(async move {
-            // A consumer that asks again and again must not cost a commit each time.
+            // A consumer that polls must not cost a commit each time.
             let (door, now) = (wanted.door.clone(), wanted.now);
             let some = wanted.rows_max > 0
                 && self.readers.read(move |conn, _| has_some(conn, &door, now)).await?;
@@ -33,7 +38,7 @@ impl Claims for PostgresLedger {
             }
             let expires_at = wanted.lease.after(wanted.now);
             let taken = self.write(Claim(wanted)).await?;
-            // The bodies are read apart: the writer has better things to do.
+            // The bodies are read outside the writer.
             self.readers.read(move |conn, _| claimed(conn, &taken, expires_at)).await
         })
     }
@@ -43,16 +48,16 @@ impl Claims for PostgresLedger {
         door: Door,
         changes: Vec<LeaseChange>,
         now: Millis,
-    ) -> BoxFuture<'_, std::result::Result<Vec<LeaseAnswer>, Fault>> {
+    ) -> BoxFuture<'_, std::result::Result<Vec<LeaseResult>, Fault>> {
         Box::pin(self.write(ChangeLeases { door, changes, now }))
     }
 
-    fn standing(
+    fn claim_progress(
         &self,
         door: Door,
         now: Millis,
-    ) -> BoxFuture<'_, std::result::Result<Standing, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| standing(conn, &door, now)))
+    ) -> BoxFuture<'_, std::result::Result<ClaimProgress, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| claim_progress(conn, &door, now)))
     }
 
     fn finished(
@@ -60,28 +65,28 @@ impl Claims for PostgresLedger {
         door: Door,
         after: Seq,
         rows_max: usize,
-    ) -> BoxFuture<'_, std::result::Result<Vec<Finished>, Fault>> {
+    ) -> BoxFuture<'_, std::result::Result<Vec<FinishedEntry>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| finished(conn, &door, after, rows_max)))
     }
 }
 
 /// One call of `claim`.
-struct Claim(Wanted);
+struct Claim(ClaimRequest);
 
-impl Work for Claim {
-    type Answer = Vec<Taken>;
+impl WriteOp for Claim {
+    type Output = Vec<GrantedClaim>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<Taken>> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<GrantedClaim>> {
         let Self(wanted) = self;
-        let (door, now) = (kept(wanted.door.as_str()), wanted.now.0);
+        let (door, now) = (escape(wanted.door.as_str()), wanted.now.0);
         let far = LEASE_LIFE_MAX.after(wanted.now).0;
-        let mut found = Found::new(wanted);
+        let mut found = ClaimBatch::new(wanted);
         let most = found.left();
         let answers = tx.conn.query_all(&[
-            Ask::new(sql!("claim_head"), vec![&door]),
-            Ask::new(sql!("claim_free"), vec![&door, &now, &most]),
-            Ask::new(sql!("claim_stray"), vec![&door, &far, &most]),
-            Ask::new(sql!("claim_new"), vec![&door, &most]),
+            Query::new(sql!("claim_head"), vec![&door]),
+            Query::new(sql!("claim_free"), vec![&door, &now, &most]),
+            Query::new(sql!("claim_stray"), vec![&door, &far, &most]),
+            Query::new(sql!("claim_new"), vec![&door, &most]),
         ])?;
         let head = answers[0].first().map(|row| row.seq(0)).transpose()?.unwrap_or(Seq(0));
         for row in answers[1..].iter().flatten() {
@@ -91,27 +96,27 @@ impl Work for Claim {
             }
         }
         let taken =
-            found.hand_out().map_err(|error| Error::NotOurs(format!("no randomness: {error}")))?;
+            found.grant().map_err(|error| Error::Unexpected(format!("no randomness: {error}")))?;
         if taken.is_empty() {
             return Ok(taken);
         }
         let seqs: Vec<i64> = taken.iter().map(|taken| big(taken.seq.0)).collect();
         let leases: Vec<&[u8]> = taken.iter().map(|taken| &taken.lease.as_bytes()[..]).collect();
         let attempts: Vec<i64> = taken.iter().map(|taken| i64::from(taken.attempt)).collect();
-        let consumer = kept(&wanted.consumer);
+        let consumer = escape(&wanted.consumer);
         let expires_at = wanted.lease.after(wanted.now).0;
-        let mut shown = Shown::at(&wanted.door, wanted.now);
+        let mut shown = StatusUpdates::at(&wanted.door, wanted.now);
         taken.iter().for_each(|taken| shown.status(taken.seq, inbox_status::CLAIMED));
         let shown = shown.named(tx.conn)?;
         let put: Vec<Param<'_>> = vec![&door, &seqs, &leases, &attempts, &consumer, &expires_at];
-        let mut asks = vec![Ask::new(sql!("claim_put"), put)];
-        asks.extend(shown.asks());
+        let mut queries = vec![Query::new(sql!("claim_put"), put)];
+        queries.extend(shown.queries());
         let last = taken.last().map(|last| last.seq).filter(|last| *last > head);
         let last = last.map(|last| big(last.0));
         if let Some(last) = &last {
-            asks.push(Ask::new(sql!("claim_head_put"), vec![&door, last]));
+            queries.push(Query::new(sql!("claim_head_put"), vec![&door, last]));
         }
-        tx.conn.execute_all(&asks)?;
+        tx.conn.execute_all(&queries)?;
         Ok(taken)
     }
 }
@@ -123,36 +128,36 @@ struct ChangeLeases {
     now: Millis,
 }
 
-/// What a call of `change` has read, and what it will write.
+/// Rows read by a call of `change`, and its writes.
 #[derive(Default)]
-struct Changed {
+struct LeaseWrites {
     head: Seq,
-    held: BTreeMap<Seq, Held>,
+    held: BTreeMap<Seq, HeldLease>,
     in_stream: BTreeSet<Seq>,
     removed: Vec<i64>,
-    /// With the word and who said it.
+    /// With status and consumer.
     finished: Vec<(i64, String, String)>,
     moved: BTreeSet<Seq>,
 }
 
-impl Work for ChangeLeases {
-    type Answer = Vec<LeaseAnswer>;
+impl WriteOp for ChangeLeases {
+    type Output = Vec<LeaseResult>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<LeaseAnswer>> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Vec<LeaseResult>> {
         let mut changed = self.read(tx.conn)?;
-        let mut shown = Shown::at(&self.door, self.now);
+        let mut shown = StatusUpdates::at(&self.door, self.now);
         let mut answers = Vec::with_capacity(self.changes.len());
         for change in &self.changes {
             let answer = match changed.held.get(&change.seq) {
-                Some(held) if held.is_by(change.lease, self.now) => {
+                Some(held) if held.is_held_by(change.lease, self.now) => {
                     changed.apply(change);
                     shown.changed(change.seq, &change.change);
-                    LeaseAnswer::Done
+                    LeaseResult::Done
                 }
-                Some(_) => LeaseAnswer::StaleLease,
+                Some(_) => LeaseResult::StaleLease,
                 None => {
                     let is_in_stream = changed.in_stream.contains(&change.seq);
-                    unheld(change.seq, changed.head, is_in_stream)
+                    result_without_lease(change.seq, changed.head, is_in_stream)
                 }
             };
             answers.push(answer);
@@ -164,26 +169,26 @@ impl Work for ChangeLeases {
         Ok(answers)
     }
 
-    fn tell(&self, answers: &Vec<LeaseAnswer>, news: &News) {
+    fn notify(&self, answers: &Vec<LeaseResult>, notifier: &Notifier) {
         if let Some(seq) = given_back(&self.changes, answers) {
-            news.tell(&self.door, seq);
+            notifier.notify(&self.door, seq);
         }
     }
 }
 
 impl ChangeLeases {
-    fn read(&self, conn: &Conn) -> Result<Changed> {
-        let door = kept(self.door.as_str());
+    fn read(&self, conn: &Conn) -> Result<LeaseWrites> {
+        let door = escape(self.door.as_str());
         let seqs: Vec<i64> = self.changes.iter().map(|change| big(change.seq.0)).collect();
         let answers = conn.query_all(&[
-            Ask::new(sql!("claim_head"), vec![&door]),
-            Ask::new(sql!("claim_get"), vec![&door, &seqs]),
-            Ask::new(sql!("claim_has"), vec![&door, &seqs]),
+            Query::new(sql!("claim_head"), vec![&door]),
+            Query::new(sql!("claim_get"), vec![&door, &seqs]),
+            Query::new(sql!("claim_has"), vec![&door, &seqs]),
         ])?;
         let head = answers[0].first().map(|row| row.seq(0)).transpose()?.unwrap_or(Seq(0));
-        let mut changed = Changed { head, ..Changed::default() };
+        let mut changed = LeaseWrites { head, ..LeaseWrites::default() };
         for row in &answers[1] {
-            let held = Held {
+            let held = HeldLease {
                 lease: row.val::<Option<Vec<u8>>>("lease")?.map(lease).transpose()?,
                 consumer: row.text("consumer")?,
                 expires_at: row.millis("expires_at")?,
@@ -194,14 +199,14 @@ impl ChangeLeases {
         Ok(changed)
     }
 
-    fn put(&self, conn: &Conn, changed: &Changed, shown: Shown) -> Result<()> {
+    fn put(&self, conn: &Conn, changed: &LeaseWrites, shown: StatusUpdates) -> Result<()> {
         let shown = shown.named(conn)?;
-        let (door, now) = (kept(self.door.as_str()), self.now.0);
+        let (door, now) = (escape(self.door.as_str()), self.now.0);
         let finished = || changed.finished.iter();
         let seqs: Vec<i64> = finished().map(|(seq, _, _)| *seq).collect();
-        let words: Vec<_> = finished().map(|(_, word, _)| kept(word)).collect();
-        let consumers: Vec<_> = finished().map(|(_, _, consumer)| kept(consumer)).collect();
-        let moved: Vec<(i64, &Held)> = changed
+        let words: Vec<_> = finished().map(|(_, word, _)| escape(word)).collect();
+        let consumers: Vec<_> = finished().map(|(_, _, consumer)| escape(consumer)).collect();
+        let moved: Vec<(i64, &HeldLease)> = changed
             .moved
             .iter()
             .filter_map(|seq| Some((big(seq.0), changed.held.get(seq)?)))
@@ -212,31 +217,31 @@ impl ChangeLeases {
             .map(|(_, held)| held.lease.as_ref().map(|lease| &lease.as_bytes()[..]))
             .collect();
         let untils: Vec<i64> = moved.iter().map(|(_, held)| held.expires_at.0).collect();
-        let mut asks = shown.asks();
+        let mut queries = shown.queries();
         if !changed.removed.is_empty() {
-            asks.push(Ask::new(sql!("claim_remove"), vec![&door, &changed.removed]));
+            queries.push(Query::new(sql!("claim_remove"), vec![&door, &changed.removed]));
         }
         if !seqs.is_empty() {
             let put: Vec<Param<'_>> = vec![&door, &seqs, &words, &consumers, &now];
-            asks.push(Ask::new(sql!("claim_finished_put"), put));
+            queries.push(Query::new(sql!("claim_finished_put"), put));
         }
         if !places.is_empty() {
             let put: Vec<Param<'_>> = vec![&door, &places, &leases, &untils];
-            asks.push(Ask::new(sql!("claim_until"), put));
+            queries.push(Query::new(sql!("claim_until"), put));
         }
-        if !asks.is_empty() {
-            conn.execute_all(&asks)?;
+        if !queries.is_empty() {
+            conn.execute_all(&queries)?;
         }
         Ok(())
     }
 }
 
-impl Changed {
-    /// Changes what the lease holds.
+impl LeaseWrites {
+    /// Changes a lease.
     fn apply(&mut self, change: &LeaseChange) {
         let seq = change.seq;
         match &change.change {
-            Change::Finish { status } => {
+            LeaseAction::Finish { status } => {
                 let Some(held) = self.held.remove(&seq) else { return };
                 self.moved.remove(&seq);
                 self.removed.push(big(seq.0));
@@ -244,8 +249,8 @@ impl Changed {
                     self.finished.push((big(seq.0), status.clone(), held.consumer));
                 }
             }
-            Change::Extend { until } => self.move_on(seq, *until, Some(change.lease)),
-            Change::Release { again_at } => self.move_on(seq, *again_at, None),
+            LeaseAction::Extend { until } => self.move_on(seq, *until, Some(change.lease)),
+            LeaseAction::Release { again_at } => self.move_on(seq, *again_at, None),
         }
     }
 
@@ -261,17 +266,17 @@ impl Changed {
 fn lease(bytes: Vec<u8>) -> Result<Lease> {
     let length = bytes.len();
     let bits =
-        bytes.try_into().map_err(|_| Error::NotOurs(format!("a lease of {length} bytes")))?;
+        bytes.try_into().map_err(|_| Error::Unexpected(format!("a lease of {length} bytes")))?;
     Ok(Lease::from_bytes(bits))
 }
 
 /// Whether there is anything to claim.
 fn has_some(conn: &Conn, door: &Door, now: Millis) -> Result<bool> {
     let far = LEASE_LIFE_MAX.after(now).0;
-    conn.query_one(sql!("claim_some"), &[&kept(door.as_str()), &now.0, &far])?.val(0)
+    conn.query_one(sql!("claim_some"), &[&escape(door.as_str()), &now.0, &far])?.val(0)
 }
 
-fn claimed(conn: &Conn, taken: &[Taken], expires_at: Millis) -> Result<Vec<Claimed>> {
+fn claimed(conn: &Conn, taken: &[GrantedClaim], expires_at: Millis) -> Result<Vec<ClaimedEntry>> {
     let seqs: Vec<i64> = taken.iter().map(|taken| big(taken.seq.0)).collect();
     let found = conn.query(sql!("claimed"), &[&seqs])?;
     let mut entries: BTreeMap<Seq, _> = BTreeMap::new();
@@ -279,18 +284,18 @@ fn claimed(conn: &Conn, taken: &[Taken], expires_at: Millis) -> Result<Vec<Claim
         let entry = streams::entry(row)?;
         entries.insert(entry.seq, entry);
     }
-    // Retention may have been quicker; then the claim is gone with the entry.
-    let claimed = taken.iter().filter_map(|Taken { seq, lease, attempt }| {
+    // Retention may have removed the entry and its claim in between.
+    let claimed = taken.iter().filter_map(|GrantedClaim { seq, lease, attempt }| {
         let entry = entries.remove(seq)?;
-        Some(Claimed { entry, lease: *lease, expires_at, attempt: *attempt })
+        Some(ClaimedEntry { entry, lease: *lease, expires_at, attempt: *attempt })
     });
     Ok(claimed.collect())
 }
 
-fn standing(conn: &Conn, door: &Door, now: Millis) -> Result<Standing> {
+fn claim_progress(conn: &Conn, door: &Door, now: Millis) -> Result<ClaimProgress> {
     let far = LEASE_LIFE_MAX.after(now).0;
-    let row = conn.query_one(sql!("claim_standing"), &[&kept(door.as_str()), &now.0, &far])?;
-    Ok(Standing {
+    let row = conn.query_one(sql!("claim_standing"), &[&escape(door.as_str()), &now.0, &far])?;
+    Ok(ClaimProgress {
         head: row.seq("head")?,
         newest: row.seq("newest")?,
         held: row.num("held")?,
@@ -299,11 +304,11 @@ fn standing(conn: &Conn, door: &Door, now: Millis) -> Result<Standing> {
     })
 }
 
-fn finished(conn: &Conn, door: &Door, after: Seq, rows_max: usize) -> Result<Vec<Finished>> {
-    let asked: [Param<'_>; 3] = [&kept(door.as_str()), &big(after.0), &rows(rows_max)];
-    let found = conn.query(sql!("claim_finished_list"), &asked)?;
+fn finished(conn: &Conn, door: &Door, after: Seq, rows_max: usize) -> Result<Vec<FinishedEntry>> {
+    let params: [Param<'_>; 3] = [&escape(door.as_str()), &big(after.0), &rows(rows_max)];
+    let found = conn.query(sql!("claim_finished_list"), &params)?;
     let finished = found.iter().map(|row| {
-        Ok(Finished {
+        Ok(FinishedEntry {
             seq: row.seq("seq")?,
             status: row.text("status")?,
             consumer: row.text("consumer")?,

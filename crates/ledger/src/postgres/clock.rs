@@ -3,14 +3,14 @@
 use admit_core::{Age, CLOCK_STEP_MAX, Millis};
 
 use super::conn::{Columns, Conn, Result, big};
+use super::nul_escape::escape;
 use super::sql;
-use super::task::{Tx, Work};
-use super::text::kept;
+use super::write_op::{Tx, WriteOp};
 use crate::common::clock::{ConfirmTime, NoteTime, TRUSTED_AT};
 use crate::port::KnownTime;
 
-/// Sees to it that a ledger with retention knows a time it trusts: what was noted before, or else when
-/// the newest event was received. Without retention nothing is noted, so nothing old may be left.
+/// Initialises trusted time in a ledger with retention: the stored time, or else when the newest event was
+/// received. Without retention the stored time is removed, so that no outdated one is left.
 pub(super) fn settle_known(conn: &Conn, retain: Option<Age>) -> Result<()> {
     if retain.is_none() {
         conn.execute(sql!("meta_remove"), &[&TRUSTED_AT])?;
@@ -32,8 +32,8 @@ pub(super) fn known(conn: &Conn) -> Result<KnownTime> {
     Ok(KnownTime { at: at.map(Millis), confirmations: row.num("confirmations")? })
 }
 
-impl Work for NoteTime {
-    type Answer = ();
+impl WriteOp for NoteTime {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let step_max = big(CLOCK_STEP_MAX.as_millis());
@@ -41,14 +41,14 @@ impl Work for NoteTime {
     }
 }
 
-impl Work for ConfirmTime {
-    type Answer = ();
+impl WriteOp for ConfirmTime {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let confirmation = &self.0;
         let (at, before) = (confirmation.confirmed_at.0, confirmation.trusted_at.0);
-        let principal = kept(&confirmation.principal);
-        let reason = confirmation.reason.as_deref().map(kept);
+        let principal = escape(&confirmation.principal);
+        let reason = confirmation.reason.as_deref().map(escape);
         tx.conn.execute(sql!("clock_confirm"), &[&at, &before, &principal, &reason])?;
         tx.conn.execute(sql!("meta_put"), &[&TRUSTED_AT, &at]).map(drop)
     }

@@ -1,8 +1,8 @@
-//! One connection, asked synchronously.
+//! A connection with a synchronous interface.
 //!
-//! The writer is a thread and readers run away from the async threads, so what they do reads like
-//! what it is: one statement after the other. Statements are prepared once per connection. Every
-//! answer is waited for a bounded time; a connection that stayed silent is not used again.
+//! The writer is a thread and readers run off the async threads, so their code is sequential. Statements are
+//! prepared once per connection. Every reply has a timeout; a connection that timed out is not used
+//! again.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,32 +21,32 @@ use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Row, Statement};
 
-use super::text;
+use super::nul_escape;
 
 /// A parameter of a statement.
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// What a statement gives.
-pub(super) type Result<T> = std::result::Result<T, Error>;
+/// Result of a statement.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Why a statement gave nothing.
+/// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    /// The server said no, or the connection is lost.
-    #[error("{}", told(.0))]
+pub(crate) enum Error {
+    /// Error of the server, or the connection was lost.
+    #[error("{}", server_message(.0))]
     Server(#[from] tokio_postgres::Error),
-    /// No answer came in time.
-    #[error("the database did not answer within {} ms", .0.as_millis())]
-    Silent(Duration),
-    /// What is stored is not what this ledger writes.
+    /// Timeout.
+    #[error("no reply from the database within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// A stored value that this ledger never writes.
     #[error("{0}")]
-    NotOurs(String),
+    Unexpected(String),
 }
 
-/// What the server said, without the wrapping.
-fn told(error: &tokio_postgres::Error) -> String {
+/// The message of the server, without the wrapping.
+fn server_message(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+        Some(db_error) => format!("{} ({})", db_error.message(), db_error.code().code()),
         None => match std::error::Error::source(error) {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
@@ -55,77 +55,91 @@ fn told(error: &tokio_postgres::Error) -> String {
 }
 
 impl Error {
-    /// A stored word that nobody of ours writes.
-    pub(super) fn not_ours(what: &str, word: &str) -> Self {
-        Self::NotOurs(format!("{what} {word:?} is not one of ours"))
+    /// A stored word that the ledger never writes.
+    pub(super) fn unexpected(what: &str, word: &str) -> Self {
+        Self::Unexpected(format!("unknown {what} {word:?}"))
     }
 }
 
-/// One statement with its parameters, to be sent together with others.
-pub(super) struct Ask<'a> {
+/// A statement with its parameters, to be sent together with others.
+pub(super) struct Query<'a> {
     sql: &'a str,
     params: Vec<Param<'a>>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> Query<'a> {
     pub(super) fn new(sql: &'a str, params: Vec<Param<'a>>) -> Self {
         Self { sql, params }
     }
 }
 
-/// Whose the connection is.
-enum Held {
+/// Owner of the connection.
+enum ClientHandle {
     /// The writer's own.
     Own(ClientWrapper),
-    /// Lent by the pool of the readers.
-    Lent(Object),
+    /// Borrowed from the pool of the readers.
+    Pooled(Object),
 }
 
-/// What carries its bytes.
-enum Drive {
-    /// A runtime of this thread: an answer needs no second thread to be woken.
+/// The runtime that drives the connection.
+enum Driver {
+    /// A runtime of this thread: a reply needs no second thread to be woken.
     Own(Arc<Runtime>),
     Shared(Handle),
 }
 
 /// A connection.
-pub(super) struct Conn {
-    held: Held,
-    drive: Drive,
+pub(crate) struct Conn {
+    client_handle: ClientHandle,
+    driver: Driver,
     answer_max: Cell<Duration>,
-    is_silent: Cell<bool>,
+    has_timed_out: Cell<bool>,
 }
 
 impl Conn {
-    /// The writer's connection, which `runtime` carries.
-    pub(super) fn own(client: ClientWrapper, runtime: Arc<Runtime>, answer_max: Duration) -> Self {
-        let (held, drive) = (Held::Own(client), Drive::Own(runtime));
-        Self { held, drive, answer_max: Cell::new(answer_max), is_silent: Cell::new(false) }
+    /// The writer's connection, driven by `runtime`.
+    pub(super) fn dedicated(
+        client: ClientWrapper,
+        runtime: Arc<Runtime>,
+        answer_max: Duration,
+    ) -> Self {
+        let (client_handle, driver) = (ClientHandle::Own(client), Driver::Own(runtime));
+        Self {
+            client_handle,
+            driver,
+            answer_max: Cell::new(answer_max),
+            has_timed_out: Cell::new(false),
+        }
     }
 
-    /// A reader's connection for the time of one question.
-    pub(super) fn lent(client: Object, handle: Handle, answer_max: Duration) -> Self {
-        let (held, drive) = (Held::Lent(client), Drive::Shared(handle));
-        Self { held, drive, answer_max: Cell::new(answer_max), is_silent: Cell::new(false) }
+    /// A pooled connection for the duration of one query.
+    pub(super) fn pooled(client: Object, handle: Handle, answer_max: Duration) -> Self {
+        let (client_handle, driver) = (ClientHandle::Pooled(client), Driver::Shared(handle));
+        Self {
+            client_handle,
+            driver,
+            answer_max: Cell::new(answer_max),
+            has_timed_out: Cell::new(false),
+        }
     }
 
-    /// Does work whose statements may take as long as it says, and not as long as others may.
-    pub(super) fn patiently<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` with another timeout per statement.
+    pub(super) fn with_timeout<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
         let usual = self.answer_max.replace(patience);
         let done = work();
         self.answer_max.set(usual);
         done
     }
 
-    /// Whether it can not be used any more.
+    /// Whether the connection must not be used any more.
     pub(super) fn is_lost(&self) -> bool {
-        self.is_silent.get() || self.client().is_closed()
+        self.has_timed_out.get() || self.client().is_closed()
     }
 
-    /// What the pool lent is given back, unless it is of no more use.
+    /// Returns a pooled connection to its pool, or closes it if it is lost.
     pub(super) fn give_back(self) {
         let is_lost = self.is_lost();
-        if let Held::Lent(object) = self.held
+        if let ClientHandle::Pooled(object) = self.client_handle
             && is_lost
         {
             drop(Object::take(object));
@@ -133,9 +147,9 @@ impl Conn {
     }
 
     fn client(&self) -> &ClientWrapper {
-        match &self.held {
-            Held::Own(client) => client,
-            Held::Lent(object) => object,
+        match &self.client_handle {
+            ClientHandle::Own(client) => client,
+            ClientHandle::Pooled(object) => object,
         }
     }
 
@@ -145,20 +159,20 @@ impl Conn {
     ) -> Result<T> {
         let answer_max = self.answer_max.get();
         let bounded = async { tokio::time::timeout(answer_max, answer).await };
-        let answered = match &self.drive {
-            Drive::Own(runtime) => runtime.block_on(bounded),
-            Drive::Shared(handle) => handle.block_on(bounded),
+        let answered = match &self.driver {
+            Driver::Own(runtime) => runtime.block_on(bounded),
+            Driver::Shared(handle) => handle.block_on(bounded),
         };
         match answered {
             Ok(answer) => Ok(answer?),
             Err(_) => {
-                self.is_silent.set(true);
-                Err(Error::Silent(answer_max))
+                self.has_timed_out.set(true);
+                Err(Error::Timeout(answer_max))
             }
         }
     }
 
-    /// Every row.
+    /// Returns every row.
     pub(super) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.wait(async {
             let statement = self.client().prepare_cached(sql).await?;
@@ -166,18 +180,18 @@ impl Conn {
         })
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     pub(super) fn query_opt(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>> {
         Ok(self.query(sql, params)?.into_iter().next())
     }
 
-    /// The one row there is.
+    /// Returns the only row.
     pub(super) fn query_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row> {
-        let none = || Error::NotOurs("a row that is always there is missing".to_owned());
+        let none = || Error::Unexpected("a row that is always there is missing".to_owned());
         self.query_opt(sql, params)?.ok_or_else(none)
     }
 
-    /// How many rows it touched.
+    /// Returns the number of affected rows.
     pub(super) fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64> {
         self.wait(async {
             let statement = self.client().prepare_cached(sql).await?;
@@ -185,17 +199,17 @@ impl Conn {
         })
     }
 
-    /// Statements without parameters and without an answer.
+    /// Executes statements without parameters and without a result.
     pub(super) fn batch(&self, sql: &str) -> Result<()> {
         self.wait(self.client().batch_execute(sql))
     }
 
-    /// Every row of a statement that is not worth preparing.
+    /// Returns every row of a statement that is not worth preparing.
     pub(super) fn query_once(&self, sql: &str) -> Result<Vec<Row>> {
         self.wait(self.client().query_typed(sql, &[]))
     }
 
-    /// Puts rows into a table, in the text form of COPY. Returns how many were taken.
+    /// Copies rows into a table, in the text format of COPY. Returns their number.
     pub(super) fn copy_in(&self, sql: &str, rows: Bytes) -> Result<u64> {
         self.wait(async {
             let mut sink = pin!(self.client().copy_in(sql).await?);
@@ -204,50 +218,50 @@ impl Conn {
         })
     }
 
-    /// Sends all statements before it waits for the first answer: one round trip. They are done in
-    /// order; the first that fails is what is told.
-    pub(super) fn query_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>> {
+    /// Pipelines statements: one round trip. They are executed in order; returns the error of the first that
+    /// fails.
+    pub(super) fn query_all(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>> {
         self.wait(async {
-            let statements = self.prepared(asks).await?;
-            let sent = asks.iter().zip(&statements);
-            let sent = sent.map(|(ask, prepared)| self.client().query(prepared, &ask.params));
+            let statements = self.prepared(queries).await?;
+            let sent = queries.iter().zip(&statements);
+            let sent = sent.map(|(call, prepared)| self.client().query(prepared, &call.params));
             join_all(sent).await.into_iter().collect()
         })
     }
 
-    /// The same for statements of which only the number of rows matters.
-    pub(super) fn execute_all(&self, asks: &[Ask<'_>]) -> Result<Vec<u64>> {
-        Ok(self.try_all(asks)?.into_iter().collect::<std::result::Result<_, _>>()?)
+    /// Pipelines statements; returns the number of affected rows of each.
+    pub(super) fn execute_all(&self, queries: &[Query<'_>]) -> Result<Vec<u64>> {
+        Ok(self.try_all(queries)?.into_iter().collect::<std::result::Result<_, _>>()?)
     }
 
-    /// The same where it matters which of them fail: what became of each.
+    /// Pipelines statements; returns the result of each, including failures.
     pub(super) fn try_all(
         &self,
-        asks: &[Ask<'_>],
+        queries: &[Query<'_>],
     ) -> Result<Vec<std::result::Result<u64, tokio_postgres::Error>>> {
         self.wait(async {
-            let statements = self.prepared(asks).await?;
-            let sent = asks.iter().zip(&statements);
-            let sent = sent.map(|(ask, prepared)| self.client().execute(prepared, &ask.params));
+            let statements = self.prepared(queries).await?;
+            let sent = queries.iter().zip(&statements);
+            let sent = sent.map(|(call, prepared)| self.client().execute(prepared, &call.params));
             Ok(join_all(sent).await)
         })
     }
 
-    /// The statements, each prepared once per connection.
+    /// Prepares statements, once per connection.
     async fn prepared(
         &self,
-        asks: &[Ask<'_>],
+        queries: &[Query<'_>],
     ) -> std::result::Result<Vec<Statement>, tokio_postgres::Error> {
-        let mut statements = Vec::with_capacity(asks.len());
-        for ask in asks {
-            statements.push(self.client().prepare_cached(ask.sql).await?);
+        let mut statements = Vec::with_capacity(queries.len());
+        for call in queries {
+            statements.push(self.client().prepare_cached(call.sql).await?);
         }
         Ok(statements)
     }
 
-    /// Does work that may fail without taking the open transaction with it. The outer error is of
-    /// the connection, the inner one is the work's own: then nothing of it is left.
-    pub(super) fn guarded<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+    /// Runs `work` in a savepoint. The outer error is of the connection, the inner one is of `work`, which was
+    /// rolled back.
+    pub(super) fn in_savepoint<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.batch("SAVEPOINT guarded")?;
         match work() {
             Ok(done) => {
@@ -263,27 +277,27 @@ impl Conn {
     }
 }
 
-/// A number as the database keeps it. Ours never come near the sign.
+/// Converts to the integer type of the database. The ledger's numbers never come near the sign bit.
 pub(super) fn big(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The same for one that may be missing.
+/// The same for an optional number.
 pub(super) fn big_opt(number: Option<u64>) -> Option<i64> {
     number.map(big)
 }
 
-/// A limit of rows.
+/// A row limit.
 pub(super) fn rows(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A column by its name or its number.
+/// Column name or index.
 pub(super) trait At: RowIndex + fmt::Display {}
 
 impl<T: RowIndex + fmt::Display> At for T {}
 
-/// What the columns of a row hold, in our types.
+/// Typed access to the columns of a row.
 pub(super) trait Columns {
     fn val<T: FromSqlOwned>(&self, at: impl At) -> Result<T>;
 
@@ -320,11 +334,11 @@ pub(super) trait Columns {
     }
 
     fn text(&self, at: impl At) -> Result<String> {
-        self.val(at).map(text::shown)
+        self.val(at).map(nul_escape::unescape)
     }
 
     fn text_opt(&self, at: impl At) -> Result<Option<String>> {
-        Ok(self.val::<Option<String>>(at)?.map(text::shown))
+        Ok(self.val::<Option<String>>(at)?.map(nul_escape::unescape))
     }
 
     fn flag(&self, at: impl At) -> Result<bool> {
@@ -347,14 +361,15 @@ impl Columns for Row {
 }
 
 fn unsigned(number: i64) -> Result<u64> {
-    u64::try_from(number).map_err(|_| Error::NotOurs(format!("{number} is less than nothing")))
+    u64::try_from(number)
+        .map_err(|_| Error::Unexpected(format!("negative value {number} in an unsigned column")))
 }
 
 fn small(number: u64) -> Result<u32> {
-    u32::try_from(number).map_err(|_| Error::NotOurs(format!("{number} is too large to be ours")))
+    u32::try_from(number).map_err(|_| Error::Unexpected(format!("value {number} exceeds 32 bits")))
 }
 
 fn thirty_two(bytes: Vec<u8>) -> Result<[u8; 32]> {
     let length = bytes.len();
-    bytes.try_into().map_err(|_| Error::NotOurs(format!("{length} bytes where 32 belong")))
+    bytes.try_into().map_err(|_| Error::Unexpected(format!("{length} bytes in a column of 32")))
 }

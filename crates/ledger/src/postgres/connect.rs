@@ -1,4 +1,4 @@
-//! Making connections: the address, the way in, and what is set on every one of them.
+//! Connecting: address, TLS, authentication, and session settings.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -16,24 +16,24 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::conn::{self, Conn, Error};
 use super::{OpenError, Options};
 
-/// How long a dead peer may keep a connection that is idle: probes after this time, and in between.
+/// Keepalive of idle connections: probes after this time, and their interval.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(3);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// How much longer than the server's own limit an answer is waited for.
+/// Added to the server's own statement timeout for the client's timeout.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 
-/// The writer asks for rows by their keys, always. A table that was empty when a statement was
-/// planned grows by millions before its statistics are read again, so scanning it is never a plan.
+/// The writer always selects by key. A table that was empty when a statement was planned grows by
+/// millions before its statistics are updated, so sequential scans must never be planned.
 const WRITER: &str =
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// Readers only read, and plan for what is there when they ask.
+/// Readers only read, and get a plan for the actual parameters.
 const READER: &str =
     "SET default_transaction_read_only = on; SET plan_cache_mode = force_custom_plan";
 
-/// Knows how to connect.
+/// Opens connections.
 #[derive(Clone)]
 pub(super) struct Connector {
     config: Config,
@@ -56,7 +56,7 @@ impl Connector {
             }
             config.ssl_mode(SslMode::Disable);
         } else if config.get_ssl_mode() == SslMode::Prefer {
-            // Who was told how to check the server does not talk to one that cannot be checked.
+            // With trusted certificates configured, an unverified server is not accepted.
             config.ssl_mode(SslMode::Require);
         }
         if config.get_application_name().is_none() {
@@ -65,7 +65,7 @@ impl Connector {
         if config.get_hosts().len() > 1
             && config.get_target_session_attrs() == TargetSessionAttrs::Any
         {
-            // After a failover the one that can be written to is another one.
+            // After a failover another host is the writable one.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let answer_max = options.statement_timeout + ANSWER_MARGIN;
@@ -85,12 +85,12 @@ impl Connector {
         })
     }
 
-    /// The longest any answer is waited for.
+    /// Maximum wait for any reply.
     pub(super) fn answer_max(&self) -> Duration {
         self.answer_max
     }
 
-    /// The database, for people: who, where and which, never the password.
+    /// Display name of the database: name and hosts, never the password.
     pub(super) fn place(&self) -> String {
         let hosts: Vec<String> = self
             .config
@@ -105,14 +105,14 @@ impl Connector {
         format!("{dbname} at {}", hosts.join(", "))
     }
 
-    /// A connection of the thread that owns `runtime`. It may write.
+    /// Opens a writable connection driven by `runtime`.
     pub(super) fn own(&self, runtime: &Arc<Runtime>) -> conn::Result<Conn> {
         let connected = runtime.block_on(async {
             tokio::time::timeout(self.connect_max, self.open(&self.config, WRITER)).await
         });
-        let (client, task) = connected.map_err(|_| Error::Silent(self.connect_max))??;
+        let (client, task) = connected.map_err(|_| Error::Timeout(self.connect_max))??;
         let client = ClientWrapper::new(client, task);
-        Ok(Conn::own(client, Arc::clone(runtime), self.answer_max))
+        Ok(Conn::dedicated(client, Arc::clone(runtime), self.answer_max))
     }
 
     async fn open(
@@ -157,8 +157,7 @@ impl Connector {
     }
 }
 
-/// Carries a connection for as long as its client is held. How it ended is told to whoever waits on
-/// it for an answer.
+/// Drives a connection for as long as its client exists. Pending queries get its error when it ends.
 fn carry(
     carrying: impl Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
 ) -> JoinHandle<()> {
@@ -169,8 +168,8 @@ fn carry(
     })
 }
 
-/// What every connection sets. A commit that returned is on disk; nothing waits without an end; a
-/// gate that went silent inside a transaction does not hold up the others for long.
+/// Settings of every connection. A commit that returned is on disk; every wait has a timeout; a gate that
+/// freezes inside a transaction does not block the others for long.
 fn settings(options: &Options) -> String {
     let mut settings = "SET synchronous_commit = on; SET client_min_messages = warning; \
                         SET TimeZone = 'UTC'; SET standard_conforming_strings = on; SET jit = off; \
@@ -179,7 +178,7 @@ fn settings(options: &Options) -> String {
     for (name, limit) in [
         ("statement_timeout", options.statement_timeout),
         ("lock_timeout", options.lock_timeout),
-        // Shorter than a lock is waited for: others outlast a gate that froze.
+        // Shorter than the lock timeout: other gates outlast one that froze.
         ("idle_in_transaction_session_timeout", options.lock_timeout / 2),
     ] {
         // Zero would mean no limit at all.
@@ -191,7 +190,7 @@ fn settings(options: &Options) -> String {
     settings
 }
 
-/// A name, quoted.
+/// Quotes an identifier.
 pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

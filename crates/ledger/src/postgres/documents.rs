@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use admit_core::projection::Document;
+use admit_core::projection::ProjectionState;
 use admit_core::{EntityId, Projection, ProjectionError, Seq};
 use tokio_postgres::Row;
 
-use super::conn::{self, Ask, Columns, Conn, Result, big};
-use super::{sql, text};
+use super::conn::{self, Columns, Conn, Query, Result, big};
+use super::{nul_escape, sql};
 
-/// The documents a batch has touched, in the order of their names.
+/// The documents a batch has touched, in name order.
 #[derive(Default)]
 pub(super) struct Documents {
-    /// As they stand in the ledger, as far as somebody has asked.
+    /// Loaded documents.
     stored: BTreeMap<EntityId, Option<String>>,
     touched: BTreeMap<EntityId, Touched>,
     projections: Vec<&'static str>,
@@ -21,7 +21,7 @@ pub(super) struct Documents {
 }
 
 struct Touched {
-    document: Box<dyn Document>,
+    document: Box<dyn ProjectionState>,
     changed_by: Option<Seq>,
 }
 
@@ -35,37 +35,37 @@ pub(super) enum ApplyError {
 }
 
 impl Documents {
-    /// Documents of which it is known that they will be needed.
-    pub(super) fn wanting(ids: BTreeSet<EntityId>) -> Self {
+    /// Registers documents that will be needed.
+    pub(super) fn expecting(ids: BTreeSet<EntityId>) -> Self {
         let mut documents = Self::default();
         for id in ids {
             documents.projections.push(id.projection);
-            documents.entities.push(text::kept(&id.entity).into_owned());
+            documents.entities.push(nul_escape::escape(&id.entity).into_owned());
             documents.stored.insert(id, None);
         }
         documents
     }
 
-    /// What has to be asked for them.
-    pub(super) fn asks(&self) -> Vec<Ask<'_>> {
+    /// The queries to load them.
+    pub(super) fn queries(&self) -> Vec<Query<'_>> {
         if self.entities.is_empty() {
             return Vec::new();
         }
-        vec![Ask::new(sql!("documents_get"), vec![&self.projections, &self.entities])]
+        vec![Query::new(sql!("documents_get"), vec![&self.projections, &self.entities])]
     }
 
-    pub(super) fn answered(&mut self, answers: &[Vec<Row>]) -> Result<()> {
+    pub(super) fn load(&mut self, answers: &[Vec<Row>]) -> Result<()> {
         for row in answers.iter().flatten() {
-            // Which of those that were asked for, counted from one.
+            // Index into the requested documents, counted from one.
             let at = usize::try_from(row.num("at")?).unwrap_or(usize::MAX).wrapping_sub(1);
             let Some(&projection) = self.projections.get(at) else { continue };
-            let entity = text::shown(self.entities[at].clone());
+            let entity = nul_escape::unescape(self.entities[at].clone());
             self.stored.insert(EntityId { projection, entity }, Some(row.text("text")?));
         }
         Ok(())
     }
 
-    /// Applies the projections of the event that will stand at `seq`.
+    /// Applies the projections of the event at `seq`.
     pub(super) fn apply(
         &mut self,
         conn: &Conn,
@@ -78,23 +78,23 @@ impl Documents {
                 let document = projection.load(self.stored(conn, &id)?.as_deref())?;
                 self.touched.insert(id.clone(), Touched { document, changed_by: None });
             }
-            let touched = self.touched.get_mut(&id).expect("it was put there just now");
+            let touched = self.touched.get_mut(&id).expect("it was inserted above");
             projection.apply(touched.document.as_mut())?;
             touched.changed_by = Some(seq);
         }
         Ok(())
     }
 
-    /// Writes what has changed, in the order of the names.
+    /// Writes changed documents, in name order.
     pub(super) fn flush(&self, conn: &Conn) -> Result<()> {
         let (mut projections, mut entities) = (Vec::new(), Vec::new());
         let (mut seqs, mut texts) = (Vec::new(), Vec::new());
         for (id, touched) in &self.touched {
             let Some(seq) = touched.changed_by else { continue };
             projections.push(id.projection);
-            entities.push(text::kept(&id.entity));
+            entities.push(nul_escape::escape(&id.entity));
             seqs.push(big(seq.0));
-            texts.push(text::kept(&touched.document.to_text()).into_owned());
+            texts.push(nul_escape::escape(&touched.document.to_text()).into_owned());
         }
         if !seqs.is_empty() {
             conn.execute(sql!("documents_put"), &[&projections, &entities, &seqs, &texts])?;
@@ -110,9 +110,9 @@ impl Documents {
     }
 }
 
-/// One document as it stands.
+/// Returns one document.
 pub(super) fn get(conn: &Conn, id: &EntityId) -> Result<Option<String>> {
-    let (projection, entity) = (id.projection, text::kept(&id.entity));
+    let (projection, entity) = (id.projection, nul_escape::escape(&id.entity));
     let row = conn.query_opt(sql!("document_get"), &[&projection, &entity])?;
     row.map(|row| row.text("text")).transpose()
 }

@@ -1,22 +1,24 @@
-//! Effects: written inside the writer's transaction, read beside it.
+//! Effects: written inside the writer's transaction, read outside of it.
 //!
-//! An effect has an owner while it is in work: the start of the gate that has it in flight, or is
-//! about to. Only what belonged to a gate whose lease has ended is ever taken over, and since every
-//! transaction holds the head, a gate cannot begin what another takes from it in the same moment.
+//! An effect that is intended or in flight is owned by an epoch. Only effects of a gate whose lease has ended
+//! are ever taken over, and since every transaction holds the head lock, a gate cannot begin an effect at
+//! the moment another one takes it over.
 
-use admit_core::effect::{By, Effect, Evidence, Illegal, Passage, Standing, Step, StoredReply};
+use admit_core::effect::{
+    Attribution, Effect, EffectLogEntry, EffectState, Evidence, IllegalStep, Step, StoredReply,
+};
 use admit_core::{Fault, Millis, Seq};
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-use super::answers::answering;
 use super::conn::{Columns, Conn, Error, Result, big, rows};
-use super::desk::Desk;
-use super::task::{Tx, Work};
+use super::effect_store::PgEffectStore;
+use super::read_ports::read_port;
+use super::write_op::{Tx, WriteOp};
 use super::{PostgresLedger, sql};
-use crate::desk;
-use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, Recovered};
+use crate::effects::{AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects};
 use crate::port::BoxFuture;
+use crate::rules;
 
 impl Effects for PostgresLedger {
     fn advance(
@@ -28,10 +30,10 @@ impl Effects for PostgresLedger {
         Box::pin(async move { Ok(self.write(Advance { seq, step, at }).await??) })
     }
 
-    /// Looks first, beside the writer: most of the time nobody has left anything.
-    fn recover(&self, at: Millis) -> BoxFuture<'_, std::result::Result<Recovered, Fault>> {
+    /// Checks outside the writer first: usually there is nothing to recover.
+    fn recover(&self, at: Millis) -> BoxFuture<'_, std::result::Result<RecoveredEffects, Fault>> {
         Box::pin(async move {
-            let mut recovered = Recovered::default();
+            let mut recovered = RecoveredEffects::default();
             if self.readers.read(|conn, _| left(conn, Seq(0), 1)).await?.is_empty() {
                 return Ok(recovered);
             }
@@ -47,12 +49,12 @@ impl Effects for PostgresLedger {
     }
 }
 
-answering!(EffectReader {
+read_port!(EffectReader {
     fn effect(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Option<Effect>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| get(conn, seq)))
     }
 
-    fn history(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Vec<Passage>, Fault>> {
+    fn history(&self, seq: Seq) -> BoxFuture<'_, std::result::Result<Vec<EffectLogEntry>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| history(conn, seq)))
     }
 
@@ -64,43 +66,43 @@ answering!(EffectReader {
     }
 });
 
-/// A step of one effect, for the writer.
+/// Applies a step of one effect.
 struct Advance {
     seq: Seq,
     step: Step,
     at: Millis,
 }
 
-impl Work for Advance {
-    type Answer = std::result::Result<Effect, Illegal>;
+impl WriteOp for Advance {
+    type Output = std::result::Result<Effect, IllegalStep>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let mut desk = Desk::of(tx);
-        let stepped = desk::advance(&mut desk, self.seq, &self.step, self.at)?;
-        desk.flush()?;
-        Ok(stepped.map(|stepped| stepped.effect))
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        let mut store = PgEffectStore::of(tx);
+        let advanced = rules::advance(&mut store, self.seq, &self.step, self.at)?;
+        store.flush()?;
+        Ok(advanced.map(|advanced| advanced.effect))
     }
 }
 
-/// Looking after what gates left whose leases have ended, for the writer.
+/// Recovers effects of gates whose leases have ended.
 struct Recover {
     at: Millis,
     after: Seq,
 }
 
-impl Work for Recover {
-    type Answer = (Recovered, Option<Seq>);
+impl WriteOp for Recover {
+    type Output = (RecoveredEffects, Option<Seq>);
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        if !tx.may_judge {
-            return Ok((Recovered::default(), None));
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        if !tx.may_recover_others {
+            return Ok((RecoveredEffects::default(), None));
         }
         let left = left(tx.conn, self.after, RECOVERED_MAX)?;
         let next = next(&left);
-        let mut desk = Desk::of(tx);
-        left.iter().for_each(|effect| desk.knows(effect));
-        let recovered = desk::recover(&mut desk, left, self.at)?;
-        desk.flush()?;
+        let mut store = PgEffectStore::of(tx);
+        left.iter().for_each(|effect| store.insert_effect(effect));
+        let recovered = rules::recover(&mut store, left, self.at)?;
+        store.flush()?;
         let taken = recovered.intended.iter().chain(&recovered.ambiguous);
         let taken: Vec<i64> = taken.map(|effect| big(effect.seq.0)).collect();
         if !taken.is_empty() {
@@ -110,15 +112,15 @@ impl Work for Recover {
     }
 }
 
-/// Most effects that are looked after in one commit: everything else waits for it.
+/// Maximum effects recovered in one commit: everything else waits for it.
 pub(super) const RECOVERED_MAX: usize = 1024;
 
-/// Where to go on after a page of what was left; `None` where it was the last.
+/// The cursor after a page of effects to recover; `None` after the last one.
 pub(super) fn next(page: &[Effect]) -> Option<Seq> {
     page.get(RECOVERED_MAX - 1).map(|last| last.seq)
 }
 
-/// What gates left in work whose leases have ended.
+/// Returns unfinished effects of gates whose leases have ended.
 fn left(conn: &Conn, after: Seq, rows_max: usize) -> Result<Vec<Effect>> {
     let left = conn.query(sql!("effect_left"), &[&big(after.0), &rows(rows_max)])?;
     left.iter().map(effect_row).collect()
@@ -128,19 +130,19 @@ fn get(conn: &Conn, seq: Seq) -> Result<Option<Effect>> {
     conn.query_opt(sql!("effect_get"), &[&big(seq.0)])?.as_ref().map(effect_row).transpose()
 }
 
-fn history(conn: &Conn, seq: Seq) -> Result<Vec<Passage>> {
+fn history(conn: &Conn, seq: Seq) -> Result<Vec<EffectLogEntry>> {
     let lines = conn.query(sql!("effect_history"), &[&big(seq.0)])?;
     lines.iter().map(passage_row).collect()
 }
 
-/// A line of history, of whatever takes the steps of an effect.
-pub(super) fn passage_row(row: &Row) -> Result<Passage> {
+/// Reads a history line of an effect or publication.
+pub(super) fn passage_row(row: &Row) -> Result<EffectLogEntry> {
     let why = row.text_opt("why")?;
-    Ok(Passage {
+    Ok(EffectLogEntry {
         at: row.millis("at")?,
         attempt: row.small("attempt")?,
         what: row.text("what")?,
-        by: row.text_opt("who")?.map(|who| By { who, why }),
+        by: row.text_opt("who")?.map(|who| Attribution { who, why }),
         evidence: evidence(row)?,
     })
 }
@@ -156,18 +158,18 @@ fn evidence(row: &Row) -> Result<Option<Evidence>> {
     Ok(row.text_opt("evidence")?.map(Evidence::from_stored))
 }
 
-/// Where an effect stands, or whatever takes its steps.
-pub(super) fn standing(row: &Row) -> Result<Standing> {
+/// Reads the state of an effect or publication.
+pub(super) fn standing(row: &Row) -> Result<EffectState> {
     let word = row.text("state")?;
     let epoch = row.num_opt("epoch")?;
-    Standing::restore(&word, row.small("attempt")?, epoch, evidence(row)?)
-        .map_err(|error| Error::NotOurs(error.to_string()))
+    EffectState::restore(&word, row.small("attempt")?, epoch, evidence(row)?)
+        .map_err(|error| Error::Unexpected(error.to_string()))
 }
 
 pub(super) fn effect_row(row: &Row) -> Result<Effect> {
-    let standing = standing(row)?;
+    let state = standing(row)?;
     let status = row.num_opt("reply_status")?.map(u16::try_from).transpose();
-    let status = status.map_err(|_| Error::NotOurs("a reply without a status".to_owned()))?;
+    let status = status.map_err(|_| Error::Unexpected("a reply without a status".to_owned()))?;
     let reply = match (status, row.val::<Option<Vec<u8>>>("reply")?) {
         (Some(status), Some(body)) => Some(StoredReply { status, body: body.into() }),
         _ => None,
@@ -176,7 +178,7 @@ pub(super) fn effect_row(row: &Row) -> Result<Effect> {
         seq: row.seq("seq")?,
         kind: row.text("kind")?,
         plan: Bytes::from(row.text("plan")?),
-        standing,
+        state,
         reply,
     })
 }

@@ -1,8 +1,7 @@
-//! The ledger as a whole: how it is doing, and whether the process must stop.
+//! Health of the ledger on PostgreSQL.
 //!
-//! A database that is away is not the end of a gate: it answers that it cannot store, says so to
-//! whoever asks whether it is ready, and goes on when the database is back. Only a broken promise
-//! stops the process.
+//! An unavailable database does not stop a gate: it replies `ledger_unavailable`, is not ready, and
+//! continues when the database is back. Only a broken invariant stops the process.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The inbox: rows that consumers read with SQL too, under the names their contract gives them.
+//! The inbox: rows that consumers also read with SQL, under the names of their contract.
 //!
-//! Written in the commit of the admission ([`Arrived`]), moved on in the commits of claims
-//! ([`Shown`]); and read.
+//! Inserted in the commit of the admission ([`NewInboxRows`]), updated in the commits of claims ([`StatusUpdates`]); and
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,79 +9,79 @@ use admit_core::json::{self, Value};
 use admit_core::{Door, Event, Fault, Millis, Seq};
 use tokio_postgres::Row;
 
-use super::conn::{Ask, Columns, Conn, Param, Result, big, rows};
-use super::{PostgresLedger, PostgresReader, sql, text};
-use crate::port::{BoxFuture, Change, Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
+use super::conn::{Columns, Conn, Param, Query, Result, big, rows};
+use super::{PostgresLedger, PostgresReader, nul_escape, sql};
+use crate::port::{BoxFuture, Inbox, InboxFilter, InboxPage, InboxRow, LeaseAction, inbox_status};
 
-/// Fresh events that have a place in the inbox, column by column.
+/// Fresh events of the inbox, column by column.
 #[derive(Default)]
-pub(super) struct Arrived {
+pub(super) struct NewInboxRows {
     event_ids: Vec<String>,
     ats: Vec<String>,
     payloads: Vec<String>,
     places: Vec<i64>,
 }
 
-impl Arrived {
-    /// Takes a fresh event in, if it has a place there: the number of its admission, which no other
-    /// ever gets, so that whoever reads on after a place misses nothing.
+impl NewInboxRows {
+    /// Adds a fresh event if its door has an inbox. Its row number is the number of its admission, which is
+    /// never reused, so that a reader with a cursor misses nothing.
     pub(super) fn push(&mut self, seq: Seq, event: &Event) {
         let Some(event_id) = &event.inbox else { return };
-        self.event_ids.push(text::kept(event_id).into_owned());
+        self.event_ids.push(nul_escape::escape(event_id).into_owned());
         self.ats.push(event.received_at.to_rfc3339_millis());
-        // What was vetted is JSON, so it is text.
-        self.payloads.push(text::kept(&String::from_utf8_lossy(&event.body)).into_owned());
+        // The body was vetted as JSON, so it is text.
+        self.payloads.push(nul_escape::escape(&String::from_utf8_lossy(&event.body)).into_owned());
         self.places.push(big(seq.0));
     }
 
-    /// What writes them.
-    pub(super) fn asks(&self) -> Vec<Ask<'_>> {
+    /// The statements that insert them.
+    pub(super) fn queries(&self) -> Vec<Query<'_>> {
         if self.places.is_empty() {
             return Vec::new();
         }
         let Self { event_ids, ats, payloads, places } = self;
-        vec![Ask::new(sql!("inbox_puts"), vec![event_ids, ats, payloads, places])]
+        vec![Query::new(sql!("inbox_puts"), vec![event_ids, ats, payloads, places])]
     }
 }
 
-/// What consumers do, to be shown in the inbox of doors that have one.
-pub(super) struct Shown {
+/// Status changes by consumers, for doors that have an inbox.
+pub(super) struct StatusUpdates {
     has_inbox: bool,
     at: String,
     statuses: BTreeMap<Seq, String>,
     finished: Vec<Seq>,
 }
 
-impl Shown {
+impl StatusUpdates {
     pub(super) fn at(door: &Door, now: Millis) -> Self {
         let at = now.to_rfc3339_millis();
         Self { has_inbox: door.has_inbox(), at, statuses: BTreeMap::new(), finished: Vec::new() }
     }
 
-    /// The event at a place stands so; what is said last counts.
+    /// Sets the status of an event; the last one wins.
     pub(super) fn status(&mut self, seq: Seq, status: &str) {
         if self.has_inbox {
-            self.statuses.insert(seq, text::kept(status).into_owned());
+            self.statuses.insert(seq, nul_escape::escape(status).into_owned());
         }
     }
 
-    pub(super) fn changed(&mut self, seq: Seq, change: &Change) {
+    pub(super) fn changed(&mut self, seq: Seq, change: &LeaseAction) {
         match change {
-            Change::Finish { status } => {
+            LeaseAction::Finish { status } => {
                 self.status(seq, status);
                 if self.has_inbox {
                     self.finished.push(seq);
                 }
             }
-            Change::Release { .. } => self.status(seq, inbox_status::RECEIVED),
-            // It is in the same hands as before.
-            Change::Extend { .. } => {}
+            LeaseAction::Release { .. } => self.status(seq, inbox_status::RECEIVED),
+            // It is leased by the same consumer as before.
+            LeaseAction::Extend { .. } => {}
         }
     }
 
-    /// Finds out which rows it is about.
-    pub(super) fn named(self, conn: &Conn) -> Result<Named> {
-        let mut named = Named { at: self.at, ..Named::default() };
+    /// Looks up the affected rows.
+    pub(super) fn named(self, conn: &Conn) -> Result<StatusColumns> {
+        let mut named = StatusColumns { at: self.at, ..StatusColumns::default() };
         let seqs: Vec<i64> = self.statuses.keys().map(|seq| big(seq.0)).collect();
         if seqs.is_empty() {
             return Ok(named);
@@ -94,7 +94,7 @@ impl Shown {
             else {
                 continue;
             };
-            let id = text::kept(&id).into_owned();
+            let id = nul_escape::escape(&id).into_owned();
             if finished.contains(&seq) {
                 named.finished_ids.push(id.clone());
                 named.finished_at.push(big(seq.0));
@@ -106,9 +106,9 @@ impl Shown {
     }
 }
 
-/// What is to be shown in which rows, column by column.
+/// Status changes by row, column by column.
 #[derive(Default)]
-pub(super) struct Named {
+pub(super) struct StatusColumns {
     at: String,
     event_ids: Vec<String>,
     statuses: Vec<String>,
@@ -116,22 +116,22 @@ pub(super) struct Named {
     finished_at: Vec<i64>,
 }
 
-impl Named {
-    /// What shows it.
-    pub(super) fn asks(&self) -> Vec<Ask<'_>> {
+impl StatusColumns {
+    /// The statement that applies them.
+    pub(super) fn queries(&self) -> Vec<Query<'_>> {
         let Self { at, event_ids, statuses, finished_ids, finished_at } = self;
-        let mut asks = Vec::new();
+        let mut queries = Vec::new();
         if !event_ids.is_empty() {
-            asks.push(Ask::new(sql!("inbox_status"), vec![event_ids, statuses, at]));
+            queries.push(Query::new(sql!("inbox_status"), vec![event_ids, statuses, at]));
         }
         if !finished_ids.is_empty() {
-            asks.push(Ask::new(sql!("inbox_forget"), vec![finished_ids, finished_at]));
+            queries.push(Query::new(sql!("inbox_forget"), vec![finished_ids, finished_at]));
         }
-        asks
+        queries
     }
 }
 
-/// What an event of the inbox is called, from its facts.
+/// The event id in the facts.
 pub(super) fn event_id(facts: &str) -> Option<String> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let facts = json::parse(facts.as_bytes(), &limits).ok()?;
@@ -160,22 +160,22 @@ macro_rules! answer_about_the_inbox {
 
 answer_about_the_inbox!(PostgresLedger, PostgresReader);
 
-/// Rows that are read at a time; payloads may be large, and a page may hold few of them.
+/// Rows read at a time; payloads may be large, and a page may hold few of them.
 const CHUNK: usize = 128;
 
 fn page(conn: &Conn, filter: &InboxFilter) -> Result<InboxPage> {
     let mut page = InboxPage { next: filter.after, ..InboxPage::default() };
     let mut bytes = 0;
     loop {
-        // One row more than wanted tells whether there is more.
+        // One row more than requested shows whether there is more.
         let left = filter.rows_max.saturating_add(1) - page.rows.len();
         let chunk = left.min(CHUNK);
         let (after, limit) = (big(page.next), rows(chunk));
         let found = match &filter.status {
             None => conn.query(sql!("inbox_list"), &[&after, &limit])?,
             Some(status) => {
-                let asked: [Param<'_>; 3] = [&after, &limit, &text::kept(status)];
-                conn.query(sql!("inbox_list_status"), &asked)?
+                let params: [Param<'_>; 3] = [&after, &limit, &nul_escape::escape(status)];
+                conn.query(sql!("inbox_list_status"), &params)?
             }
         };
         for row in &found {
@@ -196,7 +196,7 @@ fn page(conn: &Conn, filter: &InboxFilter) -> Result<InboxPage> {
 }
 
 fn get(conn: &Conn, event_id: &str) -> Result<Option<InboxRow>> {
-    let found = conn.query_opt(sql!("inbox_get"), &[&text::kept(event_id)])?;
+    let found = conn.query_opt(sql!("inbox_get"), &[&nul_escape::escape(event_id)])?;
     found.as_ref().map(inbox_row).transpose()
 }
 

@@ -1,81 +1,82 @@
-//! Documents and runs, as they are read.
+//! Reads documents and runs.
 
 use std::collections::BTreeMap;
 
-use admit_core::effect::By;
-use admit_core::{Fault, Filed, Issued, IssuedKind, Released, RunState, Seq};
+use admit_core::effect::Attribution;
+use admit_core::{Document, DocumentKind, DocumentRelease, Fault, RunState, Seq, StoredDocument};
 use tokio_postgres::Row;
 
-use super::answers::answering;
 use super::conn::{Columns, Conn, Error, Result, big, rows};
-use super::{sql, text};
-use crate::desk::{BUS_END, Open};
-use crate::issuance::{FiledFilter, IssuedReader, Run, RunCounts};
+use super::read_ports::read_port;
+use super::{nul_escape, sql};
+use crate::issuance::{DocumentFilter, DocumentReader, Run, RunCounts};
 use crate::port::BoxFuture;
+use crate::rules::{BUS_END, OpenQuarantine};
 
-type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
+type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
-answering!(IssuedReader {
-    fn filed(&self, filter: FiledFilter) -> Answer<'_, Vec<Filed>> {
+read_port!(DocumentReader {
+    fn filed(&self, filter: DocumentFilter) -> Reply<'_, Vec<StoredDocument>> {
         Box::pin(self.readers.read(move |conn, _| list(conn, &filter)))
     }
 
-    fn named(&self, id: String) -> Answer<'_, Vec<Filed>> {
+    fn named(&self, id: String) -> Reply<'_, Vec<StoredDocument>> {
         Box::pin(self.readers.read(move |conn, _| {
-            filed_rows(&conn.query(sql!("issued_named"), &[&text::kept(&id)])?)
+            filed_rows(&conn.query(sql!("issued_named"), &[&nul_escape::escape(&id)])?)
         }))
     }
 
-    fn filed_of(&self, seq: Seq) -> Answer<'_, Vec<Filed>> {
+    fn filed_of(&self, seq: Seq) -> Reply<'_, Vec<StoredDocument>> {
         Box::pin(
             self.readers
                 .read(move |conn, _| filed_rows(&conn.query(sql!("issued_of"), &[&big(seq.0)])?)),
         )
     }
 
-    fn unwritten(&self, after: u64, rows_max: usize) -> Answer<'_, Vec<Filed>> {
+    fn unwritten(&self, after: u64, rows_max: usize) -> Reply<'_, Vec<StoredDocument>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked = [&big(after) as _, &rows(rows_max) as _];
-            filed_rows(&conn.query(sql!("issued_unwritten"), &asked)?)
+            let params = [&big(after) as _, &rows(rows_max) as _];
+            filed_rows(&conn.query(sql!("issued_unwritten"), &params)?)
         }))
     }
 
-    fn synced(&self) -> Answer<'_, (u64, u64)> {
+    fn synced(&self) -> Reply<'_, (u64, u64)> {
         Box::pin(self.readers.read(|conn, _| synced(conn, sql!("issued_synced"))))
     }
 
-    fn left_unsynced(&self) -> Answer<'_, (u64, u64)> {
+    fn left_unsynced(&self) -> Reply<'_, (u64, u64)> {
         Box::pin(self.readers.read(|conn, _| synced(conn, sql!("issued_left"))))
     }
 
-    fn bus_ends(&self) -> Answer<'_, BTreeMap<String, u64>> {
+    fn bus_ends(&self) -> Reply<'_, BTreeMap<String, u64>> {
         Box::pin(self.readers.read(|conn, _| {
             let ends = conn.query(sql!("bus_ends"), &[&BUS_END])?;
             ends.iter().map(|row| Ok((row.text("topic")?, row.num("messages")?))).collect()
         }))
     }
 
-    fn run(&self, id: String) -> Answer<'_, Option<Run>> {
+    fn run(&self, id: String) -> Reply<'_, Option<Run>> {
         Box::pin(self.readers.read(move |conn, _| run(conn, &id)))
     }
 
-    fn runs(&self, after: String, rows_max: usize) -> Answer<'_, Vec<Run>> {
+    fn runs(&self, after: String, rows_max: usize) -> Reply<'_, Vec<Run>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked = [&text::kept(&after) as _, &rows(rows_max) as _];
-            conn.query(sql!("run_list"), &asked)?.iter().map(run_row).collect()
+            let params = [&nul_escape::escape(&after) as _, &rows(rows_max) as _];
+            conn.query(sql!("run_list"), &params)?.iter().map(run_row).collect()
         }))
     }
 });
 
-fn list(conn: &Conn, filter: &FiledFilter) -> Result<Vec<Filed>> {
+fn list(conn: &Conn, filter: &DocumentFilter) -> Result<Vec<StoredDocument>> {
     let (after, rows_max) = (big(filter.after), rows(filter.rows_max));
-    let run = filter.run.as_deref().map(text::kept);
-    let kind = filter.kind.map(IssuedKind::as_str);
-    if let (Some(IssuedKind::Quarantine), Some(run), None) = (filter.kind, &run, &filter.decision) {
-        let asked = [run as _, &after as _, &filter.is_open as _, &rows_max as _];
-        return filed_rows(&conn.query(sql!("issued_quarantine"), &asked)?);
+    let run = filter.run.as_deref().map(nul_escape::escape);
+    let kind = filter.kind.map(DocumentKind::as_str);
+    if let (Some(DocumentKind::Quarantine), Some(run), None) = (filter.kind, &run, &filter.decision)
+    {
+        let params = [run as _, &after as _, &filter.is_open as _, &rows_max as _];
+        return filed_rows(&conn.query(sql!("issued_quarantine"), &params)?);
     }
-    let decision = filter.decision.as_deref().map(text::kept);
+    let decision = filter.decision.as_deref().map(nul_escape::escape);
     filed_rows(&conn.query(
         sql!("issued_list"),
         &[&kind, &run, &decision, &filter.is_open, &after, &rows_max],
@@ -87,29 +88,31 @@ fn synced(conn: &Conn, sql: &str) -> Result<(u64, u64)> {
     Ok((row.num("synced_to")?, row.num("newest")?))
 }
 
-/// One run.
+/// Returns one run.
 pub(super) fn run(conn: &Conn, id: &str) -> Result<Option<Run>> {
-    conn.query_opt(sql!("run_get"), &[&text::kept(id)])?.as_ref().map(run_row).transpose()
+    conn.query_opt(sql!("run_get"), &[&nul_escape::escape(id)])?.as_ref().map(run_row).transpose()
 }
 
-/// The open quarantine with this id: its receipt and its record.
-pub(super) fn open_named(conn: &Conn, run: &str, id: &str) -> Result<Vec<Filed>> {
-    filed_rows(&conn.query(sql!("issued_twin"), &[&text::kept(id), &text::kept(run)])?)
+/// Returns the open quarantine with this id: its receipt and its record.
+pub(super) fn open_named(conn: &Conn, run: &str, id: &str) -> Result<Vec<StoredDocument>> {
+    filed_rows(
+        &conn.query(sql!("issued_twin"), &[&nul_escape::escape(id), &nul_escape::escape(run)])?,
+    )
 }
 
-/// What closing it needs of a quarantine.
-pub(super) fn open(filed: &Filed) -> Open {
-    Open {
+/// A quarantine, as needed to close it.
+pub(super) fn open(filed: &StoredDocument) -> OpenQuarantine {
+    OpenQuarantine {
         n: filed.n,
-        run: filed.issued.run.clone().unwrap_or_default(),
-        kind: filed.issued.kind,
-        reason: filed.issued.reason.as_deref().map(str::to_owned),
+        run: filed.document.run.clone().unwrap_or_default(),
+        kind: filed.document.kind,
+        reason: filed.document.reason.as_deref().map(str::to_owned),
     }
 }
 
-/// The state that a stored word names.
+/// Parses a stored state.
 pub(super) fn run_state(word: &str) -> Result<RunState> {
-    RunState::parse(word).ok_or_else(|| Error::not_ours("run state", word))
+    RunState::parse(word).ok_or_else(|| Error::unexpected("run state", word))
 }
 
 fn run_row(row: &Row) -> Result<Run> {
@@ -131,26 +134,27 @@ fn run_row(row: &Row) -> Result<Run> {
     })
 }
 
-fn filed_rows(rows: &[Row]) -> Result<Vec<Filed>> {
+fn filed_rows(rows: &[Row]) -> Result<Vec<StoredDocument>> {
     rows.iter().map(filed_row).collect()
 }
 
-pub(super) fn filed_row(row: &Row) -> Result<Filed> {
+pub(super) fn filed_row(row: &Row) -> Result<StoredDocument> {
     let word = row.text("kind")?;
-    let kind = IssuedKind::parse(&word).ok_or_else(|| Error::not_ours("document", &word))?;
+    let kind = DocumentKind::parse(&word).ok_or_else(|| Error::unexpected("document", &word))?;
     let released = match row.millis_opt("released_at")? {
         Some(at) => {
-            let by = By { who: row.text("released_by")?, why: row.text_opt("released_why")? };
-            Some(Released { how: row.text("released_how")?, by, at })
+            let by =
+                Attribution { who: row.text("released_by")?, why: row.text_opt("released_why")? };
+            Some(DocumentRelease { how: row.text("released_how")?, by, at })
         }
         None => None,
     };
-    Ok(Filed {
+    Ok(StoredDocument {
         n: row.num("n")?,
         seq: row.seq("seq")?,
         of: row.seq_opt("of")?,
         at: row.millis("at")?,
-        issued: Issued {
+        document: Document {
             kind,
             run: Some(row.text("run")?).filter(|run| !run.is_empty()),
             id: row.text("id")?,

@@ -4,29 +4,31 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use admit_core::effect::{By, Effect, Illegal};
+use admit_core::effect::{Attribution, Effect, IllegalStep};
 use admit_core::{
-    Door, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Recorded, Refused, RunState,
-    Seq, Verdict,
+    Door, Entry, Event, Fault, FaultKind, Issue, Key, Millis, PriorAdmission, RecordedEntry,
+    RefusedSubmission, RunState, Seq, Verdict,
 };
 
 use super::batch::{Batch, BatchError};
 use super::conn::{Columns, Conn, Result, big, rows};
-use super::desk::{Asked, Desk};
-use super::task::{Tx, Work};
-use super::{PostgresLedger, effects, issued, sql, text};
-use crate::desk::{self, Recording, Told};
-use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
+use super::effect_store::{PgEffectStore, PrefetchRequest};
+use super::write_op::{Tx, WriteOp};
+use super::{PostgresLedger, effects, issued, nul_escape, sql};
+use crate::issuance::{
+    FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
+};
 use crate::port::BoxFuture;
+use crate::rules::{self, IssueResult, Recording};
 
-type Answer<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
+type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
 impl Issuance for PostgresLedger {
     fn record_issuing(
         &self,
         batch: Vec<Entry>,
-        issuing: Issuing,
-    ) -> BoxFuture<'_, Vec<std::result::Result<Kept, Fault>>> {
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<std::result::Result<RecordedDelivery, Fault>>> {
         self.queue.record_issuing(batch, issuing)
     }
 
@@ -35,34 +37,35 @@ impl Issuance for PostgresLedger {
         batch: Vec<Settlement>,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> Answer<'_, Vec<std::result::Result<Settled, Illegal>>> {
+    ) -> Reply<'_, Vec<std::result::Result<SettledEffect, IllegalStep>>> {
         Box::pin(self.write(Settle { batch, issue, at }))
     }
 
     fn settle_copy(
         &self,
-        copy: Recorded,
+        copy: RecordedEntry,
         first: Seq,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> Answer<'_, Copied> {
+    ) -> Reply<'_, SettledCopy> {
         let work = SettleCopy { copy, first, issue, at };
         Box::pin(async move {
-            let lost = "the first event under this key is not where it was left";
+            let lost =
+                "the effect of the first event under this key is missing or changed concurrently";
             self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
         })
     }
 
-    /// Looks first, beside the writer: most of the time nobody has left anything.
+    /// Checks outside the writer first: usually there is nothing to recover.
     fn recover_issuing(
         &self,
         door: Door,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> Answer<'_, Vec<Effect>> {
+    ) -> Reply<'_, Vec<Effect>> {
         Box::pin(async move {
-            let asked = door.clone();
-            let look = move |conn: &Conn, _| lost(conn, &asked, Seq(0), 1);
+            let request = door.clone();
+            let look = move |conn: &Conn, _| lost(conn, &request, Seq(0), 1);
             let mut recovered = Vec::new();
             if self.readers.read(look).await?.is_empty() {
                 return Ok(recovered);
@@ -83,13 +86,13 @@ impl Issuance for PostgresLedger {
         run: String,
         id: String,
         how: &'static str,
-        by: By,
+        by: Attribution,
         at: Millis,
-    ) -> Answer<'_, bool> {
+    ) -> Reply<'_, bool> {
         Box::pin(self.write(Release { run, id, how, by, at }))
     }
 
-    fn issued_here(&self, after: u64, rows_max: usize) -> Answer<'_, Vec<u64>> {
+    fn issued_here(&self, after: u64, rows_max: usize) -> Reply<'_, Vec<u64>> {
         let own: Vec<i64> = self.epochs.all().into_iter().map(big).collect();
         Box::pin(self.readers.read(move |conn, _| {
             let numbers = conn.query(sql!("issued_here"), &[&own, &big(after), &rows(rows_max)])?;
@@ -97,11 +100,11 @@ impl Issuance for PostgresLedger {
         }))
     }
 
-    fn note_files(&self, note: FileNote) -> Answer<'_, ()> {
+    fn note_files(&self, note: FileNote) -> Reply<'_, ()> {
         Box::pin(self.write(NoteFiles(note)))
     }
 
-    fn turn_run(&self, id: String, from: RunState, to: RunState, at: Millis) -> Answer<'_, bool> {
+    fn turn_run(&self, id: String, from: RunState, to: RunState, at: Millis) -> Reply<'_, bool> {
         Box::pin(self.write(TurnRun { id, from, to, at }))
     }
 }
@@ -112,24 +115,24 @@ impl Batch<'_> {
         &mut self,
         entry: &Entry,
         issue: &dyn Issue,
-    ) -> std::result::Result<(Verdict, Told), BatchError> {
-        desk::record(self, entry, issue)
+    ) -> std::result::Result<(Verdict, IssueResult), BatchError> {
+        rules::record(self, entry, issue)
     }
 }
 
 impl<'c> Recording for Batch<'c> {
     type Error = BatchError;
-    type Desk = Desk<'c>;
+    type Store = PgEffectStore<'c>;
 
     fn poisoned(fault: Fault) -> BatchError {
         BatchError::Poisoned(fault)
     }
 
-    fn desk(&mut self) -> &mut Desk<'c> {
-        &mut self.desk
+    fn store(&mut self) -> &mut PgEffectStore<'c> {
+        &mut self.store
     }
 
-    fn first(&mut self, key: &Key) -> std::result::Result<Option<First>, BatchError> {
+    fn first(&mut self, key: &Key) -> std::result::Result<Option<PriorAdmission>, BatchError> {
         Ok(Batch::first(self, key))
     }
 
@@ -140,7 +143,7 @@ impl<'c> Recording for Batch<'c> {
     fn conflict(
         &mut self,
         event: &Event,
-        first: First,
+        first: PriorAdmission,
     ) -> std::result::Result<Verdict, BatchError> {
         Ok(Batch::conflict(self, event, first)?)
     }
@@ -149,66 +152,67 @@ impl<'c> Recording for Batch<'c> {
         Ok(Batch::sighting(self, first, event, None))
     }
 
-    fn refused(&mut self, refused: &Refused) -> std::result::Result<Verdict, BatchError> {
+    fn refused(&mut self, refused: &RefusedSubmission) -> std::result::Result<Verdict, BatchError> {
         Ok(Batch::refused(self, refused)?)
     }
 }
 
-/// Moving effects on, for the writer.
+/// Advances effects.
 struct Settle {
     batch: Vec<Settlement>,
     issue: Arc<dyn Issue>,
     at: Millis,
 }
 
-impl Work for Settle {
-    type Answer = Vec<std::result::Result<Settled, Illegal>>;
+impl WriteOp for Settle {
+    type Output = Vec<std::result::Result<SettledEffect, IllegalStep>>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let mut desk = Desk::of(tx);
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        let mut store = PgEffectStore::of(tx);
         let factless = self.batch.iter().filter(|settlement| settlement.facts.is_none());
-        desk.fetch(Asked {
+        store.fetch(PrefetchRequest {
             seqs: self.batch.iter().map(|settlement| settlement.seq).collect(),
             facts: factless.map(|settlement| settlement.seq).collect(),
             runs: HashSet::new(),
         })?;
-        let settled = desk.decide(|desk| desk::settle(desk, &self.batch, &*self.issue, self.at))?;
-        tx.position.last_issued = desk.flush()?;
+        let settled =
+            store.decide(|store| rules::settle(store, &self.batch, &*self.issue, self.at))?;
+        tx.position.last_issued = store.flush()?;
         Ok(settled)
     }
 }
 
-/// Saying what there is to say about a copy that has waited, for the writer.
+/// Issues the documents of a copy that waited.
 struct SettleCopy {
-    copy: Recorded,
+    copy: RecordedEntry,
     first: Seq,
     issue: Arc<dyn Issue>,
     at: Millis,
 }
 
-impl Work for SettleCopy {
-    type Answer = std::result::Result<Copied, Illegal>;
+impl WriteOp for SettleCopy {
+    type Output = std::result::Result<SettledCopy, IllegalStep>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        let mut desk = Desk::of(tx);
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        let mut store = PgEffectStore::of(tx);
         let first = HashSet::from([self.first]);
-        desk.fetch(Asked { seqs: first.clone(), facts: first, runs: HashSet::new() })?;
-        let copied = desk.decide(|desk| {
-            desk::settle_copy(desk, &self.copy, self.first, &*self.issue, self.at)
+        store.fetch(PrefetchRequest { seqs: first.clone(), facts: first, runs: HashSet::new() })?;
+        let copied = store.decide(|store| {
+            rules::settle_copy(store, &self.copy, self.first, &*self.issue, self.at)
         })?;
-        tx.position.last_issued = desk.flush()?;
+        tx.position.last_issued = store.flush()?;
         Ok(copied)
     }
 }
 
-/// What a door had in flight in gates whose leases have ended, and what was lost without a word.
+/// Returns what a door had in flight in gates whose leases have ended, and outcomes without documents.
 fn lost(conn: &Conn, door: &Door, after: Seq, rows_max: usize) -> Result<Vec<Effect>> {
-    let asked = [&door.as_str() as _, &big(after.0) as _, &rows(rows_max) as _];
-    let lost = conn.query(sql!("effect_lost_of_door"), &asked)?;
+    let request = [&door.as_str() as _, &big(after.0) as _, &rows(rows_max) as _];
+    let lost = conn.query(sql!("effect_lost_of_door"), &request)?;
     lost.iter().map(effects::effect_row).collect()
 }
 
-/// Looking after what such gates had in flight at one door, for the writer.
+/// Recovers those effects of one door.
 struct RecoverDoor {
     door: Door,
     issue: Arc<dyn Issue>,
@@ -216,56 +220,56 @@ struct RecoverDoor {
     after: Seq,
 }
 
-impl Work for RecoverDoor {
-    type Answer = (Vec<Effect>, Option<Seq>);
+impl WriteOp for RecoverDoor {
+    type Output = (Vec<Effect>, Option<Seq>);
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        if !tx.may_judge {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        if !tx.may_recover_others {
             return Ok((Vec::new(), None));
         }
         let lost = lost(tx.conn, &self.door, self.after, effects::RECOVERED_MAX)?;
         let seqs: HashSet<Seq> = lost.iter().map(|effect| effect.seq).collect();
-        let mut desk = Desk::of(tx);
-        desk.fetch(Asked { seqs: seqs.clone(), facts: seqs, runs: HashSet::new() })?;
-        let recovered =
-            desk.decide(|desk| desk::recover_door(desk, lost.clone(), &*self.issue, self.at))?;
-        tx.position.last_issued = desk.flush()?;
-        let said: Vec<i64> = recovered.iter().map(|effect| big(effect.seq.0)).collect();
-        if !said.is_empty() {
-            tx.conn.execute(sql!("effect_said"), &[&said])?;
+        let mut store = PgEffectStore::of(tx);
+        store.fetch(PrefetchRequest { seqs: seqs.clone(), facts: seqs, runs: HashSet::new() })?;
+        let recovered = store
+            .decide(|store| rules::recover_door(store, lost.clone(), &*self.issue, self.at))?;
+        tx.position.last_issued = store.flush()?;
+        let documented: Vec<i64> = recovered.iter().map(|effect| big(effect.seq.0)).collect();
+        if !documented.is_empty() {
+            tx.conn.execute(sql!("effect_documented"), &[&documented])?;
         }
         Ok((recovered, effects::next(&lost)))
     }
 }
 
-/// Letting a quarantine go, for the writer.
+/// Releases a quarantine.
 struct Release {
     run: String,
     id: String,
     how: &'static str,
-    by: By,
+    by: Attribution,
     at: Millis,
 }
 
-impl Work for Release {
-    type Answer = bool;
+impl WriteOp for Release {
+    type Output = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<bool> {
         let open = issued::open_named(tx.conn, &self.run, &self.id)?;
-        let mut desk = Desk::of(tx);
+        let mut store = PgEffectStore::of(tx);
         let quarantines = open.iter().map(issued::open).collect();
-        open.into_iter().for_each(|filed| desk.knows_document(filed));
-        let any = desk::let_go(&mut desk, quarantines, self.how, &self.by, self.at)?;
-        desk.flush()?;
+        open.into_iter().for_each(|filed| store.insert_document(filed));
+        let any = rules::release_documents(&mut store, quarantines, self.how, &self.by, self.at)?;
+        store.flush()?;
         Ok(any)
     }
 }
 
-/// Noting what is known about files, for the writer.
+/// Records progress on files.
 struct NoteFiles(FileNote);
 
-impl Work for NoteFiles {
-    type Answer = ();
+impl WriteOp for NoteFiles {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let (numbers, is_unwritten) = match &self.0 {
@@ -288,7 +292,7 @@ impl Work for NoteFiles {
     }
 }
 
-/// Changing whether a run takes events, for the writer.
+/// Changes whether a run accepts events.
 struct TurnRun {
     id: String,
     from: RunState,
@@ -296,15 +300,15 @@ struct TurnRun {
     at: Millis,
 }
 
-impl Work for TurnRun {
-    type Answer = bool;
+impl WriteOp for TurnRun {
+    type Output = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<bool> {
         turn_run(tx.conn, &self.id, self.from, self.to, self.at)
     }
 }
 
-/// Turns a run from one state to another. `false` when it is not in that state.
+/// Changes the state of a run. Returns `false` if it is not in the state `from`.
 pub(super) fn turn_run(
     conn: &Conn,
     run: &str,
@@ -312,6 +316,6 @@ pub(super) fn turn_run(
     to: RunState,
     at: Millis,
 ) -> Result<bool> {
-    let row = [&text::kept(run) as _, &from.as_str() as _, &to.as_str() as _, &at.0 as _];
+    let row = [&nul_escape::escape(run) as _, &from.as_str() as _, &to.as_str() as _, &at.0 as _];
     Ok(conn.execute(sql!("run_state"), &row)? > 0)
 }

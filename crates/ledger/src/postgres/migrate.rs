@@ -1,4 +1,4 @@
-//! Bringing the tables to the version of this build, once, whoever comes first.
+//! Migrates the schema to the version of this build, once, by the first gate that starts.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::connect::identifier;
 use super::{OpenError, sql};
 use crate::Migrated;
 
-/// Migrations in order; `admit_schema` says how many are in.
+/// Migrations in order; `admit_schema` holds the applied ones.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
@@ -26,16 +26,16 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0015_leases.sql"),
 ];
 
-/// The oldest server that keeps every promise.
+/// Oldest supported server version.
 const SERVER_MIN: i64 = 130_000;
 
-/// How long a migration may take, or wait for one that another gate is at.
+/// Timeout of a migration, including the wait for one by another gate.
 const MIGRATE_MAX: Duration = Duration::from_secs(3600);
 
-/// Names the lock under which gates that start together migrate one after the other (`ADMT`).
+/// Advisory lock under which gates that start together migrate one after the other (`ADMT`).
 const LOCK: i64 = 0x4144_4d54;
 
-/// Where the tables are.
+/// The schema of the tables.
 pub(super) struct Schema<'a> {
     pub(super) place: &'a str,
     pub(super) name: &'a str,
@@ -46,15 +46,15 @@ impl Schema<'_> {
         OpenError::Database { place: self.place.to_owned(), source: error.into() }
     }
 
-    /// Brings the tables to the version of this build.
+    /// Migrates the tables to the version of this build.
     pub(super) fn migrate(&self, conn: &Conn) -> Result<Migrated, OpenError> {
         if self.check_server(conn)? {
-            let reason = "it is a standby, which cannot be written to".to_owned();
+            let reason = "it is a standby, which is read-only".to_owned();
             return Err(OpenError::Unfit { place: self.place.to_owned(), reason });
         }
         let patient = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0";
         conn.batch(patient).map_err(|error| self.fail(error))?;
-        let migrated = conn.patiently(MIGRATE_MAX, || self.migrate_locked(conn));
+        let migrated = conn.with_timeout(MIGRATE_MAX, || self.migrate_locked(conn));
         let ended = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
         conn.batch(ended).map_err(|error| self.fail(error))?;
         migrated
@@ -80,7 +80,7 @@ impl Schema<'_> {
         Ok(Migrated { from, to: MIGRATIONS.len() })
     }
 
-    /// Fails unless the tables are as this build needs them. Changes nothing.
+    /// Checks that the schema has the version this build needs. Changes nothing.
     pub(super) fn check(&self, conn: &Conn) -> Result<(), OpenError> {
         self.check_server(conn)?;
         let found = self.version(conn)?;
@@ -91,7 +91,7 @@ impl Schema<'_> {
         Ok(())
     }
 
-    /// How many migrations are in, if this build knows as many.
+    /// Returns the number of applied migrations; fails if it is newer than this build.
     fn version(&self, conn: &Conn) -> Result<usize, OpenError> {
         let read = || -> conn::Result<u64> {
             let is_there: bool =
@@ -109,7 +109,7 @@ impl Schema<'_> {
         Ok(found)
     }
 
-    /// Refuses a server that cannot keep a ledger, and tells whether it is one that is only read.
+    /// Refuses an unsupported server, and returns whether it is a read-only standby.
     fn check_server(&self, conn: &Conn) -> Result<bool, OpenError> {
         let row = conn.query_one(sql!("server"), &[]).map_err(|error| self.fail(error))?;
         let read = || -> conn::Result<(i64, String, bool)> {
@@ -117,16 +117,16 @@ impl Schema<'_> {
         };
         let (version, encoding, is_standby) = read().map_err(|error| self.fail(error))?;
         let reason = if version < SERVER_MIN {
-            format!("it is version {version}, at least {SERVER_MIN} is needed")
+            format!("its version is {version}, at least {SERVER_MIN} is required")
         } else if encoding != "UTF8" {
-            format!("its encoding is {encoding}, it has to be UTF8")
+            format!("its encoding is {encoding}, UTF8 is required")
         } else {
             return Ok(is_standby);
         };
         Err(OpenError::Unfit { place: self.place.to_owned(), reason })
     }
 
-    /// Refuses a schema in which somebody else has tables under our names.
+    /// Refuses a schema with foreign tables of our names.
     fn check_owner(&self, conn: &Conn) -> Result<(), OpenError> {
         let taken = conn.query_opt(sql!("schema_taken"), &[&self.name]);
         let Some(row) = taken.map_err(|error| self.fail(error))? else { return Ok(()) };
@@ -135,9 +135,9 @@ impl Schema<'_> {
         Err(OpenError::NotALedger { place, schema, table })
     }
 
-    /// The number that names this ledger, drawn once.
+    /// Draws the number that names this ledger, once.
     fn draw_tag(&self, conn: &Conn) -> conn::Result<()> {
-        let none = |error| Error::NotOurs(format!("no randomness: {error}"));
+        let none = |error| Error::Unexpected(format!("no randomness: {error}"));
         let drawn = i64::from(getrandom::u32().map_err(none)?);
         conn.execute(sql!("head_born"), &[&drawn])?;
         Ok(())

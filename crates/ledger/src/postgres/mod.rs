@@ -1,11 +1,11 @@
 //! The ledger on PostgreSQL: any number of gates in front of one database.
 //!
-//! Each gate has one writer thread that does group commit ([`writer`]); all gates write one group
-//! after the other, because every transaction first locks the head of the ledger ([`head`]). Reads
-//! go through a bounded pool ([`reader`]). Every port is kept in the file of its subject. Readable by
-//! anyone with `psql` while gates run; the tables have the names they have in the embedded ledger.
+//! Each gate has one writer thread that does group commit ([`writer`]); the gates write one batch after the
+//! other, because every transaction first locks the head of the ledger ([`head_lock`]). Reads go through a
+//! bounded pool ([`reader`]). Each port is implemented in the file of its name. Readable by anyone with
+//! `psql` while gates run; the tables have the same names as in the embedded ledger.
 
-mod answers;
+mod read_ports;
 mod attachments;
 mod batch;
 mod bus_holder;
@@ -14,12 +14,13 @@ mod clock;
 mod closures;
 mod conn;
 mod connect;
-mod desk;
+mod effect_store;
 mod documents;
+mod driver;
 mod effects;
 mod fault;
-mod growth;
-mod head;
+mod partitions;
+mod head_lock;
 mod health;
 mod inbox;
 mod issued;
@@ -29,14 +30,13 @@ mod open;
 mod reader;
 mod records;
 mod retention;
-mod scenario_runs;
 mod session;
 mod streams;
 mod sweep;
-pub(crate) mod target;
-mod task;
-mod text;
-mod token;
+pub(crate) mod copy_target;
+mod write_op;
+mod nul_escape;
+mod commit_token;
 pub mod verify;
 mod writer;
 
@@ -45,24 +45,24 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use admit_core::{Age, Entry, Fault, Horizon, Recorded, unwound};
+use admit_core::{Age, Entry, Fault, Horizon, RecordedEntry, panic_guard};
 
 use crate::Migrated;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
-use crate::common::job;
-use crate::common::news::News;
+use crate::common::write_command;
+use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
 use crate::common::retention::Sweeper;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
 use conn::Columns as _;
 use connect::Connector;
-use growth::Growth;
+use partitions::Partitions;
 use migrate::Schema;
 use reader::Readers;
-use streams::{Turn, look_for_news};
-use task::{Task, Work};
+use streams::{ChangeMarker, poll_other_gates};
+use write_op::{ErasedWriteOp, WriteOp};
 use writer::{Epochs, Lease, Writer};
 
 pub use crate::common::RefusalQuota;
@@ -70,7 +70,7 @@ pub use attachments::reattach;
 pub use open::OpenError;
 pub use session::{Session, SessionError};
 
-/// A statement, from the file of its name; the comments there say why.
+/// Includes a statement from the file of its name; the comments there give the reasons.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/queries/", $name, ".sql"))
@@ -78,48 +78,47 @@ macro_rules! sql {
 }
 use sql;
 
-/// A call of this ledger.
-type Job = job::Job<Box<dyn Task>>;
+/// A command of this ledger's writer.
+type WriteCommand = write_command::WriteCommand<Box<dyn ErasedWriteOp>>;
 
 /// How to open the ledger.
 #[derive(Clone)]
 pub struct Options {
-    /// Where the database is: `postgres://user@host:5432/name`.
+    /// Address of the database: `postgres://user@host:5432/name`.
     pub url: String,
-    /// The password, where it does not stand in the address.
+    /// Password, if it is not part of the address.
     pub password: Option<String>,
-    /// Whom to trust; with it, only a server that can be checked is talked to.
+    /// Trusted certificates; with them, only a verified server is accepted.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// The schema that holds the tables; it is created when it does not exist.
+    /// Schema of the tables; created if it does not exist.
     pub schema: String,
-    /// The name of this gate, for the epochs it writes down.
+    /// Gate id, stored with its epochs.
     pub owner: String,
-    /// Whether the name is this gate's alone. Then a start under it ends the lease of whoever had it
-    /// before, so that what a crash left is looked after at once; and a process that finds its name
-    /// taken stops.
+    /// Whether the gate id is exclusive to this gate. Then a start under it ends the lease of the previous
+    /// process, so that its effects are recovered at once; and a process whose id was taken by another one
+    /// stops.
     pub is_named: bool,
-    /// How much of refusals is kept.
+    /// Quota of stored refusals.
     pub refusal_quota: RefusalQuota,
-    /// At most so many events share a commit. More raise throughput and latency too.
+    /// Maximum events per commit. More raise throughput and latency too.
     pub commit_events_max: usize,
-    /// So many calls may wait for the writer; one more is answered `overloaded`.
+    /// Maximum calls waiting for the writer; one more gets `overloaded`.
     pub waiting_max: usize,
-    /// How long things are kept; `None` is for ever. See [`Retention`](crate::Retention).
+    /// Retention age; `None` for ever. See [`Retention`](crate::Retention).
     pub retain: Option<Age>,
-    /// So many questions are answered at a time, each on a connection of its own.
+    /// Maximum concurrent queries, each on its own connection.
     pub readers_max: usize,
-    /// How long a question waits for a connection before it is answered `overloaded`.
+    /// How long a query waits for a connection before it gets `overloaded`.
     pub reader_wait: Duration,
-    /// How long making a connection may take.
+    /// Timeout of connecting.
     pub connect_timeout: Duration,
-    /// How long the server works on one statement before it gives up.
+    /// Statement timeout of the server.
     pub statement_timeout: Duration,
-    /// How long a statement waits for a lock; a gate that freezes in a transaction is cut off after
-    /// half of it.
+    /// Lock timeout; a gate that freezes in a transaction is disconnected after half of it.
     pub lock_timeout: Duration,
-    /// How long a gate that is silent is believed to be alive.
+    /// Lease duration: how long a silent gate is treated as alive.
     pub lease: Duration,
-    /// Places in one partition of what grows with time.
+    /// Seqs per partition.
     pub partition_places: u64,
     /// A commit that takes longer counts as hung, and the ledger as unhealthy until it ends.
     pub commit_max: Duration,
@@ -151,7 +150,7 @@ impl Options {
     }
 }
 
-/// Secrets stay out of logs.
+/// Omits secrets.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
@@ -162,49 +161,49 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// A gate's end of the ledger. Dropping it finishes what was handed in and gives up the lease.
+/// A gate's handle of the ledger. Dropping it finishes queued calls and ends the lease.
 pub struct PostgresLedger {
-    /// First, so that what was handed in is finished before anything else is given up.
-    queue: Queue<Box<dyn Task>>,
+    /// First field, so that queued calls finish before anything else is dropped.
+    queue: Queue<Box<dyn ErasedWriteOp>>,
     readers: Readers,
     epochs: Arc<Epochs>,
     lease: Duration,
     health: Arc<Health>,
     gauges: Arc<Gauges>,
-    news: Arc<News>,
+    notifier: Arc<Notifier>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
     _watch: HangWatch,
 }
 
-/// What the writer found when it opened the ledger.
-struct Opened {
+/// State of an opened ledger.
+struct OpenedLedger {
     tag: u32,
     epochs: Arc<Epochs>,
-    turn: Turn,
+    marker: ChangeMarker,
     horizon: Horizon,
     sweeper: Sweeper,
 }
 
 impl PostgresLedger {
-    /// Connects, brings the tables up to date and starts the threads. It blocks, as opening a file
-    /// does. When it returns the doors may open.
+    /// Connects, migrates the tables and starts the threads. Blocks, as opening a file does. When it returns
+    /// the doors may open.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let connector = Connector::new(&options)?;
-        let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
+        let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
-        let (jobs, waiting) = sync_channel(options.waiting_max);
-        let (told, opened) = sync_channel(1);
+        let (commands, waiting) = sync_channel(options.waiting_max);
+        let (report, opened) = sync_channel(1);
         let writer = {
             let (options, connector) = (options.clone(), connector.clone());
-            let shared = (health.clone(), gauges.clone(), news.clone());
+            let shared = (health.clone(), gauges.clone(), notifier.clone());
             let health = health.clone();
             move || match start(&options, connector, shared) {
                 Ok((writer, found)) => {
-                    told.send(Ok(found)).unwrap_or_default();
-                    unwound::or_tell(|| serve(writer, &waiting), || health.panicked());
+                    report.send(Ok(found)).unwrap_or_default();
+                    panic_guard::run(|| serve(writer, &waiting), || health.panicked());
                 }
-                Err(error) => told.send(Err(error)).unwrap_or_default(),
+                Err(error) => report.send(Err(error)).unwrap_or_default(),
             }
         };
         let failed = |source| OpenError::Thread { source };
@@ -212,39 +211,39 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let Opened { tag, epochs, turn, horizon, sweeper } = opened.recv().map_err(ended)??;
+        let OpenedLedger { tag, epochs, marker, horizon, sweeper } = opened.recv().map_err(ended)??;
         let ledger = Self {
-            queue: Queue::new(jobs, gauges.clone(), vec![writer]),
+            queue: Queue::new(commands, gauges.clone(), vec![writer]),
             readers: Readers::new(&options, &connector, tag)?,
             epochs,
             lease: options.lease,
             health,
             gauges,
-            news,
+            notifier,
             horizon,
             sweeper: tokio::sync::Mutex::new(sweeper),
             _watch: watch,
         };
-        ledger.news.known_to(turn.last_seq);
-        let heard = Arc::downgrade(&ledger.news);
-        ledger.readers.beside(look_for_news(ledger.readers.asking(), heard, turn));
+        ledger.notifier.advance_newest(marker.last_seq);
+        let notifier = Arc::downgrade(&ledger.notifier);
+        ledger.readers.spawn(poll_other_gates(ledger.readers.pool_handle(), notifier, marker));
         Ok(ledger)
     }
 
-    /// Which start of this gate writes. It changes when the lease ran out and was taken again.
+    /// The current epoch of this gate. It changes when the lease ran out and was taken again.
     pub fn epoch(&self) -> u64 {
         self.epochs.current()
     }
 }
 
-type Shared = (Arc<Health>, Arc<Gauges>, Arc<News>);
+type Shared = (Arc<Health>, Arc<Gauges>, Arc<Notifier>);
 
 /// Opens the ledger on the writer's own thread.
 fn start(
     options: &Options,
     connector: Connector,
-    (health, gauges, news): Shared,
-) -> Result<(Writer, Opened), OpenError> {
+    (health, gauges, notifier): Shared,
+) -> Result<(Writer, OpenedLedger), OpenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = Arc::new(runtime.map_err(|source| OpenError::Thread { source })?);
     let place = connector.place();
@@ -255,60 +254,60 @@ fn start(
     let fail =
         |error: conn::Error| OpenError::Database { place: place.clone(), source: error.into() };
     let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
-    let (tag, turn) = (head.small("tag").map_err(fail)?, Turn::read(&head).map_err(fail)?);
+    let (tag, marker) = (head.small("tag").map_err(fail)?, ChangeMarker::read(&head).map_err(fail)?);
     let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
     let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
     let lease = Lease::take(&conn, options).map_err(fail)?;
-    let opened = Opened { tag, epochs: lease.shared(), turn, horizon: horizon.clone(), sweeper };
+    let opened = OpenedLedger { tag, epochs: lease.shared(), marker, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,
         conn: Some(conn),
         tag,
         lease,
-        growth: Growth::new(options.partition_places),
+        partitions: Partitions::new(options.partition_places),
         quota: options.refusal_quota,
         commit_events_max: options.commit_events_max,
         horizon,
-        fate_max: options.lock_timeout + options.connect_timeout,
+        resolve_max: options.lock_timeout + options.connect_timeout,
         health,
         gauges,
-        news,
-        last_company: 0,
-        unknown: None,
+        notifier,
+        last_batch_len: 0,
+        unresolved: None,
     };
     Ok((writer, opened))
 }
 
-fn serve(writer: Writer, waiting: &Receiver<Job>) {
+fn serve(writer: Writer, waiting: &Receiver<WriteCommand>) {
     writer.run(waiting);
 }
 
 impl PostgresLedger {
-    /// Has the writer do a piece of work in its next commit.
-    async fn write<W: Work>(&self, work: W) -> Result<W::Answer, Fault> {
-        let (task, answer) = task::task(work);
-        self.queue.task(task, answer).await
+    /// Runs a write operation in the next commit.
+    async fn write<W: WriteOp>(&self, op: W) -> Result<W::Output, Fault> {
+        let (op, result) = write_op::pending(op);
+        self.queue.op(op, result).await
     }
 }
 
 impl Admissions for PostgresLedger {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         self.queue.record(batch)
     }
 }
 
-/// A ledger that is only read. It creates nothing and changes nothing.
+/// A read-only ledger.
 pub struct PostgresReader {
     readers: Readers,
 }
 
 impl PostgresReader {
-    /// Opens the ledger for questions; it must be there.
+    /// Opens an existing ledger for reading.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let connector = Connector::new(options)?;
-        let tag = aside(|| {
+        let tag = on_blocking_thread(|| {
             let (conn, place) = connect_once(&connector)?;
             Schema { place: &place, name: &options.schema }.check(&conn)?;
             let tag = conn.query_one(sql!("head_get"), &[]).and_then(|row| row.small("tag"));
@@ -318,10 +317,10 @@ impl PostgresReader {
     }
 }
 
-/// Brings the tables to the version of this build, and nothing else.
+/// Migrates the tables to the version of this build, and nothing else.
 pub fn migrate(options: &Options) -> Result<Migrated, OpenError> {
     let connector = Connector::new(options)?;
-    aside(|| {
+    on_blocking_thread(|| {
         let (conn, place) = connect_once(&connector)?;
         Schema { place: &place, name: &options.schema }.migrate(&conn)
     })
@@ -337,10 +336,10 @@ fn connect_once(connector: &Connector) -> Result<(conn::Conn, String), OpenError
     }
 }
 
-/// Runs on a thread that belongs to no runtime, so that it may block wherever the caller lives.
-fn aside<T: Send>(work: impl FnOnce() -> Result<T, OpenError> + Send) -> Result<T, OpenError> {
+/// Runs on a thread without a runtime, so that it may block in any context of the caller.
+fn on_blocking_thread<T: Send>(op: impl FnOnce() -> Result<T, OpenError> + Send) -> Result<T, OpenError> {
     thread::scope(|scope| {
         let ended = |_| OpenError::Thread { source: std::io::Error::other("opening panicked") };
-        scope.spawn(work).join().map_err(ended)?
+        scope.spawn(op).join().map_err(ended)?
     })
 }

@@ -1,61 +1,59 @@
-//! Why a ledger on PostgreSQL could not be opened.
+//! Errors of opening a ledger on PostgreSQL.
 
 use std::error::Error;
 
-/// Why the ledger could not be opened. The texts are for the person who has to act on them.
+/// Why the ledger could not be opened. The messages address the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The address is none.
-    #[error(
-        "the address of the ledger is not one of a database: {source}\n  it looks like postgres://user@host:5432/name"
-    )]
+    /// The address is invalid.
+    #[error("invalid ledger address: {source}\n  expected postgres://user@host:5432/name")]
     Address {
         /// What is wrong with it.
         source: tokio_postgres::Error,
     },
-    /// The address asks for TLS and nothing says whom to trust.
-    #[error("the address of the ledger asks for tls, but no certificates to trust are configured")]
+    /// The address requires TLS and no trusted certificates are configured.
+    #[error("the ledger address requires TLS, but no trusted certificates are configured")]
     WithoutTls,
-    /// The database cannot be reached, or does not let us in.
+    /// The database cannot be reached, or rejects the login.
     #[error(
-        "the database {place} cannot be reached: {source}\n  check that it runs and lets this user in, then start again"
+        "the database {place} cannot be reached: {source}\n  check that it runs and accepts this user, then start again"
     )]
     Unreachable {
-        /// Which database.
+        /// The database.
         place: String,
-        /// What it said.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The database cannot keep a ledger.
+    /// The database does not meet the requirements.
     #[error("the database {place} cannot keep a ledger: {reason}")]
     Unfit {
-        /// Which database.
+        /// The database.
         place: String,
-        /// Why not.
+        /// The requirement that is not met.
         reason: String,
     },
-    /// There are tables in the schema that are not ours.
+    /// The schema contains foreign tables.
     #[error(
         "the schema {schema:?} of {place} has a table {table:?} that is not Admit's\n  nothing was changed; choose another schema or another database"
     )]
     NotALedger {
-        /// Which database.
+        /// The database.
         place: String,
-        /// Which schema.
+        /// The schema.
         schema: String,
-        /// The table in the way.
+        /// The foreign table.
         table: String,
     },
-    /// There is no ledger, or it lacks migrations, and whoever asked only reads.
+    /// There is no ledger, or it lacks migrations, and the caller only reads.
     #[error(
         "the ledger in {place} has schema version {found}, this build needs {needed}\n  nothing was changed; run: admit ledger migrate"
     )]
     Older {
-        /// Which database.
+        /// The database.
         place: String,
-        /// What it has; zero is none.
+        /// Its schema version; zero if there is none.
         found: usize,
-        /// What this build needs.
+        /// Version that this build needs.
         needed: usize,
     },
     /// The ledger comes from a newer version.
@@ -63,25 +61,25 @@ pub enum OpenError {
         "the ledger in {place} has schema version {found}, this build knows {known}\n  nothing was changed; use the newer admit that wrote it"
     )]
     Newer {
-        /// Which database.
+        /// The database.
         place: String,
-        /// What it has.
+        /// Its schema version.
         found: usize,
-        /// What we know.
+        /// Newest version known to this build.
         known: usize,
     },
-    /// Anything else the database says.
+    /// Any other database error.
     #[error("the ledger in {place} cannot be opened: {source}")]
     Database {
-        /// Which database.
+        /// The database.
         place: String,
-        /// What it said.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The system has no thread to give.
+    /// A thread could not be started.
     #[error("the ledger cannot be opened: {source}")]
     Thread {
-        /// What the system said.
+        /// The error.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Questions: a bounded pool of connections that only read.
+//! Bounded pool of read-only connections.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::conn::{Conn, Result};
 use super::connect::Connector;
 use super::fault::{no_reader, unreadable};
 use super::{OpenError, Options};
-use crate::common::answer::{Answer, opened};
+use crate::common::query_result::{QueryResult, downcast};
 
-/// A question, which may be asked a second time.
-type Read = Arc<dyn Fn(&Conn, u32) -> Result<Answer> + Send + Sync>;
+/// A query that can be retried.
+type Read = Arc<dyn Fn(&Conn, u32) -> Result<QueryResult> + Send + Sync>;
 
-/// A pool of read connections.
+/// Handle of the pool.
 #[derive(Clone)]
-pub(super) struct Asking {
+pub(super) struct ReadPool {
     pool: Pool,
     tag: u32,
     answer_max: Duration,
     handle: Handle,
 }
 
-/// The same with the threads that carry it.
+/// The pool with its runtime.
 pub(super) struct Readers {
-    asking: Asking,
+    pool_handle: ReadPool,
     runtime: Option<Runtime>,
 }
 
@@ -39,7 +39,7 @@ impl Readers {
         tag: u32,
     ) -> std::result::Result<Self, OpenError> {
         let thread = |source| OpenError::Thread { source };
-        // A runtime of its own: whoever asks may live in one that is ended before the ledger is.
+        // A runtime of its own: the caller's runtime may end before the ledger does.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(options.readers_max + 1)
@@ -58,60 +58,60 @@ impl Readers {
             .build()
             .map_err(|error| thread(std::io::Error::other(error)))?;
         let handle = runtime.handle().clone();
-        let asking = Asking { pool, tag, answer_max: connector.answer_max(), handle };
-        Ok(Self { asking, runtime: Some(runtime) })
+        let pool_handle = ReadPool { pool, tag, answer_max: connector.answer_max(), handle };
+        Ok(Self { pool_handle, runtime: Some(runtime) })
     }
 
     pub(super) fn tag(&self) -> u32 {
-        self.asking.tag
+        self.pool_handle.tag
     }
 
-    /// Has `work` done beside everything else, for as long as the ledger is open.
-    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.asking.handle.spawn(work);
+    /// Spawns a background task that runs for as long as the ledger is open.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.pool_handle.handle.spawn(work);
     }
 
-    /// For whoever asks on its own account.
-    pub(super) fn asking(&self) -> Asking {
-        self.asking.clone()
+    /// Returns a handle of the pool.
+    pub(super) fn pool_handle(&self) -> ReadPool {
+        self.pool_handle.clone()
     }
 
-    /// Runs `read` on a connection; see [`Asking::read`].
+    /// Runs `read` on a connection; see [`ReadPool::read`].
     pub(super) fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
     ) -> impl Future<Output = std::result::Result<T, Fault>> + Send + '_ {
-        self.asking.read(read)
+        self.pool_handle.read(read)
     }
 }
 
-impl Asking {
-    /// Runs `read` on a connection, away from the async threads. Where the connection turns out to
-    /// be dead, on another one once more: reading changes nothing.
+impl ReadPool {
+    /// Runs `read` on a connection, off the async threads. Retries once on another connection if the first is
+    /// dead: reading has no side effects.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
     ) -> std::result::Result<T, Fault> {
         let read: Read = Arc::new(move |conn, tag| Ok(Box::new(read(conn, tag)?)));
-        let asked = self.handle.spawn(self.clone().ask(read));
-        opened(asked.await.map_err(|_| gone())??).ok_or_else(gone)
+        let task = self.handle.spawn(self.clone().run(read));
+        downcast(task.await.map_err(|_| gone())??).ok_or_else(gone)
     }
 
-    async fn ask(self, read: Read) -> std::result::Result<Answer, Fault> {
+    async fn run(self, read: Read) -> std::result::Result<QueryResult, Fault> {
         let mut is_second = false;
         loop {
             let object = self.pool.get().await.map_err(no_reader)?;
-            let (asking, read) = (self.clone(), Arc::clone(&read));
-            let asked = tokio::task::spawn_blocking(move || {
-                let conn = Conn::lent(object, asking.handle, asking.answer_max);
-                let answer = read(&conn, asking.tag);
+            let (pool_handle, read) = (self.clone(), Arc::clone(&read));
+            let task = tokio::task::spawn_blocking(move || {
+                let conn = Conn::pooled(object, pool_handle.handle, pool_handle.answer_max);
+                let result = read(&conn, pool_handle.tag);
                 let is_lost = conn.is_lost();
                 conn.give_back();
-                (answer, is_lost)
+                (result, is_lost)
             });
-            match asked.await.map_err(|_| gone())? {
+            match task.await.map_err(|_| gone())? {
                 (Err(_), true) if !is_second => is_second = true,
-                (answer, _) => return answer.map_err(unreadable),
+                (result, _) => return result.map_err(unreadable),
             }
         }
     }
@@ -123,9 +123,9 @@ fn gone() -> Fault {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.asking.pool.close();
+        self.pool_handle.pool.close();
         if let Some(runtime) = self.runtime.take() {
-            // Waiting here would block whoever drops the ledger inside a runtime.
+            // Waiting here would block a runtime in which the ledger is dropped.
             runtime.shutdown_background();
         }
     }

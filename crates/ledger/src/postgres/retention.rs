@@ -1,5 +1,5 @@
-//! Retention on PostgreSQL: what it reads is read beside the writer, what it removes the writer
-//! removes; and what is too old as a whole is dropped as a whole.
+//! Retention on PostgreSQL: reads outside the writer, removes through the writer, and drops whole
+//! partitions that have expired.
 
 use admit_core::{Age, Fault, Horizon, Key, Millis, Seq};
 use tokio_postgres::Row;
@@ -9,17 +9,21 @@ use super::sweep::DropPartition;
 use super::{PostgresLedger, clock, sql};
 use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
-    BODIES, Body, FORGOTTEN_TO, Forget, Forgot, Kept, PutOff, ROWS, Remove, Removed, Sweeper,
-    Sweeping,
+    BODIES, Deferred, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice, RemovedCounts,
+    RetainedAdmission, RetainedBody, SweepStore, Sweeper,
 };
-use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, Swept};
+use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, SweepResult};
 
-impl Sweeping for PostgresLedger {
+impl SweepStore for PostgresLedger {
     fn horizon(&self) -> &Horizon {
         &self.horizon
     }
 
-    async fn bodies(&self, after: Seq, rows_max: usize) -> std::result::Result<Vec<Body>, Fault> {
+    async fn bodies(
+        &self,
+        after: Seq,
+        rows_max: usize,
+    ) -> std::result::Result<Vec<RetainedBody>, Fault> {
         self.readers.read(move |conn, _| bodies(conn, after, rows_max)).await
     }
 
@@ -28,23 +32,23 @@ impl Sweeping for PostgresLedger {
         after: Seq,
         end: Seq,
         rows_max: usize,
-    ) -> std::result::Result<Vec<Kept>, Fault> {
+    ) -> std::result::Result<Vec<RetainedAdmission>, Fault> {
         self.readers.read(move |conn, _| admissions(conn, after, end, rows_max)).await
     }
 
-    async fn put_off(
+    async fn deferred(
         &self,
         now: Millis,
         rows_max: usize,
-    ) -> std::result::Result<Vec<PutOff>, Fault> {
-        self.readers.read(move |conn, _| put_off(conn, now, rows_max)).await
+    ) -> std::result::Result<Vec<Deferred>, Fault> {
+        self.readers.read(move |conn, _| deferred(conn, now, rows_max)).await
     }
 
-    async fn remove(&self, remove: Remove) -> std::result::Result<Removed, Fault> {
+    async fn remove(&self, remove: RemoveSlice) -> std::result::Result<RemovedCounts, Fault> {
         self.write(remove).await
     }
 
-    async fn forget(&self, forget: Forget) -> std::result::Result<Forgot, Fault> {
+    async fn forget(&self, forget: ForgetKeys) -> std::result::Result<ForgetResult, Fault> {
         self.write(forget).await
     }
 }
@@ -54,12 +58,12 @@ impl Retention for PostgresLedger {
         self.horizon.clone()
     }
 
-    fn sweep(&self, now: Millis) -> BoxFuture<'_, std::result::Result<Swept, Fault>> {
+    fn sweep(&self, now: Millis) -> BoxFuture<'_, std::result::Result<SweepResult, Fault>> {
         Box::pin(async move {
-            let Some(age) = self.horizon.age() else { return Ok(Swept::default()) };
+            let Some(age) = self.horizon.age() else { return Ok(SweepResult::default()) };
             let mut sweeper = self.sweeper.lock().await;
             let dropped = self.drop_oldest(age, now).await?;
-            // Others sweep too; what they have done is not looked at again.
+            // Other gates sweep too; what they have done is skipped.
             let (bodies, rows) = self.readers.read(|conn, _| places(conn)).await?;
             sweeper.skip_to(bodies, rows);
             let mut swept = sweeper.sweep(self, now).await?;
@@ -86,8 +90,8 @@ impl Retention for PostgresLedger {
 }
 
 impl PostgresLedger {
-    /// Drops the oldest partition of bodies if all of it is too old, and the oldest one of sightings
-    /// if nothing is in it any more. Returns how many bodies went, if a partition did.
+    /// Drops the oldest partition of bodies if all of it has expired, and the oldest one of sightings if it is
+    /// empty. Returns the number of removed bodies, if a partition was dropped.
     async fn drop_oldest(&self, age: Age, now: Millis) -> std::result::Result<Option<u64>, Fault> {
         let cut = Millis(now.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)));
         let find = move |conn: &Conn, _| droppable(conn, cut);
@@ -96,7 +100,7 @@ impl PostgresLedger {
     }
 }
 
-/// A sweeper that goes on from where the last one stopped.
+/// A sweeper that continues where the last one stopped.
 pub(super) fn load_sweeper(conn: &Conn) -> Result<Sweeper> {
     let (bodies, rows) = places(conn)?;
     Ok(Sweeper::at(bodies, rows))
@@ -108,8 +112,8 @@ fn places(conn: &Conn) -> Result<(Seq, Seq)> {
     Ok((place(BODIES)?, place(ROWS)?))
 }
 
-/// The horizon of a ledger that is opened with `retain`, with what it has forgotten before. The age
-/// is written down for whoever reads beside the gate.
+/// The horizon of a ledger opened with `retain`, including what was forgotten before. The age is stored for
+/// readers beside the gate.
 pub(super) fn load_horizon(conn: &Conn, retain: Option<Age>) -> Result<Horizon> {
     match retain {
         Some(age) => conn.execute(sql!("meta_put"), &[&"retain_ms", &big(age.as_millis())])?,
@@ -119,7 +123,7 @@ pub(super) fn load_horizon(conn: &Conn, retain: Option<Age>) -> Result<Horizon> 
     Ok(Horizon::new(retain, forgotten_to(conn)?))
 }
 
-/// Keys of events up to this wall time of their producer may be forgotten, by any gate.
+/// Keys of events up to this wall time of their producer may have been removed, by any gate.
 pub(super) fn forgotten_to(conn: &Conn) -> Result<Option<Millis>> {
     Ok(meta(conn, FORGOTTEN_TO)?.map(Millis))
 }
@@ -128,10 +132,10 @@ fn meta(conn: &Conn, name: &str) -> Result<Option<i64>> {
     conn.query_opt(sql!("meta_get"), &[&name])?.map(|row| row.val("value")).transpose()
 }
 
-fn kept(row: &Row) -> Result<Kept> {
+fn kept(row: &Row) -> Result<RetainedAdmission> {
     let verdict: String = row.val("verdict")?;
     let is_fresh = verdict == "fresh";
-    Ok(Kept {
+    Ok(RetainedAdmission {
         seq: row.seq("seq")?,
         refused: verdict == "refused",
         key: row.bytes32_opt("key")?.filter(|_| is_fresh).map(Key::from_bytes),
@@ -140,11 +144,11 @@ fn kept(row: &Row) -> Result<Kept> {
     })
 }
 
-fn bodies(conn: &Conn, after: Seq, rows_max: usize) -> Result<Vec<Body>> {
+fn bodies(conn: &Conn, after: Seq, rows_max: usize) -> Result<Vec<RetainedBody>> {
     conn.query(sql!("retain_bodies"), &[&big(after.0), &rows(rows_max)])?
         .iter()
         .map(|row| {
-            Ok(Body {
+            Ok(RetainedBody {
                 seq: row.seq("seq")?,
                 bytes: row.num("bytes")?,
                 received_at: row.millis_opt("received_at")?,
@@ -154,14 +158,19 @@ fn bodies(conn: &Conn, after: Seq, rows_max: usize) -> Result<Vec<Body>> {
         .collect()
 }
 
-fn admissions(conn: &Conn, after: Seq, end: Seq, rows_max: usize) -> Result<Vec<Kept>> {
+fn admissions(
+    conn: &Conn,
+    after: Seq,
+    end: Seq,
+    rows_max: usize,
+) -> Result<Vec<RetainedAdmission>> {
     conn.query(sql!("retain_rows"), &[&big(after.0), &big(end.0), &rows(rows_max)])?
         .iter()
         .map(kept)
         .collect()
 }
 
-fn put_off(conn: &Conn, now: Millis, rows_max: usize) -> Result<Vec<PutOff>> {
+fn deferred(conn: &Conn, now: Millis, rows_max: usize) -> Result<Vec<Deferred>> {
     conn.query(sql!("retain_due"), &[&now.0, &rows(rows_max)])?
         .iter()
         .map(|row| {
@@ -172,7 +181,7 @@ fn put_off(conn: &Conn, now: Millis, rows_max: usize) -> Result<Vec<PutOff>> {
         .collect()
 }
 
-/// A partition in which nothing is worth keeping.
+/// A partition that has expired.
 fn droppable(conn: &Conn, cut: Millis) -> Result<Option<DropPartition>> {
     for (sql, parent) in
         [(sql!("growth_old_bodies"), "body"), (sql!("growth_empty_sightings"), "sighting")]

@@ -1,21 +1,21 @@
-//! A session of somebody beside the gates, for tables in the ledger's database that no gate writes.
+//! Sessions of other components, for tables in the ledger's database that no gate writes.
 //!
-//! It blocks, and so belongs on a thread that may. A connection that broke is made again by the next
-//! statement, so every statement must be one that may be said twice.
+//! A session blocks, so it belongs on a thread that may. A broken connection is replaced with the next
+//! statement, so every statement must be safe to execute twice.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::conn::{self, Conn};
 use super::connect::Connector;
-use super::{OpenError, Options, Schema, aside, connect_once};
+use super::{OpenError, Options, Schema, connect_once, on_blocking_thread};
 
-/// Why a statement gave nothing.
+/// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct SessionError(#[from] conn::Error);
 
-/// One connection, made again when it breaks.
+/// One connection, replaced when it breaks.
 pub struct Session {
     connector: Connector,
     conn: Option<Conn>,
@@ -28,7 +28,7 @@ impl Session {
     /// When the database cannot be reached or is not for us.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let connector = Connector::new(options)?;
-        let conn = aside(|| {
+        let conn = on_blocking_thread(|| {
             let (conn, place) = connect_once(&connector)?;
             Schema { place: &place, name: &options.schema }.migrate(&conn)?;
             Ok(conn)
@@ -36,30 +36,30 @@ impl Session {
         Ok(Self { connector, conn: Some(conn) })
     }
 
-    /// A further one to the same database; it connects with its first statement.
+    /// Another session of the same database; it connects with its first statement.
     pub fn another(&self) -> Self {
         Self { connector: self.connector.clone(), conn: None }
     }
 
-    /// The rows that a statement gives. It is said once more when the connection broke meanwhile.
+    /// Returns the rows of a statement. Retried once if the connection broke.
     ///
     /// # Errors
-    /// When the database says no, or cannot be reached.
+    /// When the statement fails, or the database cannot be reached.
     pub fn query(
         &mut self,
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, SessionError> {
         let is_fresh = self.conn.is_none();
-        let asked = self.conn()?.query(sql, params);
-        match asked {
+        let result = self.conn()?.query(sql, params);
+        match result {
             Err(_) if self.forget_if_lost() && !is_fresh => {
                 tracing::debug!("the connection was lost, connecting again");
-                let asked = self.conn()?.query(sql, params);
+                let result = self.conn()?.query(sql, params);
                 self.forget_if_lost();
-                Ok(asked?)
+                Ok(result?)
             }
-            asked => Ok(asked?),
+            result => Ok(result?),
         }
     }
 
@@ -68,7 +68,8 @@ impl Session {
             Some(conn) => conn,
             None => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                let no_runtime = |error| conn::Error::NotOurs(format!("cannot connect: {error}"));
+                let no_runtime =
+                    |error| conn::Error::Unexpected(format!("cannot connect: {error}"));
                 self.connector.own(&std::sync::Arc::new(runtime.map_err(no_runtime)?))?
             }
         };
@@ -88,7 +89,7 @@ impl Drop for Session {
     /// The connection has a runtime of its own, which must not end on a thread of another one.
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            // Without a thread it ends here; then nothing else runs here either.
+            // If no thread can be started it ends here; then nothing else runs here either.
             drop(std::thread::Builder::new().spawn(move || drop(conn)));
         }
     }

@@ -1,5 +1,5 @@
-//! Reading a stream on from a place, over the index that holds its order; and hearing of news, also
-//! of what other gates commit.
+//! Reads streams over the index of their order, and notifies subscribers, including of entries committed by
+//! other gates.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Result, big, rows};
-use super::reader::Asking;
+use super::reader::ReadPool;
 use super::{PostgresLedger, PostgresReader, sql};
-use crate::common::news;
-use crate::common::receipts::{Paging, verdict};
-use crate::port::{BoxFuture, News, Page, StreamEntry, Streams};
+use crate::common::notifier;
+use crate::common::receipts::{PageBuilder, verdict};
+use crate::port::{BoxFuture, Page, StreamEntry, StreamNotifier, Streams};
 
-/// How often somebody looks for what other gates have committed, while anybody waits.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often the commits of other gates are polled, while there are subscribers.
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
 macro_rules! read_streams {
     ($($ledger:ty),+) => {$(
@@ -39,18 +39,18 @@ macro_rules! read_streams {
 
 read_streams!(PostgresLedger, PostgresReader);
 
-impl News for PostgresLedger {
-    fn news(&self, door: &Door) -> watch::Receiver<Seq> {
-        self.news.subscribe(door)
+impl StreamNotifier for PostgresLedger {
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+        self.notifier.subscribe(door)
     }
 }
 
-/// The rows that one question may bring into memory before the limit of bytes is looked at.
+/// Rows read per query before the byte limit is checked.
 const READ_ROWS: usize = 64;
 
 fn page(conn: &Conn, door: &Door, after: Seq, rows_max: usize, bytes_max: usize) -> Result<Page> {
-    let mut paging = Paging::after(after, rows_max, bytes_max);
-    // One row more than wanted tells whether there is more.
+    let mut builder = PageBuilder::after(after, rows_max, bytes_max);
+    // One row more than requested shows whether there is more.
     let (mut left, mut after) = (rows_max.saturating_add(1), after);
     while left > 0 {
         let limit = left.min(READ_ROWS);
@@ -58,8 +58,8 @@ fn page(conn: &Conn, door: &Door, after: Seq, rows_max: usize, bytes_max: usize)
         for row in &read {
             let entry = entry(row)?;
             after = entry.seq;
-            if !paging.take(entry) {
-                return Ok(paging.done());
+            if !builder.take(entry) {
+                return Ok(builder.done());
             }
         }
         if read.len() < limit {
@@ -67,7 +67,7 @@ fn page(conn: &Conn, door: &Door, after: Seq, rows_max: usize, bytes_max: usize)
         }
         left -= read.len();
     }
-    Ok(paging.done())
+    Ok(builder.done())
 }
 
 /// One entry of a stream.
@@ -75,7 +75,7 @@ pub(super) fn entry(row: &Row) -> Result<StreamEntry> {
     let word: String = row.val("verdict")?;
     let verdict = verdict(&word)
         .filter(|word| ["fresh", "revision"].contains(word))
-        .ok_or_else(|| Error::not_ours("verdict in a stream", &word))?;
+        .ok_or_else(|| Error::unexpected("verdict in a stream", &word))?;
     Ok(StreamEntry {
         seq: row.seq("seq")?,
         key: Key::from_bytes(row.bytes32("key")?),
@@ -87,54 +87,64 @@ pub(super) fn entry(row: &Row) -> Result<StreamEntry> {
     })
 }
 
-/// Tells local waiters what other gates commit, for as long as it is polled. Local commits are told
-/// by the writer at once. A notification by the database would come sooner, but every commit that
-/// sends one waits for a lock that all of them share.
-pub(super) async fn look_for_news(asking: Asking, news: Weak<news::News>, opened_at: Turn) {
-    let mut seen = opened_at;
+/// Notifies local subscribers of commits by other gates, for as long as it is polled. The writer notifies of
+/// local commits directly. NOTIFY would be faster, but every commit that sends one waits for a lock that
+/// all of them share.
+pub(super) async fn poll_other_gates(
+    pool: ReadPool,
+    notifier: Weak<notifier::Notifier>,
+    initial: ChangeMarker,
+) {
+    let mut seen = initial;
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let Some(doors) = news.upgrade().map(|news| news.listened_to()) else { return };
+        tokio::time::sleep(POLL_EVERY).await;
+        let Some(doors) = notifier.upgrade().map(|notifier| notifier.subscribed_doors()) else {
+            return;
+        };
         if doors.is_empty() {
             continue;
         }
         let before = seen;
-        let look = move |conn: &Conn, _| newest(conn, &doors, before);
-        // A database that is away has no news; the next look finds what it had.
-        let Ok((turn, found)) = asking.read(look).await else { continue };
-        let Some(news) = news.upgrade() else { return };
-        for (door, seq) in found {
-            news.heard(&door, seq, turn.given_back != seen.given_back);
+        let query = move |conn: &Conn, _| newest(conn, &doors, before);
+        // If the database is unavailable the next poll finds what it had.
+        let Ok((marker, newest_seqs)) = pool.read(query).await else { continue };
+        let Some(notifier) = notifier.upgrade() else { return };
+        for (door, seq) in newest_seqs {
+            notifier.notify_remote(&door, seq, marker.given_back != seen.given_back);
         }
-        news.known_to(turn.last_seq);
-        seen = turn;
+        notifier.advance_newest(marker.last_seq);
+        seen = marker;
     }
 }
 
-/// What tells that something happened in the ledger.
+/// Changes whenever a stream may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct ChangeMarker {
     pub(super) last_seq: Seq,
     pub(super) given_back: u64,
 }
 
-impl Turn {
+impl ChangeMarker {
     pub(super) fn read(row: &Row) -> Result<Self> {
         Ok(Self { last_seq: row.seq("last_seq")?, given_back: row.num("given_back")? })
     }
 }
 
-/// How the ledger has turned, and the newest place of each stream if it has.
-fn newest(conn: &Conn, doors: &[Door], before: Turn) -> Result<(Turn, Vec<(Door, Seq)>)> {
-    let turn = Turn::read(&conn.query_one(sql!("head_get"), &[])?)?;
-    if turn == before {
-        return Ok((turn, Vec::new()));
+/// Returns the change marker, and the newest seq of each stream if it has changed.
+fn newest(
+    conn: &Conn,
+    doors: &[Door],
+    before: ChangeMarker,
+) -> Result<(ChangeMarker, Vec<(Door, Seq)>)> {
+    let marker = ChangeMarker::read(&conn.query_one(sql!("head_get"), &[])?)?;
+    if marker == before {
+        return Ok((marker, Vec::new()));
     }
-    let mut found = Vec::new();
+    let mut newest_seqs = Vec::new();
     for door in doors {
         let newest = conn.query_opt(sql!("stream_newest"), &[&door.as_str()])?;
         let seq = newest.map(|row| row.seq("seq")).transpose()?.unwrap_or_default();
-        found.push((door.clone(), seq));
+        newest_seqs.push((door.clone(), seq));
     }
-    Ok((turn, found))
+    Ok((marker, newest_seqs))
 }

@@ -1,32 +1,33 @@
-//! The removals of retention, as tasks of the writer: each a bounded slice of a few statements, each
-//! safe to repeat.
+//! Removals of retention as write operations: each a bounded slice of a few statements, each safe to
+//! repeat.
 
 use std::collections::HashMap;
 
 use admit_core::{Door, Millis, Seq};
 
-use super::conn::{Ask, Columns, Conn, Result, big};
+use super::conn::{Columns, Conn, Query, Result, big};
 use super::sql;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use crate::common::retention::{
-    BODIES, FORGOTTEN_TO, Forget, Forgot, Item, Remove, Removed, SIGHTINGS_MAX,
+    BODIES, FORGOTTEN_TO, ForgetKeys, ForgetResult, RemoveSlice, RemovedCounts, SIGHTINGS_MAX,
+    SweepItem,
 };
 
-/// How long a partition is waited for before it is left for another time. Whoever reads it is not
-/// cut off, and whoever comes after is not held up for longer.
+/// How long to wait for the lock on a partition before the drop is postponed. Its readers are not cancelled,
+/// and later ones do not wait for longer.
 const DROP_WAIT_MS: u32 = 500;
 
-impl Work for Remove {
-    type Answer = Removed;
+impl WriteOp for RemoveSlice {
+    type Output = RemovedCounts;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Removed> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<RemovedCounts> {
         let conn = tx.conn;
-        let mut removed = Removed::default();
+        let mut removed = RemovedCounts::default();
         self.remove_sightings(conn, &mut removed)?;
         let done = &self.items[..removed.items];
         remove_bodies(conn, done, &mut removed)?;
         remove_admissions(conn, done, &mut removed)?;
-        put_off(conn, done)?;
+        deferred(conn, done)?;
         if let Some((name, all)) = self.place {
             let last = done.last().map(|item| item.seq);
             let place = if done.len() == self.items.len() { Some(all) } else { last };
@@ -42,13 +43,13 @@ impl Work for Remove {
 }
 
 trait RemoveSightings {
-    fn remove_sightings(&self, conn: &Conn, removed: &mut Removed) -> Result<()>;
+    fn remove_sightings(&self, conn: &Conn, removed: &mut RemovedCounts) -> Result<()>;
 }
 
-impl RemoveSightings for Remove {
+impl RemoveSightings for RemoveSlice {
     /// Sightings go first, a slice at a time: there may be any number of them. An item is done when
-    /// all of its own are gone; the first that is not ends the slice.
-    fn remove_sightings(&self, conn: &Conn, removed: &mut Removed) -> Result<()> {
+    /// all of its own are removed; the first that is not ends the slice.
+    fn remove_sightings(&self, conn: &Conn, removed: &mut RemovedCounts) -> Result<()> {
         let all = places(self.items.iter().filter(|item| item.all));
         let mut counts = HashMap::new();
         if let Some(oldest) = all.iter().min() {
@@ -82,11 +83,11 @@ impl RemoveSightings for Remove {
     }
 }
 
-fn places<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<i64> {
+fn places<'i>(items: impl Iterator<Item = &'i SweepItem>) -> Vec<i64> {
     items.map(|item| big(item.seq.0)).collect()
 }
 
-fn remove_bodies(conn: &Conn, done: &[Item], removed: &mut Removed) -> Result<()> {
+fn remove_bodies(conn: &Conn, done: &[SweepItem], removed: &mut RemovedCounts) -> Result<()> {
     let bodies = places(done.iter().filter(|item| item.body));
     if bodies.is_empty() {
         return Ok(());
@@ -96,14 +97,14 @@ fn remove_bodies(conn: &Conn, done: &[Item], removed: &mut Removed) -> Result<()
         conn.execute(sql!("quota_give_back"), &[&refused])?;
     }
     let gone = conn.execute_all(&[
-        Ask::new(sql!("inbox_retain"), vec![&bodies]),
-        Ask::new(sql!("bodies_remove"), vec![&bodies]),
+        Query::new(sql!("inbox_retain"), vec![&bodies]),
+        Query::new(sql!("bodies_remove"), vec![&bodies]),
     ])?;
     removed.bodies = usize::try_from(gone[1]).unwrap_or(usize::MAX);
     Ok(())
 }
 
-fn remove_admissions(conn: &Conn, done: &[Item], removed: &mut Removed) -> Result<()> {
+fn remove_admissions(conn: &Conn, done: &[SweepItem], removed: &mut RemovedCounts) -> Result<()> {
     let all = places(done.iter().filter(|item| item.all));
     if all.is_empty() {
         return Ok(());
@@ -119,18 +120,18 @@ fn remove_admissions(conn: &Conn, done: &[Item], removed: &mut Removed) -> Resul
     }
     if !doors.is_empty() {
         conn.execute_all(&[
-            Ask::new(sql!("claims_remove"), vec![&doors, &seqs]),
-            Ask::new(sql!("claims_finished_remove"), vec![&doors, &seqs]),
+            Query::new(sql!("claims_remove"), vec![&doors, &seqs]),
+            Query::new(sql!("claims_finished_remove"), vec![&doors, &seqs]),
         ])?;
     }
     Ok(())
 }
 
-/// What was looked at, and what must be looked at again.
-fn put_off(conn: &Conn, done: &[Item]) -> Result<()> {
+/// Items examined, and items to check again.
+fn deferred(conn: &Conn, done: &[SweepItem]) -> Result<()> {
     for (sql, due_at) in [
-        (sql!("retain_later_remove"), (|item| item.put_off) as fn(&Item) -> Option<Millis>),
-        (sql!("retain_later_put"), |item| item.later),
+        (sql!("retain_later_remove"), (|item| item.deferred) as fn(&SweepItem) -> Option<Millis>),
+        (sql!("retain_later_put"), |item| item.defer_to),
     ] {
         let (dues, seqs): (Vec<i64>, Vec<i64>) =
             done.iter().filter_map(|item| due_at(item).map(|due| (due.0, big(item.seq.0)))).unzip();
@@ -148,18 +149,18 @@ fn count(conn: &Conn, name: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-impl Work for Forget {
-    type Answer = Forgot;
+impl WriteOp for ForgetKeys {
+    type Output = ForgetResult;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Forgot> {
-        let mut forgot = Forgot::default();
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<ForgetResult> {
+        let mut forgot = ForgetResult::default();
         let Some(newest) = self.keys.iter().map(|due| due.happened_at).max() else {
             return Ok(forgot);
         };
         let keys: Vec<&[u8]> = self.keys.iter().map(|due| &due.key.as_bytes()[..]).collect();
         let mut held = HashMap::new();
         for row in tx.conn.query(sql!("keys_hold"), &[&keys, &self.cut.0])? {
-            // Which of the keys, counted from one.
+            // Index of the key, counted from one.
             let at = row.num("at")?;
             let due =
                 self.horizon.key_due(row.millis("received_at")?, row.millis_opt("happened_at")?);
@@ -168,7 +169,7 @@ impl Work for Forget {
         let (mut goes, mut seqs): (Vec<&[u8]>, Vec<i64>) = (Vec::new(), Vec::new());
         for (at, due) in (1..).zip(&self.keys) {
             match held.get(&at) {
-                Some(later) => forgot.kept.push((due.seq, *later)),
+                Some(defer_to) => forgot.kept.push((due.seq, *defer_to)),
                 None => {
                     goes.push(due.key.as_bytes());
                     seqs.push(big(due.seq.0));
@@ -183,25 +184,25 @@ impl Work for Forget {
     }
 }
 
-/// Drops a partition in which nothing is worth keeping.
+/// Drops a partition that has expired.
 #[derive(Debug)]
 pub(super) struct DropPartition {
     pub(super) parent: &'static str,
     pub(super) lo: u64,
     pub(super) hi: u64,
-    /// Whatever was received before this time is too old.
+    /// Everything received before this time has expired.
     pub(super) cut: Millis,
 }
 
-impl Work for DropPartition {
-    /// How many bodies went; none when the partition is in use, gone, or worth keeping after all.
-    type Answer = Option<u64>;
+impl WriteOp for DropPartition {
+    /// The number of removed bodies; `None` if the partition is in use, gone, or not expired after all.
+    type Output = Option<u64>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Option<u64>> {
-        match tx.conn.guarded(|| self.drop_now(tx.conn))? {
+        match tx.conn.in_savepoint(|| self.drop_now(tx.conn))? {
             Ok(gone) => Ok(gone),
             Err(error) => {
-                tracing::info!(%error, parent = self.parent, lo = self.lo, "a partition is in use, it is dropped later");
+                tracing::info!(%error, parent = self.parent, lo = self.lo, "a partition is in use; its removal is postponed");
                 Ok(None)
             }
         }
@@ -211,16 +212,16 @@ impl Work for DropPartition {
 impl DropPartition {
     fn drop_now(&self, conn: &Conn) -> Result<Option<u64>> {
         let (lo, hi) = (big(self.lo), big(self.hi));
-        let growth = conn.query_opt(sql!("growth_remove"), &[&self.parent, &lo])?;
-        let Some(growth) = growth else { return Ok(None) };
-        let name: String = growth.val("name")?;
+        let partitions = conn.query_opt(sql!("growth_remove"), &[&self.parent, &lo])?;
+        let Some(partitions) = partitions else { return Ok(None) };
+        let name: String = partitions.val("name")?;
         let mut bodies = 0;
         if self.parent == "body" {
             let row = conn.query_one(sql!("bodies_of_range"), &[&lo, &hi])?;
             bodies = row.num("count")?;
             conn.execute_all(&[
-                Ask::new(sql!("quota_give_back_range"), vec![&lo, &hi]),
-                Ask::new(sql!("inbox_retain_range"), vec![&lo, &hi]),
+                Query::new(sql!("quota_give_back_range"), vec![&lo, &hi]),
+                Query::new(sql!("inbox_retain_range"), vec![&lo, &hi]),
             ])?;
             count(conn, "removed_bodies", usize::try_from(bodies).unwrap_or(usize::MAX))?;
             conn.execute(sql!("meta_max"), &[&BODIES, &(hi - 1)])?;
@@ -231,7 +232,7 @@ impl DropPartition {
             bodies,
             cut = self.cut.0,
             last = Seq(self.hi - 1).0,
-            "a partition was dropped"
+            "dropped an expired partition"
         );
         Ok(Some(bodies))
     }

@@ -1,5 +1,5 @@
-//! The rows of a PostgreSQL ledger that is checked, read beside gates that may be running: every
-//! slice is one statement, so that nothing old is held for long.
+//! Rows of a PostgreSQL ledger to be verified, read beside gates that may be running: every slice is one
+//! statement, so that no old snapshot is held for long.
 
 mod indexes;
 mod records;
@@ -14,18 +14,18 @@ use super::conn::{Columns, Conn, Error, Param, Result, big};
 use super::connect::Connector;
 use super::inbox::event_id;
 use super::migrate::Schema;
-use super::{OpenError, Options, connect_once, sql, text};
-use crate::common::records::{Checking, EachWrong};
+use super::{OpenError, Options, connect_once, sql, nul_escape};
+use crate::common::records::{RecordCheck, MismatchSink};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeptFile, KeyRow, RecordsChecked, Rows, SLICE_ROWS, SightingRow,
-    Slice, Structure, UnreadableDocument, Verifier, VerifyError,
+    AdmissionRow, Counters, Disagreement, EachAdmission, EachInboxPresence, EachKey, EachSighting, DisagreementSink,
+    InboxPresence, StoredAdmission, ProjectedDocument, DocumentFile, KeyRow, RecordsChecked, VerifyRows, SLICE_ROWS, SightingRow, Slice, Structure,
+    UnreadableDocument, Verifier, VerifyError,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
-use crate::verify_records::EachTelling;
+use crate::verify_records::EventRowSink;
 
-/// The longest that one question about a law may take.
+/// Timeout of the query of a law.
 const LAW_MAX: Duration = Duration::from_secs(3_600);
 
 impl From<Error> for VerifyError {
@@ -34,7 +34,7 @@ impl From<Error> for VerifyError {
     }
 }
 
-/// Opens the ledger for a check. `forgets` says that retention has removed something from it.
+/// Opens the ledger for verification. `forgets` is whether retention has removed anything from it.
 pub fn verifier(options: &Options, forgets: bool) -> std::result::Result<Verifier, OpenError> {
     let (conn, place) = connect_once(&Connector::new(options)?)?;
     Schema { place: &place, name: &options.schema }.check(&conn)?;
@@ -55,18 +55,18 @@ struct PostgresRows {
     conn: Conn,
 }
 
-impl Rows for PostgresRows {
-    /// Asks the database which indexes and constraints it does not vouch for, and has it look into
-    /// every index where it can.
-    fn structure(&self, found: &mut Found<'_>) -> std::result::Result<Structure, VerifyError> {
-        let mut complain = |name: &str, said: &str| {
-            let message = format!("{name}: {said}");
+impl VerifyRows for PostgresRows {
+    /// Reports invalid indexes and constraints, and checks every index if the extension `amcheck` can be
+    /// used.
+    fn structure(&self, found: &mut DisagreementSink<'_>) -> std::result::Result<Structure, VerifyError> {
+        let mut report = |name: &str, problem: &str| {
+            let message = format!("{name}: {problem}");
             found(Disagreement { at: None, check: "structure", message });
         };
         for row in self.conn.query(sql!("verify_indexes"), &[])? {
-            complain(&row.text("name")?, &row.text("said")?);
+            report(&row.text("name")?, &row.text("problem")?);
         }
-        Ok(indexes::check(&self.conn, &mut complain)?)
+        Ok(indexes::check(&self.conn, &mut report)?)
     }
 
     fn admissions(
@@ -97,7 +97,7 @@ impl Rows for PostgresRows {
         Ok(last.map(|row| row.val("key")).transpose()?)
     }
 
-    fn noted_keys(
+    fn logged_keys(
         &self,
         _: Slice,
         _: &mut EachKey<'_>,
@@ -128,7 +128,7 @@ impl Rows for PostgresRows {
     fn inbox(
         &self,
         slice: Slice,
-        each: &mut EachInInbox<'_>,
+        each: &mut EachInboxPresence<'_>,
     ) -> std::result::Result<Option<Seq>, VerifyError> {
         let mut events: Vec<(Seq, Option<String>, Option<Vec<u8>>)> = Vec::new();
         let last = self.slice(sql!("verify_inbox"), slice, |row, seq| {
@@ -136,7 +136,7 @@ impl Rows for PostgresRows {
             Ok(())
         })?;
         let ids: Vec<_> =
-            events.iter().filter_map(|(_, id, _)| Some(text::kept(id.as_ref()?))).collect();
+            events.iter().filter_map(|(_, id, _)| Some(nul_escape::escape(id.as_ref()?))).collect();
         let mut payloads: BTreeMap<String, String> = BTreeMap::new();
         for row in self.conn.query(sql!("verify_in_inbox"), &[&ids])? {
             payloads.insert(row.text("event_id")?, row.text("payload")?);
@@ -147,7 +147,7 @@ impl Rows for PostgresRows {
                 (Some(payload), Some(body)) => String::from_utf8_lossy(&body) != payload.as_str(),
                 _ => false,
             };
-            each(Ok(InInbox { seq, has_row: payload.is_some(), differs }));
+            each(Ok(InboxPresence { seq, has_row: payload.is_some(), differs }));
         }
         Ok(last)
     }
@@ -168,11 +168,11 @@ impl Rows for PostgresRows {
         Ok(last.filter(|_| found.len() as i64 == SLICE_ROWS))
     }
 
-    fn files(&self) -> std::result::Result<Vec<KeptFile>, VerifyError> {
+    fn files(&self) -> std::result::Result<Vec<DocumentFile>, VerifyError> {
         let found = self.conn.query(sql!("verify_files"), &[])?;
         let file = |row: &Row| {
             let (kind, path, text) = (row.text("kind")?, row.text("path")?, row.text("text")?);
-            Ok(KeptFile { kind, path, text })
+            Ok(DocumentFile { kind, path, text })
         };
         Ok(found.iter().map(file).collect::<Result<_>>()?)
     }
@@ -205,7 +205,7 @@ impl Rows for PostgresRows {
         let (after, to) = (big(after.0), big(to.0));
         let params: &[Param<'_>] = if law.is_sliced() { &[&after, &to] } else { &[] };
         self.conn.batch("BEGIN READ ONLY; SET LOCAL statement_timeout = 0")?;
-        let found = self.conn.patiently(LAW_MAX, || self.conn.query(query, params));
+        let found = self.conn.with_timeout(LAW_MAX, || self.conn.query(query, params));
         self.conn.batch("ROLLBACK")?;
         let found = found?;
         for row in &found {
@@ -215,31 +215,31 @@ impl Rows for PostgresRows {
         Ok(())
     }
 
-    fn tellings(
+    fn event_rows(
         &self,
         door: &str,
         slice: Slice,
-        each: &mut EachTelling<'_>,
+        each: &mut EventRowSink<'_>,
     ) -> std::result::Result<Option<Seq>, VerifyError> {
-        Ok(records::tellings(&self.conn, door, slice, each)?)
+        Ok(records::event_rows(&self.conn, door, slice, each)?)
     }
 
     fn links(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         seqs: &[Seq],
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> std::result::Result<(), VerifyError> {
         records::links(&self.conn, checking, seqs, checked, wrong)
     }
 
     fn records(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         after: &str,
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> std::result::Result<Option<String>, VerifyError> {
         records::records(&self.conn, checking, after, checked, wrong)
     }
@@ -247,20 +247,20 @@ impl Rows for PostgresRows {
     fn documents(
         &self,
         after: &(String, String),
-    ) -> std::result::Result<Vec<std::result::Result<KeptDocument, UnreadableDocument>>, VerifyError>
+    ) -> std::result::Result<Vec<std::result::Result<ProjectedDocument, UnreadableDocument>>, VerifyError>
     {
-        let (projection, entity) = (text::kept(&after.0), text::kept(&after.1));
+        let (projection, entity) = (nul_escape::escape(&after.0), nul_escape::escape(&after.1));
         let page =
             self.conn.query(sql!("verify_documents"), &[&projection, &entity, &SLICE_ROWS])?;
         let document = |row: &Row| {
-            Ok(KeptDocument {
+            Ok(ProjectedDocument {
                 projection: row.text("projection")?,
                 entity: row.text("entity")?,
                 seq: row.seq("seq")?,
                 text: row.text("text")?,
             })
         };
-        // The database takes no text that is none, so every document can be read.
+        // The database rejects invalid text, so every document can be read.
         let documents = page.iter().map(document).collect::<Result<Vec<_>>>()?;
         Ok(documents.into_iter().map(Ok).collect())
     }
@@ -293,12 +293,12 @@ fn inbox_record(row: &Row) -> Result<InboxRecord> {
         admission,
         claim,
         finished,
-        was_out: row.val("was_out")?,
+        was_claimed: row.val("was_out")?,
     })
 }
 
 impl PostgresRows {
-    /// One slice of places.
+    /// Reads one slice of seqs.
     fn slice(
         &self,
         query: &str,
@@ -316,7 +316,7 @@ impl PostgresRows {
     }
 }
 
-/// Hands out an admission, or why it cannot be read.
+/// Passes an admission, or why it cannot be read, to `each`.
 fn admission(row: &Row, seq: Seq, each: &mut EachAdmission<'_>) {
     let read = || -> Result<_> {
         let texts = (row.text("door")?, row.text("principal")?, row.text("verdict")?);
@@ -332,7 +332,7 @@ fn admission(row: &Row, seq: Seq, each: &mut EachAdmission<'_>) {
     let (facts, first_verdict, code) = &more;
     let made = || -> Result<AdmissionRow<'_>> {
         Ok(AdmissionRow {
-            kept: Kept {
+            kept: StoredAdmission {
                 seq,
                 door,
                 principal,
@@ -349,7 +349,7 @@ fn admission(row: &Row, seq: Seq, each: &mut EachAdmission<'_>) {
             first_verdict: first_verdict.as_deref(),
             code: code.as_deref(),
             claimed_by: row.seq_opt("claimed_by")?,
-            noted_key: None,
+            logged_key: None,
         })
     };
     each(made().map_err(|error| (seq, error.to_string())));

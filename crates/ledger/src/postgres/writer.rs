@@ -1,16 +1,15 @@
 //! The writer: one thread, one connection, group commit.
 //!
-//! Whatever waits is one transaction (see `group`); a lone event does not wait. Gates take turns: a
-//! transaction first locks the head of the ledger, and while it waits for that, more calls join it.
-//! An answer goes out only after the commit that holds it has returned, and never claims more than
-//! is known:
+//! Everything in the queue is one transaction (see `commit_batch`); a lone event does not wait. Gates take
+//! turns: a transaction first locks the head of the ledger, and while it waits for the lock, more calls
+//! join it. A reply is sent only after COMMIT has returned, and never claims more than is known:
 //!
 //! ```text
-//! connection lost before COMMIT -> nothing kept, once more on a new one -> verdicts, or
-//! any other error before COMMIT -> rolled back, nothing kept            -> ledger_unavailable
-//! COMMIT unanswered             -> the token tells (see `token`)        -> verdicts, or once more, or
-//!                                  … not in time                        -> outcome_unknown, go on asking
-//! a key claimed twice           -> a promise is broken                  -> outcome_unknown, stop
+//! connection lost before COMMIT -> nothing stored, retried on a new one -> verdicts, or
+//! any other error before COMMIT -> rolled back, nothing stored          -> ledger_unavailable
+//! no reply to COMMIT            -> resolved by its commit token         -> verdicts, or a retry, or
+//!                                  … not in time                        -> outcome_unknown, keep trying
+//! a key claimed twice           -> an invariant is broken               -> outcome_unknown, stop
 //! ```
 
 mod group;
@@ -23,195 +22,205 @@ use std::time::{Duration, Instant};
 use admit_core::{Fault, FaultKind, Horizon};
 use tokio::runtime::Runtime;
 
-use super::Job;
+use super::WriteCommand;
 use super::batch::BatchError;
+use super::commit_token::{self, CommitOutcome, Token};
 use super::conn::{self, Conn};
 use super::connect::Connector;
 use super::fault;
-use super::growth::Growth;
-use super::task::Task;
-use super::token::{self, Fate, Token};
+use super::partitions::Partitions;
+use super::write_op::ErasedWriteOp;
 use crate::common::RefusalQuota;
-use crate::common::group::Group;
+use crate::common::commit_batch::CommitBatch;
 use crate::common::hang_watch::PROBE_IDLE_EVERY;
 use crate::common::health::Health;
-use crate::common::job::{Outcomes, answer_all};
-use crate::common::news::News;
+use crate::common::notifier::Notifier;
+use crate::common::write_command::{Outcomes, reply_all};
 use crate::gauges::Gauges;
 pub(super) use lease::{Epochs, Lease};
 
-/// How often a writer that could not write tries whether the database is back.
+/// How often a writer that could not write probes the database.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
-/// Everything the writer thread owns.
+/// State of the writer thread.
 pub(super) struct Writer {
     pub(super) connector: Connector,
     pub(super) runtime: Arc<Runtime>,
-    /// None after a failure, until the next one is made.
+    /// `None` after a failure, until the next connection is made.
     pub(super) conn: Option<Conn>,
     pub(super) tag: u32,
     pub(super) lease: Lease,
-    pub(super) growth: Growth,
+    pub(super) partitions: Partitions,
     pub(super) quota: RefusalQuota,
     pub(super) commit_events_max: usize,
-    /// How far back this ledger remembers; other gates may forget too.
+    /// Retention horizon; other gates may advance it too.
     pub(super) horizon: Horizon,
-    /// How long whoever waits is kept waiting while the fate of a commit is not known.
-    pub(super) fate_max: Duration,
+    /// How long callers wait while the outcome of a commit is unknown.
+    pub(super) resolve_max: Duration,
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
-    pub(super) news: Arc<News>,
-    /// How many calls shared the last commit.
-    pub(super) last_company: usize,
-    /// A commit of which nobody knows yet what became of it. Nothing else is written before.
-    pub(super) unknown: Option<Unknown>,
+    pub(super) notifier: Arc<Notifier>,
+    /// Number of calls in the last commit.
+    pub(super) last_batch_len: usize,
+    /// A commit with an unknown outcome. Nothing else is written before it is resolved.
+    pub(super) unresolved: Option<UnresolvedCommit>,
 }
 
-/// A group whose COMMIT was not answered.
-pub(super) struct Unknown {
+/// A batch whose COMMIT got no reply.
+pub(super) struct UnresolvedCommit {
     token: Token,
-    jobs: Vec<Job>,
+    commands: Vec<WriteCommand>,
     outcomes: Outcomes,
 }
 
-impl Unknown {
-    /// The same without what is to be performed: others may have taken this gate for dead meanwhile,
-    /// and a person may have found that nothing was done. It is ambiguous like all that the dead leave.
-    fn unperformed(self) -> Self {
-        let Self { token, mut jobs, mut outcomes } = self;
+impl UnresolvedCommit {
+    /// Drops what is to be performed: others may have treated this gate as dead meanwhile, and an operator
+    /// may have found the effects absent. They are ambiguous like all effects of dead gates.
+    fn without_effects(self) -> Self {
+        let Self { token, mut commands, mut outcomes } = self;
         let mut kept = Outcomes::new();
-        jobs.retain(|job| {
-            let mut own: Outcomes = outcomes.drain(..job.entries().len()).collect();
-            let is_performed = matches!(job, Job::RecordIssuing { .. });
+        commands.retain(|command| {
+            let mut own: Outcomes = outcomes.drain(..command.entries().len()).collect();
+            let is_performed = matches!(command, WriteCommand::RecordIssuing { .. });
             if !is_performed {
                 kept.append(&mut own);
             }
             !is_performed
         });
-        Self { token, jobs, outcomes: kept }
+        Self { token, commands, outcomes: kept }
     }
 }
 
-/// What a transaction was about to commit.
+/// A transaction before its COMMIT.
 struct Prepared {
     token: Token,
     outcomes: Outcomes,
 }
 
-/// Why a group is not in the ledger, or may not be.
-enum Failed {
-    /// Nothing of it was kept.
+/// Why a batch is not in the ledger, or may not be.
+enum WriteError {
+    /// Nothing of it was stored.
     Before(BatchError),
-    /// COMMIT was sent and not answered.
-    Unanswered(Prepared, conn::Error),
+    /// COMMIT was sent and got no reply.
+    NoReply(Prepared, conn::Error),
 }
 
-impl<E: Into<BatchError>> From<E> for Failed {
+impl<E: Into<BatchError>> From<E> for WriteError {
     fn from(error: E) -> Self {
         Self::Before(error.into())
     }
 }
 
-/// What to do after a group was answered.
+/// What to do after a batch was replied to.
 #[derive(PartialEq, Eq)]
-enum After {
-    GoOn,
+enum AfterGroup {
+    Continue,
     Stop,
 }
 
 impl Writer {
-    /// Serves jobs until nobody can send any more, or until the ledger must stop.
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        while let Some(first) = self.wait(jobs) {
+    /// Serves commands until all senders are gone, or until the ledger must stop.
+    pub(super) fn run(mut self, commands: &Receiver<WriteCommand>) {
+        while let Some(first) = self.wait(commands) {
             self.health.begins();
-            let after = self.serve(first, jobs);
+            let after = self.serve(first, commands);
             self.health.ends();
-            if after == After::Stop {
+            if after == AfterGroup::Stop {
                 break;
             }
         }
         self.health.stopped();
-        for job in jobs.try_iter() {
-            job.fail(&Fault::new(FaultKind::Draining, "the ledger has stopped"));
+        for command in commands.try_iter() {
+            command.fail(&Fault::new(FaultKind::Draining, "the ledger has stopped"));
         }
         self.stop();
     }
 
-    /// The next job; or none, when it is time to say that the gate is alive, or to try whether the
-    /// database takes commits. Ends when nobody can send any more.
-    fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Option<Job>> {
+    /// Returns the next command, or no command when the lease has to be renewed or the database probed. `None`
+    /// when all senders are gone.
+    fn wait(&mut self, commands: &Receiver<WriteCommand>) -> Option<Option<WriteCommand>> {
         let patience = match self.health.takes_writes() {
             true => self.lease.until_due().min(PROBE_IDLE_EVERY),
             false => PROBE_EVERY,
         };
-        match jobs.recv_timeout(patience) {
-            Ok(job) => Some(Some(job)),
+        match commands.recv_timeout(patience) {
+            Ok(command) => Some(Some(command)),
             Err(RecvTimeoutError::Timeout) => Some(None),
             Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 
-    /// One group: one transaction, then the answers. Without a first call it renews the lease and
-    /// shows whether the database can be written to.
-    fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
+    /// Serves one batch: one transaction, then the replies. Without a first command it renews the lease and
+    /// probes the database.
+    fn serve(
+        &mut self,
+        first: Option<WriteCommand>,
+        commands: &Receiver<WriteCommand>,
+    ) -> AfterGroup {
         let begun = Instant::now();
-        let mut group = Group::new(first, jobs, self.commit_events_max, self.last_company);
-        if let Err(error) = self.settle_unknown(Duration::ZERO) {
+        let mut group =
+            CommitBatch::new(first, commands, self.commit_events_max, self.last_batch_len);
+        if let Err(error) = self.settle_unresolved(Duration::ZERO) {
             let fault = fault::unavailable(error);
-            let jobs = group.into_jobs();
-            self.gauges.calls_taken(jobs.len());
-            return self.give_up(jobs, &fault);
+            let commands = group.into_commands();
+            self.gauges.calls_taken(commands.len());
+            return self.give_up(commands, &fault);
         }
         let written = self.write_twice(&mut group);
-        let jobs = group.into_jobs();
-        self.last_company = jobs.len();
-        self.gauges.calls_taken(jobs.len());
+        let commands = group.into_commands();
+        self.last_batch_len = commands.len();
+        self.gauges.calls_taken(commands.len());
         match written {
             Ok(prepared) => {
                 self.health.wrote();
-                if !jobs.is_empty() {
+                if !commands.is_empty() {
                     self.gauges.committed(prepared.outcomes.len(), begun.elapsed());
                 }
-                answer_all(jobs, prepared.outcomes, self.tag, &self.news);
-                After::GoOn
+                reply_all(commands, prepared.outcomes, self.tag, &self.notifier);
+                AfterGroup::Continue
             }
-            Err(Failed::Before(error)) => self.failed_before_commit(jobs, error),
-            Err(Failed::Unanswered(prepared, error)) => {
-                self.not_known_yet(jobs, prepared, error);
-                After::GoOn
+            Err(WriteError::Before(error)) => self.failed_before_commit(commands, error),
+            Err(WriteError::NoReply(prepared, error)) => {
+                self.keep_unresolved(commands, prepared, error);
+                AfterGroup::Continue
             }
         }
     }
 
-    /// Writes and commits a group. What was lost with its connection and is certainly not in the
-    /// ledger is done a second time, so that a restart of the database costs nobody an event.
-    fn write_twice(&mut self, group: &mut Group<'_, Box<dyn Task>>) -> Result<Prepared, Failed> {
+    /// Writes and commits a batch. If its connection was lost and it is certainly not in the ledger, it is
+    /// retried once, so that a restart of the database loses no event.
+    fn write_twice(
+        &mut self,
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+    ) -> Result<Prepared, WriteError> {
         let was_connected = self.conn.is_some();
         let failed = match self.write_and_commit(group) {
             Ok(prepared) => return Ok(prepared),
             Err(failed) => failed,
         };
         match failed {
-            Failed::Before(BatchError::Server(error)) if was_connected && self.conn.is_none() => {
+            WriteError::Before(BatchError::Server(error))
+                if was_connected && self.conn.is_none() =>
+            {
                 tracing::debug!(%error, "the connection to the database was lost before a commit");
             }
-            Failed::Before(error) => return Err(Failed::Before(error)),
-            Failed::Unanswered(prepared, error) => {
-                tracing::warn!(%error, "a commit was not answered, asking what became of it");
-                match self.fate(prepared.token, self.fate_max) {
-                    Ok(Fate::Landed) => return Ok(prepared),
-                    Ok(Fate::Never) => {}
-                    Err(_) => return Err(Failed::Unanswered(prepared, error)),
+            WriteError::Before(error) => return Err(WriteError::Before(error)),
+            WriteError::NoReply(prepared, error) => {
+                tracing::warn!(%error, "no reply to a commit; resolving it by its token");
+                match self.resolve(prepared.token, self.resolve_max) {
+                    Ok(CommitOutcome::Committed) => return Ok(prepared),
+                    Ok(CommitOutcome::Never) => {}
+                    Err(_) => return Err(WriteError::NoReply(prepared, error)),
                 }
             }
         }
         group.rewind();
         match self.write_and_commit(group) {
-            Err(Failed::Unanswered(prepared, error)) => {
-                match self.fate(prepared.token, self.fate_max) {
-                    Ok(Fate::Landed) => Ok(prepared),
-                    Ok(Fate::Never) => Err(Failed::Before(error.into())),
-                    Err(_) => Err(Failed::Unanswered(prepared, error)),
+            Err(WriteError::NoReply(prepared, error)) => {
+                match self.resolve(prepared.token, self.resolve_max) {
+                    Ok(CommitOutcome::Committed) => Ok(prepared),
+                    Ok(CommitOutcome::Never) => Err(WriteError::Before(error.into())),
+                    Err(_) => Err(WriteError::NoReply(prepared, error)),
                 }
             }
             written => written,
@@ -220,8 +229,8 @@ impl Writer {
 
     fn write_and_commit(
         &mut self,
-        group: &mut Group<'_, Box<dyn Task>>,
-    ) -> Result<Prepared, Failed> {
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+    ) -> Result<Prepared, WriteError> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => self.connector.own(&self.runtime)?,
@@ -233,58 +242,66 @@ impl Writer {
                     self.lease.committed();
                     Ok(prepared)
                 }
-                Err(error) => Err(Failed::Unanswered(prepared, error)),
+                Err(error) => Err(WriteError::NoReply(prepared, error)),
             },
             Err(error) => {
                 self.lease.rolled_back();
-                self.growth.forget();
-                Err(Failed::Before(error))
+                self.partitions.forget();
+                Err(WriteError::Before(error))
             }
         };
         match &committed {
             Ok(_) => self.conn = Some(conn),
-            Err(Failed::Before(error)) if is_of_use(&conn, error) => self.conn = Some(conn),
+            Err(WriteError::Before(error)) if is_of_use(&conn, error) => self.conn = Some(conn),
             Err(_) => {}
         }
         committed
     }
 
-    /// What became of a transaction. The connection that could tell is the writer's from here on.
-    fn fate(&mut self, token: Token, within: Duration) -> conn::Result<Fate> {
+    /// Resolves the outcome of a transaction. The writer keeps the connection used for that.
+    fn resolve(&mut self, token: Token, within: Duration) -> conn::Result<CommitOutcome> {
         let epoch = self.lease.epoch();
-        let (fate, conn) = token::fate(&self.connector, &self.runtime, token, epoch, within)?;
-        if fate == Fate::Landed {
+        let (resolve, conn) =
+            commit_token::resolve(&self.connector, &self.runtime, token, epoch, within)?;
+        if resolve == CommitOutcome::Committed {
             self.lease.committed();
-            tracing::info!("a commit that was not answered is in the ledger");
+            tracing::info!("the commit without a reply is in the ledger");
         } else {
             self.lease.rolled_back();
-            self.growth.forget();
+            self.partitions.forget();
         }
         self.conn = Some(conn);
-        Ok(fate)
+        Ok(resolve)
     }
 
-    /// Finds out what became of the commit that was left open, before anything else is written.
-    fn settle_unknown(&mut self, within: Duration) -> conn::Result<()> {
-        let Some(unknown) = self.unknown.take() else { return Ok(()) };
-        match self.fate(unknown.token, within) {
-            Ok(Fate::Landed) => {
-                // Whoever waited has been told that nobody knows; whoever performs has not.
-                let unknown =
-                    if self.lease.has_run_out() { unknown.unperformed() } else { unknown };
-                answer_all(unknown.jobs, unknown.outcomes, self.tag, &self.news);
+    /// Resolves the outcome of an open commit, before anything else is written.
+    fn settle_unresolved(&mut self, within: Duration) -> conn::Result<()> {
+        let Some(unresolved) = self.unresolved.take() else { return Ok(()) };
+        match self.resolve(unresolved.token, within) {
+            Ok(CommitOutcome::Committed) => {
+                // The callers got outcome_unknown already; the effects to perform were not handed over yet.
+                let unresolved = if self.lease.has_expired() {
+                    unresolved.without_effects()
+                } else {
+                    unresolved
+                };
+                reply_all(unresolved.commands, unresolved.outcomes, self.tag, &self.notifier);
                 Ok(())
             }
-            Ok(Fate::Never) => Ok(()),
+            Ok(CommitOutcome::Never) => Ok(()),
             Err(error) => {
-                self.unknown = Some(unknown);
+                self.unresolved = Some(unresolved);
                 Err(error)
             }
         }
     }
 
-    /// Nothing was committed: say so and go on, unless a promise is broken.
-    fn failed_before_commit(&mut self, jobs: Vec<Job>, error: BatchError) -> After {
+    /// Nothing was committed: replies so and continues, unless an invariant is broken.
+    fn failed_before_commit(
+        &mut self,
+        commands: Vec<WriteCommand>,
+        error: BatchError,
+    ) -> AfterGroup {
         let fault = match error {
             BatchError::Server(error) => fault::unavailable(error),
             BatchError::Poisoned(fault) => fault,
@@ -292,80 +309,85 @@ impl Writer {
                 let message =
                     "a key was claimed twice, the gate stops; keep a copy of the database";
                 let fault = Fault::caused_by(FaultKind::Internal, message, error);
-                self.give_up(jobs, &fault);
+                self.give_up(commands, &fault);
                 self.health.must_stop(&fault);
-                return After::Stop;
+                return AfterGroup::Stop;
             }
             BatchError::Replaced => {
                 let message = "another gate has started under this gate's id, so this one stops; give each \
                      its own ledger.gate_id";
-                return self.displaced(jobs, message);
+                return self.stop_replaced(commands, message);
             }
             BatchError::BusTaken => {
                 let message = "the lease of this gate ran out and another gate has taken its bus, a copy of \
                      the folder, so this one stops; keep one of the folders, and have all gates share one \
                      bus or close the doors that publish";
-                return self.displaced(jobs, message);
+                return self.stop_replaced(commands, message);
             }
         };
-        self.give_up(jobs, &fault)
+        self.give_up(commands, &fault)
     }
 
-    /// Another gate is in the place of this one, which stops.
-    fn displaced(&self, jobs: Vec<Job>, message: &'static str) -> After {
+    /// Another gate has replaced this one, which stops.
+    fn stop_replaced(&self, commands: Vec<WriteCommand>, message: &'static str) -> AfterGroup {
         let fault = Fault::new(FaultKind::LedgerUnavailable, message);
-        self.give_up(jobs, &fault);
+        self.give_up(commands, &fault);
         self.health.must_stop(&fault);
-        After::Stop
+        AfterGroup::Stop
     }
 
-    /// The commit was not answered and nobody could find out: say so, and keep what would have been
-    /// said for when somebody can.
-    fn not_known_yet(&mut self, mut jobs: Vec<Job>, prepared: Prepared, error: conn::Error) {
+    /// The commit got no reply and its outcome could not be resolved: replies outcome_unknown, and keeps the
+    /// outcomes until it can be.
+    fn keep_unresolved(
+        &mut self,
+        mut commands: Vec<WriteCommand>,
+        prepared: Prepared,
+        error: conn::Error,
+    ) {
         let fault = fault::unknown(error);
         self.gauges.commit_failed();
-        self.tell_failure(&fault, jobs.len());
+        self.log_failure(&fault, commands.len());
         self.health.failed(&fault);
-        for job in &mut jobs {
-            group::unknown(job, &fault);
+        for command in &mut commands {
+            group::reply_unknown(command, &fault);
         }
         let Prepared { token, outcomes } = prepared;
-        self.unknown = Some(Unknown { token, jobs, outcomes });
+        self.unresolved = Some(UnresolvedCommit { token, commands, outcomes });
     }
 
-    fn give_up(&self, jobs: Vec<Job>, fault: &Fault) -> After {
+    fn give_up(&self, commands: Vec<WriteCommand>, fault: &Fault) -> AfterGroup {
         self.gauges.commit_failed();
-        self.tell_failure(fault, jobs.len());
-        // First readiness, then the answers: whoever hears of the failure may ask.
+        self.log_failure(fault, commands.len());
+        // Readiness first, then the replies: a caller may check readiness when it gets the failure.
         self.health.failed(fault);
-        for job in jobs {
-            job.fail(fault);
+        for command in commands {
+            command.fail(fault);
         }
-        After::GoOn
+        AfterGroup::Continue
     }
 
-    /// An outage is told when it begins and when it ends; every probe in between would drown it.
-    fn tell_failure(&self, fault: &Fault, calls: usize) {
+    /// Logs the start of an outage, not every probe in between.
+    fn log_failure(&self, fault: &Fault, calls: usize) {
         if self.health.takes_writes() {
             let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(%fault, source, calls, "the ledger could not commit");
         }
     }
 
-    /// The gate ends: what it leaves may be taken over at once.
+    /// Shutdown: ends the lease, so that other gates recover its effects at once.
     fn stop(mut self) {
         let conn = match self.conn.take() {
             Some(conn) => Ok(conn),
             None => self.connector.own(&self.runtime),
         };
-        if let Err(error) = conn.and_then(|conn| self.lease.give_up(&conn)) {
-            tracing::warn!(%error, "the gate could not say that it stops, its lease runs out");
+        if let Err(error) = conn.and_then(|conn| self.lease.release(&conn)) {
+            tracing::warn!(%error, "failed to release the lease on shutdown; it will expire");
         }
     }
 }
 
-/// Whether a connection can be written to again after an error: it is there, it has rolled back, and
-/// its server has not become one that is only read.
+/// Whether a connection can be used again after an error: it is open, has rolled back, and its server is
+/// not read-only.
 fn is_of_use(conn: &Conn, error: &BatchError) -> bool {
     let is_read_only = matches!(error, BatchError::Server(error) if fault::is_read_only(error));
     !is_read_only && !conn.is_lost() && conn.batch("ROLLBACK").is_ok()

@@ -1,4 +1,4 @@
-//! Which bus and which artifact store belong to the ledger, among its single values.
+//! The attached bus and artifact store of the ledger.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use admit_core::Fault;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::lock::FolderLock;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use super::{OpenError, SqliteLedger, identity, open, queries};
-use crate::desk::BUS_END;
+use crate::rules::BUS_END;
 use crate::port::{Attachments, BoxFuture, BusHolder, Store, StoreId};
 
 impl Attachments for SqliteLedger {
@@ -20,14 +20,13 @@ impl Attachments for SqliteLedger {
         Box::pin(self.write(Attach { store, id }))
     }
 
-    /// The lock of the data folder admits one gate to this ledger, so no other can have the bus.
+    /// The lock of the data folder admits one gate to this ledger, so no other can hold the bus.
     fn hold_bus(&self, _: StoreId) -> BoxFuture<'_, Result<Option<BusHolder>, Fault>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
 
-/// Records a store in the place of whatever was recorded, which is returned. No gate may serve the
-/// folder.
+/// Records a store and returns the previously recorded one. No gate may serve the folder.
 pub fn reattach(dir: &Path, store: Store, id: StoreId) -> Result<Option<StoreId>, OpenError> {
     let path = dir.join(open::FILE);
     identity::check(dir, &path)?;
@@ -49,8 +48,8 @@ struct Attach {
     id: StoreId,
 }
 
-impl Work for Attach {
-    type Answer = StoreId;
+impl WriteOp for Attach {
+    type Output = StoreId;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<StoreId> {
         if let Some(id) = recorded(tx.conn, self.store)? {

@@ -1,7 +1,7 @@
-//! A copy of the ledger as it stands at one moment, made beside a running gate.
+//! Online backup: a copy of the ledger at one moment, made beside a running gate.
 //!
-//! One read transaction is held from the beginning to the end, so the copy ends whatever the gate
-//! commits meanwhile. The log cannot be emptied for as long, and grows by what is committed.
+//! One read transaction spans the whole copy, so commits of the gate do not restart it. The WAL cannot be
+//! reset meanwhile, and grows by what is committed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{OpenError, create_private, identity, open, queries};
 
-/// Pages that are copied between two reports of progress.
+/// Pages copied between two progress reports.
 const STEP_PAGES: i32 = 1024;
 
-/// The ledger of a folder as it stood when this was made.
+/// Snapshot of the ledger of a folder.
 pub struct Snapshot {
     conn: Connection,
     path: PathBuf,
@@ -24,9 +24,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes it. Whatever was acknowledged before is in it.
+    /// Takes a snapshot, which holds everything acknowledged before.
     pub fn take(dir: &Path) -> Result<Self, OpenError> {
-        let (path, conn) = open::beside(dir)?;
+        let (path, conn) = open::open_folder_read_only(dir)?;
         let fail = |source| OpenError::from_sqlite(&path, source);
         let value = |name: &str| {
             conn.query_row(queries::META_GET, [name], |row| row.get::<_, u64>(0)).optional()
@@ -43,13 +43,13 @@ impl Snapshot {
         self.tag
     }
 
-    /// The last place in it.
+    /// The last seq in it.
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }
 
-    /// Writes it into an empty folder, synced, with the file that says which ledger it is. Reports
-    /// pages copied, and pages in all. Returns its size in bytes.
+    /// Writes it into an empty folder, synced, with the file that identifies the ledger. Reports pages copied,
+    /// and total pages. Returns its size in bytes.
     pub fn copy_into(
         self,
         dir: &Path,
@@ -71,7 +71,7 @@ impl Snapshot {
                 if step == StepResult::Done {
                     break;
                 }
-                // No other program knows of the copy, and the original is held by the transaction.
+                // The copy has no other users, and the original is held by the transaction.
                 if step != StepResult::More {
                     return Err(OpenError::HeldByOthers { path: self.path.clone() });
                 }

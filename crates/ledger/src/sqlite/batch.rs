@@ -1,31 +1,31 @@
-//! One batch inside its transaction: every entry decided, everything it causes written.
+//! One batch inside its transaction: decides every entry and writes its rows.
 //!
-//! Nothing here changes memory that outlives the transaction: what a batch learns is handed back
-//! and counts only once the commit is durable.
+//! Nothing here changes memory that outlives the transaction: the new state of a batch is returned
+//! and takes effect only once the commit is durable.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Code, Decision, Digest, Entry, Event, Fault, FaultKind, First, Issue, Key, Millis, Principal,
-    Refused, Seq, Verdict, decide, evidence_of, refusal_of_conflict,
+    Code, Decision, Digest, Entry, Event, Fault, FaultKind, Issue, Key, Millis, Principal,
+    PriorAdmission, RefusedSubmission, Seq, Verdict, decide, evidence_of, refusal_of_conflict,
 };
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
-use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
+use super::effect_store::SqliteEffectStore;
 use super::inbox;
 use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, KeyIndex, Seed};
 use super::queries;
 use super::records::RecordTables;
-use crate::common::job::{Written, facts_text};
-use crate::common::records::{self, NotTold};
+use crate::common::records::{self, RecordApplyError};
+use crate::common::write_command::{EntryOutcome, facts_text};
 use crate::common::{RefusalQuota, refusal_cost};
-use crate::desk;
+use crate::rules;
 
-/// Where the ledger stands; the writer's copy moves only with durable commits.
+/// Counters of the ledger; the writer's copy is updated only with durable commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) last_seq: Seq,
@@ -58,24 +58,24 @@ pub(super) struct Batch<'c> {
     epoch: u64,
     quota: RefusalQuota,
     position: Position,
-    /// The effects of events, and the documents and runs of doors that issue.
-    pub(super) desk: Desk<'c>,
-    /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
-    fresh: HashMap<Key, First, Seed>,
+    /// Effects of events, and documents and runs of doors that issue documents.
+    pub(super) store: SqliteEffectStore<'c>,
+    /// Admissions of this batch; a repeat inside a batch is a duplicate like any other.
+    fresh: HashMap<Key, PriorAdmission, Seed>,
     claims: Vec<(Key, Seq)>,
     documents: Documents,
 }
 
-/// Why a batch could not go on.
+/// Why a batch could not continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BatchError {
-    /// SQLite said no.
+    /// SQLite error.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// This entry cannot be recorded; without it the others can.
     #[error(transparent)]
     Poisoned(Fault),
-    /// A promise of the ledger is broken.
+    /// An invariant of the ledger is broken.
     #[error(transparent)]
     Broken(#[from] ClaimedTwice),
 }
@@ -89,11 +89,11 @@ impl From<ClaimError> for BatchError {
     }
 }
 
-impl From<NotTold<rusqlite::Error>> for BatchError {
-    fn from(error: NotTold<rusqlite::Error>) -> Self {
+impl From<RecordApplyError<rusqlite::Error>> for BatchError {
+    fn from(error: RecordApplyError<rusqlite::Error>) -> Self {
         match error {
-            NotTold::Store(error) => Self::Sqlite(error),
-            NotTold::Poisoned(fault) => Self::Poisoned(fault),
+            RecordApplyError::Store(error) => Self::Sqlite(error),
+            RecordApplyError::Poisoned(fault) => Self::Poisoned(fault),
         }
     }
 }
@@ -115,42 +115,45 @@ impl<'c> Batch<'c> {
         };
         let fresh = HashMap::with_hasher(Seed::drawn());
         let (claims, documents) = (Vec::new(), Documents::default());
-        let desk = Desk::new(conn, epoch);
-        Ok(Self { conn, statements, epoch, quota, position, desk, fresh, claims, documents })
+        let store = SqliteEffectStore::new(conn, epoch);
+        Ok(Self { conn, statements, epoch, quota, position, store, fresh, claims, documents })
     }
 
-    /// Records one entry, with its documents where the door issues some. After an error the
+    /// Records one entry, with its documents at a door that issues some. After an error the
     /// transaction must be rolled back.
     pub(super) fn record(
         &mut self,
         keys: &KeyIndex,
         entry: &Entry,
         issue: Option<&dyn Issue>,
-    ) -> Result<Written, BatchError> {
+    ) -> Result<EntryOutcome, BatchError> {
         if let Some(issue) = issue {
-            let (verdict, told) = IssuingBatch { batch: self, keys }.record(entry, issue)?;
-            return Ok(Written { told: Some(Box::new(told)), ..Written::plain(verdict) });
+            let (verdict, issued) = IssuingBatch { batch: self, keys }.record(entry, issue)?;
+            return Ok(EntryOutcome {
+                issued: Some(Box::new(issued)),
+                ..EntryOutcome::plain(verdict)
+            });
         }
         match entry {
             Entry::Event(event) => {
-                let (verdict, told_at) = self.event(keys, event)?;
+                let (verdict, content_seq) = self.event(keys, event)?;
                 let outcome = match &event.record {
                     None => None,
                     Some(rule) => {
                         let tables = &mut RecordTables(self.conn);
-                        records::tell(tables, event, &**rule, &verdict, told_at)?
+                        records::apply(tables, event, &**rule, &verdict, content_seq)?
                     }
                 };
-                Ok(Written { outcome, ..Written::plain(verdict) })
+                Ok(EntryOutcome { outcome, ..EntryOutcome::plain(verdict) })
             }
-            Entry::Refused(refused) => Ok(Written::plain(self.refused(refused)?)),
+            Entry::Refused(refused) => Ok(EntryOutcome::plain(self.refused(refused)?)),
         }
     }
 
-    /// Writes what the batch as a whole leaves behind. The commit itself is the caller's.
+    /// Writes the rows of the batch as a whole. The caller commits.
     pub(super) fn finish(mut self, keys: &mut KeyIndex) -> Result<Position, BatchError> {
         self.documents.write(self.conn)?;
-        self.desk.finish()?;
+        self.store.finish()?;
         self.position.keys += self.claims.len() as u64;
         keys.claim(self.conn, std::mem::take(&mut self.claims))?;
         let mut put = self.conn.prepare_cached(queries::META_PUT)?;
@@ -161,7 +164,7 @@ impl<'c> Batch<'c> {
         Ok(self.position)
     }
 
-    /// What an event means, and the place that holds what it says.
+    /// Decides an event; returns the verdict and the seq that holds its content.
     fn event(&mut self, keys: &KeyIndex, event: &Event) -> Result<(Verdict, Seq), BatchError> {
         let Some(first) = self.first(keys, &event.key)? else {
             return self.admit(event, None);
@@ -170,10 +173,10 @@ impl<'c> Batch<'c> {
             Decision::Fresh => self.admit(event, None),
             Decision::Duplicate => {
                 let seq = self.sighting(first.seq, event, None)?;
-                let told_at = first.seq;
-                Ok((Verdict::Duplicate { seq, first }, told_at))
+                let content_seq = first.seq;
+                Ok((Verdict::Duplicate { seq, first }, content_seq))
             }
-            // A version that was here before is a late copy, not newer content.
+            // A version received before is a late copy, not newer content.
             Decision::Revision => match self.again(event)? {
                 Some(known) => {
                     let seq = self.sighting(known, event, None)?;
@@ -182,14 +185,18 @@ impl<'c> Batch<'c> {
                 None => self.admit(event, Some(first)),
             },
             Decision::Conflict => {
-                let told_at = first.seq;
-                Ok((self.conflict(event, first)?, told_at))
+                let content_seq = first.seq;
+                Ok((self.conflict(event, first)?, content_seq))
             }
         }
     }
 
-    /// What is known under `key`, in this batch or in the ledger.
-    pub(super) fn first(&mut self, keys: &KeyIndex, key: &Key) -> rusqlite::Result<Option<First>> {
+    /// Returns the first admission under `key`, in this batch or in the ledger.
+    pub(super) fn first(
+        &mut self,
+        keys: &KeyIndex,
+        key: &Key,
+    ) -> rusqlite::Result<Option<PriorAdmission>> {
         if let Some(first) = self.fresh.get(key) {
             return Ok(Some(first.clone()));
         }
@@ -197,7 +204,7 @@ impl<'c> Batch<'c> {
         self.statements
             .first
             .query_row([seq.0], |row| {
-                Ok(First {
+                Ok(PriorAdmission {
                     seq,
                     digest: Digest::from_bytes(row.get(0)?),
                     received_at: Millis(row.get(1)?),
@@ -208,11 +215,11 @@ impl<'c> Batch<'c> {
             .map(Some)
     }
 
-    /// A fresh admission, or a revision of `first`: kept and applied.
+    /// Admits a fresh event, or a revision of `first`: stored and applied.
     pub(super) fn admit(
         &mut self,
         event: &Event,
-        first: Option<First>,
+        first: Option<PriorAdmission>,
     ) -> Result<(Verdict, Seq), BatchError> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
@@ -224,16 +231,16 @@ impl<'c> Batch<'c> {
         }
         inbox::put(self.conn, seq, event)?;
         if let Some(intent) = &event.effect {
-            desk::born(&mut self.desk, seq, intent, event.received_at)?;
+            rules::begin_effect(&mut self.store, seq, intent, event.received_at)?;
         }
         self.claims.push((event.key, seq));
         let (digest, received_at) = (event.digest, event.received_at);
         let (principal, facts) = (event.principal.clone(), facts.into());
-        self.fresh.insert(event.key, First { seq, digest, received_at, principal, facts });
+        self.fresh.insert(event.key, PriorAdmission { seq, digest, received_at, principal, facts });
         Ok((Verdict::Fresh { seq }, seq))
     }
 
-    /// Applies the event's side effects. A failure, even a panic, is the event's own.
+    /// Applies the event's projections. A failure, even a panic, affects this event only.
     fn project(&mut self, event: &Event, seq: Seq) -> Result<(), BatchError> {
         let apply = || self.documents.apply(self.conn, &event.projections, seq);
         match catch_unwind(AssertUnwindSafe(apply)) {
@@ -250,8 +257,12 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Other content under a known key: kept once as evidence, seen each time, never applied.
-    pub(super) fn conflict(&mut self, event: &Event, first: First) -> rusqlite::Result<Verdict> {
+    /// Records other content under a known key: stored once as evidence, sighted each time, never applied.
+    pub(super) fn conflict(
+        &mut self,
+        event: &Event,
+        first: PriorAdmission,
+    ) -> rusqlite::Result<Verdict> {
         let (seq, other) = match self.again(event)? {
             Some(known) => (None, known),
             None => {
@@ -265,7 +276,7 @@ impl<'c> Batch<'c> {
         Ok(Verdict::Conflict { seq: seq.unwrap_or(sighting), first })
     }
 
-    /// A revision or conflict with this very content that is kept already.
+    /// Returns the stored revision or conflict with exactly this content.
     fn again(&mut self, event: &Event) -> rusqlite::Result<Option<Seq>> {
         let principal = evidence_of(event).map(Principal::as_str);
         self.statements
@@ -276,7 +287,7 @@ impl<'c> Batch<'c> {
             .optional()
     }
 
-    pub(super) fn refused(&mut self, refused: &Refused) -> rusqlite::Result<Verdict> {
+    pub(super) fn refused(&mut self, refused: &RefusedSubmission) -> rusqlite::Result<Verdict> {
         let digest = Digest::of(&refused.body);
         let (door, principal) = (refused.door.as_str(), refused.principal.as_str());
         let before = self

@@ -1,11 +1,10 @@
-//! Keeps the log short, away from the commit path.
+//! Checkpoints: keep the WAL short, outside the commit path.
 //!
-//! A thread of its own copies the log into the file while commits go on. The log can start over
-//! only at a moment when every page of it is copied, and under load there is always a newer one; so
-//! once the thread has caught up except for a few pages, the writer copies those itself between two
-//! commits, and the next commit starts the log from its beginning. A reader that holds on to an old
-//! state keeps the log from starting over, which is why readers have a maximum life. One of another
-//! program has none: it is reported, and what the log has grown to is given back when it has gone.
+//! A thread copies the WAL into the file while commits continue. The WAL can be reset only at a moment when
+//! every page of it is copied, and under load there is always a newer one; so once the thread has caught up
+//! except for a few pages, the writer copies those itself between two commits, and the next commit resets
+//! the WAL. A read transaction on an old state prevents the reset, which is why the gate's own reads have a
+//! timeout. One of another program has none: it is reported, and the WAL is truncated when it has ended.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admit_core::{Fault, FaultKind, unwound};
+use admit_core::{Fault, FaultKind, panic_guard};
+use admit_sqlite_log::mark::Mark;
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
@@ -24,36 +24,36 @@ use super::{open, queries};
 use crate::common::health::Health;
 use crate::gauges::Gauges;
 
-/// So much is copied at a time, more when commits come faster than that. Small steps: a large one
-/// keeps the disk busy for so long that commits have to wait for it.
+/// Copied at a time, more if commits are faster than that. Small steps: a large one keeps the disk busy
+/// for so long that commits have to wait for it.
 const COPY_FROM_BYTES: u64 = 2 << 20;
 
-/// From here on the log is brought to start over. Not sooner, because the last pages are the
-/// writer's to copy and hold up its commits.
+/// Length from which the WAL is to be reset. Not earlier, because the last pages are copied by the writer and
+/// delay its commits.
 const START_OVER_FROM_BYTES: u64 = 32 << 20;
 
-/// So little the writer copies itself; more would hold up commits too long.
-const LEFT_FOR_WRITER_BYTES: u64 = 512 << 10;
+/// Maximum that the writer copies itself; more would delay commits too long.
+const WRITER_COPY_BYTES_MAX: u64 = 512 << 10;
 
-/// Rounds of copying before the thread gives up catching up with a busy writer for now.
+/// Copy rounds before the thread stops catching up with a busy writer for now.
 const ROUNDS_MAX: usize = 8;
 
-/// Past this the writer copies whatever it costs, at every commit.
+/// Beyond this the writer copies at every commit, whatever it costs.
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
-/// A log longer than this that cannot start over is reported.
+/// A longer WAL that cannot be reset is reported.
 const HELD_BACK_FROM_BYTES: u64 = 64 << 20;
 
-/// So long nothing more of it can be copied before that; a reader of the gate's own has ended by then.
+/// Time without copy progress before that; the gate's own readers have ended by then.
 const HELD_BACK_FOR: Duration = Duration::from_secs(6);
 
-/// The same as numbers of pages, which is what SQLite counts the log in. A file keeps the size of
-/// page it was made with.
+/// The same limits in pages, SQLite's unit of WAL length. A file keeps the page size it was created
+/// with.
 #[derive(Clone, Copy)]
 struct Pages {
     copy_from: i32,
     start_over_from: i32,
-    left_for_writer: i32,
+    writer_copy_max: i32,
     max: i32,
     held_back_from: i32,
 }
@@ -64,41 +64,44 @@ impl Pages {
         Self {
             copy_from: pages(COPY_FROM_BYTES),
             start_over_from: pages(START_OVER_FROM_BYTES),
-            left_for_writer: pages(LEFT_FOR_WRITER_BYTES),
+            writer_copy_max: pages(WRITER_COPY_BYTES_MAX),
             max: pages(LOG_BYTES_MAX),
             held_back_from: pages(HELD_BACK_FROM_BYTES),
         }
     }
 }
 
-/// The writer's hand on the log.
-pub(super) struct Log {
+/// The writer's handle of the WAL.
+pub(super) struct WalHandle {
     wake: SyncSender<()>,
     shared: Arc<Shared>,
     limits: Pages,
-    /// The log's file.
+    /// Path of the WAL file.
     file: PathBuf,
-    /// The log's length after the commit before.
+    /// Length of the WAL after the previous commit.
     before: i32,
 }
 
-/// What the writer and the copying thread tell each other.
+/// State shared by the writer and the checkpointer.
 struct Shared {
-    /// The log's length after the last commit, as SQLite reports it.
+    /// Notes each copy of the WAL into the file.
+    mark: Arc<Mark>,
+    /// Length of the WAL after the last commit, as reported by SQLite.
     pages: AtomicI32,
-    /// How much of it is copied.
+    /// Pages of it that are copied.
     copied: AtomicI32,
-    /// So little is left that the writer may copy it.
+    /// The rest is short enough for the writer to copy.
     caught_up: AtomicBool,
-    /// How much was copied when it last moved, and since when that is all.
+    /// Number of copied pages when it last changed, and the time of that.
     stalled: Mutex<(i32, Instant)>,
     page_bytes: u64,
     gauges: Arc<Gauges>,
 }
 
 impl Shared {
-    fn new(page_bytes: u64, gauges: &Arc<Gauges>) -> Self {
+    fn new(page_bytes: u64, mark: &Arc<Mark>, gauges: &Arc<Gauges>) -> Self {
         Self {
+            mark: Arc::clone(mark),
             pages: AtomicI32::new(0),
             copied: AtomicI32::new(0),
             caught_up: AtomicBool::new(false),
@@ -112,11 +115,11 @@ impl Shared {
         u64::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0) * self.page_bytes
     }
 
-    /// After a copy: whether a reader is why more could not be copied. `before` was the log's length when the
-    /// copy began.
-    fn look_for_reader(&self, before: i32, now: Copied, limits: Pages, health: &Health) {
+    /// After a copy: detects whether a reader prevented a complete one. `before` was the length of the WAL when
+    /// the copy began.
+    fn detect_blocking_reader(&self, before: i32, now: CheckpointProgress, limits: Pages, health: &Health) {
         let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        // A log that is shorter than before has started over meanwhile.
+        // A WAL that is shorter than before was reset meanwhile.
         let is_free = now.pages < before || now.copied >= before || before < limits.held_back_from;
         if is_free {
             self.gauges.log_is_held_back(false);
@@ -131,39 +134,40 @@ impl Shared {
     }
 }
 
-/// What a copy has come to.
+/// Result of a copy.
 #[derive(Clone, Copy)]
-struct Copied {
-    /// The log's length.
+struct CheckpointProgress {
+    /// Length of the WAL.
     pages: i32,
-    /// How much of it is copied by now.
+    /// Pages of it that are copied now.
     copied: i32,
 }
 
-impl Log {
+impl WalHandle {
     /// Starts the copying thread for a file of pages of this size. It ends when the returned value is
     /// dropped.
     pub(super) fn start(
         path: &Path,
         page_bytes: u64,
+        mark: &Arc<Mark>,
         health: &Arc<Health>,
         gauges: &Arc<Gauges>,
     ) -> Result<(Self, JoinHandle<()>), io::Error> {
         let limits = Pages::of(page_bytes);
         let (wake, woken) = sync_channel(1);
-        let shared = Arc::new(Shared::new(page_bytes, gauges));
+        let shared = Arc::new(Shared::new(page_bytes, mark, gauges));
         let thread = {
             let (path, health, shared) = (path.to_owned(), health.clone(), shared.clone());
             thread::Builder::new().name("ledger-checkpoint".to_owned()).spawn(move || {
-                let copy = || copy_when_woken(&path, &woken, limits, &shared, &health);
-                unwound::or_tell(copy, || health.panicked());
+                let copy = || run_checkpointer(&path, &woken, limits, &shared, &health);
+                panic_guard::run(copy, || health.panicked());
             })?
         };
         let file = open::log_of(path);
         Ok((Self { wake, shared, limits, file, before: 0 }, thread))
     }
 
-    /// Has SQLite report the log's length at every commit of this connection.
+    /// Lets SQLite report the length of the WAL at every commit of this connection.
     pub(super) fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
         let shared = self.shared.clone();
         conn.wal_hook(Some(move |_: &mut Wal, now: i32| {
@@ -172,21 +176,21 @@ impl Log {
         }))
     }
 
-    /// How many bytes of pages the log held after the last commit.
+    /// Bytes of pages in the WAL after the last commit.
     pub(super) fn bytes(&self) -> u64 {
         self.shared.bytes()
     }
 
-    /// After the last commit: copies what is left; whether that was all of it.
+    /// After the last commit: copies the rest; returns whether that was all of it.
     pub(super) fn finish(&self, conn: &Connection, health: &Health) -> bool {
-        copy(conn, health).is_some_and(|now| now.copied == now.pages)
+        copy(conn, &self.shared.mark, health).is_some_and(|now| now.copied == now.pages)
     }
 
-    /// Whether another program has brought all of it into the file and emptied it.
+    /// Whether another program has checkpointed and emptied it.
     pub(super) fn is_emptied(&self, conn: &Connection, health: &Health) -> bool {
-        // The index as well: a log that was cut by hand is empty, but not in the file.
+        // Checks the WAL index too: a WAL that was truncated by hand is empty, but not in the file.
         std::fs::metadata(&self.file).is_ok_and(|log| log.len() == 0)
-            && copy(conn, health).is_some_and(|now| now.pages <= 0)
+            && copy(conn, &self.shared.mark, health).is_some_and(|now| now.pages <= 0)
     }
 
     /// Whether a reader has made it longer than it gets under load.
@@ -194,9 +198,9 @@ impl Log {
         self.shared.pages.load(Ordering::Relaxed) > self.limits.held_back_from
     }
 
-    /// Where no event comes: shortens a log that a reader has made long, once that reader has gone. Most of it
-    /// is the thread's to copy. `before_emptied` comes when all of it is copied.
-    pub(super) fn give_back(
+    /// When idle: truncates a WAL that a reader has made long, once that reader has ended. Most of it is copied by
+    /// the thread. `before_emptied` is called when all of it is copied.
+    pub(super) fn shrink(
         &mut self,
         conn: &Connection,
         health: &Health,
@@ -207,13 +211,13 @@ impl Log {
             return;
         }
         let pages = self.shared.pages.load(Ordering::Relaxed);
-        if pages - self.shared.copied.load(Ordering::Relaxed) > self.limits.left_for_writer {
+        if pages - self.shared.copied.load(Ordering::Relaxed) > self.limits.writer_copy_max {
             self.shared.caught_up.store(false, Ordering::Release);
             self.wake.try_send(()).unwrap_or_default();
             return;
         }
-        let Some(now) = copy(conn, health) else { return };
-        self.shared.look_for_reader(pages, now, self.limits, health);
+        let Some(now) = copy(conn, &self.shared.mark, health) else { return };
+        self.shared.detect_blocking_reader(pages, now, self.limits, health);
         if now.copied != now.pages {
             return;
         }
@@ -223,40 +227,40 @@ impl Log {
                 self.shared.copied.store(0, Ordering::Relaxed);
                 self.before = 0;
             }
-            // A reader of the newest state is in the way; it is tried again.
+            // A reader of the newest state is in the way; retried later.
             Ok(Ok(false)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the log could not be emptied"),
+            Ok(Err(error)) => tracing::debug!(%error, "the WAL could not be truncated"),
             Err(error) => tracing::debug!(%error, "the mark could not be cleared"),
         }
     }
 
-    /// After a commit: wakes the thread, or finishes what it left.
+    /// After a commit: wakes the thread, or copies the pages that it left.
     pub(super) fn after_commit(&mut self, conn: &Connection, health: &Health) {
         let pages = self.shared.pages.load(Ordering::Relaxed);
         if pages < self.before {
-            // It has started over. The thread may still say how much of the old one it has copied,
-            // which does no more than delay its next step.
+            // It was reset. The thread may still report its progress on the old one, which only delays its next
+            // step.
             self.shared.copied.store(0, Ordering::Relaxed);
         }
         self.before = pages;
         let long = pages >= self.limits.start_over_from;
-        // What was left of a log that has started over is no longer worth knowing.
+        // Outdated if the WAL was reset.
         let caught_up = self.shared.caught_up.swap(false, Ordering::Acquire);
         if long && caught_up || pages > self.limits.max {
-            if let Some(now) = copy(conn, health) {
+            if let Some(now) = copy(conn, &self.shared.mark, health) {
                 self.shared.copied.store(now.copied, Ordering::Relaxed);
-                self.shared.look_for_reader(pages, now, self.limits, health);
+                self.shared.detect_blocking_reader(pages, now, self.limits, health);
             }
         } else if long
             || pages - self.shared.copied.load(Ordering::Relaxed) >= self.limits.copy_from
         {
-            // Full means it is awake already.
+            // If the channel is full the thread is awake already.
             self.wake.try_send(()).unwrap_or_default();
         }
     }
 }
 
-fn copy_when_woken(
+fn run_checkpointer(
     path: &Path,
     woken: &Receiver<()>,
     limits: Pages,
@@ -269,23 +273,23 @@ fn copy_when_woken(
             continue;
         }
         if conn.is_none() {
-            conn = open::mending(path)
-                .inspect_err(|error| tracing::warn!(%error, "no connection to shorten the log"))
+            conn = open::open_maintenance(path)
+                .inspect_err(|error| tracing::warn!(%error, "cannot open a connection for checkpoints"))
                 .ok();
         }
         let Some(conn) = &conn else { continue };
         // Each round is shorter than the one before, because less was written during it.
         for _ in 0..ROUNDS_MAX {
             let before = shared.pages.load(Ordering::Relaxed);
-            let Some(now) = copy(conn, health) else { break };
+            let Some(now) = copy(conn, &shared.mark, health) else { break };
             let copied = now.copied;
             shared.copied.store(copied, Ordering::Relaxed);
-            shared.look_for_reader(before, now, limits, health);
+            shared.detect_blocking_reader(before, now, limits, health);
             let pages = shared.pages.load(Ordering::Relaxed);
             if pages < limits.start_over_from {
                 break;
             }
-            if pages - copied <= limits.left_for_writer {
+            if pages - copied <= limits.writer_copy_max {
                 shared.caught_up.store(true, Ordering::Release);
                 break;
             }
@@ -293,8 +297,8 @@ fn copy_when_woken(
     }
 }
 
-/// Empties a log that is copied; `false` when a reader is in the way. Waits for nothing, because commits would
-/// wait with it.
+/// Empties a WAL that is copied; returns `false` if a reader is in the way. Does not wait, because commits
+/// would wait with it.
 fn empty(conn: &Connection) -> rusqlite::Result<bool> {
     conn.busy_timeout(Duration::ZERO)?;
     let busy = conn.query_row(queries::CHECKPOINT_TRUNCATE, [], |row| row.get::<_, i64>(0));
@@ -302,11 +306,20 @@ fn empty(conn: &Connection) -> rusqlite::Result<bool> {
     Ok(busy? == 0)
 }
 
-/// Copies what it can; says how much of the log is copied by now, or `None` when it failed.
-fn copy(conn: &Connection, health: &Health) -> Option<Copied> {
+/// Copies as much as possible; returns the progress, or `None` if it failed.
+fn copy(conn: &Connection, mark: &Mark, health: &Health) -> Option<CheckpointProgress> {
+    // While pages are copied the file may hold a part of a commit: a loss of the WAL is then never harmless.
+    if let Err(error) = mark.begin_copy() {
+        tracing::warn!(%error, path = %mark.path().display(), "checkpoint skipped: the mark cannot be written");
+        mark.end_copy(true).unwrap_or_default();
+        return None;
+    }
     let result = conn.prepare_cached(queries::CHECKPOINT_PASSIVE).and_then(|mut copy| {
-        copy.query_row([], |row| Ok(Copied { pages: row.get(1)?, copied: row.get(2)? }))
+        copy.query_row([], |row| Ok(CheckpointProgress { pages: row.get(1)?, copied: row.get(2)? }))
     });
+    if let Err(error) = mark.end_copy(result.is_ok()) {
+        tracing::warn!(%error, path = %mark.path().display(), "the end of a checkpoint could not be noted");
+    }
     match result {
         Ok(copied) => {
             health.copied();

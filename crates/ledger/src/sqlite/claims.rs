@@ -1,26 +1,28 @@
-//! Claims on streams: who holds which place, decided by the one writer.
+//! Stream claims: leases of entries, decided by the single writer.
 //!
-//! Invariant: places are first handed out in ledger order, so everything up to the head was handed
-//! out, and a place up to the head is finished exactly when it has no row in `claim`. That is why
-//! what is done leaves nothing behind and a claim takes as long as its answer is.
+//! Invariant: entries are first claimed in ledger order, so everything up to the head was claimed, and an
+//! entry up to the head is finished exactly when it has no row in `claim`. So finished entries leave no
+//! rows and the cost of a claim depends on its result only.
 
 use admit_core::{Door, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::inbox::Shown;
-use super::task::{Tx, Work};
+use super::inbox::StatusUpdates;
+use super::write_op::{Tx, WriteOp};
 use super::{SqliteLedger, queries, streams};
-use crate::common::claims::{Found, Held, Taken, given_back, unheld};
-use crate::common::news::News;
+use crate::common::claims::{
+    ClaimBatch, GrantedClaim, HeldLease, given_back, result_without_lease,
+};
+use crate::common::notifier::Notifier;
 use crate::port::{
-    BoxFuture, Change, Claimed, Claims, DONE, Finished, LEASE_LIFE_MAX, Lease, LeaseAnswer,
-    LeaseChange, Standing, Wanted,
+    BoxFuture, ClaimProgress, ClaimRequest, ClaimedEntry, Claims, DONE, FinishedEntry,
+    LEASE_LIFE_MAX, Lease, LeaseAction, LeaseChange, LeaseResult,
 };
 
 impl Claims for SqliteLedger {
-    fn claim(&self, wanted: Wanted) -> BoxFuture<'_, Result<Vec<Claimed>, Fault>> {
+    fn claim(&self, wanted: ClaimRequest) -> BoxFuture<'_, Result<Vec<ClaimedEntry>, Fault>> {
         Box::pin(async move {
-            // A consumer that asks again and again must not cost a commit each time.
+            // A consumer that polls must not cost a commit each time.
             let (door, now) = (wanted.door.clone(), wanted.now);
             let some = wanted.rows_max > 0
                 && self.readers.read(move |conn, _| has_some(conn, &door, now)).await?;
@@ -29,7 +31,7 @@ impl Claims for SqliteLedger {
             }
             let expires_at = wanted.lease.after(wanted.now);
             let taken = self.write(Claim(wanted)).await?;
-            // The bodies are read apart: the writer has better things to do.
+            // The bodies are read outside the writer.
             self.readers.read(move |conn, _| claimed(conn, taken, expires_at)).await
         })
     }
@@ -39,12 +41,16 @@ impl Claims for SqliteLedger {
         door: Door,
         changes: Vec<LeaseChange>,
         now: Millis,
-    ) -> BoxFuture<'_, Result<Vec<LeaseAnswer>, Fault>> {
+    ) -> BoxFuture<'_, Result<Vec<LeaseResult>, Fault>> {
         Box::pin(self.write(ChangeLeases { door, changes, now }))
     }
 
-    fn standing(&self, door: Door, now: Millis) -> BoxFuture<'_, Result<Standing, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| standing(conn, &door, now)))
+    fn claim_progress(
+        &self,
+        door: Door,
+        now: Millis,
+    ) -> BoxFuture<'_, Result<ClaimProgress, Fault>> {
+        Box::pin(self.readers.read(move |conn, _| claim_progress(conn, &door, now)))
     }
 
     fn finished(
@@ -52,22 +58,22 @@ impl Claims for SqliteLedger {
         door: Door,
         after: Seq,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Finished>, Fault>> {
+    ) -> BoxFuture<'_, Result<Vec<FinishedEntry>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| finished(conn, &door, after, rows_max)))
     }
 }
 
 /// One call of `claim`.
-struct Claim(Wanted);
+struct Claim(ClaimRequest);
 
-impl Work for Claim {
-    type Answer = Vec<Taken>;
+impl WriteOp for Claim {
+    type Output = Vec<GrantedClaim>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<Taken>> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<GrantedClaim>> {
         let Self(wanted) = self;
         let door = wanted.door.as_str();
         let head = head(tx.conn, door)?;
-        let mut found = Found::new(wanted);
+        let mut found = ClaimBatch::new(wanted);
         let new = i64::try_from(head.0).unwrap_or(i64::MAX);
         let (now, far) = (wanted.now.0, LEASE_LIFE_MAX.after(wanted.now).0);
         let places =
@@ -75,13 +81,13 @@ impl Work for Claim {
         for (query, from) in places {
             take(&mut found, &mut tx.conn.prepare_cached(query)?, door, from)?;
         }
-        let taken = found.hand_out().map_err(|error| {
+        let taken = found.grant().map_err(|error| {
             rusqlite::Error::ToSqlConversionFailure(format!("no randomness: {error}").into())
         })?;
         let expires_at = wanted.lease.after(wanted.now).0;
         let mut put = tx.conn.prepare_cached(queries::CLAIM_PUT)?;
-        let mut shown = Shown::at(tx.conn, &wanted.door, wanted.now)?;
-        for Taken { seq, lease, attempt } in &taken {
+        let mut shown = StatusUpdates::at(tx.conn, &wanted.door, wanted.now)?;
+        for GrantedClaim { seq, lease, attempt } in &taken {
             let row = params![door, seq.0, lease.as_bytes(), wanted.consumer, attempt, expires_at];
             put.execute(row)?;
             shown.claimed(*seq)?;
@@ -93,9 +99,9 @@ impl Work for Claim {
     }
 }
 
-/// Takes what `statement` finds from `from` on, until a limit is reached.
+/// Adds the entries that `statement` finds after `from`, up to the limits.
 fn take(
-    found: &mut Found,
+    found: &mut ClaimBatch,
     statement: &mut CachedStatement<'_>,
     door: &str,
     from: i64,
@@ -119,22 +125,22 @@ struct ChangeLeases {
     now: Millis,
 }
 
-impl Work for ChangeLeases {
-    type Answer = Vec<LeaseAnswer>;
+impl WriteOp for ChangeLeases {
+    type Output = Vec<LeaseResult>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<LeaseAnswer>> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<LeaseResult>> {
         let head = head(tx.conn, self.door.as_str())?;
         let mut get = tx.conn.prepare_cached(queries::CLAIM_GET)?;
-        let mut shown = Shown::at(tx.conn, &self.door, self.now)?;
+        let mut shown = StatusUpdates::at(tx.conn, &self.door, self.now)?;
         let mut answers = Vec::with_capacity(self.changes.len());
         for change in &self.changes {
             if change.seq > Seq::MAX {
-                answers.push(LeaseAnswer::UnknownPlace);
+                answers.push(LeaseResult::UnknownPlace);
                 continue;
             }
             let held = get
                 .query_row((self.door.as_str(), change.seq.0), |row| {
-                    Ok(Held {
+                    Ok(HeldLease {
                         lease: row.get::<_, Option<[u8; 16]>>(0)?.map(Lease::from_bytes),
                         consumer: row.get(1)?,
                         expires_at: Millis(row.get(2)?),
@@ -142,28 +148,30 @@ impl Work for ChangeLeases {
                 })
                 .optional()?;
             let answer = match held {
-                Some(held) if held.is_by(change.lease, self.now) => {
+                Some(held) if held.is_held_by(change.lease, self.now) => {
                     self.apply(tx.conn, change, held.consumer)?;
                     shown.changed(change.seq, &change.change)?;
-                    LeaseAnswer::Done
+                    LeaseResult::Done
                 }
-                Some(_) => LeaseAnswer::StaleLease,
-                None => unheld(change.seq, head, has(tx.conn, &self.door, change.seq)?),
+                Some(_) => LeaseResult::StaleLease,
+                None => {
+                    result_without_lease(change.seq, head, has(tx.conn, &self.door, change.seq)?)
+                }
             };
             answers.push(answer);
         }
         Ok(answers)
     }
 
-    fn tell(&self, answers: &Vec<LeaseAnswer>, news: &News) {
+    fn notify(&self, answers: &Vec<LeaseResult>, notifier: &Notifier) {
         if let Some(seq) = given_back(&self.changes, answers) {
-            news.tell(&self.door, seq);
+            notifier.notify(&self.door, seq);
         }
     }
 }
 
 impl ChangeLeases {
-    /// Changes what the lease holds.
+    /// Changes a lease.
     fn apply(
         &self,
         conn: &Connection,
@@ -172,18 +180,18 @@ impl ChangeLeases {
     ) -> rusqlite::Result<()> {
         let (door, seq) = (self.door.as_str(), change.seq.0);
         match &change.change {
-            Change::Finish { status } => {
+            LeaseAction::Finish { status } => {
                 conn.prepare_cached(queries::CLAIM_REMOVE)?.execute((door, seq))?;
                 if status != DONE {
                     let row = (door, seq, status, consumer, self.now.0);
                     conn.prepare_cached(queries::CLAIM_FINISHED_PUT)?.execute(row)?;
                 }
             }
-            Change::Extend { until } => {
+            LeaseAction::Extend { until } => {
                 let row = (door, seq, Some(change.lease.as_bytes()), until.0);
                 conn.prepare_cached(queries::CLAIM_UNTIL)?.execute(row)?;
             }
-            Change::Release { again_at } => {
+            LeaseAction::Release { again_at } => {
                 let row = (door, seq, None::<&[u8; 16]>, again_at.0);
                 conn.prepare_cached(queries::CLAIM_UNTIL)?.execute(row)?;
             }
@@ -198,7 +206,7 @@ fn head(conn: &Connection, door: &str) -> rusqlite::Result<Seq> {
     Ok(Seq(head.unwrap_or(0)))
 }
 
-/// Whether `seq` is a place of the stream at `door`.
+/// Whether `seq` is an entry of the stream at `door`.
 fn has(conn: &Connection, door: &Door, seq: Seq) -> rusqlite::Result<bool> {
     conn.prepare_cached(queries::STREAM_HAS)?.exists((door.as_str(), seq.0))
 }
@@ -223,25 +231,25 @@ fn has_some(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<boo
 
 fn claimed(
     conn: &Connection,
-    taken: Vec<Taken>,
+    taken: Vec<GrantedClaim>,
     expires_at: Millis,
-) -> rusqlite::Result<Vec<Claimed>> {
+) -> rusqlite::Result<Vec<ClaimedEntry>> {
     let mut claimed = Vec::with_capacity(taken.len());
-    for Taken { seq, lease, attempt } in taken {
-        // Retention may have been quicker; then the claim is gone with the entry.
+    for GrantedClaim { seq, lease, attempt } in taken {
+        // Retention may have removed the entry and its claim in between.
         if let Some(entry) = streams::entry_at(conn, seq)? {
-            claimed.push(Claimed { entry, lease, expires_at, attempt });
+            claimed.push(ClaimedEntry { entry, lease, expires_at, attempt });
         }
     }
     Ok(claimed)
 }
 
-fn standing(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<Standing> {
+fn claim_progress(conn: &Connection, door: &Door, now: Millis) -> rusqlite::Result<ClaimProgress> {
     let (head, newest) = (head(conn, door.as_str())?, newest(conn, door)?);
-    let asked = (door.as_str(), now.0, LEASE_LIFE_MAX.after(now).0);
-    conn.prepare_cached(queries::CLAIM_STANDING)?.query_row(asked, |row| {
+    let params = (door.as_str(), now.0, LEASE_LIFE_MAX.after(now).0);
+    conn.prepare_cached(queries::CLAIM_STANDING)?.query_row(params, |row| {
         let free_at = row.get::<_, Option<i64>>(2)?.map(Millis);
-        Ok(Standing { head, newest, held: row.get(0)?, free: row.get(1)?, free_at })
+        Ok(ClaimProgress { head, newest, held: row.get(0)?, free: row.get(1)?, free_at })
     })
 }
 
@@ -250,11 +258,11 @@ fn finished(
     door: &Door,
     after: Seq,
     rows_max: usize,
-) -> rusqlite::Result<Vec<Finished>> {
+) -> rusqlite::Result<Vec<FinishedEntry>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     conn.prepare_cached(queries::CLAIM_FINISHED_LIST)?
         .query_map((door.as_str(), after.0, rows_max), |row| {
-            Ok(Finished {
+            Ok(FinishedEntry {
                 seq: Seq(row.get(0)?),
                 status: row.get(1)?,
                 consumer: row.get(2)?,

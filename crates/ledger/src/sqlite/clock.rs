@@ -4,12 +4,12 @@ use admit_core::{Age, Millis};
 use rusqlite::Connection;
 
 use super::queries;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use crate::common::clock::{ConfirmTime, NoteTime, TRUSTED_AT};
 use crate::port::KnownTime;
 
-/// Sees to it that a ledger with retention knows a time it trusts: what was noted before, or else when
-/// the newest event was received. Without retention nothing is noted, so nothing old may be left.
+/// Initialises trusted time in a ledger with retention: the stored time, or else when the newest event was
+/// received. Without retention the stored time is removed, so that no outdated one is left.
 pub(super) fn settle_known(conn: &Connection, retain: Option<Age>) -> rusqlite::Result<()> {
     if retain.is_none() {
         conn.execute(queries::META_REMOVE, [TRUSTED_AT])?;
@@ -32,17 +32,17 @@ pub(super) fn known(conn: &Connection) -> rusqlite::Result<KnownTime> {
     })
 }
 
-impl Work for NoteTime {
-    type Answer = ();
+impl WriteOp for NoteTime {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
-        // One gate writes, so also backwards: a clock that is put right takes what it said before with it.
+        // A single gate writes, so the time may move backwards: a corrected clock replaces what it stored before.
         tx.conn.prepare_cached(queries::META_PUT)?.execute((TRUSTED_AT, self.0.0)).map(drop)
     }
 }
 
-impl Work for ConfirmTime {
-    type Answer = ();
+impl WriteOp for ConfirmTime {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
         let confirmation = &self.0;

@@ -1,20 +1,20 @@
-//! Accounts and closures in the file: written inside the writer's transaction, read beside it.
+//! Run reports and closures: written inside the writer's transaction, read outside of it.
 
-use admit_core::effect::By;
-use admit_core::{Fault, IssuedKind, Millis, RunState};
+use admit_core::effect::Attribution;
+use admit_core::{DocumentKind, Fault, Millis, RunState};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use super::{SqliteLedger, issued, queries};
 use crate::closures::{
-    Ambiguities, Begun, Closure, Closures, DecidingPolicy, Ending, OfRun, QuarantineStanding,
-    RunAccounts, RunDocument, RunLine, Unsettled,
+    AmbiguityCounts, ClosingEnd, ClosingStart, Closure, Closures, DecidingPolicy, QuarantineState,
+    RunDocument, RunLine, RunReportReader, RunScope, UnsettledCounts,
 };
-use crate::desk::{self, Closing};
 use crate::issuance::{FileNote, Issuance as _};
 use crate::port::BoxFuture;
+use crate::rules::{self, ClosureStore};
 
-impl RunAccounts for SqliteLedger {
+impl RunReportReader for SqliteLedger {
     fn run_lines(
         &self,
         run: String,
@@ -30,29 +30,29 @@ impl RunAccounts for SqliteLedger {
     fn run_ids(
         &self,
         run: String,
-        kind: IssuedKind,
+        kind: DocumentKind,
         after: String,
         below: String,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<String>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked = (run, kind.as_str(), after, below, limit(rows_max));
-            conn.prepare_cached(queries::RUN_IDS)?.query_map(asked, |row| row.get(0))?.collect()
+            let params = (run, kind.as_str(), after, below, limit(rows_max));
+            conn.prepare_cached(queries::RUN_IDS)?.query_map(params, |row| row.get(0))?.collect()
         }))
     }
 
     fn run_documents(
         &self,
         run: String,
-        kind: IssuedKind,
+        kind: DocumentKind,
         after: u64,
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<RunDocument>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
             let query = match kind {
-                IssuedKind::Receipt => queries::RUN_RECEIPTS,
-                IssuedKind::Quarantine => queries::RUN_QUARANTINES,
-                IssuedKind::Governance => return Ok(Vec::new()),
+                DocumentKind::Receipt => queries::RUN_RECEIPTS,
+                DocumentKind::Quarantine => queries::RUN_QUARANTINES,
+                DocumentKind::Governance => return Ok(Vec::new()),
             };
             let mut documents = conn.prepare_cached(query)?;
             let documents = documents.query_map((run, after, limit(rows_max)), |row| {
@@ -67,10 +67,10 @@ impl RunAccounts for SqliteLedger {
         }))
     }
 
-    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<Ambiguities, Fault>> {
+    fn ambiguities(&self, run: String) -> BoxFuture<'_, Result<AmbiguityCounts, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
             conn.prepare_cached(queries::RUN_AMBIGUITIES)?.query_row([run], |row| {
-                Ok(Ambiguities {
+                Ok(AmbiguityCounts {
                     found: row.get("found")?,
                     absent: row.get("absent")?,
                     never_arrived: row.get("never_arrived")?,
@@ -81,7 +81,7 @@ impl RunAccounts for SqliteLedger {
 
     fn refused_while_closing(&self, run: String) -> BoxFuture<'_, Result<u64, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let name = desk::refused_while_closing(&run);
+            let name = rules::refused_while_closing(&run);
             let counted = conn
                 .prepare_cached(queries::META_GET)?
                 .query_row([name], |row| row.get(0))
@@ -90,10 +90,10 @@ impl RunAccounts for SqliteLedger {
         }))
     }
 
-    fn unsettled(&self, of: OfRun<'_>) -> BoxFuture<'_, Result<Unsettled, Fault>> {
+    fn unsettled(&self, of: RunScope<'_>) -> BoxFuture<'_, Result<UnsettledCounts, Fault>> {
         let (door, path, run) = (of.door.to_owned(), of.path, of.run.to_owned());
         Box::pin(self.readers.read(move |conn, _| {
-            let mut unsettled = Unsettled::default();
+            let mut unsettled = UnsettledCounts::default();
             let mut counted = conn.prepare_cached(queries::RUN_UNSETTLED)?;
             let mut rows = counted.query((door, path, run))?;
             while let Some(row) = rows.next()? {
@@ -123,9 +123,9 @@ impl Closures for SqliteLedger {
     fn begin_closing(
         &self,
         run: String,
-        by: By,
+        by: Attribution,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Begun, Fault>> {
+    ) -> BoxFuture<'_, Result<ClosingStart, Fault>> {
         Box::pin(self.write(Begin { epoch: self.epoch, run, by, at }))
     }
 
@@ -133,7 +133,7 @@ impl Closures for SqliteLedger {
         &self,
         run: String,
         attempt: u64,
-        ending: Ending,
+        ending: ClosingEnd,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
         Box::pin(self.write(End { epoch: self.epoch, run, attempt, ending, at }))
@@ -155,16 +155,16 @@ impl Closures for SqliteLedger {
 struct Begin {
     epoch: u64,
     run: String,
-    by: By,
+    by: Attribution,
     at: Millis,
 }
 
-impl Work for Begin {
-    type Answer = Begun;
+impl WriteOp for Begin {
+    type Output = ClosingStart;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Begun> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<ClosingStart> {
         let rows = Rows { conn: tx.conn, epoch: self.epoch };
-        desk::begin_closing(&rows, &self.run, &self.by, self.at)
+        rules::begin_closing(&rows, &self.run, &self.by, self.at)
     }
 }
 
@@ -172,16 +172,16 @@ struct End {
     epoch: u64,
     run: String,
     attempt: u64,
-    ending: Ending,
+    ending: ClosingEnd,
     at: Millis,
 }
 
-impl Work for End {
-    type Answer = bool;
+impl WriteOp for End {
+    type Output = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
         let rows = Rows { conn: tx.conn, epoch: self.epoch };
-        desk::end_closing(&rows, &self.run, self.attempt, &self.ending, self.at)
+        rules::end_closing(&rows, &self.run, self.attempt, &self.ending, self.at)
     }
 }
 
@@ -190,8 +190,8 @@ struct ReopenLost {
     at: Millis,
 }
 
-impl Work for ReopenLost {
-    type Answer = Vec<String>;
+impl WriteOp for ReopenLost {
+    type Output = Vec<String>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Vec<String>> {
         let lost: Vec<String> = tx
@@ -199,15 +199,15 @@ impl Work for ReopenLost {
             .prepare_cached(queries::CLOSURE_LOST)?
             .query_map([self.epoch], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
-        desk::reopen(&Rows { conn: tx.conn, epoch: self.epoch }, &lost, self.at)?;
+        rules::reopen(&Rows { conn: tx.conn, epoch: self.epoch }, &lost, self.at)?;
         Ok(lost)
     }
 }
 
 struct NoteFiled(String);
 
-impl Work for NoteFiled {
-    type Answer = ();
+impl WriteOp for NoteFiled {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
         tx.conn.prepare_cached(queries::CLOSURE_FILED)?.execute([&self.0])?;
@@ -215,13 +215,13 @@ impl Work for NoteFiled {
     }
 }
 
-/// The rows of closures, inside a transaction.
+/// Storage of closures inside a transaction.
 struct Rows<'t> {
     conn: &'t Connection,
     epoch: u64,
 }
 
-impl Closing for Rows<'_> {
+impl ClosureStore for Rows<'_> {
     type Error = rusqlite::Error;
 
     fn state(&self, run: &str) -> rusqlite::Result<Option<RunState>> {
@@ -237,7 +237,7 @@ impl Closing for Rows<'_> {
         closure(self.conn, run)?.ok_or(rusqlite::Error::QueryReturnedNoRows)
     }
 
-    fn begin(&self, run: &str, by: &By, at: Millis) -> rusqlite::Result<u64> {
+    fn begin(&self, run: &str, by: &Attribution, at: Millis) -> rusqlite::Result<u64> {
         let begun = (run, self.epoch, at.0, &by.who, &by.why);
         self.conn.prepare_cached(queries::CLOSURE_BEGIN)?.query_row(begun, |row| row.get(0))
     }
@@ -283,10 +283,10 @@ fn closure_row(row: &Row<'_>) -> rusqlite::Result<Closure> {
 
 fn line_row(row: &Row<'_>) -> rusqlite::Result<RunLine> {
     let is_superseded = row.get::<_, Option<u64>>("superseded_by")?.is_some();
-    let standing = match row.get::<_, Option<String>>("released_how")? {
-        Some(how) => QuarantineStanding::Released(how),
-        None if is_superseded => QuarantineStanding::Superseded,
-        None => QuarantineStanding::Open,
+    let state = match row.get::<_, Option<String>>("released_how")? {
+        Some(how) => QuarantineState::Released(how),
+        None if is_superseded => QuarantineState::Superseded,
+        None => QuarantineState::Open,
     };
     Ok(RunLine {
         n: row.get("n")?,
@@ -299,7 +299,7 @@ fn line_row(row: &Row<'_>) -> rusqlite::Result<RunLine> {
         path: row.get("path")?,
         has_reference: row.get("has_reference")?,
         is_unwritten: row.get("is_unwritten")?,
-        standing,
+        state,
         policy: match (row.get("policy_revision")?, row.get("policy_digest")?) {
             (Some(revision), Some(digest)) => Some(DecidingPolicy { revision, digest }),
             _ => None,

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use admit_core::projection::Document;
+use admit_core::projection::ProjectionState;
 use admit_core::{EntityId, Projection, ProjectionError, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::queries;
 
-/// The documents a batch has touched, in the order of their names.
+/// The documents a batch has touched, in name order.
 #[derive(Default)]
 pub(super) struct Documents {
     touched: BTreeMap<EntityId, Touched>,
 }
 
 struct Touched {
-    document: Box<dyn Document>,
+    document: Box<dyn ProjectionState>,
     changed_by: Option<Seq>,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum ApplyError {
 }
 
 impl Documents {
-    /// Applies the projections of the event that will stand at `seq`.
+    /// Applies the projections of the event at `seq`.
     pub(super) fn apply(
         &mut self,
         conn: &Connection,
@@ -43,14 +43,14 @@ impl Documents {
                 let document = projection.load(stored(conn, &id)?.as_deref())?;
                 self.touched.insert(id.clone(), Touched { document, changed_by: None });
             }
-            let touched = self.touched.get_mut(&id).expect("it was put there just now");
+            let touched = self.touched.get_mut(&id).expect("it was inserted above");
             projection.apply(touched.document.as_mut())?;
             touched.changed_by = Some(seq);
         }
         Ok(())
     }
 
-    /// Writes what has changed.
+    /// Writes changed documents.
     pub(super) fn write(&self, conn: &Connection) -> rusqlite::Result<()> {
         let mut put = conn.prepare_cached(queries::DOCUMENT_PUT)?;
         for (id, touched) in &self.touched {

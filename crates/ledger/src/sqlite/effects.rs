@@ -1,18 +1,20 @@
-//! Effects in the file: written inside the writer's transaction, read beside it.
+//! Effects: written inside the writer's transaction, read outside of it.
 
-use admit_core::effect::{By, Effect, Evidence, Illegal, Passage, Standing, Step, StoredReply};
+use admit_core::effect::{
+    Attribution, Effect, EffectLogEntry, EffectState, Evidence, IllegalStep, Step, StoredReply,
+};
 use admit_core::{Millis, Seq};
 use bytes::Bytes;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::desk::Desk;
+use super::effect_store::SqliteEffectStore;
 use super::queries;
-use super::task::{Tx, Work};
-use crate::desk::{self, Line, evidence_text};
-use crate::effects::{EffectFilter, Recovered};
+use super::write_op::{Tx, WriteOp};
+use crate::effects::{EffectFilter, RecoveredEffects};
+use crate::rules::{self, HistoryLine, evidence_text};
 
-/// A step of one effect, for the writer.
+/// Applies a step of one effect.
 pub(super) struct Advance {
     pub(super) epoch: u64,
     pub(super) seq: Seq,
@@ -20,32 +22,32 @@ pub(super) struct Advance {
     pub(super) at: Millis,
 }
 
-impl Work for Advance {
-    type Answer = Result<Effect, Illegal>;
+impl WriteOp for Advance {
+    type Output = Result<Effect, IllegalStep>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        let mut desk = Desk::new(tx.conn, self.epoch);
-        let stepped = desk::advance(&mut desk, self.seq, &self.step, self.at)?;
-        Ok(stepped.map(|stepped| stepped.effect))
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
+        let mut store = SqliteEffectStore::new(tx.conn, self.epoch);
+        let advanced = rules::advance(&mut store, self.seq, &self.step, self.at)?;
+        Ok(advanced.map(|advanced| advanced.effect))
     }
 }
 
-/// Looking after what earlier processes left, for the writer.
+/// Recovers effects of earlier processes.
 pub(super) struct Recover {
     pub(super) epoch: u64,
     pub(super) at: Millis,
 }
 
-impl Work for Recover {
-    type Answer = Recovered;
+impl WriteOp for Recover {
+    type Output = RecoveredEffects;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
         let open: Vec<Effect> = tx
             .conn
             .prepare_cached(queries::EFFECT_OPEN)?
             .query_map([], effect_row)?
             .collect::<Result<_, _>>()?;
-        desk::recover(&mut Desk::new(tx.conn, self.epoch), open, self.at)
+        rules::recover(&mut SqliteEffectStore::new(tx.conn, self.epoch), open, self.at)
     }
 }
 
@@ -53,19 +55,19 @@ pub(super) fn get(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Effect
     conn.prepare_cached(queries::EFFECT_GET)?.query_row([seq.0], effect_row).optional()
 }
 
-pub(super) fn history(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Passage>> {
+pub(super) fn history(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<EffectLogEntry>> {
     conn.prepare_cached(queries::EFFECT_HISTORY)?.query_map([seq.0], passage_row)?.collect()
 }
 
-/// A line of history, of whatever takes the steps of an effect.
-pub(super) fn passage_row(row: &Row<'_>) -> rusqlite::Result<Passage> {
+/// Reads a history line of an effect or publication.
+pub(super) fn passage_row(row: &Row<'_>) -> rusqlite::Result<EffectLogEntry> {
     let who: Option<String> = row.get("who")?;
     let why = row.get("why")?;
-    Ok(Passage {
+    Ok(EffectLogEntry {
         at: Millis(row.get("at")?),
         attempt: row.get("attempt")?,
         what: row.get("what")?,
-        by: who.map(|who| By { who, why }),
+        by: who.map(|who| Attribution { who, why }),
         evidence: evidence(row)?,
     })
 }
@@ -79,20 +81,20 @@ pub(super) fn list(conn: &Connection, filter: &EffectFilter) -> rusqlite::Result
 }
 
 pub(super) fn insert(conn: &Connection, effect: &Effect, at: Millis) -> rusqlite::Result<()> {
-    let Effect { seq, kind, plan, standing, .. } = effect;
+    let Effect { seq, kind, plan, state, .. } = effect;
     let plan = str::from_utf8(plan).expect("json is written as utf-8");
-    let row = (seq.0, kind, plan, standing.word(), standing.attempt(), standing.epoch(), at.0);
+    let row = (seq.0, kind, plan, state.word(), state.attempt(), state.epoch(), at.0);
     conn.prepare_cached(queries::EFFECT_INSERT)?.execute(row)?;
     Ok(())
 }
 
-/// Adds a line to the history that `query` writes to.
+/// Appends a line to the history that `query` writes to.
 pub(super) fn note(
     conn: &Connection,
     query: &str,
     epoch: u64,
     of: u64,
-    line: &Line<'_>,
+    line: &HistoryLine<'_>,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(query)?.execute((
         of,
@@ -110,16 +112,16 @@ pub(super) fn note(
 pub(super) fn update(
     conn: &Connection,
     seq: Seq,
-    standing: &Standing,
+    state: &EffectState,
     at: Millis,
     reply: Option<&StoredReply>,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(queries::EFFECT_UPDATE)?.execute((
         seq.0,
-        standing.word(),
-        standing.attempt(),
-        standing.epoch(),
-        standing.evidence().map(evidence_text),
+        state.word(),
+        state.attempt(),
+        state.epoch(),
+        state.evidence().map(evidence_text),
         at.0,
         reply.map(|reply| reply.status),
         reply.map(|reply| &reply.body[..]),
@@ -133,7 +135,7 @@ pub(super) fn evidence(row: &Row<'_>) -> rusqlite::Result<Option<Evidence>> {
 
 pub(super) fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
     let word = row.get_ref("state")?.as_str()?;
-    let standing = Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
+    let state = EffectState::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into()))?;
     let reply = match (row.get("reply_status")?, row.get::<_, Option<Vec<u8>>>("reply")?) {
         (Some(status), Some(body)) => Some(StoredReply { status, body: body.into() }),
@@ -143,7 +145,7 @@ pub(super) fn effect_row(row: &Row<'_>) -> rusqlite::Result<Effect> {
         seq: Seq(row.get("seq")?),
         kind: row.get("kind")?,
         plan: Bytes::from(row.get::<_, String>("plan")?),
-        standing,
+        state,
         reply,
     })
 }

@@ -1,22 +1,22 @@
-//! What a SQLite error means for the event that met it.
+//! Maps SQLite errors to faults.
 
 use admit_core::{Fault, FaultKind};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// How a failed write must be treated.
+/// How a failed write must be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// It may pass by itself (full, locked, read-only): answer, go on, try again with the next.
+    /// Transient (full, locked, read-only): reply, continue, retry with the next commit.
     Passing,
-    /// The disk did not confirm a sync. What is in the page cache can no longer be believed, so
-    /// the process must stop and come back through recovery.
+    /// The disk did not confirm a sync. The page cache can no longer be trusted, so the process must stop and
+    /// restart through recovery.
     SyncFailed,
-    /// A promise of the ledger is broken (a key claimed twice, a damaged file): stop.
+    /// An invariant is broken (a key claimed twice, a damaged file): stop.
     Broken,
 }
 
-/// How serious `error` is.
+/// The severity of `error`.
 pub(super) fn severity(error: &rusqlite::Error) -> Severity {
     let Some(inner) = error.sqlite_error() else { return Severity::Passing };
     match inner.extended_code {
@@ -28,8 +28,8 @@ pub(super) fn severity(error: &rusqlite::Error) -> Severity {
     }
 }
 
-/// Whether `error` is about what a single row holds, such as text that is none. Then whatever has nothing
-/// to do with that row can go on.
+/// Whether `error` concerns the content of a single row, such as invalid text. Everything unrelated to that
+/// row can continue.
 pub(super) fn is_of_a_row(error: &rusqlite::Error) -> bool {
     use rusqlite::Error as E;
     matches!(
@@ -41,12 +41,12 @@ pub(super) fn is_of_a_row(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Whether the ledger refused what one write command contains, and did not fail as a whole: without
-/// that command the rest of its group can be committed.
+/// Whether the database rejected the content of one write operation and did not fail as a whole: without it
+/// the rest of the batch can be committed.
 pub(super) fn is_of_content(error: &rusqlite::Error) -> bool {
     use ErrorCode as C;
     match error.sqlite_error_code() {
-        // The value never reached the database, or what was read is not what the ledger writes.
+        // The value never reached the database, or a stored value is invalid.
         None => true,
         Some(code) => matches!(
             code,
@@ -59,13 +59,13 @@ pub(super) fn is_of_content(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// What an event is told whose key or whose document is in such a row.
+/// Fault of an event whose key or document is in a damaged row.
 pub(super) fn damaged_row(error: rusqlite::Error) -> Fault {
-    let message = "what is kept of this event's past is damaged, nothing was stored";
+    let message = "a stored row that this event depends on is damaged, nothing was stored";
     Fault::caused_by(FaultKind::Internal, message, error)
 }
 
-/// A failure before the commit was asked for: nothing of the batch was kept.
+/// Failure before COMMIT: nothing of the batch was stored.
 pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
     let message = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "the ledger's disk is full, nothing was stored",
@@ -83,7 +83,7 @@ pub(super) fn unavailable(error: rusqlite::Error) -> Fault {
     Fault::caused_by(FaultKind::LedgerUnavailable, message, error)
 }
 
-/// A failure of the commit itself, after which nobody knows what the disk holds.
+/// Failure of COMMIT itself: the outcome is unknown.
 pub(super) fn unknown(error: rusqlite::Error) -> Fault {
     Fault::caused_by(
         FaultKind::OutcomeUnknown,
@@ -92,7 +92,7 @@ pub(super) fn unknown(error: rusqlite::Error) -> Fault {
     )
 }
 
-/// A failed question; nothing was to be stored.
+/// Failed query; nothing was to be stored.
 pub(super) fn unreadable(error: rusqlite::Error) -> Fault {
     let message = match severity(&error) {
         Severity::Broken => "the ledger's file is damaged",

@@ -1,7 +1,7 @@
-//! Which ledger belongs in a folder: a small file beside it that outlives it.
+//! Identity of the ledger of a folder: a small file that outlives the ledger.
 //!
-//! A ledger that is missing or empty looks like the first start of a new gate, and a new gate admits
-//! everything once more. The file tells the two apart.
+//! A missing or empty ledger looks like the first start of a new gate, which would admit every event again.
+//! The file distinguishes the two.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,10 +12,10 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{OpenError, queries};
 
-/// The name of the file. It holds the tag of the ledger, which is in every receipt's id.
+/// Name of the file. It holds the tag of the ledger, which is part of every receipt id.
 const NAME: &str = "ledger.id";
 
-/// Refuses a folder whose ledger is gone. Comes before anything opens the ledger, which would make one.
+/// Refuses a folder whose ledger is gone. Called before the ledger is opened, which would create one.
 pub(super) fn check(dir: &Path, ledger: &Path) -> Result<(), OpenError> {
     let path = dir.join(NAME);
     let io = |source| OpenError::Folder { path: path.clone(), source };
@@ -31,7 +31,7 @@ pub(super) fn check(dir: &Path, ledger: &Path) -> Result<(), OpenError> {
     Err(OpenError::Gone { path: ledger.to_owned(), missing, id: path })
 }
 
-/// The tag of the ledger that belongs in the folder, as far as its id says.
+/// Returns the tag of the ledger that belongs in the folder, if its id file has one.
 pub(super) fn read(ledger: &Path) -> Result<Option<u32>, OpenError> {
     let path = ledger.with_file_name(NAME);
     match fs::read_to_string(&path) {
@@ -41,8 +41,8 @@ pub(super) fn read(ledger: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-/// Refuses a ledger without a tag in a folder where there was one: the tag is durable before the id is
-/// written, so the ledger has lost what its first log held.
+/// Refuses a ledger without a tag in a folder that has an id file: the tag is durable before the file is
+/// written, so the ledger has lost its first WAL.
 pub(super) fn check_tag(ledger: &Path, conn: &Connection) -> Result<(), OpenError> {
     let id = ledger.with_file_name(NAME);
     if !id.try_exists().map_err(|source| OpenError::Folder { path: id.clone(), source })? {
@@ -65,7 +65,7 @@ pub(super) fn check_tag(ledger: &Path, conn: &Connection) -> Result<(), OpenErro
     }
 }
 
-/// Writes down which ledger is in the folder, durably and together with its name there.
+/// Writes the id file, durably.
 pub(super) fn note(dir: &Path, tag: u32) -> io::Result<()> {
     let path = dir.join(NAME);
     let text = format!("{tag:08x}\n");
@@ -75,7 +75,7 @@ pub(super) fn note(dir: &Path, tag: u32) -> io::Result<()> {
             tracing::warn!(
                 was = known.trim(),
                 now = text.trim(),
-                "another ledger is in the folder"
+                "the folder contains another ledger than before"
             );
         }
         Ok(_) => {}
@@ -88,27 +88,27 @@ pub(super) fn note(dir: &Path, tag: u32) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The file that was opened, to be told from another one of its name.
+/// Identifies the opened file, to detect that it was replaced.
 #[derive(Debug)]
-pub(super) struct InPlace {
+pub(super) struct OpenedFile {
     path: PathBuf,
     device: u64,
     inode: u64,
 }
 
-impl InPlace {
+impl OpenedFile {
     /// The file as it is now.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let file = fs::metadata(path)?;
         Ok(Self { path: path.to_owned(), device: file.dev(), inode: file.ino() })
     }
 
-    /// Whether it is still the file of its name. One that was removed or replaced takes in events as
-    /// before, and nobody will ever find them.
+    /// Whether the path still refers to the opened file. A file that was removed or replaced accepts writes that
+    /// are lost.
     pub(super) fn is_there(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(file) => (file.dev(), file.ino()) == (self.device, self.inode),
-            // What cannot be looked at is not gone for certain.
+            // If it cannot be checked, it is not certainly gone.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }

@@ -1,34 +1,34 @@
-//! The inbox: rows that consumers read with SQL too, under the names their contract gives them.
+//! The inbox: rows that consumers also read with SQL, under the names of their contract.
 //!
-//! Written in the commit of the admission (`batch`), moved on in the commits of claims (`claims`);
-//! this file holds the statements of both, and reads.
+//! Inserted in the commit of the admission (`batch`), updated in the commits of claims (`claims`); this file
+//! holds the statements of both, and reads.
 
 use admit_core::{Door, Event, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 use super::{SqliteLedger, SqliteReader, queries};
-use crate::port::{BoxFuture, Change, Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
+use crate::port::{BoxFuture, LeaseAction, Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 
-/// Puts a fresh event into the inbox, if it has a place there: the number of its admission, which no
-/// other ever gets. SQLite's own would begin again when the last rows are gone, and whoever reads on
-/// after a place would miss what comes.
+/// Inserts a fresh event if its door has an inbox. The row number is the number of its admission, which is
+/// never reused. SQLite's own rowid would start over when the last rows are deleted, and a reader with a
+/// cursor would miss events.
 pub(super) fn put(conn: &Connection, seq: Seq, event: &Event) -> rusqlite::Result<()> {
     let Some(event_id) = &event.inbox else { return Ok(()) };
     let at = event.received_at.to_rfc3339_millis();
-    // What was vetted is JSON, so it is text.
+    // The body was vetted as JSON, so it is text.
     let payload = String::from_utf8_lossy(&event.body);
     conn.prepare_cached(queries::INBOX_PUT)?.execute((event_id, at, payload, seq.0))?;
     Ok(())
 }
 
-/// Shows in the inbox what consumers do, for doors that have one.
-pub(super) struct Shown<'c> {
+/// Updates the status shown in the inbox, for doors that have one.
+pub(super) struct StatusUpdates<'c> {
     conn: &'c Connection,
     update: Option<CachedStatement<'c>>,
     at: String,
 }
 
-impl<'c> Shown<'c> {
+impl<'c> StatusUpdates<'c> {
     pub(super) fn at(conn: &'c Connection, door: &Door, now: Millis) -> rusqlite::Result<Self> {
         let has = door.has_inbox();
         let update = has.then(|| conn.prepare_cached(queries::INBOX_STATUS)).transpose()?;
@@ -39,18 +39,18 @@ impl<'c> Shown<'c> {
         self.status(seq, inbox_status::CLAIMED)
     }
 
-    pub(super) fn changed(&mut self, seq: Seq, change: &Change) -> rusqlite::Result<()> {
+    pub(super) fn changed(&mut self, seq: Seq, change: &LeaseAction) -> rusqlite::Result<()> {
         match change {
-            Change::Finish { status } => {
+            LeaseAction::Finish { status } => {
                 self.status(seq, status)?;
                 if self.update.is_some() {
                     self.conn.prepare_cached(queries::INBOX_FORGET)?.execute([seq.0])?;
                 }
                 Ok(())
             }
-            Change::Release { .. } => self.status(seq, inbox_status::RECEIVED),
-            // It is in the same hands as before.
-            Change::Extend { .. } => Ok(()),
+            LeaseAction::Release { .. } => self.status(seq, inbox_status::RECEIVED),
+            // It is leased by the same consumer as before.
+            LeaseAction::Extend { .. } => Ok(()),
         }
     }
 
@@ -83,7 +83,7 @@ answer_about_the_inbox!(SqliteLedger, SqliteReader);
 
 fn page(conn: &Connection, filter: &InboxFilter) -> rusqlite::Result<InboxPage> {
     let mut page = InboxPage { next: filter.after, ..InboxPage::default() };
-    // One row more than wanted tells whether there is more.
+    // One row more than requested shows whether there is more.
     let limit = i64::try_from(filter.rows_max).unwrap_or(i64::MAX).saturating_add(1);
     let mut statement;
     let mut rows = match &filter.status {
@@ -135,7 +135,7 @@ mod tests {
 
     use crate::sqlite::open;
 
-    /// The names and rules of the contract, as SQLite tells them.
+    /// The columns and constraints of the contract, as SQLite reports them.
     fn schema(conn: &Connection) -> BTreeMap<String, String> {
         let sql =
             "SELECT name, coalesce(sql, '') FROM sqlite_schema WHERE tbl_name = 'event_inbox'";
@@ -180,7 +180,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(open::FILE);
         drop(open::recover(&path).unwrap());
-        for conn in [open::writing(&path).unwrap(), open::reading(&path).unwrap()] {
+        for conn in [open::open_writer(&path).unwrap(), open::open_reader(&path).unwrap()] {
             let number = |name: &str| {
                 conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap()
             };

@@ -1,65 +1,73 @@
-//! Documents and runs in the file: written inside the writer's transaction, read beside it.
+//! Documents and runs: written inside the writer's transaction, read outside of it.
 
-use admit_core::effect::By;
-use admit_core::{Filed, Issued, IssuedKind, Millis, Released, RunState, Seq};
+use admit_core::effect::Attribution;
+use admit_core::{Document, DocumentKind, DocumentRelease, Millis, RunState, Seq, StoredDocument};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::queries;
-use crate::desk::{About, Open, Runs};
-use crate::issuance::{FiledFilter, Run, RunCounts};
+use crate::issuance::{DocumentFilter, Run, RunCounts};
+use crate::rules::{DocumentSubject, OpenQuarantine, RunDeltas};
 
-/// The document that has this id.
+/// Returns the document with this id.
 pub(super) fn find(
     conn: &Connection,
-    kind: IssuedKind,
+    kind: DocumentKind,
     run: &str,
     id: &str,
-) -> rusqlite::Result<Option<Filed>> {
+) -> rusqlite::Result<Option<StoredDocument>> {
     conn.prepare_cached(queries::ISSUED_FIND)?
         .query_row((id, run, kind.as_str()), filed_row)
         .optional()
 }
 
-/// Keeps a document that is new.
-pub(super) fn insert(conn: &Connection, issued: Issued, about: About) -> rusqlite::Result<Filed> {
+/// Inserts a document.
+pub(super) fn insert(
+    conn: &Connection,
+    document: Document,
+    about: DocumentSubject,
+) -> rusqlite::Result<StoredDocument> {
     conn.prepare_cached(queries::ISSUED_INSERT)?.execute(params![
-        issued.kind.as_str(),
-        issued.run.as_deref().unwrap_or_default(),
-        issued.id,
-        issued.identity,
-        issued.decision,
-        issued.reason,
+        document.kind.as_str(),
+        document.run.as_deref().unwrap_or_default(),
+        document.id,
+        document.identity,
+        document.decision,
+        document.reason,
         about.seq.0,
         about.of.map(|of| of.0),
-        issued.event_id,
-        issued.event_type,
+        document.event_id,
+        document.event_type,
         about.at.0,
-        issued.path,
-        issued.text,
+        document.path,
+        document.text,
     ])?;
     let n = conn.last_insert_rowid().unsigned_abs();
-    let About { seq, of, at, .. } = about;
-    Ok(Filed { n, seq, of, at, issued, superseded_by: None, released: None })
+    let DocumentSubject { seq, of, at, .. } = about;
+    Ok(StoredDocument { n, seq, of, at, document, superseded_by: None, released: None })
 }
 
-/// The open quarantines of one admission.
-pub(super) fn open_of(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Open>> {
+/// Returns the open quarantines of one admission.
+pub(super) fn open_of(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<OpenQuarantine>> {
     conn.prepare_cached(queries::ISSUED_OPEN_OF)?.query_map([seq.0], open_row)?.collect()
 }
 
-/// The open quarantine with this id: its receipt and its record.
-pub(super) fn open_named(conn: &Connection, run: &str, id: &str) -> rusqlite::Result<Vec<Open>> {
+/// Returns the open quarantine with this id: its receipt and its record.
+pub(super) fn open_named(
+    conn: &Connection,
+    run: &str,
+    id: &str,
+) -> rusqlite::Result<Vec<OpenQuarantine>> {
     conn.prepare_cached(queries::ISSUED_TWIN)?.query_map((id, run), open_row)?.collect()
 }
 
-fn open_row(row: &Row<'_>) -> rusqlite::Result<Open> {
+fn open_row(row: &Row<'_>) -> rusqlite::Result<OpenQuarantine> {
     let kind = kind(row.get_ref("kind")?.as_str()?)?;
-    Ok(Open { n: row.get("n")?, run: row.get("run")?, kind, reason: row.get("reason")? })
+    Ok(OpenQuarantine { n: row.get("n")?, run: row.get("run")?, kind, reason: row.get("reason")? })
 }
 
 /// Adds to the counters of runs.
-pub(super) fn add(conn: &Connection, runs: &Runs) -> rusqlite::Result<()> {
+pub(super) fn add(conn: &Connection, runs: &RunDeltas) -> rusqlite::Result<()> {
     let mut changes = runs.changes().peekable();
     if changes.peek().is_none() {
         return Ok(());
@@ -82,14 +90,17 @@ pub(super) fn add(conn: &Connection, runs: &Runs) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Where the receipt of an admission is.
+/// Returns the path of the receipt of an admission.
 pub(super) fn receipt_of(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<String>> {
     conn.prepare_cached(queries::ISSUED_RECEIPT_OF)?.query_row([seq.0], |row| row.get(0)).optional()
 }
 
-pub(super) fn list(conn: &Connection, filter: &FiledFilter) -> rusqlite::Result<Vec<Filed>> {
+pub(super) fn list(
+    conn: &Connection,
+    filter: &DocumentFilter,
+) -> rusqlite::Result<Vec<StoredDocument>> {
     let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
-    if let (Some(IssuedKind::Quarantine), Some(run), None) =
+    if let (Some(DocumentKind::Quarantine), Some(run), None) =
         (filter.kind, &filter.run, &filter.decision)
     {
         return conn
@@ -100,7 +111,7 @@ pub(super) fn list(conn: &Connection, filter: &FiledFilter) -> rusqlite::Result<
     conn.prepare_cached(queries::ISSUED_LIST)?
         .query_map(
             (
-                filter.kind.map(IssuedKind::as_str),
+                filter.kind.map(DocumentKind::as_str),
                 &filter.run,
                 &filter.decision,
                 filter.is_open,
@@ -112,11 +123,11 @@ pub(super) fn list(conn: &Connection, filter: &FiledFilter) -> rusqlite::Result<
         .collect()
 }
 
-pub(super) fn named(conn: &Connection, id: &str) -> rusqlite::Result<Vec<Filed>> {
+pub(super) fn named(conn: &Connection, id: &str) -> rusqlite::Result<Vec<StoredDocument>> {
     conn.prepare_cached(queries::ISSUED_NAMED)?.query_map([id], filed_row)?.collect()
 }
 
-pub(super) fn of(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<Filed>> {
+pub(super) fn of(conn: &Connection, seq: Seq) -> rusqlite::Result<Vec<StoredDocument>> {
     conn.prepare_cached(queries::ISSUED_OF)?.query_map([seq.0], filed_row)?.collect()
 }
 
@@ -124,14 +135,14 @@ pub(super) fn unwritten(
     conn: &Connection,
     after: u64,
     rows_max: usize,
-) -> rusqlite::Result<Vec<Filed>> {
+) -> rusqlite::Result<Vec<StoredDocument>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     conn.prepare_cached(queries::ISSUED_UNWRITTEN)?
         .query_map((after, rows_max), filed_row)?
         .collect()
 }
 
-/// The numbers of documents, after one.
+/// Returns the numbers of documents after one.
 pub(super) fn numbers(
     conn: &Connection,
     after: u64,
@@ -143,7 +154,7 @@ pub(super) fn numbers(
         .collect()
 }
 
-/// The name of the watermark among the ledger's single values.
+/// Name of the stored number up to which files are synced.
 pub(super) const SYNCED: &str = "artifacts_synced";
 
 pub(super) fn synced(conn: &Connection) -> rusqlite::Result<(u64, u64)> {
@@ -166,12 +177,12 @@ pub(super) fn runs(conn: &Connection, after: &str, rows_max: usize) -> rusqlite:
 }
 
 fn not_ours(what: &str, word: &str) -> rusqlite::Error {
-    let unknown = format!("{what} {word:?} is not one of ours").into();
+    let unknown = format!("{what} {word:?} is unknown").into();
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown)
 }
 
-fn kind(word: &str) -> rusqlite::Result<IssuedKind> {
-    IssuedKind::parse(word).ok_or_else(|| not_ours("document", word))
+fn kind(word: &str) -> rusqlite::Result<DocumentKind> {
+    DocumentKind::parse(word).ok_or_else(|| not_ours("document", word))
 }
 
 fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {
@@ -194,22 +205,22 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {
     })
 }
 
-fn filed_row(row: &Row<'_>) -> rusqlite::Result<Filed> {
+fn filed_row(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
     let kind = kind(row.get_ref("kind")?.as_str()?)?;
     let run: String = row.get("run")?;
     let released = match row.get::<_, Option<i64>>("released_at")? {
         Some(at) => {
-            let by = By { who: row.get("released_by")?, why: row.get("released_why")? };
-            Some(Released { how: row.get("released_how")?, by, at: Millis(at) })
+            let by = Attribution { who: row.get("released_by")?, why: row.get("released_why")? };
+            Some(DocumentRelease { how: row.get("released_how")?, by, at: Millis(at) })
         }
         None => None,
     };
-    Ok(Filed {
+    Ok(StoredDocument {
         n: row.get("n")?,
         seq: Seq(row.get("seq")?),
         of: row.get::<_, Option<u64>>("of")?.map(Seq),
         at: Millis(row.get("at")?),
-        issued: Issued {
+        document: Document {
             kind,
             run: Some(run).filter(|run| !run.is_empty()),
             id: row.get("id")?,

@@ -3,20 +3,21 @@
 
 use std::sync::Arc;
 
-use admit_core::effect::{By, Effect, Illegal};
+use admit_core::effect::{Attribution, Effect, IllegalStep};
 use admit_core::{
-    Door, Entry, Event, Fault, First, Issue, Key, Millis, Recorded, Refused, RunState, Seq, Verdict,
+    Door, Entry, Event, Fault, Issue, Key, Millis, PriorAdmission, RecordedEntry,
+    RefusedSubmission, RunState, Seq, Verdict,
 };
 
 use super::batch::{Batch, BatchError};
-use super::desk::Desk;
+use super::effect_store::SqliteEffectStore;
 use super::keys::KeyIndex;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use super::{effects, issued, queries};
-use crate::desk::{self, Recording, Told};
-use crate::issuance::{Copied, FileNote, Settled, Settlement};
+use crate::issuance::{FileNote, SettledCopy, SettledEffect, Settlement};
+use crate::rules::{self, IssueResult, Recording};
 
-/// A batch of a door that issues, with the keys to look in.
+/// A batch of a door that issues, with the key index.
 pub(super) struct IssuingBatch<'b, 'c> {
     pub(super) batch: &'b mut Batch<'c>,
     pub(super) keys: &'b KeyIndex,
@@ -28,24 +29,24 @@ impl IssuingBatch<'_, '_> {
         &mut self,
         entry: &Entry,
         issue: &dyn Issue,
-    ) -> Result<(Verdict, Told), BatchError> {
-        desk::record(self, entry, issue)
+    ) -> Result<(Verdict, IssueResult), BatchError> {
+        rules::record(self, entry, issue)
     }
 }
 
 impl<'c> Recording for IssuingBatch<'_, 'c> {
     type Error = BatchError;
-    type Desk = Desk<'c>;
+    type Store = SqliteEffectStore<'c>;
 
     fn poisoned(fault: Fault) -> BatchError {
         BatchError::Poisoned(fault)
     }
 
-    fn desk(&mut self) -> &mut Desk<'c> {
-        &mut self.batch.desk
+    fn store(&mut self) -> &mut SqliteEffectStore<'c> {
+        &mut self.batch.store
     }
 
-    fn first(&mut self, key: &Key) -> Result<Option<First>, BatchError> {
+    fn first(&mut self, key: &Key) -> Result<Option<PriorAdmission>, BatchError> {
         Ok(self.batch.first(self.keys, key)?)
     }
 
@@ -53,7 +54,7 @@ impl<'c> Recording for IssuingBatch<'_, 'c> {
         self.batch.admit(event, None)
     }
 
-    fn conflict(&mut self, event: &Event, first: First) -> Result<Verdict, BatchError> {
+    fn conflict(&mut self, event: &Event, first: PriorAdmission) -> Result<Verdict, BatchError> {
         Ok(self.batch.conflict(event, first)?)
     }
 
@@ -61,12 +62,12 @@ impl<'c> Recording for IssuingBatch<'_, 'c> {
         Ok(self.batch.sighting(first, event, None)?)
     }
 
-    fn refused(&mut self, refused: &Refused) -> Result<Verdict, BatchError> {
+    fn refused(&mut self, refused: &RefusedSubmission) -> Result<Verdict, BatchError> {
         Ok(self.batch.refused(refused)?)
     }
 }
 
-/// Moving effects on, for the writer.
+/// Advances effects.
 pub(super) struct Settle {
     pub(super) epoch: u64,
     pub(super) batch: Vec<Settlement>,
@@ -74,38 +75,38 @@ pub(super) struct Settle {
     pub(super) at: Millis,
 }
 
-impl Work for Settle {
-    type Answer = Vec<Result<Settled, Illegal>>;
+impl WriteOp for Settle {
+    type Output = Vec<Result<SettledEffect, IllegalStep>>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        let mut desk = Desk::new(tx.conn, self.epoch);
-        let settled = desk::settle(&mut desk, &self.batch, &*self.issue, self.at)?;
-        desk.finish()?;
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
+        let mut store = SqliteEffectStore::new(tx.conn, self.epoch);
+        let settled = rules::settle(&mut store, &self.batch, &*self.issue, self.at)?;
+        store.finish()?;
         Ok(settled)
     }
 }
 
-/// Saying what there is to say about a copy that has waited, for the writer.
+/// Issues the documents of a copy that waited.
 pub(super) struct SettleCopy {
     pub(super) epoch: u64,
-    pub(super) copy: Recorded,
+    pub(super) copy: RecordedEntry,
     pub(super) first: Seq,
     pub(super) issue: Arc<dyn Issue>,
     pub(super) at: Millis,
 }
 
-impl Work for SettleCopy {
-    type Answer = Result<Copied, Illegal>;
+impl WriteOp for SettleCopy {
+    type Output = Result<SettledCopy, IllegalStep>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
-        let mut desk = Desk::new(tx.conn, self.epoch);
-        let copied = desk::settle_copy(&mut desk, &self.copy, self.first, &*self.issue, self.at)?;
-        desk.finish()?;
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
+        let mut store = SqliteEffectStore::new(tx.conn, self.epoch);
+        let copied = rules::settle_copy(&mut store, &self.copy, self.first, &*self.issue, self.at)?;
+        store.finish()?;
         Ok(copied)
     }
 }
 
-/// Looking after what earlier processes had in flight at one door, for the writer.
+/// Recovers what earlier processes had in flight at one door.
 pub(super) struct RecoverDoor {
     pub(super) epoch: u64,
     pub(super) door: Door,
@@ -113,49 +114,49 @@ pub(super) struct RecoverDoor {
     pub(super) at: Millis,
 }
 
-impl Work for RecoverDoor {
-    type Answer = Vec<Effect>;
+impl WriteOp for RecoverDoor {
+    type Output = Vec<Effect>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
         let lost: Vec<Effect> = tx
             .conn
             .prepare_cached(queries::EFFECT_LOST_OF_DOOR)?
             .query_map([self.door.as_str()], effects::effect_row)?
             .collect::<Result<_, _>>()?;
-        let mut desk = Desk::new(tx.conn, self.epoch);
-        let recovered = desk::recover_door(&mut desk, lost, &*self.issue, self.at)?;
-        desk.finish()?;
+        let mut store = SqliteEffectStore::new(tx.conn, self.epoch);
+        let recovered = rules::recover_door(&mut store, lost, &*self.issue, self.at)?;
+        store.finish()?;
         Ok(recovered)
     }
 }
 
-/// Letting a quarantine go, for the writer.
+/// Releases a quarantine.
 pub(super) struct Release {
     pub(super) epoch: u64,
     pub(super) run: String,
     pub(super) id: String,
     pub(super) how: &'static str,
-    pub(super) by: By,
+    pub(super) by: Attribution,
     pub(super) at: Millis,
 }
 
-impl Work for Release {
-    type Answer = bool;
+impl WriteOp for Release {
+    type Output = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
-        let mut desk = Desk::new(tx.conn, self.epoch);
+        let mut store = SqliteEffectStore::new(tx.conn, self.epoch);
         let open = issued::open_named(tx.conn, &self.run, &self.id)?;
-        let any = desk::let_go(&mut desk, open, self.how, &self.by, self.at)?;
-        desk.finish()?;
+        let any = rules::release_documents(&mut store, open, self.how, &self.by, self.at)?;
+        store.finish()?;
         Ok(any)
     }
 }
 
-/// Noting what is known about files, for the writer.
+/// Records progress on files.
 pub(super) struct NoteFiles(pub(super) FileNote);
 
-impl Work for NoteFiles {
-    type Answer = ();
+impl WriteOp for NoteFiles {
+    type Output = ();
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
         let (numbers, is_unwritten) = match &self.0 {
@@ -174,7 +175,7 @@ impl Work for NoteFiles {
     }
 }
 
-/// Changing whether a run takes events, for the writer.
+/// Changes whether a run accepts events.
 pub(super) struct TurnRun {
     pub(super) id: String,
     pub(super) from: RunState,
@@ -182,8 +183,8 @@ pub(super) struct TurnRun {
     pub(super) at: Millis,
 }
 
-impl Work for TurnRun {
-    type Answer = bool;
+impl WriteOp for TurnRun {
+    type Output = bool;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
         let row = (&self.id, self.from.as_str(), self.to.as_str(), self.at.0);

@@ -1,4 +1,4 @@
-//! One gate per data folder: a lock file that the operating system releases when we die.
+//! One gate per data folder: a lock file that the operating system releases when the process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use super::OpenError;
 
-/// The name of the lock file in the data folder. Its content (a process id) is for people only.
+/// Name of the lock file. Its content (a process id) is for operators only.
 const NAME: &str = "admit.lock";
 
-/// Held as long as this process may write to the folder.
+/// Lock of a folder, held for as long as this process may write to it.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or fails with its holder.
     pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
         let io = |source| OpenError::Folder { path: path.clone(), source };
@@ -31,7 +31,7 @@ impl FolderLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Who holds it is a courtesy; failing to read it changes nothing.
+                // The holder is only shown in the error.
                 file.read_to_string(&mut holder).unwrap_or_default();
                 return Err(OpenError::InUse {
                     dir: dir.to_owned(),

@@ -1,20 +1,21 @@
 //! The embedded ledger on SQLite: `ledger.db` in the data folder.
 //!
-//! One writer thread does group commit ([`writer`]), a second one keeps the log short
-//! ([`checkpoint`]), a few read connections answer questions ([`reader`]). Readable by anyone with
-//! `sqlite3` while the gate runs; written by one process only ([`lock`]).
+//! One writer thread does group commit ([`writer`]), a second one checkpoints the WAL ([`checkpoint`]),
+//! a few read-only connections serve queries ([`reader`]). Readable by anyone with `sqlite3` while the
+//! gate runs; written by one process only ([`lock`]).
 
-mod answers;
+mod read_ports;
 mod attachments;
 mod backup;
 mod batch;
-mod beside;
+mod read_only;
 mod checkpoint;
 mod claims;
 mod clock;
 mod closures;
-mod desk;
+mod effect_store;
 mod documents;
+mod driver;
 mod effects;
 mod fault;
 mod identity;
@@ -23,20 +24,19 @@ mod issued;
 mod issuing;
 mod keys;
 mod lock;
-mod log_check;
+mod wal_check;
 mod mark_check;
 mod open;
-mod place;
+mod copy_check;
 mod queries;
 mod reader;
 mod records;
 mod retention;
-mod scenario_runs;
 #[cfg(feature = "postgres")]
-pub(crate) mod source;
+pub(crate) mod copy_source;
 mod streams;
 mod sweep;
-mod task;
+mod write_op;
 pub mod verify;
 mod verify_records;
 mod writer;
@@ -47,66 +47,66 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use admit_core::effect::{By, Effect, Illegal, Step};
-use admit_core::record::{Acceptance, Policy};
-use admit_core::unwound;
+use admit_core::effect::{Attribution, Effect, IllegalStep, Step};
+use admit_core::entity::{Acceptance, Policy};
+use admit_core::panic_guard;
 use admit_core::{
-    Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, Recorded, RunState, Seq,
+    Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, RecordedEntry, RunState, Seq,
 };
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::Migrated;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
-use crate::common::job;
-use crate::common::news::News;
+use crate::common::write_command;
+use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
-use crate::common::records::{Accepting, Relinking};
+use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::common::retention::Sweeper;
-use crate::effects::{AdvanceError, Effects, Recovered};
+use crate::effects::{AdvanceError, Effects, RecoveredEffects};
 use crate::gauges::Gauges;
-use crate::issuance::{Copied, FileNote, Issuance, Issuing, Kept, Settled, Settlement};
-use crate::port::{Accepted, Admissions, BoxFuture, Ledger, NotAccepted, Records, Relinked};
+use crate::issuance::{SettledCopy, FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledEffect, Settlement};
+use crate::port::{AcceptedEvent, Admissions, BoxFuture, Ledger, AcceptError, Records, RelinkCounts};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
-use checkpoint::Log;
-use identity::InPlace;
+use checkpoint::WalHandle;
+use identity::OpenedFile;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
 use records::publications;
-use task::{Task, Work};
+use write_op::{ErasedWriteOp, WriteOp};
 use writer::Writer;
 
 pub use crate::common::RefusalQuota;
 pub use attachments::reattach;
 pub use backup::Snapshot;
-pub use beside::SqliteReader;
+pub use read_only::SqliteReader;
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
-pub use place::{accept_copy, is_copy, mark_as_copy};
+pub use copy_check::{accept_copy, is_copy, mark_as_copy};
 
-/// A call of this ledger.
-type Job = job::Job<Box<dyn Task>>;
+/// A command of this ledger's writer.
+type WriteCommand = write_command::WriteCommand<Box<dyn ErasedWriteOp>>;
 
 /// How to open the ledger.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The data folder; it is created when it does not exist.
+    /// Data folder; created if it does not exist.
     pub dir: PathBuf,
-    /// The name of this gate, for the epochs it writes down.
+    /// Gate id, stored with its epochs.
     pub owner: String,
-    /// The time of opening.
+    /// Time of opening.
     pub now: Millis,
-    /// How keys are kept.
+    /// Kind of key index.
     pub key_index: KeyIndexKind,
-    /// How much of refusals is kept.
+    /// Quota of stored refusals.
     pub refusal_quota: RefusalQuota,
-    /// At most so many events share a commit. More raise throughput a little and latency too.
+    /// Maximum events per commit. More raise throughput a little and latency too.
     pub commit_events_max: usize,
-    /// So many calls may wait for the writer; one more is answered `overloaded`.
+    /// Maximum calls waiting for the writer; one more gets `overloaded`.
     pub waiting_max: usize,
-    /// How long things are kept; `None` is for ever. See [`Retention`](crate::Retention).
+    /// Retention age; `None` for ever. See [`Retention`](crate::Retention).
     pub retain: Option<Age>,
     /// A commit that takes longer counts as hung, and the ledger as unhealthy until it ends.
     pub commit_max: Duration,
@@ -129,15 +129,15 @@ impl Options {
     }
 }
 
-/// The embedded ledger. Dropping it finishes what was handed in and releases the folder.
+/// The embedded ledger. Dropping it finishes queued calls and releases the folder.
 pub struct SqliteLedger {
-    /// First, so that what was handed in is finished before anything else is given up.
-    queue: Queue<Box<dyn Task>>,
+    /// First field, so that queued calls finish before anything else is dropped.
+    queue: Queue<Box<dyn ErasedWriteOp>>,
     readers: Readers,
     epoch: u64,
     health: Arc<Health>,
     gauges: Arc<Gauges>,
-    news: Arc<News>,
+    notifier: Arc<Notifier>,
     horizon: Horizon,
     sweeper: tokio::sync::Mutex<Sweeper>,
     _watch: HangWatch,
@@ -145,8 +145,8 @@ pub struct SqliteLedger {
 }
 
 impl SqliteLedger {
-    /// Takes the folder, recovers the file and starts the threads. When it returns, everything that
-    /// was ever acknowledged is safely on disk and the doors may open.
+    /// Locks the folder, recovers the file and starts the threads. When it returns, everything ever
+    /// acknowledged is safely on disk and the doors may open.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { path: options.dir.clone(), source };
         create_private(&options.dir).map_err(folder)?;
@@ -157,7 +157,7 @@ impl SqliteLedger {
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
         identity::note(&options.dir, tag).map_err(folder)?;
-        place::note(&options.dir).map_err(folder)?;
+        copy_check::note(&options.dir).map_err(folder)?;
         let position = position(&conn).map_err(fail)?;
         let reach = mark_check::reach(&conn).map_err(fail)?;
         let mark = open::mark(&path, reach)?;
@@ -170,14 +170,14 @@ impl SqliteLedger {
         let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
         let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
         let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
-        let (health, news) = (Arc::new(Health::new()), Arc::new(News::default()));
+        let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
         let (log, checkpointer) =
-            Log::start(&path, page_bytes, &health, &gauges).map_err(folder)?;
+            WalHandle::start(&path, page_bytes, &mark, &health, &gauges).map_err(folder)?;
         log.watch(&mut conn).map_err(fail)?;
         let writer = Writer {
-            in_place: InPlace::of(&path).map_err(folder)?,
+            opened_file: OpenedFile::of(&path).map_err(folder)?,
             path: path.clone(),
             conn,
             mark,
@@ -191,24 +191,24 @@ impl SqliteLedger {
             log,
             health: health.clone(),
             gauges: gauges.clone(),
-            news: news.clone(),
+            notifier: notifier.clone(),
         };
-        let (jobs, waiting) = sync_channel(options.waiting_max);
+        let (commands, waiting) = sync_channel(options.waiting_max);
         let watch = HangWatch::start(&health, options.commit_max).map_err(folder)?;
         let writer = thread::Builder::new()
             .name("ledger-writer".to_owned())
             .spawn({
                 let health = health.clone();
-                move || unwound::or_tell(|| writer.run(&waiting), || health.panicked())
+                move || panic_guard::run(|| writer.run(&waiting), || health.panicked())
             })
             .map_err(folder)?;
         Ok(Self {
-            queue: Queue::new(jobs, gauges.clone(), vec![writer, checkpointer]),
+            queue: Queue::new(commands, gauges.clone(), vec![writer, checkpointer]),
             readers: Readers::new(&path, tag),
             epoch,
             health,
             gauges,
-            news,
+            notifier,
             horizon,
             sweeper,
             _watch: watch,
@@ -218,15 +218,15 @@ impl SqliteLedger {
 }
 
 impl SqliteLedger {
-    /// Has the writer do a piece of work in its next commit.
-    async fn write<W: Work>(&self, work: W) -> Result<W::Answer, Fault> {
-        let (task, answer) = task::task(work);
-        self.queue.task(task, answer).await
+    /// Runs a write operation in the next commit.
+    async fn write<W: WriteOp>(&self, op: W) -> Result<W::Output, Fault> {
+        let (op, result) = write_op::pending(op);
+        self.queue.op(op, result).await
     }
 }
 
 impl Admissions for SqliteLedger {
-    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<Recorded, Fault>>> {
+    fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         self.queue.record(batch)
     }
 }
@@ -238,11 +238,11 @@ impl Effects for SqliteLedger {
         step: Step,
         at: Millis,
     ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        let work = effects::Advance { epoch: self.epoch, seq, step, at };
-        Box::pin(async move { Ok(self.write(work).await??) })
+        let op = effects::Advance { epoch: self.epoch, seq, step, at };
+        Box::pin(async move { Ok(self.write(op).await??) })
     }
 
-    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<Recovered, Fault>> {
+    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
         Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
     }
 }
@@ -251,8 +251,8 @@ impl Issuance for SqliteLedger {
     fn record_issuing(
         &self,
         batch: Vec<Entry>,
-        issuing: Issuing,
-    ) -> BoxFuture<'_, Vec<Result<Kept, Fault>>> {
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
         self.queue.record_issuing(batch, issuing)
     }
 
@@ -261,21 +261,21 @@ impl Issuance for SqliteLedger {
         batch: Vec<Settlement>,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Settled, Illegal>>, Fault>> {
+    ) -> BoxFuture<'_, Result<Vec<Result<SettledEffect, IllegalStep>>, Fault>> {
         Box::pin(self.write(issuing::Settle { epoch: self.epoch, batch, issue, at }))
     }
 
     fn settle_copy(
         &self,
-        copy: Recorded,
+        copy: RecordedEntry,
         first: Seq,
         issue: Arc<dyn Issue>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Copied, Fault>> {
-        let work = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
+    ) -> BoxFuture<'_, Result<SettledCopy, Fault>> {
+        let op = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
         Box::pin(async move {
-            let lost = "the first event under this key is not where it was left";
-            self.write(work).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
+            let lost = "the effect of the first event under this key is missing or changed concurrently";
+            self.write(op).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
         })
     }
 
@@ -293,13 +293,13 @@ impl Issuance for SqliteLedger {
         run: String,
         id: String,
         how: &'static str,
-        by: By,
+        by: Attribution,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
         Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
     }
 
-    /// Nobody else writes: whatever is there is of this process.
+    /// Single process: every document is issued here.
     fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
     }
@@ -326,8 +326,8 @@ impl Records for SqliteLedger {
         policy: Arc<Policy>,
         seq: Seq,
         word: Acceptance,
-    ) -> BoxFuture<'_, Result<Result<Accepted, NotAccepted>, Fault>> {
-        Box::pin(self.write(Accepting { door, policy, seq, word }))
+    ) -> BoxFuture<'_, Result<Result<AcceptedEvent, AcceptError>, Fault>> {
+        Box::pin(self.write(AcceptEvent { door, policy, seq, word }))
     }
 
     fn relink(
@@ -336,12 +336,12 @@ impl Records for SqliteLedger {
         policy: Arc<Policy>,
         at: Millis,
         is_dry: bool,
-    ) -> BoxFuture<'_, Result<Relinked, Fault>> {
+    ) -> BoxFuture<'_, Result<RelinkCounts, Fault>> {
         Box::pin(async move {
-            let (mut all, mut after) = (Relinked::default(), Seq(0));
+            let (mut all, mut after) = (RelinkCounts::default(), Seq(0));
             loop {
                 let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = Relinking { door, policy, at, is_dry, after };
+                let slice = RelinkSlice { door, policy, at, is_dry, after };
                 let (relinked, next) = self.write(slice).await?;
                 all.scanned += relinked.scanned;
                 all.updated += relinked.updated;
@@ -367,7 +367,7 @@ impl Publications for SqliteLedger {
         &self,
         batch: Vec<PublicationStep>,
         at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Publication, Illegal>>, Fault>> {
+    ) -> BoxFuture<'_, Result<Vec<Result<Publication, IllegalStep>>, Fault>> {
         Box::pin(self.write(publications::Steps { epoch: self.epoch, batch, at }))
     }
 
@@ -398,8 +398,8 @@ impl Ledger for SqliteLedger {
     }
 }
 
-/// Brings the ledger in the data folder `dir` to what this build needs; makes it if there is none. No
-/// gate may serve the folder.
+/// Migrates the ledger in the data folder `dir` to the schema of this build, or creates it. No gate
+/// may serve the folder.
 pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
     create_private(dir).map_err(folder)?;
@@ -409,12 +409,12 @@ pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     let from = open::version(&path)?;
     let conn = open::recover(&path)?;
     tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
-    keys::take_over(&conn).map_err(|error| OpenError::from_claims(&path, error))?;
+    keys::migrate_plain_index(&conn).map_err(|error| OpenError::from_claims(&path, error))?;
     Ok(Migrated { from, to: open::version(&path)? })
 }
 
-/// Creates the data folder for this user only: raw bodies are nobody else's business. A folder that
-/// is there keeps the rights it has.
+/// Creates the data folder for this user only, because it holds raw bodies. An existing folder
+/// keeps its permissions.
 fn create_private(dir: &Path) -> std::io::Result<()> {
     let mut folder = std::fs::DirBuilder::new();
     folder.recursive(true);
@@ -436,7 +436,7 @@ fn tag(conn: &Connection) -> rusqlite::Result<u32> {
     Ok(drawn)
 }
 
-/// Where the ledger stands on disk.
+/// Loads the counters of the ledger.
 fn position(conn: &Connection) -> rusqlite::Result<Position> {
     let value = |name: &str| {
         let known =

@@ -1,45 +1,44 @@
-//! Opening the file: pragmas on every connection, migrations, and the recovery that comes first.
+//! Opening the file: pragmas, recovery, and migrations.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use admit_sqlite_log::Mark;
-use admit_sqlite_log::mark::Reach;
+use admit_sqlite_log::mark::CommitPosition;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::keys::ClaimError;
-use super::log_check::{self, Damage};
+use super::wal_check::{self, Damage};
 use super::{identity, mark_check, queries};
 
 /// The ledger's file in the data folder.
 pub(super) const FILE: &str = "ledger.db";
 
-/// Marks the file as ours (`ADMT`), so that somebody else's database is never migrated.
+/// Marks the file as ours (`ADMT`), so that a foreign database is never migrated.
 const APPLICATION_ID: i32 = 0x4144_4d54;
 
-/// The size of a new file's pages, twice SQLite's own. A commit writes every page it touches with two
-/// calls, and an event's rows fill a page of the default within a few events (decision 0029).
+/// Page size of a new file, twice SQLite's default. A commit writes every page it touches with two
+/// calls, and an event's rows fill a default page within a few events (decision 0029).
 const PAGE_BYTES: u32 = 8192;
 
-/// How much of the file a connection keeps in memory. Events go to the end and keys are merged in their
-/// order, so a written page is hardly needed again, and the system's own cache has those that are. A larger
-/// one takes longer until it has grown: each page is touched a first time, for which the host of a virtual
-/// machine has to find memory.
+/// Page cache of a connection. Events are appended and keys are merged in order, so a written page is
+/// hardly needed again, and the system's cache has those that are. A larger cache takes longer to grow:
+/// each page is touched a first time, for which the host of a virtual machine has to find memory.
 const CACHE_KIB: i32 = 8 << 10;
 
-/// The same where the whole file may be rewritten.
-const MENDING_CACHE_KIB: i32 = 64 << 10;
+/// Page cache of connections that may rewrite the whole file.
+const MAINTENANCE_CACHE_KIB: i32 = 64 << 10;
 
-/// How long any connection waits for a lock before it gives up.
+/// Lock timeout of every connection.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(5000);
 
-/// A log that starts over keeps at most so much of its file. Under load it starts over at about half of it,
-/// so only one that a reader has held back is cut.
+/// Maximum size of the WAL file after a reset. Under load it is reset at about half of this, so only a
+/// WAL that a reader has held back is truncated.
 pub(super) const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Migrations in order; `user_version` says how many are in.
+/// Migrations in order; `user_version` is the number of applied ones.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_streams.sql"),
@@ -56,7 +55,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_rounds.sql"),
 ];
 
-/// Why the ledger could not be opened. The texts are for the person who has to act on them.
+/// Why the ledger could not be opened. The messages address the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The data folder or a file in it cannot be used.
@@ -64,15 +63,15 @@ pub enum OpenError {
     Folder {
         /// What could not be used.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Another gate has the folder.
+    /// Another gate holds the folder.
     #[error("another gate (process {holder}) already serves {}\n  stop it first, or give this one its own folder with --data", dir.display())]
     InUse {
         /// The folder.
         dir: PathBuf,
-        /// The other process, as it wrote itself down.
+        /// Process id of the holder, as written in its lock file.
         holder: String,
     },
     /// The file is damaged.
@@ -80,42 +79,42 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite error.
         source: rusqlite::Error,
     },
-    /// The log beside the file is damaged.
-    #[error("the log {} is damaged: {what}, and events that were acknowledged are behind that\n  nothing was changed; keep a copy of the folder, then restore a backup. To go on without those events: sqlite3 {} 'PRAGMA wal_checkpoint(TRUNCATE)', then remove {} if it is there", log.display(), path.display(), mark_check::mark_of(path).display())]
+    /// The WAL is damaged.
+    #[error("the WAL {} is damaged: {what}, and acknowledged events are lost with it\n  nothing was changed; keep a copy of the folder, then restore a backup. To go on without those events: sqlite3 {} 'PRAGMA wal_checkpoint(TRUNCATE)', then remove {} if it is there", log.display(), path.display(), mark_check::mark_of(path).display())]
     LogDamaged {
         /// The file.
         path: PathBuf,
-        /// Its log.
+        /// Its WAL.
         log: PathBuf,
-        /// How much of it.
+        /// Extent of the damage.
         what: String,
     },
-    /// What was acknowledged is not all in the ledger, or may not be.
-    #[error("events that were acknowledged {what}\n  the ledger is {}; nothing was changed. If the log {} was moved away, put it back; or restore a backup into an empty folder. To accept what is missing and go on with what is left, remove {}", path.display(), log.display(), mark.display())]
+    /// Acknowledged events are missing, or may be.
+    #[error("acknowledged events {what}\n  the ledger is {}; nothing was changed. If the log {} was moved away, put it back; or restore a backup into an empty folder. To accept what is missing and go on with what is left, remove {}", path.display(), log.display(), mark.display())]
     Lost {
         /// The file.
         path: PathBuf,
         /// What is missing, and why.
         what: String,
-        /// Its log.
+        /// Its WAL.
         log: PathBuf,
-        /// What says how much was acknowledged.
+        /// The mark, which holds how much was acknowledged.
         mark: PathBuf,
     },
-    /// There was a ledger, and now there is none.
-    #[error("the ledger of this folder is gone: {} is {missing}, and {} says that there was one\n  nothing was changed; put it back, or restore a backup. A new ledger would admit every event a second time; if that is what you want, remove {1}", path.display(), id.display())]
+    /// The folder had a ledger, which is missing.
+    #[error("the ledger of this folder is gone: {} is {missing}, and {} shows that there was one\n  nothing was changed; put it back, or restore a backup. A new ledger would admit every event a second time; if that is what you want, remove {1}", path.display(), id.display())]
     Gone {
         /// The file.
         path: PathBuf,
-        /// What of it is missing.
+        /// What is missing of it.
         missing: &'static str,
-        /// What says that there was one.
+        /// The file that identifies the ledger of this folder.
         id: PathBuf,
     },
-    /// The file is somebody else's.
+    /// The file is another application's.
     #[error("{} is a SQLite file, but not a ledger of Admit\n  nothing was changed; choose another folder with --data", path.display())]
     NotALedger {
         /// The file.
@@ -126,45 +125,45 @@ pub enum OpenError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// Its schema version.
         found: i64,
-        /// What we know.
+        /// The newest version known to this build.
         known: usize,
     },
     /// Recovery could not bring everything safely to disk, so no door may open.
-    #[error("the ledger {} could not be brought safely to disk: {reason}\n  no door was opened; free the disk or mend it, then start again", path.display())]
+    #[error("the ledger {} could not be brought safely to disk: {reason}\n  no door was opened; free space or repair the disk, then start again", path.display())]
     NotDurable {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The cause.
         reason: String,
     },
-    /// Two places have claimed one key.
-    #[error("the ledger {} contradicts itself: {reason}\n  no door was opened; keep a copy of the data folder, then look at it with: admit verify", path.display())]
+    /// Two seqs have claimed one key.
+    #[error("the ledger {} is inconsistent: {reason}\n  no door was opened; keep a copy of the data folder, then check it with: admit verify", path.display())]
     ClaimedTwice {
         /// The file.
         path: PathBuf,
-        /// Which key, and who claimed it.
+        /// The key, and the seqs that claimed it.
         reason: String,
     },
-    /// Another program holds an old state of the file, or writes to it.
-    #[error("another program holds the ledger {} so that its log cannot be brought into the file\n  no door was opened; close that program (an open sqlite3 shell, a backup), then start again", path.display())]
+    /// Another program holds a read transaction on the file, or writes to it.
+    #[error("another program holds the ledger {}, so its WAL cannot be checkpointed\n  no door was opened; close that program (an open sqlite3 shell, a backup), then start again", path.display())]
     HeldByOthers {
         /// The file.
         path: PathBuf,
     },
-    /// Anything else SQLite says.
+    /// Any other SQLite error.
     #[error("the ledger {} cannot be opened: {source}\n  no door was opened; check that the disk has room and that this user may write the file and its folder", path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The SQLite error.
         source: rusqlite::Error,
     },
 }
 
 impl OpenError {
-    /// Why claimed keys could not be brought to where they belong.
+    /// Error of migrating claimed keys.
     pub(super) fn from_claims(path: &Path, error: ClaimError) -> Self {
         match error {
             ClaimError::Sqlite(source) => Self::from_sqlite(path, source),
@@ -174,14 +173,14 @@ impl OpenError {
         }
     }
 
-    /// Sorts what SQLite said into what a person can do about it.
+    /// Maps a SQLite error to what an operator can do about it.
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 Self::Damaged { path, source }
             }
-            // A header that makes no sense has no code of its own.
+            // An invalid header has no error code of its own.
             Some(_) if source.to_string().contains("unsupported file format") => {
                 Self::Damaged { path, source }
             }
@@ -190,39 +189,39 @@ impl OpenError {
     }
 }
 
-/// The connection that commits events: WAL, a sync before every commit returns, a bounded wait for locks,
-/// and a log that is written in one piece for each commit (decision 0036).
-pub(super) fn writing(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_up(admit_sqlite_log::open(path, flags())?)?;
-    // Once the log has started over, what a reader made it grow by is given back.
+/// Opens the connection that commits events: WAL, a sync before every commit returns, a bounded wait for
+/// locks, and a WAL that is written in one piece per commit (decision 0036).
+pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = set_pragmas(admit_sqlite_log::open(path, flags())?)?;
+    // Truncates a WAL that a reader had made grow, once it is reset.
     conn.pragma_update(None, "journal_size_limit", LOG_FILE_BYTES_MAX)?;
     Ok(conn)
 }
 
-/// A connection for whatever else changes the file, such as a migration, which may not fit into memory.
-pub(super) fn mending(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_up(Connection::open_with_flags(path, flags())?)?;
-    conn.pragma_update(None, "cache_size", -MENDING_CACHE_KIB)?;
+/// Opens a connection for other changes to the file, such as migrations, which may not fit into memory.
+pub(super) fn open_maintenance(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = set_pragmas(Connection::open_with_flags(path, flags())?)?;
+    conn.pragma_update(None, "cache_size", -MAINTENANCE_CACHE_KIB)?;
     Ok(conn)
 }
 
-/// A connection for questions of the process that writes.
-pub(super) fn reading(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_up(Connection::open_with_flags(path, flags())?)?;
+/// Opens a read-only connection of the process that writes.
+pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = set_pragmas(Connection::open_with_flags(path, flags())?)?;
     conn.pragma_update(None, "query_only", true)?;
     Ok(conn)
 }
 
-/// A connection that leaves the file and its log as they are: whoever else closes a file as the last one
-/// brings into it what can be read of the log, and removes the log with the rest.
-pub(super) fn looking(path: &Path) -> rusqlite::Result<Connection> {
+/// Opens a read-only connection that leaves the file and its WAL as they are: normally the last closer of a
+/// file checkpoints the WAL as far as it is readable, and removes it with the rest.
+pub(super) fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     let has_log = std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0);
     let conn = Connection::open_with_flags(path, flags() - OpenFlags::SQLITE_OPEN_CREATE)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
-    // Where there is no log, nothing is lost with it, and the folder is left without the files beside it.
+    // Without a WAL nothing can be lost, and SQLite may remove the files beside the ledger.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     conn.pragma_update(None, "query_only", true)?;
-    for_questions(conn)
+    set_common_pragmas(conn)
 }
 
 fn flags() -> OpenFlags {
@@ -231,60 +230,60 @@ fn flags() -> OpenFlags {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-fn set_up(conn: Connection) -> rusqlite::Result<Connection> {
+fn set_pragmas(conn: Connection) -> rusqlite::Result<Connection> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
-    // Heard only while the file is still empty.
+    // Takes effect only while the file is still empty.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "full")?;
-    // Checkpoints happen away from the commit path (see checkpoint.rs).
+    // Checkpoints happen outside the commit path (see checkpoint.rs).
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    for_questions(conn)
+    set_common_pragmas(conn)
 }
 
-/// What every connection has, whether it writes or not.
-fn for_questions(conn: Connection) -> rusqlite::Result<Connection> {
+/// Sets the pragmas of every connection.
+fn set_common_pragmas(conn: Connection) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.set_prepared_statement_cache_capacity(256);
-    // Plans hang on the statement alone: otherwise SQLite looks at the values too, and prepares a
-    // statement with a condition again whenever they change, which is at every event.
+    // Plans depend on the statement alone: otherwise SQLite also inspects the values, and prepares a
+    // conditional statement again whenever they change, which is at every event.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
 
-/// The size of the file's pages.
+/// Returns the page size of the file.
 pub(super) fn page_bytes(conn: &Connection) -> rusqlite::Result<u64> {
     conn.pragma_query_value(None, "page_size", |row| row.get(0))
 }
 
-/// How many migrations are in a file; none in one that is yet to be made. Refuses a file that is not ours, that
-/// is newer, or whose log is damaged, before anything is written to it.
+/// Returns the number of applied migrations, zero if there is no file. Refuses a file that is not ours, is
+/// newer, or has a damaged WAL, before anything is written to it.
 pub(super) fn version(path: &Path) -> Result<usize, OpenError> {
-    // Before SQLite reads the log, and believes from then on what it has found.
+    // Before SQLite reads the WAL and silently drops what it cannot read.
     check_log(path)?;
     if !path.try_exists().map_err(|source| OpenError::Folder { path: path.to_owned(), source })? {
         return Ok(0);
     }
     let fail = |source| OpenError::from_sqlite(path, source);
     mark_check::check(path)?;
-    let conn = looking(path).map_err(fail)?;
+    let conn = open_read_only(path).map_err(fail)?;
     check_owner(&conn, path)?;
     identity::check_tag(path, &conn)?;
     let found = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     Ok(usize::try_from(found.map_err(fail)?).unwrap_or(0))
 }
 
-/// Opens the file in the data folder `dir` for questions, beside a gate or where none runs. Nothing in the
-/// folder is changed.
-pub(super) fn beside(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
+/// Opens the ledger in the data folder `dir` read-only, beside a gate or without one. Changes nothing in the
+/// folder.
+pub(super) fn open_folder_read_only(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
     let path = dir.join(FILE);
     identity::check(dir, &path)?;
     std::fs::metadata(&path).map_err(|source| OpenError::Folder { path: path.clone(), source })?;
-    // The log of a running gate changes while it is looked through, and the gate has done that before it
-    // opened the file. One may have been started in the meantime.
+    // The WAL of a running gate changes while it is checked, and the gate has checked it before it opened
+    // the file. A gate may have been started in the meantime.
     let index = index_of(&path);
     let is_in_use = || {
-        log_check::is_in_use(&index)
+        wal_check::is_in_use(&index)
             .map_err(|source| OpenError::Folder { path: index.clone(), source })
     };
     if !is_in_use()?
@@ -293,7 +292,7 @@ pub(super) fn beside(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
     {
         return Err(damaged);
     }
-    let conn = looking(&path).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    let conn = open_read_only(&path).map_err(|source| OpenError::from_sqlite(&path, source))?;
     check_owner(&conn, &path)?;
     identity::check_tag(&path, &conn)?;
     Ok((path, conn))
@@ -303,31 +302,33 @@ pub(super) fn beside(dir: &Path) -> Result<(PathBuf, Connection), OpenError> {
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     version(path)?;
-    let mut conn = mending(path).map_err(fail)?;
+    let mut conn = open_maintenance(path).map_err(fail)?;
     clear_mark(&conn, path)?;
     checkpoint_all(&conn, path)?;
     migrate(&mut conn).map_err(fail)?;
     checkpoint_all(&conn, path)?;
     check_pages(&conn).map_err(fail)?;
-    // Before the other is closed: whoever closes a file as the last one removes its log.
-    writing(path).map_err(fail)
+    // Before the other one is closed: the last closer of a file removes its WAL.
+    open_writer(path).map_err(fail)
 }
 
-/// Clears the mark once everything acknowledged is in the file, and before the log is emptied: in between, a
-/// crash would leave a mark without its log.
+/// Clears the mark once everything acknowledged is in the file, and before the WAL is emptied: a crash in
+/// between would leave a mark without its WAL.
 fn clear_mark(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let mark = mark_check::mark_of(path);
+    Mark::begin_copy_at(&mark).map_err(|source| no_mark(path, &source))?;
     let copied = conn.query_row(queries::CHECKPOINT_PASSIVE, [], |row| {
         Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
     });
     if !copied.map_err(|source| not_durable(path, source))? {
-        // A reader is in the way; it may let go until the log is emptied, or the start fails.
+        // A reader is in the way; it may end until the WAL is emptied, or the start fails.
         checkpoint_all(conn, path)?;
     }
-    Mark::clear_at(&mark_check::mark_of(path)).map_err(|source| no_mark(path, &source))
+    Mark::clear_at(&mark).map_err(|source| no_mark(path, &source))
 }
 
-/// The mark of a ledger that was recovered and is about to be written to.
-pub(super) fn mark(path: &Path, reach: Reach) -> Result<Arc<Mark>, OpenError> {
+/// Opens the mark of a recovered ledger that is about to be written to.
+pub(super) fn mark(path: &Path, reach: CommitPosition) -> Result<Arc<Mark>, OpenError> {
     let mark = Mark::open(&mark_check::mark_of(path), reach);
     mark.map(Arc::new).map_err(|source| no_mark(path, &source))
 }
@@ -337,12 +338,12 @@ fn no_mark(path: &Path, source: &std::io::Error) -> OpenError {
     OpenError::NotDurable { path: path.to_owned(), reason }
 }
 
-/// The log beside the file.
+/// Path of the WAL.
 pub(super) fn log_of(path: &Path) -> PathBuf {
     with_suffix(path, "-wal")
 }
 
-/// SQLite's index of the log.
+/// Path of the WAL index.
 fn index_of(path: &Path) -> PathBuf {
     with_suffix(path, "-shm")
 }
@@ -353,24 +354,24 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Looks whether SQLite would silently leave out what was once durable.
+/// Checks whether SQLite would silently drop what was once durable.
 fn check_log(path: &Path) -> Result<(), OpenError> {
     let log = log_of(path);
-    let damage = log_check::damage(&log, &index_of(path))
+    let damage = wal_check::damage(&log, &index_of(path))
         .map_err(|source| OpenError::Folder { path: log.clone(), source })?;
     let what = match damage {
         None => return Ok(()),
-        Some(Damage::Header) => "nothing of it can be read".to_owned(),
+        Some(Damage::Header) => "none of it can be read".to_owned(),
         Some(Damage::Frame(number)) => format!("it cannot be read from frame {number} on"),
     };
     Err(OpenError::LogDamaged { path: path.to_owned(), log, what })
 }
 
-/// Up to this size every page is looked at on a start, which takes a fraction of a second.
+/// Up to this size every page is checked at start, which takes a fraction of a second.
 const CHECK_BYTES_MAX: u64 = 64 << 20;
 
-/// Looks for damage before any door opens: everywhere in a small file, at both ends of every table
-/// in a large one. `admit verify` looks everywhere whatever the size.
+/// Checks for damage before any door opens: everywhere in a small file, at both ends of every table
+/// in a large one. `admit verify` checks everything regardless of the size.
 fn check_pages(conn: &Connection) -> rusqlite::Result<()> {
     let pages: u64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if pages.saturating_mul(page_bytes(conn)?) <= CHECK_BYTES_MAX {
@@ -386,14 +387,14 @@ fn check_pages(conn: &Connection) -> rusqlite::Result<()> {
     for name in names {
         let name = name?;
         for order in ["ASC", "DESC"] {
-            let look = format!("SELECT * FROM \"{name}\" ORDER BY 1 {order} LIMIT 1");
-            conn.prepare(&look)?.query([])?.next()?;
+            let query = format!("SELECT * FROM \"{name}\" ORDER BY 1 {order} LIMIT 1");
+            conn.prepare(&query)?.query([])?.next()?;
         }
     }
     Ok(())
 }
 
-/// Refuses files that are not ours before anything is written to them.
+/// Refuses foreign files before anything is written to them.
 fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -426,13 +427,13 @@ fn migrate(conn: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Brings the whole log into the file with a confirmed sync, or says why not.
+/// Checkpoints the whole WAL with a confirmed sync.
 ///
-/// After a failed sync the page cache may claim more than the disk holds; copying the log into the
-/// file and syncing that file is what turns "may be there" into "is there".
+/// After a failed sync the page cache may claim more than the disk holds; copying the WAL into the
+/// file and syncing that file is what makes it durable.
 fn checkpoint_all(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let copy = |query| conn.query_row(query, [], |row| row.get::<_, i64>(0));
-    // Emptying the log needs it to oneself. A reader of the newest state, such as an open sqlite3
+    // Emptying the WAL needs exclusive access. A reader of the newest state, such as an open sqlite3
     // shell, keeps it from being emptied but not from being copied and synced.
     let busy = copy(queries::CHECKPOINT_TRUNCATE).and_then(|busy| match busy {
         0 => Ok(0),

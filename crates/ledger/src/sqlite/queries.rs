@@ -1,4 +1,4 @@
-//! The statements, one `.sql` file each; the comments there say why.
+//! SQL statements, one `.sql` file each; the comments there give the reasons.
 
 macro_rules! queries {
     ($($name:ident $file:literal;)+) => {
@@ -184,27 +184,7 @@ queries! {
     RUN_UNSETTLED "run_unsettled";
     SIGHTING "sighting";
     SIGHTINGS_REMOVE "sightings_remove";
-    SR_DOCUMENT_GET "sr_document_get";
-    SR_DOCUMENT_PUT "sr_document_put";
-    SR_DOCUMENTS "sr_documents";
-    SR_EQUIVALENCE_GET "sr_equivalence_get";
-    SR_EQUIVALENCE_PUT "sr_equivalence_put";
-    SR_EQUIVALENCE_SEEN "sr_equivalence_seen";
-    SR_EVENT_PUT "sr_event_put";
-    SR_EVENTS "sr_events";
-    SR_LEASE_GET "sr_lease_get";
-    SR_LEASE_PUT "sr_lease_put";
-    SR_LEASE_RENEW "sr_lease_renew";
     SR_LEASES_END "sr_leases_end";
-    SR_PUBLICATION_HAS "sr_publication_has";
-    SR_PUBLICATION_PUT "sr_publication_put";
-    SR_PUBLICATIONS "sr_publications";
-    SR_RUN_GET "sr_run_get";
-    SR_RUN_PUT "sr_run_put";
-    SR_RUN_SHOWN "sr_run_shown";
-    SR_RUN_TOUCH "sr_run_touch";
-    SR_RUN_TURN "sr_run_turn";
-    SR_RUN_UNFINISHED "sr_run_unfinished";
     STATUS "status";
     VERIFY_ADMISSIONS "verify_admissions";
     VERIFY_CLAIMED "verify_claimed";

@@ -1,4 +1,4 @@
-//! Questions: a few read connections, each used for one short read at a time.
+//! Pool of read-only connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,23 +16,23 @@ use tokio::sync::Semaphore;
 use super::fault::unreadable;
 use super::keys::find_anywhere;
 use super::{open, queries};
-use crate::common::answer::{Answer, opened};
-use crate::common::receipts::{Copy, end_of, verdict};
-use crate::port::{Filter, ReceiptPage, Status};
+use crate::common::query_result::{QueryResult, downcast};
+use crate::common::receipts::{StoredSighting, end_of, verdict};
+use crate::port::{ReceiptFilter, ReceiptPage, Status};
 
-/// Reads at a time; more wait.
+/// Maximum concurrent reads; more wait.
 const READERS_MAX: usize = 4;
 
-/// The longest a read may take. An old reader would keep the log from starting over.
+/// Timeout of a read. An old read transaction would prevent the WAL from being reset.
 const READ_MAX: Duration = Duration::from_secs(5);
 
-/// Virtual-machine steps between two looks at the clock.
+/// Virtual-machine steps between two checks of the clock.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-/// A question.
-type Read = Box<dyn FnOnce(&Connection, u32) -> rusqlite::Result<Answer> + Send>;
+/// A query.
+type Read = Box<dyn FnOnce(&Connection, u32) -> rusqlite::Result<QueryResult> + Send>;
 
-/// A pool of read connections.
+/// Pool of read-only connections.
 #[derive(Clone)]
 pub(super) struct Readers {
     path: PathBuf,
@@ -43,17 +43,17 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Readers of the process that writes.
+    /// Pool of the process that writes.
     pub(super) fn new(path: &Path, tag: u32) -> Self {
-        Self::opening(open::reading, path, tag)
+        Self::with_open(open::open_reader, path, tag)
     }
 
-    /// Readers beside it, which change nothing when they are the last to go.
-    pub(super) fn beside(path: &Path, tag: u32) -> Self {
-        Self::opening(open::looking, path, tag)
+    /// Pool of another process, which does not checkpoint when it is the last to close.
+    pub(super) fn read_only(path: &Path, tag: u32) -> Self {
+        Self::with_open(open::open_read_only, path, tag)
     }
 
-    fn opening(open: fn(&Path) -> rusqlite::Result<Connection>, path: &Path, tag: u32) -> Self {
+    fn with_open(open: fn(&Path) -> rusqlite::Result<Connection>, path: &Path, tag: u32) -> Self {
         Self {
             path: path.to_owned(),
             tag,
@@ -71,32 +71,32 @@ impl Readers {
         &self.path
     }
 
-    /// Runs `read` on a connection, away from the async threads, for at most [`READ_MAX`].
+    /// Runs `read` on a connection, off the async threads, for at most [`READ_MAX`].
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection, u32) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Fault> {
         let read: Read = Box::new(move |conn, tag| Ok(Box::new(read(conn, tag)?)));
-        opened(self.ask(read).await?).ok_or_else(gone)
+        downcast(self.run(read).await?).ok_or_else(gone)
     }
 
-    async fn ask(&self, read: Read) -> Result<Answer, Fault> {
+    async fn run(&self, read: Read) -> Result<QueryResult, Fault> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| gone())?;
         let readers = self.clone();
-        // Dropped with this future: whoever has hung up wants no answer.
+        // Dropped with this future: a disconnected caller needs no result.
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
-        let asked = tokio::task::spawn_blocking(move || {
-            let answer = readers.ask_now(read, is_wanted);
-            // Not before: a read goes on after whoever asked has gone, and counts until it has ended.
+        let task = tokio::task::spawn_blocking(move || {
+            let result = readers.run_now(read, is_wanted);
+            // Not before: a read continues after its caller is gone, and counts until it has ended.
             drop(permit);
-            answer
+            result
         });
-        asked.await.map_err(|_| gone())?.map_err(unreadable)
+        task.await.map_err(|_| gone())?.map_err(unreadable)
     }
 
-    /// Runs `read` for as long as it may take, and as it is wanted.
-    fn ask_now(&self, read: Read, is_wanted: Weak<()>) -> rusqlite::Result<Answer> {
+    /// Runs `read` until the timeout, or until its caller is gone.
+    fn run_now(&self, read: Read, is_wanted: Weak<()>) -> rusqlite::Result<QueryResult> {
         let pooled = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut conn = match pooled {
             Some(conn) => conn,
@@ -105,12 +105,12 @@ impl Readers {
         let started = Instant::now();
         let is_over = move || started.elapsed() > READ_MAX || is_wanted.strong_count() == 0;
         conn.progress_handler(STEPS_PER_LOOK, Some(is_over))?;
-        let answer = read(&conn, self.tag);
+        let result = read(&conn, self.tag);
         // A connection that failed is not used again.
-        if answer.is_ok() {
+        if result.is_ok() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
         }
-        answer
+        result
     }
 }
 
@@ -118,7 +118,7 @@ fn gone() -> Fault {
     Fault::new(FaultKind::Internal, "the ledger's readers are gone")
 }
 
-/// The receipt at `seq`, whatever stands there.
+/// Returns the receipt at `seq`, whether of an admission or a sighting.
 pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result<Option<Receipt>> {
     let at = |seq: Seq| {
         conn.prepare_cached(queries::RECEIPT)?
@@ -131,7 +131,7 @@ pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result
     let sighting = conn
         .prepare_cached(queries::SIGHTING)?
         .query_row([seq.0], |row| {
-            Ok(Copy {
+            Ok(StoredSighting {
                 seq,
                 admission: Seq(row.get("admission")?),
                 other: row.get::<_, Option<u64>>("other")?.map(Seq),
@@ -145,9 +145,9 @@ pub(super) fn receipt(conn: &Connection, tag: u32, seq: Seq) -> rusqlite::Result
     Ok(Some(copy.receipt(of, tag)))
 }
 
-/// The receipt of the admission that claimed `key`.
+/// Returns the receipt of the admission that claimed `key`.
 pub(super) fn find(conn: &Connection, tag: u32, key: &Key) -> rusqlite::Result<Option<Receipt>> {
-    // One state of the ledger, or a key that is being merged could be in neither place.
+    // One snapshot, or a key that is being merged could be in neither place.
     let tx = conn.unchecked_transaction()?;
     find_anywhere(&tx, key)?.map_or(Ok(None), |seq| receipt(&tx, tag, seq))
 }
@@ -158,15 +158,19 @@ pub(super) fn body(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<Bytes
         .optional()
 }
 
-pub(super) fn list(conn: &Connection, tag: u32, filter: &Filter) -> rusqlite::Result<Vec<Receipt>> {
+pub(super) fn list(
+    conn: &Connection,
+    tag: u32,
+    filter: &ReceiptFilter,
+) -> rusqlite::Result<Vec<Receipt>> {
     list_to(conn, tag, filter, Seq::MAX)
 }
 
-/// A page, for which at most `examined_max` admissions are examined.
+/// Returns a page; at most `examined_max` admissions are examined.
 pub(super) fn page_of(
     conn: &Connection,
     tag: u32,
-    filter: &Filter,
+    filter: &ReceiptFilter,
     examined_max: usize,
 ) -> rusqlite::Result<ReceiptPage> {
     let window = match is_of_quarantine(filter) {
@@ -186,7 +190,7 @@ pub(super) fn page_of(
     Ok(ReceiptPage::of(receipts, filter.rows_max, examined_to))
 }
 
-fn is_of_quarantine(filter: &Filter) -> bool {
+fn is_of_quarantine(filter: &ReceiptFilter) -> bool {
     let quarantine = |verdict: &String| verdict == "conflict" || verdict == "refused";
     !filter.verdicts.is_empty() && filter.verdicts.iter().all(quarantine)
 }
@@ -195,17 +199,17 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Receipts up to the place `to`.
+/// Returns receipts up to the seq `to`.
 fn list_to(
     conn: &Connection,
     tag: u32,
-    filter: &Filter,
+    filter: &ReceiptFilter,
     to: Seq,
 ) -> rusqlite::Result<Vec<Receipt>> {
     let query = if is_of_quarantine(filter) { queries::LIST_QUARANTINE } else { queries::LIST };
     let verdicts =
         (!filter.verdicts.is_empty()).then(|| format!(" {} ", filter.verdicts.join(" ")));
-    let Filter { door, principal, after, rows_max, .. } = filter;
+    let ReceiptFilter { door, principal, after, rows_max, .. } = filter;
     conn.prepare_cached(query)?
         .query_map((door, principal, verdicts, after.0, count(*rows_max), to.0), |row| {
             receipt_row(row, tag)
@@ -272,7 +276,7 @@ pub(super) fn status(conn: &Connection, path: &Path) -> rusqlite::Result<Status>
 fn receipt_row(row: &Row<'_>, ledger: u32) -> rusqlite::Result<Receipt> {
     let word = row.get_ref("verdict")?.as_str()?;
     let verdict = verdict(word).ok_or_else(|| {
-        let unknown = format!("verdict {word:?} is not one of ours").into();
+        let unknown = format!("verdict {word:?} is unknown").into();
         rusqlite::Error::FromSqlConversionFailure(3, Type::Text, unknown)
     })?;
     let code = row.get_ref("code")?.as_str_or_null()?.and_then(Code::parse);
@@ -310,11 +314,11 @@ mod tests {
         (folder, readers)
     }
 
-    /// A question without an end.
+    /// An endless query.
     const ENDLESS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) \
                            SELECT count(*) FROM n";
 
-    /// Also of those that nobody waits for any more, and that do not notice.
+    /// Including reads whose callers are gone and that do not notice.
     #[tokio::test]
     async fn no_more_reads_run_at_a_time_than_may() {
         let (_folder, readers) = readers();
@@ -327,7 +331,7 @@ mod tests {
                 drop(free.blocking_read());
                 Ok(())
             });
-            timeout(Duration::from_millis(50), read).await.expect_err("it is held up");
+            timeout(Duration::from_millis(50), read).await.expect_err("it is blocked");
         }
         while begun.load(Ordering::SeqCst) < READERS_MAX {
             tokio::task::yield_now().await;
@@ -335,21 +339,21 @@ mod tests {
         assert_eq!(begun.load(Ordering::SeqCst), READERS_MAX);
         drop(held);
         readers.read(|_, _| Ok(())).await.unwrap();
-        assert_eq!(begun.load(Ordering::SeqCst), READERS_MAX, "nobody wants the others any more");
+        assert_eq!(begun.load(Ordering::SeqCst), READERS_MAX, "the callers of the others are gone");
     }
 
     #[tokio::test]
-    async fn whoever_hangs_up_leaves_no_read_behind() {
+    async fn a_disconnected_caller_leaves_no_read_behind() {
         let (_folder, readers) = readers();
-        let (tell, told) = sync_channel(4 * READERS_MAX);
+        let (report, reports) = sync_channel(4 * READERS_MAX);
         for _ in 0..4 * READERS_MAX {
-            let (tell, begun) = (tell.clone(), Instant::now());
+            let (report, begun) = (report.clone(), Instant::now());
             let read = readers.read(move |conn, _| {
                 let ended = conn.query_row(ENDLESS, [], |row| row.get::<_, u64>(0));
-                tell.send((ended.is_err(), begun.elapsed())).unwrap();
+                report.send((ended.is_err(), begun.elapsed())).unwrap();
                 ended
             });
-            timeout(Duration::from_millis(20), read).await.expect_err("it has no end");
+            timeout(Duration::from_millis(20), read).await.expect_err("it is endless");
         }
         let seven =
             |conn: &Connection, _| conn.query_row("SELECT 7", [], |row| row.get::<_, u64>(0));
@@ -357,8 +361,8 @@ mod tests {
         while readers.permits.available_permits() < READERS_MAX {
             tokio::task::yield_now().await;
         }
-        drop(tell);
-        for (failed, took) in told {
+        drop(report);
+        for (failed, took) in reports {
             assert!(failed && took < READ_MAX, "it ran on for {took:?}");
         }
     }

@@ -1,5 +1,4 @@
-//! Retention in the embedded ledger: what it reads is read beside the writer, what it removes the
-//! writer removes.
+//! Retention in the embedded ledger: reads outside the writer, removes through the writer.
 
 use admit_core::{Fault, Horizon, Key, Millis, Seq};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -7,33 +6,38 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::{SqliteLedger, clock, queries};
 use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
-    BODIES, Body, FORGOTTEN_TO, Forget, Forgot, Kept, PutOff, ROWS, Remove, Removed, Sweeper,
-    Sweeping,
+    BODIES, Deferred, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice, RemovedCounts,
+    RetainedAdmission, RetainedBody, SweepStore, Sweeper,
 };
-use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, Swept};
+use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, SweepResult};
 
-impl Sweeping for SqliteLedger {
+impl SweepStore for SqliteLedger {
     fn horizon(&self) -> &Horizon {
         &self.horizon
     }
 
-    async fn bodies(&self, after: Seq, rows_max: usize) -> Result<Vec<Body>, Fault> {
+    async fn bodies(&self, after: Seq, rows_max: usize) -> Result<Vec<RetainedBody>, Fault> {
         self.readers.read(move |conn, _| bodies(conn, after, rows_max)).await
     }
 
-    async fn admissions(&self, after: Seq, end: Seq, rows_max: usize) -> Result<Vec<Kept>, Fault> {
+    async fn admissions(
+        &self,
+        after: Seq,
+        end: Seq,
+        rows_max: usize,
+    ) -> Result<Vec<RetainedAdmission>, Fault> {
         self.readers.read(move |conn, _| admissions(conn, after, end, rows_max)).await
     }
 
-    async fn put_off(&self, now: Millis, rows_max: usize) -> Result<Vec<PutOff>, Fault> {
-        self.readers.read(move |conn, _| put_off(conn, now, rows_max)).await
+    async fn deferred(&self, now: Millis, rows_max: usize) -> Result<Vec<Deferred>, Fault> {
+        self.readers.read(move |conn, _| deferred(conn, now, rows_max)).await
     }
 
-    async fn remove(&self, remove: Remove) -> Result<Removed, Fault> {
+    async fn remove(&self, remove: RemoveSlice) -> Result<RemovedCounts, Fault> {
         self.write(remove).await
     }
 
-    async fn forget(&self, forget: Forget) -> Result<Forgot, Fault> {
+    async fn forget(&self, forget: ForgetKeys) -> Result<ForgetResult, Fault> {
         self.write(forget).await
     }
 }
@@ -43,10 +47,10 @@ impl Retention for SqliteLedger {
         self.horizon.clone()
     }
 
-    fn sweep(&self, now: Millis) -> BoxFuture<'_, Result<Swept, Fault>> {
+    fn sweep(&self, now: Millis) -> BoxFuture<'_, Result<SweepResult, Fault>> {
         Box::pin(async move {
             if self.horizon.age().is_none() {
-                return Ok(Swept::default());
+                return Ok(SweepResult::default());
             }
             self.sweeper.lock().await.sweep(self, now).await
         })
@@ -65,14 +69,14 @@ impl Retention for SqliteLedger {
     }
 }
 
-/// A sweeper that goes on from where the last one stopped.
+/// A sweeper that continues where the last one stopped.
 pub(super) fn load_sweeper(conn: &Connection) -> rusqlite::Result<Sweeper> {
     let place = |name| Ok::<_, rusqlite::Error>(Seq(meta(conn, name)?.unwrap_or(0)));
     Ok(Sweeper::at(place(BODIES)?, place(ROWS)?))
 }
 
-/// The horizon of a ledger that is opened with `retain`, with what it has forgotten before. The age
-/// is written down for whoever reads beside the gate.
+/// The horizon of a ledger opened with `retain`, including what was forgotten before. The age is stored for
+/// readers beside the gate.
 pub(super) fn load_horizon(
     conn: &Connection,
     retain: Option<admit_core::Age>,
@@ -89,11 +93,11 @@ fn meta<T: rusqlite::types::FromSql>(conn: &Connection, name: &str) -> rusqlite:
     conn.query_row(queries::META_GET, [name], |row| row.get(0)).optional()
 }
 
-fn kept(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn kept(row: &Row<'_>) -> rusqlite::Result<RetainedAdmission> {
     let verdict = row.get_ref("verdict")?.as_str()?;
     let (refused, fresh) = (verdict == "refused", verdict == "fresh");
     let key: Option<[u8; 32]> = row.get("key")?;
-    Ok(Kept {
+    Ok(RetainedAdmission {
         seq: Seq(row.get("seq")?),
         refused,
         key: key.filter(|_| fresh).map(Key::from_bytes),
@@ -102,10 +106,10 @@ fn kept(row: &Row<'_>) -> rusqlite::Result<Kept> {
     })
 }
 
-fn bodies(conn: &Connection, after: Seq, rows_max: usize) -> rusqlite::Result<Vec<Body>> {
+fn bodies(conn: &Connection, after: Seq, rows_max: usize) -> rusqlite::Result<Vec<RetainedBody>> {
     conn.prepare_cached(queries::RETAIN_BODIES)?
         .query_map((after.0, rows_max), |row| {
-            Ok(Body {
+            Ok(RetainedBody {
                 seq: Seq(row.get(0)?),
                 bytes: row.get(1)?,
                 received_at: row.get::<_, Option<i64>>(2)?.map(Millis),
@@ -115,7 +119,7 @@ fn bodies(conn: &Connection, after: Seq, rows_max: usize) -> rusqlite::Result<Ve
         .collect()
 }
 
-fn put_off(conn: &Connection, now: Millis, rows_max: usize) -> rusqlite::Result<Vec<PutOff>> {
+fn deferred(conn: &Connection, now: Millis, rows_max: usize) -> rusqlite::Result<Vec<Deferred>> {
     conn.prepare_cached(queries::RETAIN_DUE)?
         .query_map((now.0, rows_max), |row| {
             let (due, seq) = (Millis(row.get("due_at")?), Seq(row.get("later_seq")?));
@@ -130,7 +134,7 @@ fn admissions(
     after: Seq,
     end: Seq,
     rows_max: usize,
-) -> rusqlite::Result<Vec<Kept>> {
+) -> rusqlite::Result<Vec<RetainedAdmission>> {
     conn.prepare_cached(queries::RETAIN_ROWS)?
         .query_map((after.0, end.0, rows_max), kept)?
         .collect()

@@ -1,4 +1,4 @@
-//! Reading a stream on from a place, over the index that holds its order.
+//! Reads streams over the index of their order.
 
 use admit_core::{Door, Fault, Key, Millis, Principal, Seq};
 use bytes::Bytes;
@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::watch;
 
 use super::{SqliteLedger, SqliteReader, queries};
-use crate::common::receipts::Paging;
-use crate::port::{BoxFuture, News, Page, StreamEntry, Streams};
+use crate::common::receipts::PageBuilder;
+use crate::port::{BoxFuture, StreamNotifier, Page, StreamEntry, Streams};
 
 impl Streams for SqliteLedger {
     fn read(
@@ -34,9 +34,9 @@ impl Streams for SqliteReader {
     }
 }
 
-impl News for SqliteLedger {
-    fn news(&self, door: &Door) -> watch::Receiver<Seq> {
-        self.news.subscribe(door)
+impl StreamNotifier for SqliteLedger {
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+        self.notifier.subscribe(door)
     }
 }
 
@@ -47,20 +47,20 @@ fn page(
     rows_max: usize,
     bytes_max: usize,
 ) -> rusqlite::Result<Page> {
-    let mut paging = Paging::after(after, rows_max, bytes_max);
+    let mut builder = PageBuilder::after(after, rows_max, bytes_max);
     let mut statement = conn.prepare_cached(queries::STREAM)?;
-    // One row more than wanted tells whether there is more.
+    // One row more than requested shows whether there is more.
     let limit = i64::try_from(rows_max).unwrap_or(i64::MAX).saturating_add(1);
     let mut rows = statement.query((door.as_str(), after.0, limit))?;
     while let Some(row) = rows.next()? {
-        if !paging.take(entry(row)?) {
+        if !builder.take(entry(row)?) {
             break;
         }
     }
-    Ok(paging.done())
+    Ok(builder.done())
 }
 
-/// The entry at one place; `None` when it is gone.
+/// Returns the entry at a seq; `None` if it is gone.
 pub(super) fn entry_at(conn: &Connection, seq: Seq) -> rusqlite::Result<Option<StreamEntry>> {
     conn.prepare_cached(queries::STREAM_ENTRY)?.query_row([seq.0], entry).optional()
 }
@@ -91,7 +91,7 @@ mod tests {
 
     use crate::sqlite::{open, queries};
 
-    /// What SQLite says it will do for a statement.
+    /// SQLite's plan of a statement.
     fn plan(conn: &Connection, sql: &str) -> String {
         let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let mut rows = explain.raw_query();
@@ -103,7 +103,7 @@ mod tests {
         plan
     }
 
-    /// The promise "as long as the page is, whatever the ledger holds" hangs on these plans.
+    /// The cost of a page is independent of the size of the ledger because of these plans.
     #[test]
     fn streams_and_claims_are_walked_over_their_indexes_without_sorting() {
         let dir = tempfile::tempdir().unwrap();

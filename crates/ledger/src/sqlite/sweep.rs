@@ -1,20 +1,20 @@
-//! The removals of retention, as tasks of the writer: each a bounded slice, each safe to repeat.
+//! Removals of retention as write operations: each a bounded slice, each safe to repeat.
 
 use admit_core::{Door, Millis, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::queries;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use crate::common::retention::{
-    FORGOTTEN_TO, Forget, Forgot, Item, Remove, Removed, SIGHTINGS_MAX,
+    FORGOTTEN_TO, ForgetKeys, ForgetResult, RemoveSlice, RemovedCounts, SIGHTINGS_MAX, SweepItem,
 };
 
-impl Work for Remove {
-    type Answer = Removed;
+impl WriteOp for RemoveSlice {
+    type Output = RemovedCounts;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Removed> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<RemovedCounts> {
         let conn = tx.conn;
-        let mut removed = Removed::default();
+        let mut removed = RemovedCounts::default();
         for item in &self.items {
             if !remove_item(&mut removed, conn, item)? {
                 break;
@@ -42,8 +42,12 @@ impl Work for Remove {
     }
 }
 
-/// Does one item; `false` when the slice is full before it is done.
-fn remove_item(removed: &mut Removed, conn: &Connection, item: &Item) -> rusqlite::Result<bool> {
+/// Applies one item; returns `false` if the slice is full before it is done.
+fn remove_item(
+    removed: &mut RemovedCounts,
+    conn: &Connection,
+    item: &SweepItem,
+) -> rusqlite::Result<bool> {
     if item.all {
         let left = SIGHTINGS_MAX - removed.sightings;
         let mut remove = conn.prepare_cached(queries::SIGHTINGS_REMOVE)?;
@@ -59,16 +63,20 @@ fn remove_item(removed: &mut Removed, conn: &Connection, item: &Item) -> rusqlit
     if item.all {
         remove_admission(removed, conn, item.seq)?;
     }
-    if let Some(due) = item.put_off {
+    if let Some(due) = item.deferred {
         conn.prepare_cached(queries::RETAIN_LATER_REMOVE)?.execute((due.0, item.seq.0))?;
     }
-    if let Some(due) = item.later {
+    if let Some(due) = item.defer_to {
         conn.prepare_cached(queries::RETAIN_LATER_PUT)?.execute((due.0, item.seq.0))?;
     }
     Ok(true)
 }
 
-fn remove_body(removed: &mut Removed, conn: &Connection, item: &Item) -> rusqlite::Result<()> {
+fn remove_body(
+    removed: &mut RemovedCounts,
+    conn: &Connection,
+    item: &SweepItem,
+) -> rusqlite::Result<()> {
     if item.refused {
         let bytes: Option<u64> = conn
             .prepare_cached(queries::BODY_BYTES)?
@@ -82,7 +90,11 @@ fn remove_body(removed: &mut Removed, conn: &Connection, item: &Item) -> rusqlit
     Ok(())
 }
 
-fn remove_admission(removed: &mut Removed, conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
+fn remove_admission(
+    removed: &mut RemovedCounts,
+    conn: &Connection,
+    seq: Seq,
+) -> rusqlite::Result<()> {
     let door = conn
         .prepare_cached(queries::ADMISSION_REMOVE)?
         .query_row([seq.0], |row| Ok(Door::new(row.get_ref(0)?.as_str()?)))
@@ -97,11 +109,11 @@ fn remove_admission(removed: &mut Removed, conn: &Connection, seq: Seq) -> rusql
     Ok(())
 }
 
-impl Work for Forget {
-    type Answer = Forgot;
+impl WriteOp for ForgetKeys {
+    type Output = ForgetResult;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Forgot> {
-        let mut forgot = Forgot::default();
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<ForgetResult> {
+        let mut forgot = ForgetResult::default();
         let Some(newest) = self.keys.iter().map(|due| due.happened_at).max() else {
             return Ok(forgot);
         };

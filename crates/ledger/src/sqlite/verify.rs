@@ -1,5 +1,5 @@
-//! The rows of a SQLite ledger that is checked, read beside a gate that may be running: every slice
-//! is a short transaction of its own, so that the log can start over in between.
+//! Rows of a SQLite ledger to be verified, read beside a gate that may be running: every slice is a short
+//! transaction, so that the WAL can be reset in between.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::keys::{check, find_merged};
 use super::{OpenError, open, queries, verify_records};
-use crate::common::records::{Checking, EachWrong};
+use crate::common::records::{RecordCheck, MismatchSink};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, EachAdmission, EachInInbox, EachKey, EachSighting, Found,
-    InInbox, Kept, KeptDocument, KeptFile, KeyRow, RecordsChecked, Rows, SLICE_ROWS, SightingRow,
-    Slice, Structure, UnreadableDocument, Verifier, VerifyError,
+    AdmissionRow, Counters, Disagreement, EachAdmission, EachInboxPresence, EachKey, EachSighting, DisagreementSink,
+    InboxPresence, StoredAdmission, ProjectedDocument, DocumentFile, KeyRow, RecordsChecked, VerifyRows, SLICE_ROWS, SightingRow, Slice, Structure,
+    UnreadableDocument, Verifier, VerifyError,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
-use crate::verify_records::EachTelling;
+use crate::verify_records::EventRowSink;
 
 impl From<rusqlite::Error> for VerifyError {
     fn from(error: rusqlite::Error) -> Self {
@@ -25,12 +25,12 @@ impl From<rusqlite::Error> for VerifyError {
     }
 }
 
-/// Opens the ledger in the data folder `dir` for a check. `forgets` says that retention has removed
-/// something from it.
+/// Opens the ledger in the data folder `dir` for verification. `forgets` is whether retention has removed
+/// anything from it.
 pub fn verifier(dir: &Path, forgets: bool) -> Result<Verifier, OpenError> {
-    let (path, conn) = open::beside(dir)?;
+    let (path, conn) = open::open_folder_read_only(dir)?;
     let fail = |source| OpenError::from_sqlite(&path, source);
-    // One transaction, so that the counters are those of the place.
+    // One transaction, so that the counters match the last seq.
     let counters = {
         let tx = conn.unchecked_transaction().map_err(fail)?;
         let value = |name: &str| {
@@ -53,9 +53,9 @@ struct SqliteRows {
     conn: Connection,
 }
 
-impl Rows for SqliteRows {
-    /// Has SQLite check the structure of the file, table by table.
-    fn structure(&self, found: &mut Found<'_>) -> Result<Structure, VerifyError> {
+impl VerifyRows for SqliteRows {
+    /// Runs SQLite's integrity check, table by table.
+    fn structure(&self, found: &mut DisagreementSink<'_>) -> Result<Structure, VerifyError> {
         let tables: Vec<String> = self
             .conn
             .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?
@@ -65,9 +65,9 @@ impl Rows for SqliteRows {
             let mut check = self.conn.prepare(&format!("PRAGMA integrity_check(\"{table}\")"))?;
             let mut rows = check.query([])?;
             while let Some(row) = rows.next()? {
-                let said: String = row.get(0)?;
-                if said != "ok" {
-                    let message = format!("table {table}: {said}");
+                let problem: String = row.get(0)?;
+                if problem != "ok" {
+                    let message = format!("table {table}: {problem}");
                     found(Disagreement { at: None, check: "structure", message });
                 }
             }
@@ -94,10 +94,10 @@ impl Rows for SqliteRows {
         Ok(check::merged(&self.conn, after, SLICE_ROWS, &mut |found| self.claim(&found, each))?)
     }
 
-    fn noted_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError> {
-        let noted = check::Noted::load(&self.conn)?;
+    fn logged_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError> {
+        let logged = check::LoggedClaims::load(&self.conn)?;
         self.slice(queries::VERIFY_KEY_LOG, slice, |row, _| {
-            noted.claims(row, &mut |found| self.claim(&found, each))
+            logged.claims(row, &mut |found| self.claim(&found, each))
         })
     }
 
@@ -112,13 +112,13 @@ impl Rows for SqliteRows {
         })
     }
 
-    fn inbox(&self, slice: Slice, each: &mut EachInInbox<'_>) -> Result<Option<Seq>, VerifyError> {
+    fn inbox(&self, slice: Slice, each: &mut EachInboxPresence<'_>) -> Result<Option<Seq>, VerifyError> {
         if !self.has_inbox()? {
             return Ok(None);
         }
         self.slice(queries::VERIFY_INBOX, slice, |row, seq| {
             let read = || Ok((row.get("has_row")?, row.get("differs")?));
-            let read = read().map(|(has_row, differs)| InInbox { seq, has_row, differs });
+            let read = read().map(|(has_row, differs)| InboxPresence { seq, has_row, differs });
             each(read.map_err(|error: rusqlite::Error| (seq, error.to_string())));
             Ok(())
         })
@@ -144,11 +144,11 @@ impl Rows for SqliteRows {
         Ok(last.filter(|_| read == SLICE_ROWS))
     }
 
-    fn files(&self) -> Result<Vec<KeptFile>, VerifyError> {
+    fn files(&self) -> Result<Vec<DocumentFile>, VerifyError> {
         let mut query = self.conn.prepare(queries::VERIFY_FILES)?;
         let files = query.query_map([], |row| {
             let (kind, path, text) = (lossy(row, 0)?, lossy(row, 2)?, lossy(row, 3)?);
-            Ok(KeptFile { kind, path, text })
+            Ok(DocumentFile { kind, path, text })
         })?;
         Ok(files.collect::<rusqlite::Result<_>>()?)
     }
@@ -192,31 +192,31 @@ impl Rows for SqliteRows {
         Ok(())
     }
 
-    fn tellings(
+    fn event_rows(
         &self,
         door: &str,
         slice: Slice,
-        each: &mut EachTelling<'_>,
+        each: &mut EventRowSink<'_>,
     ) -> Result<Option<Seq>, VerifyError> {
-        verify_records::tellings(&self.conn, door, slice, each)
+        verify_records::event_rows(&self.conn, door, slice, each)
     }
 
     fn links(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         seqs: &[Seq],
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<(), VerifyError> {
         verify_records::links(&self.conn, checking, seqs, checked, wrong)
     }
 
     fn records(
         &self,
-        checking: Checking<'_>,
+        checking: RecordCheck<'_>,
         after: &str,
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<Option<String>, VerifyError> {
         verify_records::records(&self.conn, checking, after, checked, wrong)
     }
@@ -224,13 +224,13 @@ impl Rows for SqliteRows {
     fn documents(
         &self,
         after: &(String, String),
-    ) -> Result<Vec<Result<KeptDocument, UnreadableDocument>>, VerifyError> {
+    ) -> Result<Vec<Result<ProjectedDocument, UnreadableDocument>>, VerifyError> {
         let mut query = self.conn.prepare_cached(queries::VERIFY_DOCUMENTS)?;
         let page = query.query_map((&after.0, &after.1, SLICE_ROWS), |row| {
             let seq = Seq(row.get(2)?);
             let read = || {
                 let (projection, entity, text) = (row.get(0)?, row.get(1)?, row.get(3)?);
-                Ok(KeptDocument { projection, entity, seq, text })
+                Ok(ProjectedDocument { projection, entity, seq, text })
             };
             let unreadable = |error: rusqlite::Error| {
                 let (projection, entity) = (lossy(row, 0)?, lossy(row, 1)?);
@@ -253,8 +253,8 @@ impl SqliteRows {
         self.conn.prepare(exists)?.exists([])
     }
 
-    /// A claim, with the admission that it names.
-    fn claim(&self, claim: &check::Found<'_>, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
+    /// Reads a claim, with the admission it refers to.
+    fn claim(&self, claim: &check::CheckedClaim<'_>, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
         let mut named = self.conn.prepare_cached(queries::VERIFY_CLAIMED)?;
         let mut rows = named.query([claim.seq.0])?;
         let (is_its_key, verdict) = match rows.next()? {
@@ -264,12 +264,12 @@ impl SqliteRows {
             }
             None => (false, None),
         };
-        let check::Found { seq, is_in_place, .. } = *claim;
+        let check::CheckedClaim { seq, is_in_place, .. } = *claim;
         each(KeyRow { seq, is_its_key, is_in_place, verdict });
         Ok(())
     }
 
-    /// One slice of places.
+    /// Reads one slice of seqs.
     fn slice(
         &self,
         query: &str,
@@ -293,7 +293,7 @@ fn admission<'r>(row: &'r Row<'_>, seq: Seq) -> rusqlite::Result<AdmissionRow<'r
     let key = |name: &str| row.get::<_, Option<[u8; 32]>>(name).map(|it| it.map(Key::from_bytes));
     let seq_of = |name: &str| row.get::<_, Option<u64>>(name).map(|it| it.map(Seq));
     Ok(AdmissionRow {
-        kept: Kept {
+        kept: StoredAdmission {
             seq,
             door: row.get_ref("door")?.as_str()?,
             principal: row.get_ref("principal")?.as_str()?,
@@ -310,7 +310,7 @@ fn admission<'r>(row: &'r Row<'_>, seq: Seq) -> rusqlite::Result<AdmissionRow<'r
         first_verdict: row.get_ref("first_verdict")?.as_str_or_null()?,
         code: row.get_ref("code")?.as_str_or_null()?,
         claimed_by: None,
-        noted_key: key("noted_key")?,
+        logged_key: key("noted_key")?,
     })
 }
 
@@ -355,11 +355,11 @@ fn inbox_record(row: &Row<'_>) -> rusqlite::Result<InboxRecord> {
         admission,
         claim,
         finished,
-        was_out: row.get("was_out")?,
+        was_claimed: row.get("was_out")?,
     })
 }
 
-/// A cell as text, with what is no text in it replaced.
+/// A cell as text, with invalid text replaced.
 pub(super) fn lossy(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
     Ok(match row.get_ref(at)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {

@@ -1,15 +1,16 @@
 //! The writer: one thread, one connection, group commit.
 //!
-//! Whatever waits is one transaction (see `group`); a lone event does not wait. An answer goes out only after the commit that holds it has returned, and never claims more than is known:
+//! Everything in the queue is one transaction (see `commit_batch`); a lone event does not wait. A reply is
+//! sent only after COMMIT has returned, and never claims more than is known:
 //!
 //! ```text
-//! error before COMMIT  -> rolled back, nothing kept        -> ledger_unavailable, go on
-//! … of one event or task -> the group is written without it -> internal_error for it alone, go on
-//! COMMIT fails         -> look again on a new connection   -> verdicts, or outcome_unknown; go on
-//! a sync fails         -> nobody knows                     -> outcome_unknown, stop the process
-//! a damaged file       -> rolled back, nothing kept        -> ledger_unavailable, stop the process
-//! a key claimed twice  -> a promise is broken              -> internal_error, stop the process
-//! the file is gone     -> nobody will ever find it         -> outcome_unknown, stop the process
+//! error before COMMIT  -> rolled back, nothing stored       -> ledger_unavailable, continue
+//! … of one event or op -> the batch is written without it   -> internal_error for it alone, continue
+//! COMMIT fails         -> checked on a new connection       -> verdicts, or outcome_unknown; continue
+//! a sync fails         -> outcome unknown                   -> outcome_unknown, stop the process
+//! a damaged file       -> rolled back, nothing stored       -> ledger_unavailable, stop the process
+//! a key claimed twice  -> an invariant is broken            -> internal_error, stop the process
+//! the file is gone     -> the commit is lost                -> outcome_unknown, stop the process
 //! ```
 
 use std::collections::VecDeque;
@@ -20,133 +21,133 @@ use std::time::{Duration, Instant};
 
 use admit_core::{Entry, Fault, FaultKind};
 use admit_sqlite_log::Mark;
-use admit_sqlite_log::mark::Reach;
+use admit_sqlite_log::mark::CommitPosition;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::batch::{Batch, BatchError, Position};
-use super::checkpoint::Log;
+use super::checkpoint::WalHandle;
 use super::fault::{self, Severity};
-use super::identity::InPlace;
+use super::identity::OpenedFile;
 use super::keys::KeyIndex;
-use super::task::{Task, Tx};
-use super::{Job, mark_check, open, queries};
+use super::write_op::{ErasedWriteOp, Tx};
+use super::{WriteCommand, mark_check, open, queries};
 use crate::common::RefusalQuota;
-use crate::common::group::Group;
+use crate::common::commit_batch::CommitBatch;
 use crate::common::hang_watch::PROBE_IDLE_EVERY;
 use crate::common::health::Health;
-use crate::common::job::{Outcomes, answer_all, unfit};
-use crate::common::news::News;
+use crate::common::write_command::{Outcomes, reply_all, rejected};
+use crate::common::notifier::Notifier;
 use crate::gauges::Gauges;
 
-/// How often a writer that could not write tries whether the disk has healed, and one whose log is long
-/// whether it can be shortened.
+/// How often a writer whose last write failed probes the disk, and one with a long WAL tries to shorten
+/// it.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// A sync is so short that waiting for company brings nothing (docs/performance.md).
-const NO_COMPANY: usize = 0;
+/// A sync is so short that waiting for more calls brings nothing (docs/performance.md).
+const NO_BATCH_WAIT: usize = 0;
 
-/// A disk with less room than this counts as full until an event has been stored on it.
+/// A disk with less free space counts as full until an event has been stored on it.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
-/// Everything the writer thread owns.
+/// State of the writer thread.
 pub(super) struct Writer {
     pub(super) path: PathBuf,
-    pub(super) in_place: InPlace,
+    pub(super) opened_file: OpenedFile,
     pub(super) conn: Connection,
     pub(super) mark: Arc<Mark>,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
-    /// Commits with work other than recording, ever.
+    /// Number of commits with write operations, ever.
     pub(super) task_commits: u64,
     pub(super) tag: u32,
     pub(super) epoch: u64,
     pub(super) quota: RefusalQuota,
     pub(super) commit_events_max: usize,
-    pub(super) log: Log,
+    pub(super) log: WalHandle,
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
-    pub(super) news: Arc<News>,
+    pub(super) notifier: Arc<Notifier>,
 }
 
-/// Why a group is not written.
-enum Unwritten {
+/// Why a batch is not written.
+enum GroupError {
     /// The event at `index` cannot be recorded; without it the others can.
     Poisoned { index: usize, fault: Fault },
-    /// The task at `index` is refused for what it contains; without it the others can be written.
-    Unfit { index: usize, error: rusqlite::Error },
-    /// None of it can.
+    /// The operation at `index` was rejected for its content; without it the others can be written.
+    Rejected { index: usize, error: rusqlite::Error },
+    /// The whole batch failed.
     All(BatchError),
 }
 
-/// What a group is written without.
+/// Events and operations that a batch is written without.
 #[derive(Default)]
-struct LeftOut {
+struct Skipped {
     events: Vec<(usize, Fault)>,
-    tasks: Vec<usize>,
+    ops: Vec<usize>,
 }
 
-impl<E: Into<BatchError>> From<E> for Unwritten {
+impl<E: Into<BatchError>> From<E> for GroupError {
     fn from(error: E) -> Self {
         Self::All(error.into())
     }
 }
 
-/// What to do after a group was answered.
-enum After {
-    GoOn,
+/// What to do after a batch was replied to.
+enum AfterGroup {
+    Continue,
     Stop,
 }
 
 impl Writer {
-    /// Serves jobs until nobody can send any more, or until the ledger must stop.
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        while let Some(first) = self.wait(jobs) {
-            if let After::Stop = self.serve_watched(Some(first), jobs) {
+    /// Serves commands until all senders are gone, or until the ledger must stop.
+    pub(super) fn run(mut self, commands: &Receiver<WriteCommand>) {
+        while let Some(first) = self.wait(commands) {
+            if let AfterGroup::Stop = self.serve_watched(Some(first), commands) {
                 break;
             }
             self.log.after_commit(&self.conn, &self.health);
             self.gauges.log_is(self.log.bytes());
         }
-        // Not left to whoever closes the file last, who may be somebody who only looks.
+        // Checkpoint here; otherwise the last closer, possibly a read-only CLI, would have to.
         if self.health.takes_writes() {
-            self.leave();
+            self.shut_down();
         }
         self.health.stopped();
-        for job in jobs.try_iter() {
-            job.fail(&Fault::new(FaultKind::Draining, "the ledger has stopped"));
+        for command in commands.try_iter() {
+            command.fail(&Fault::new(FaultKind::Draining, "the ledger has stopped"));
         }
     }
 
-    /// The last commit is made: copies what is left of the log, and clears the mark if all of it is copied.
-    fn leave(&self) {
+    /// Final checkpoint: copies the rest of the WAL, and clears the mark if all of it was copied.
+    fn shut_down(&self) {
         let noted = match self.log.finish(&self.conn, &self.health) {
             true => self.mark.clear(self.reach()),
-            // A reader holds on to the log; the last program that closes the file copies the rest.
-            false => self.mark.end(),
+            // A reader holds the WAL; the last program that closes the file copies the rest.
+            false => self.mark.finish(),
         };
         if let Err(error) = noted {
             tracing::warn!(%error, path = %self.mark.path().display(), "the mark could not be written");
         }
     }
 
-    /// The next job; tries meanwhile whether a disk that failed has healed, or one that is idle still works.
-    fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+    /// Returns the next command; meanwhile probes a failed or idle disk.
+    fn wait(&mut self, commands: &Receiver<WriteCommand>) -> Option<WriteCommand> {
         loop {
             let takes_writes = self.health.takes_writes();
             let is_calm = takes_writes && !self.log.is_long();
             let patience = if is_calm { PROBE_IDLE_EVERY } else { PROBE_EVERY };
-            match jobs.recv_timeout(patience) {
-                Ok(job) => return Some(job),
+            match commands.recv_timeout(patience) {
+                Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if takes_writes => {
                     self.health.begins();
                     self.idle();
                     self.health.ends();
                 }
-                // An empty commit may find room where no event does.
+                // An empty commit may find space where no event does.
                 Err(RecvTimeoutError::Timeout) if !has_room(&self.path) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    if let After::Stop = self.serve_watched(None, jobs) {
+                    if let AfterGroup::Stop = self.serve_watched(None, commands) {
                         return None;
                     }
                 }
@@ -154,10 +155,10 @@ impl Writer {
         }
     }
 
-    /// No event for a while: writes to the disk, and gives back a log that is longer than it needs to be.
+    /// Idle: probes the disk, and shortens a WAL that is longer than needed.
     fn idle(&mut self) {
         let reach = self.reach();
-        // A mark of a log that another program has emptied would have the ledger refused after a power cut.
+        // A mark of a WAL that another program has emptied would have the ledger refused after a power cut.
         let noted = match self.log.is_emptied(&self.conn, &self.health) {
             true => self.mark.clear(reach),
             false => self.mark.probe(),
@@ -169,28 +170,28 @@ impl Writer {
             return;
         }
         let mark = &self.mark;
-        self.log.give_back(&self.conn, &self.health, || mark.clear(reach));
+        self.log.shrink(&self.conn, &self.health, || mark.clear(reach));
         self.gauges.log_is(self.log.bytes());
     }
 
-    fn reach(&self) -> Reach {
-        Reach { last_seq: self.position.last_seq.0, tasks: self.task_commits }
+    fn reach(&self) -> CommitPosition {
+        CommitPosition { last_seq: self.position.last_seq.0, tasks: self.task_commits }
     }
 
-    fn serve_watched(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
+    fn serve_watched(&mut self, first: Option<WriteCommand>, commands: &Receiver<WriteCommand>) -> AfterGroup {
         self.health.begins();
-        let after = self.serve(first, jobs);
+        let after = self.serve(first, commands);
         self.health.ends();
         after
     }
 
-    /// One group: one transaction, then the answers. Without a first call it probes the disk.
-    fn serve(&mut self, first: Option<Job>, jobs: &Receiver<Job>) -> After {
+    /// Serves one batch: one transaction, then the replies. Without a first command it probes the disk.
+    fn serve(&mut self, first: Option<WriteCommand>, commands: &Receiver<WriteCommand>) -> AfterGroup {
         let begun = Instant::now();
-        let mut group = Group::new(first, jobs, self.commit_events_max, NO_COMPANY);
+        let mut group = CommitBatch::new(first, commands, self.commit_events_max, NO_BATCH_WAIT);
         let written = self.write(&mut group);
-        let has_tasks = group.tasks().next().is_some();
-        let group = group.into_jobs();
+        let has_tasks = group.ops().next().is_some();
+        let group = group.into_commands();
         self.gauges.calls_taken(group.len());
         let (outcomes, position) = match written {
             Ok(written) => written,
@@ -200,14 +201,14 @@ impl Writer {
             Ok(_) => {}
             Err(error) => {
                 let severity = fault::severity(&error);
-                if severity == Severity::Passing && self.landed(position) {
+                if severity == Severity::Passing && self.is_committed(position) {
                     tracing::warn!(%error, "a commit reported an error but is in the ledger");
                 } else {
                     return self.failed_commit(group, severity, error);
                 }
             }
         }
-        if !self.in_place.is_there() {
+        if !self.opened_file.is_there() {
             let message = "the ledger's file was removed or replaced while the gate was running";
             let gone = Fault::new(FaultKind::OutcomeUnknown, message);
             return self.give_up(group, Severity::Broken, &gone);
@@ -215,38 +216,38 @@ impl Writer {
         self.keys.committed();
         self.position = position;
         self.task_commits += u64::from(has_tasks);
-        // Before anything is answered: what is acknowledged must be missed if it gets lost.
+        // Before the replies: the loss of what was acknowledged must be detected.
         let marked = self.mark.committed(self.reach());
         self.health.marked(marked.err());
         self.health.wrote();
         if !group.is_empty() {
             self.gauges.committed(outcomes.len(), begun.elapsed());
         }
-        answer_all(group, outcomes, self.tag, &self.news);
-        After::GoOn
+        reply_all(group, outcomes, self.tag, &self.notifier);
+        AfterGroup::Continue
     }
 
-    /// Writes a group into an open transaction, leaving out events that cannot be recorded and tasks
-    /// that are refused.
+    /// Writes a batch into an open transaction, leaving out events that cannot be recorded and rejected
+    /// operations.
     fn write(
         &mut self,
-        group: &mut Group<'_, Box<dyn Task>>,
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
     ) -> Result<(Outcomes, Position), BatchError> {
-        let mut without = LeftOut::default();
+        let mut skipped = Skipped::default();
         loop {
-            match self.write_without(&without, group) {
-                Err(Unwritten::Poisoned { index, fault }) => {
-                    tracing::error!(index, %fault, "an event cannot be recorded, its neighbours go on");
-                    without.events.push((index, fault));
+            match self.write_without(&skipped, group) {
+                Err(GroupError::Poisoned { index, fault }) => {
+                    tracing::error!(index, %fault, "skipped an event that cannot be recorded; rest of the batch continues");
+                    skipped.events.push((index, fault));
                 }
-                Err(Unwritten::Unfit { index, error }) => {
-                    tracing::error!(index, %error, "a write command failed, the rest of its group goes on");
-                    if let Some(task) = group.tasks().nth(index) {
-                        task.left_out(&unfit(error));
+                Err(GroupError::Rejected { index, error }) => {
+                    tracing::error!(index, %error, "skipped a write operation that the database rejected; rest of the batch continues");
+                    if let Some(op) = group.ops().nth(index) {
+                        op.left_out(&rejected(error));
                     }
-                    without.tasks.push(index);
+                    skipped.ops.push(index);
                 }
-                Err(Unwritten::All(error)) => return Err(error),
+                Err(GroupError::All(error)) => return Err(error),
                 Ok(written) => return Ok(written),
             }
             self.keys.rolled_back();
@@ -257,50 +258,50 @@ impl Writer {
 
     fn write_without(
         &mut self,
-        without: &LeftOut,
-        group: &mut Group<'_, Box<dyn Task>>,
-    ) -> Result<(Outcomes, Position), Unwritten> {
+        skipped: &Skipped,
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+    ) -> Result<(Outcomes, Position), GroupError> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;
         let mut outcomes = VecDeque::new();
-        let mut tasks = false;
-        while let Some(job) = group.next() {
-            tasks |= matches!(job, Job::Task(_));
-            let issue = job.issue();
-            // A lone key is looked for at once; for it this would be the same work twice.
-            if job.entries().len() > 1 {
-                self.keys.warm(job.entries().iter().filter_map(Entry::key));
+        let mut ops = false;
+        while let Some(command) = group.next() {
+            ops |= matches!(command, WriteCommand::Op(_));
+            let issue = command.issue();
+            // A single key is looked up right away; prefetching it would do the same work twice.
+            if command.entries().len() > 1 {
+                self.keys.prefetch(command.entries().iter().filter_map(Entry::key));
             }
-            for entry in job.entries() {
+            for entry in command.entries() {
                 let index = outcomes.len();
-                if let Some((_, fault)) = without.events.iter().find(|(at, _)| *at == index) {
+                if let Some((_, fault)) = skipped.events.iter().find(|(at, _)| *at == index) {
                     outcomes.push_back(Err(fault.clone()));
                     continue;
                 }
                 match batch.record(&self.keys, entry, issue) {
                     Ok(written) => outcomes.push_back(Ok(written)),
                     Err(BatchError::Poisoned(fault)) => {
-                        return Err(Unwritten::Poisoned { index, fault });
+                        return Err(GroupError::Poisoned { index, fault });
                     }
                     Err(BatchError::Sqlite(error)) if fault::is_of_a_row(&error) => {
                         let fault = fault::damaged_row(error);
-                        return Err(Unwritten::Poisoned { index, fault });
+                        return Err(GroupError::Poisoned { index, fault });
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
         }
         let position = batch.finish(&mut self.keys)?;
-        if tasks {
+        if ops {
             let mut tx = Tx { conn: &self.conn, keys: &mut self.keys };
-            for (index, task) in group.tasks().enumerate() {
-                if without.tasks.contains(&index) {
+            for (index, op) in group.ops().enumerate() {
+                if skipped.ops.contains(&index) {
                     continue;
                 }
-                match task.write(&mut tx) {
+                match op.write(&mut tx) {
                     Ok(()) => {}
-                    // Some failures end the transaction, and then it is not only this task's.
+                    // Some failures end the transaction and so concern the whole batch.
                     Err(error) if fault::is_of_content(&error) && !self.conn.is_autocommit() => {
-                        return Err(Unwritten::Unfit { index, error });
+                        return Err(GroupError::Rejected { index, error });
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -311,9 +312,9 @@ impl Writer {
         Ok((outcomes, position))
     }
 
-    /// Nothing was committed: say so and go on, unless a promise is broken.
-    fn failed_before_commit(&mut self, group: Vec<Job>, error: BatchError) -> After {
-        self.start_afresh();
+    /// Nothing was committed: replies so and continues, unless an invariant is broken.
+    fn failed_before_commit(&mut self, group: Vec<WriteCommand>, error: BatchError) -> AfterGroup {
+        self.reset_connection();
         let (severity, fault) = match error {
             BatchError::Sqlite(error) => (fault::severity(&error), fault::unavailable(error)),
             BatchError::Poisoned(fault) => (Severity::Passing, fault),
@@ -326,72 +327,72 @@ impl Writer {
         self.give_up(group, severity, &fault)
     }
 
-    /// The commit failed and is not to be seen: nobody knows.
+    /// The commit failed and was not found in the ledger: its outcome is unknown.
     fn failed_commit(
         &mut self,
-        group: Vec<Job>,
+        group: Vec<WriteCommand>,
         severity: Severity,
         error: rusqlite::Error,
-    ) -> After {
-        self.start_afresh();
+    ) -> AfterGroup {
+        self.reset_connection();
         self.give_up(group, severity, &fault::unknown(error))
     }
 
-    fn give_up(&self, group: Vec<Job>, severity: Severity, fault: &Fault) -> After {
+    fn give_up(&self, group: Vec<WriteCommand>, severity: Severity, fault: &Fault) -> AfterGroup {
         self.gauges.commit_failed();
-        // An outage is told when it begins and when it ends; every probe in between would drown it.
+        // Logged at the start and the end of an outage, not at every probe in between.
         if self.health.takes_writes() {
             let source = fault.source.as_deref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(%fault, source, ?severity, calls = group.len(), "the ledger could not commit");
         }
-        for job in group {
-            job.fail(fault);
+        for command in group {
+            command.fail(fault);
         }
         match severity {
             Severity::Passing => {
                 self.health.failed(fault);
-                After::GoOn
+                AfterGroup::Continue
             }
             Severity::SyncFailed => {
                 self.health.must_stop(fault);
-                After::Stop
+                AfterGroup::Stop
             }
             Severity::Broken => {
-                // Producers may come again; for whoever runs the gate it is nothing that passes.
+                // Producers may retry; for the operator the failure is permanent.
                 let passes = fault.kind == FaultKind::LedgerUnavailable;
                 let kind = if passes { FaultKind::Internal } else { fault.kind };
                 self.health.must_stop(&Fault { kind, ..fault.clone() });
-                After::Stop
+                AfterGroup::Stop
             }
         }
     }
 
-    /// Whether the transaction that should have led to `position` is in the ledger, asked on a
-    /// connection that has no memory of it.
-    fn landed(&self, position: Position) -> bool {
+    /// Whether the transaction that should have led to `position` is in the ledger, checked on a
+    /// connection without cached state.
+    fn is_committed(&self, position: Position) -> bool {
         let look = || -> rusqlite::Result<Option<u64>> {
-            let fresh = open::reading(&self.path)?;
+            let fresh = open::open_reader(&self.path)?;
             fresh.prepare(queries::META_GET)?.query_row(["last_seq"], |row| row.get(0)).optional()
         };
         position != self.position && matches!(look(), Ok(Some(seq)) if seq == position.last_seq.0)
     }
 
-    /// After a failure: forgets what was not committed and takes a new connection. What the old one
-    /// has cached is not believed, and one opened while the disk was read-only would stay so.
-    fn start_afresh(&mut self) {
+    /// After a failure: discards uncommitted state and opens a new connection. The cache of the old one is
+    /// not trusted, and one opened while the disk was read-only would stay read-only.
+    fn reset_connection(&mut self) {
         self.keys.rolled_back();
         let afresh = roll_back(&self.conn).and_then(|()| {
-            self.conn = open::writing(&self.path)?;
+            self.conn = open::open_writer(&self.path)?;
             admit_sqlite_log::mark_generations(&self.conn, &self.mark)?;
             self.log.watch(&mut self.conn)
         });
         if let Err(error) = afresh {
-            tracing::debug!(%error, "the ledger could not open a new connection");
+            tracing::debug!(%error, "could not open a new connection to the ledger");
         }
     }
 }
 
-/// Whether the disk has room for more than an empty commit. Where that cannot be asked, it is tried.
+/// Whether the disk has space for more than an empty commit. Assumes so if that cannot be queried.
 fn has_room(path: &Path) -> bool {
     rustix::fs::statvfs(path)
         .map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM_BYTES_MIN)

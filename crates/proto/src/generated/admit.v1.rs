@@ -6,7 +6,7 @@ pub struct Envelope {
     #[prost(bytes = "bytes", tag = "1")]
     pub json: ::prost::bytes::Bytes,
 }
-/// What became of one envelope.
+/// Result for one envelope.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Answer {
     #[prost(oneof = "answer::Answer", tags = "1, 2")]
@@ -16,33 +16,33 @@ pub struct Answer {
 pub mod answer {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Answer {
-        /// It is stored.
+        /// Stored.
         #[prost(message, tag = "1")]
         Ack(super::Ack),
-        /// It is not stored, as far as is known.
+        /// Not stored, as far as is known.
         #[prost(message, tag = "2")]
         Nack(super::Nack),
     }
 }
-/// The event is durably stored, now or by an earlier delivery.
+/// The event is durably stored, by this or an earlier delivery.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
     #[prost(string, tag = "1")]
     pub event_id: ::prost::alloc::string::String,
-    /// The time of this answer, RFC 3339.
+    /// Time of this answer, RFC 3339.
     #[prost(string, tag = "2")]
     pub ack_ts: ::prost::alloc::string::String,
     /// Always "stored".
     #[prost(string, tag = "3")]
     pub status: ::prost::alloc::string::String,
 }
-/// The event was not taken by this delivery.
+/// The event was not accepted by this delivery.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Nack {
-    /// Absent when no id could be read.
+    /// Absent if the id is unreadable.
     #[prost(string, optional, tag = "1")]
     pub event_id: ::core::option::Option<::prost::alloc::string::String>,
-    /// The time of this answer, RFC 3339.
+    /// Time of this answer, RFC 3339.
     #[prost(string, tag = "2")]
     pub nack_ts: ::prost::alloc::string::String,
     /// Always "rejected".
@@ -51,16 +51,16 @@ pub struct Nack {
     #[prost(message, optional, tag = "4")]
     pub error: ::core::option::Option<Error>,
 }
-/// Why not.
+/// Reason of a rejection.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Error {
     /// invalid_envelope, too_large, unauthorized, rate_limited or storage_unavailable.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
-    /// For people.
+    /// Human-readable message.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
-    /// Whether sending the same envelope again may help.
+    /// Whether a retry of the same envelope may succeed.
     #[prost(bool, tag = "3")]
     pub retryable: bool,
 }
@@ -75,7 +75,7 @@ pub mod ingress_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Takes envelopes; each is answered once the commit that holds it is durable.
+    /// Accepts envelopes; each is acknowledged once the commit that contains it is durable.
     #[derive(Debug, Clone)]
     pub struct IngressClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -145,8 +145,8 @@ pub mod ingress_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Any number of envelopes, any number unanswered at a time. Answers carry the event_id of their
-        /// envelope; those of one stream may come in another order than the envelopes were sent.
+        /// Pipelined envelopes. Each answer carries the event_id of its envelope; the order of answers may
+        /// differ from the order of envelopes.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::Envelope>,
@@ -168,7 +168,7 @@ pub mod ingress_client {
             req.extensions_mut().insert(GrpcMethod::new("admit.v1.Ingress", "Stream"));
             self.inner.streaming(req, path, codec).await
         }
-        /// One envelope, one answer.
+        /// Submits one envelope.
         pub async fn submit(
             &mut self,
             request: impl tonic::IntoRequest<super::Envelope>,
@@ -208,19 +208,19 @@ pub mod ingress_server {
             >
             + std::marker::Send
             + 'static;
-        /// Any number of envelopes, any number unanswered at a time. Answers carry the event_id of their
-        /// envelope; those of one stream may come in another order than the envelopes were sent.
+        /// Pipelined envelopes. Each answer carries the event_id of its envelope; the order of answers may
+        /// differ from the order of envelopes.
         async fn stream(
             &self,
             request: tonic::Request<tonic::Streaming<super::Envelope>>,
         ) -> std::result::Result<tonic::Response<Self::StreamStream>, tonic::Status>;
-        /// One envelope, one answer.
+        /// Submits one envelope.
         async fn submit(
             &self,
             request: tonic::Request<super::Envelope>,
         ) -> std::result::Result<tonic::Response<super::Answer>, tonic::Status>;
     }
-    /// Takes envelopes; each is answered once the commit that holds it is durable.
+    /// Accepts envelopes; each is acknowledged once the commit that contains it is durable.
     #[derive(Debug)]
     pub struct IngressServer<T> {
         inner: Arc<T>,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use admit_artifacts::local::{self, LocalArtifacts};
 use admit_artifacts::{Artifacts as _, File};
 use admit_bus::file::{self, FileBus};
-use admit_bus::{Bus as _, Message, Published};
+use admit_bus::{Bus as _, Message, PublishOutcome};
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 
@@ -74,7 +74,7 @@ fn announce(data: &std::path::Path, run: &str, engine_root: &str) -> Outcome<()>
             at: Millis(1_770_886_597_000),
         };
         match bus.publish(vec![message]).await.pop() {
-            Some(Published::Committed(_)) => Ok(()),
+            Some(PublishOutcome::Committed(_)) => Ok(()),
             other => Err(format!("READY was not published: {other:?}").into()),
         }
     })

@@ -8,17 +8,17 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admit_bus::{Bus, BusHealth, Record};
-use admit_contracts::ingestion_gate::Decision;
+use admit_bus::{Bus, BusHealth, StoredMessage};
+use admit_contracts::ingestion_gate::ReceiptDecision;
 use admit_contracts::ingestion_gate::eb_ref::EbRef;
-use admit_core::closure::Listed;
+use admit_core::closure::CountedSample;
 use admit_core::json::{self, Limits, Value};
-use admit_core::{Fault, IssuedKind};
+use admit_core::{Fault, DocumentKind};
 use admit_ledger::closures::RunDocument;
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
-use crate::report::Books;
+use crate::report::RunReporter;
 
 /// Documents that are read at a time.
 const PAGE: usize = 1_000;
@@ -36,7 +36,7 @@ const READ_WAIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     /// Files that are not what the ledger holds.
-    pub(super) differing: Listed,
+    pub(super) differing: CountedSample,
     /// Admitted events and the bus.
     pub(super) messages: Messages,
 }
@@ -49,7 +49,7 @@ pub(super) struct Messages {
     /// The bus has let go of everything that is so old.
     pub(super) expired: u64,
     /// They are not there, or something else is.
-    pub(super) missing: Listed,
+    pub(super) missing: CountedSample,
     /// Why the bus could not be asked.
     pub(super) trouble: Option<String>,
 }
@@ -60,17 +60,17 @@ struct Wanted {
     dedupe_key: String,
 }
 
-impl Books {
+impl RunReporter {
     /// Compares the documents of a run with their files, and asks the bus for its events.
     pub(super) async fn contents(&self, run: &str) -> Result<Contents, Fault> {
         let mut contents = Contents::default();
         contents.messages.trouble = self.bus_trouble().await;
-        for kind in [IssuedKind::Receipt, IssuedKind::Quarantine] {
+        for kind in [DocumentKind::Receipt, DocumentKind::Quarantine] {
             let mut after = 0;
             loop {
                 let page = self.ledger.run_documents(run.to_owned(), kind, after, PAGE).await?;
                 self.compare_files(&page, &mut contents.differing).await?;
-                if kind == IssuedKind::Receipt {
+                if kind == DocumentKind::Receipt {
                     self.find_messages(&page, &mut contents.messages).await;
                 }
                 match page.last() {
@@ -91,7 +91,7 @@ impl Books {
     }
 
     /// A file that is not there is counted elsewhere.
-    async fn compare_files(&self, page: &[RunDocument], differs: &mut Listed) -> Result<(), Fault> {
+    async fn compare_files(&self, page: &[RunDocument], differs: &mut CountedSample) -> Result<(), Fault> {
         for documents in page.chunks(FILES_MAX) {
             let mut comparing = Vec::with_capacity(documents.len());
             for document in documents {
@@ -115,7 +115,7 @@ impl Books {
 
     async fn find_messages(&self, page: &[RunDocument], messages: &mut Messages) {
         let mut places: BTreeMap<(String, u32), Vec<Wanted>> = BTreeMap::new();
-        for document in page.iter().filter(|one| one.decision == Decision::Admit.as_str()) {
+        for document in page.iter().filter(|one| one.decision == ReceiptDecision::Admit.as_str()) {
             // A receipt without a reference is counted elsewhere.
             let Some((at, dedupe_key)) = reference(&document.text) else { continue };
             let wanted = Wanted { offset: at.offset, dedupe_key };
@@ -186,7 +186,7 @@ async fn read(
     partition: u32,
     from: &str,
     rows_max: usize,
-) -> Result<Vec<Record>, String> {
+) -> Result<Vec<StoredMessage>, String> {
     match timeout(READ_WAIT, bus.read(topic, partition, from, rows_max)).await {
         Ok(Ok(records)) => Ok(records),
         Ok(Err(error)) => Err(error.to_string()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use admit_contracts::ingestion_gate::utc;
 use admit_core::Millis;
-use admit_core::effect::By;
+use admit_core::effect::Attribution;
 use admit_core::json::{self, Limits, Object, Value, write_object};
 
 use super::Accounted;
@@ -14,7 +14,7 @@ use crate::report::{Settings, ambiguities, ingress, notes, policies, quarantine,
 pub(super) fn closure(
     run: &str,
     accounted: &Accounted,
-    by: &By,
+    by: &Attribution,
     at: Millis,
     settings: &Settings,
 ) -> Object<'static> {

@@ -1,7 +1,7 @@
 //! Closing a run: nothing new comes in, what is in flight lands, and then it is judged.
 //!
 //! ```text
-//! begin ─▶ what is in flight lands ─▶ account ─▶ judge ─▶ closed + closure | open again
+//! begin ─▶ what is in flight lands ─▶ account ─▶ find_objections ─▶ closed + closure | open again
 //! commit        waits, bounded         reads     pure     commit
 //! ```
 //!
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_artifacts::{Artifacts as _, ArtifactsError, File};
-use admit_contracts::ingestion_gate::governance::Family;
-use admit_core::closure::{Account, Listed, Manifest, Miscount, Objection, judge};
-use admit_core::effect::By;
+use admit_contracts::ingestion_gate::governance::GovernanceFamily;
+use admit_core::closure::{RunFacts, CountedSample, Manifest, Miscount, Objection, find_objections};
+use admit_core::effect::Attribution;
 use admit_core::json::{Object, Value};
-use admit_core::{Fault, FaultKind, IssuedKind};
+use admit_core::{Fault, FaultKind, DocumentKind};
 use admit_ledger::RunCounts;
-use admit_ledger::closures::{Ambiguities, Begun, Closure, Ending, Unsettled};
+use admit_ledger::closures::{AmbiguityCounts, ClosingStart, Closure, ClosingEnd, UnsettledCounts};
 use tokio::time::{Instant, sleep};
 
-use crate::report::{Books, Sent, Tally};
+use crate::report::{RunReporter, SentTotals, Tally};
 use contents::Contents;
 use presence::Presence;
 
@@ -71,19 +71,19 @@ impl From<Fault> for NotClosed {
 
 /// Everything a closure says.
 struct Accounted {
-    account: Account,
+    account: RunFacts,
     tally: Tally,
-    unsettled: Unsettled,
-    sent: Sent,
+    unsettled: UnsettledCounts,
+    sent: SentTotals,
     counts: RunCounts,
     receipts: Presence,
     records: Presence,
     contents: Contents,
-    ambiguities: Ambiguities,
+    ambiguities: AmbiguityCounts,
     refused_while_closing: u64,
 }
 
-impl Books {
+impl RunReporter {
     /// Closes a run, or says everything that speaks against it. A run that is closed stays so, and
     /// asking again gives its closure again.
     ///
@@ -93,17 +93,17 @@ impl Books {
         self: &Arc<Self>,
         run: &str,
         manifest: Option<Manifest>,
-        by: By,
+        by: Attribution,
     ) -> Result<Closed, NotClosed> {
         let _attempt = Attempt::begin(self, run).ok_or(NotClosed::InWork)?;
         let begun = self.ledger.begin_closing(run.to_owned(), by.clone(), self.clock.now()).await?;
         let attempt = match begun {
-            Begun::Unknown => return Err(NotClosed::Unknown),
-            Begun::Closed(closure) => return self.closed_before(closure, manifest).await,
-            Begun::Closing { attempt } => attempt,
+            ClosingStart::Unknown => return Err(NotClosed::Unknown),
+            ClosingStart::Closed(closure) => return self.closed_before(closure, manifest).await,
+            ClosingStart::Closing { attempt } => attempt,
         };
         let accounted = self.account(run, manifest).await;
-        let objections = accounted.as_ref().map(|accounted| judge(&accounted.account));
+        let objections = accounted.as_ref().map(|accounted| find_objections(&accounted.account));
         let at = self.clock.now();
         let closed = match (&accounted, &objections) {
             (Ok(accounted), Ok(objections)) if objections.is_empty() => {
@@ -113,8 +113,8 @@ impl Books {
         };
         let path = self.paths.of_run(run, "obs/run_closure.json");
         let ending = match &closed {
-            Some(document) => Ending::Closed { path: path.clone(), text: document::text(document) },
-            None => Ending::Reopened,
+            Some(document) => ClosingEnd::Closed { path: path.clone(), text: document::text(document) },
+            None => ClosingEnd::Reopened,
         };
         let ended = self.ledger.end_closing(run.to_owned(), attempt, ending, at).await?;
         let objections = objections.map_err(Clone::clone)?;
@@ -181,8 +181,8 @@ impl Books {
         let damaged = || Fault::new(FaultKind::Internal, "the closure of this run cannot be read");
         let document = document::read(&closure.text).ok_or_else(damaged)?;
         let outputs = document::admitted(&document);
-        let account = Account { admitted: 1, outputs, manifest, ..Account::default() };
-        let objections = judge(&account);
+        let account = RunFacts { admitted: 1, outputs, manifest, ..RunFacts::default() };
+        let objections = find_objections(&account);
         if !objections.is_empty() {
             return Err(NotClosed::Refused { state: "closed", objections });
         }
@@ -203,8 +203,8 @@ impl Books {
         let put = self.artifacts.put_if_absent(vec![File::new(&*closure.path, bytes)]).await;
         put.into_iter().try_for_each(|put| put.map(drop)).map_err(cannot)?;
         let details = evidence(closure);
-        let resolved = self.tell(
-            Family::EvidenceRefResolved,
+        let resolved = self.append_governance_line(
+            GovernanceFamily::EvidenceRefResolved,
             &closure.run,
             "run_closure_evidence",
             closure.at,
@@ -212,7 +212,7 @@ impl Books {
         );
         resolved.await.map_err(cannot)?;
         let details = Object::from_iter([("closure_ref", Value::from(closure.path.clone()))]);
-        let told = self.tell(Family::RunEnded, &closure.run, "run_closure", closure.at, details);
+        let told = self.append_governance_line(GovernanceFamily::RunEnded, &closure.run, "run_closure", closure.at, details);
         told.await.map_err(cannot)?;
         let log = self.paths.governance_log(&closure.run);
         self.artifacts.compose(&log).await.map_err(cannot)?;
@@ -226,15 +226,15 @@ impl Books {
         while self.counts(run).await?.in_flight > 0 && Instant::now() < until {
             sleep(LOOK_EVERY).await;
         }
-        let _place = self.place().await?;
+        let _permit = self.acquire_permit().await?;
         let before = self.counts(run).await?;
         let tally = self.tally(run).await?;
         let unsettled = self.unsettled(run).await?;
         let counts = self.counts(run).await?;
-        let receipts = self.present(run, IssuedKind::Receipt, until).await?;
-        let mut records = self.present(run, IssuedKind::Quarantine, until).await?;
+        let receipts = self.present(run, DocumentKind::Receipt, until).await?;
+        let mut records = self.present(run, DocumentKind::Quarantine, until).await?;
         // Lines of the governance log have more writers than the gate, so only what is missing counts.
-        let lines = self.present(run, IssuedKind::Governance, until).await?;
+        let lines = self.present(run, DocumentKind::Governance, until).await?;
         records.lost.extend(lines.lost);
         records.missing.count += lines.missing.count;
         records.missing.sample.extend(lines.missing.sample);
@@ -245,7 +245,7 @@ impl Books {
         unknown.sample.truncate(admit_core::closure::SAMPLE_MAX);
         let contents = self.contents(run).await?;
         let sent = self.sent(run).await?;
-        let account = Account {
+        let account = RunFacts {
             admitted: tally.receipts.admit,
             in_flight: unsettled.in_work,
             ambiguous: unsettled.ambiguous,
@@ -280,9 +280,9 @@ impl Books {
     }
 
     /// Outputs of a manifest that no event can be of, and none is of.
-    fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &Tally) -> Listed {
+    fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &Tally) -> CountedSample {
         let (Some(manifest), Some(known)) = (manifest, &self.settings.outputs) else {
-            return Listed::default();
+            return CountedSample::default();
         };
         let (admitted, outputs) = (tally.admitted(), manifest.keys().map(String::as_str));
         outputs.filter(|name| !known.contains(*name) && !admitted.contains_key(*name)).collect()
@@ -313,7 +313,7 @@ fn miscounted(
     before: &RunCounts,
     after: &RunCounts,
     tally: &Tally,
-    unsettled: Unsettled,
+    unsettled: UnsettledCounts,
 ) -> Vec<Miscount> {
     let both = |of: fn(&RunCounts) -> i64| (of(before), of(after));
     let compared = [
@@ -335,12 +335,12 @@ fn miscounted(
 
 /// An attempt of this process; there is one at a time for each run.
 struct Attempt {
-    books: Arc<Books>,
+    books: Arc<RunReporter>,
     run: String,
 }
 
 impl Attempt {
-    fn begin(books: &Arc<Books>, run: &str) -> Option<Self> {
+    fn begin(books: &Arc<RunReporter>, run: &str) -> Option<Self> {
         let is_first = books.closing().insert(run.to_owned());
         is_first.then(|| Self { books: Arc::clone(books), run: run.to_owned() })
     }
@@ -362,10 +362,10 @@ mod tests {
         (tally.receipts.admit, tally.receipts.duplicate) = (3, 2);
         let before = RunCounts { admit: 3, duplicate: 1, ..RunCounts::default() };
         let after = RunCounts { duplicate: 4, ..before };
-        assert_eq!(miscounted(&before, &after, &tally, Unsettled::default()), []);
+        assert_eq!(miscounted(&before, &after, &tally, UnsettledCounts::default()), []);
         tally.receipts.duplicate = 5;
         tally.receipts.admit = 2;
-        let wrong = miscounted(&before, &after, &tally, Unsettled::default());
+        let wrong = miscounted(&before, &after, &tally, UnsettledCounts::default());
         let names: Vec<&str> = wrong.iter().map(|wrong| wrong.name).collect();
         assert_eq!(names, ["admit", "duplicate"]);
     }

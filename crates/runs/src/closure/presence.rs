@@ -6,12 +6,12 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use admit_core::closure::Listed;
-use admit_core::{Fault, IssuedKind};
+use admit_core::closure::CountedSample;
+use admit_core::{Fault, DocumentKind};
 use tokio::time::{Instant, sleep};
 
 use super::LOOK_EVERY;
-use crate::report::Books;
+use crate::report::RunReporter;
 
 /// Ids that are read at a time.
 const IDS_PAGE: usize = 10_000;
@@ -29,7 +29,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(2);
 const ENDING: &str = ".json";
 
 /// The run, the kind and the folder of the documents that are looked at.
-type Of<'a> = (&'a str, IssuedKind, &'a str);
+type Of<'a> = (&'a str, DocumentKind, &'a str);
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,18 +37,18 @@ pub(super) struct Presence {
     /// Documents that have their file.
     pub(super) present: u64,
     /// Paths where there should be a file.
-    pub(super) missing: Listed,
+    pub(super) missing: CountedSample,
     /// Paths where there should be none.
-    pub(super) unknown: Listed,
+    pub(super) unknown: CountedSample,
     /// Numbers of documents whose files are missing, as many as are looked at again.
     pub(super) lost: Vec<u64>,
 }
 
 /// Names of documents in their order, page by page.
 struct Ids<'b> {
-    books: &'b Books,
+    books: &'b RunReporter,
     run: &'b str,
-    kind: IssuedKind,
+    kind: DocumentKind,
     /// Which sixteenth of all names is being read; ids are hex.
     part: u8,
     after: String,
@@ -85,7 +85,7 @@ impl Ids<'_> {
 
 /// Paths of files in their order, page by page.
 struct Paths<'b> {
-    books: &'b Books,
+    books: &'b RunReporter,
     folder: &'b str,
     after: Option<String>,
     page: VecDeque<String>,
@@ -121,22 +121,22 @@ impl Odd {
     }
 
     /// What is left of it once `is_odd` has been asked about each.
-    fn left(self, still: &[bool]) -> Listed {
+    fn left(self, still: &[bool]) -> CountedSample {
         let beyond = self.count - self.paths.len() as u64;
         let still = self.paths.iter().zip(still).filter(|(_, is_odd)| **is_odd);
-        let mut listed: Listed = still.map(|(path, _)| path.as_str()).collect();
+        let mut listed: CountedSample = still.map(|(path, _)| path.as_str()).collect();
         listed.count += beyond;
         listed
     }
 }
 
-impl Books {
+impl RunReporter {
     /// Lays the documents of one kind beside their files. Files that are missing are waited for: they
     /// are written after the commit, and put right in the background.
     pub(super) async fn present(
         &self,
         run: &str,
-        kind: IssuedKind,
+        kind: DocumentKind,
         until: Instant,
     ) -> Result<Presence, Fault> {
         let mut pause = LOOK_EVERY * 8;
@@ -152,11 +152,11 @@ impl Books {
         }
     }
 
-    async fn compare(&self, run: &str, kind: IssuedKind) -> Result<Presence, Fault> {
+    async fn compare(&self, run: &str, kind: DocumentKind) -> Result<Presence, Fault> {
         let folder = match kind {
-            IssuedKind::Quarantine => self.paths.of_run(run, "ig/quarantine/"),
-            IssuedKind::Receipt => self.paths.of_run(run, "ig/receipts/"),
-            IssuedKind::Governance => self.paths.of_run(run, "obs/governance/markers/"),
+            DocumentKind::Quarantine => self.paths.of_run(run, "ig/quarantine/"),
+            DocumentKind::Receipt => self.paths.of_run(run, "ig/receipts/"),
+            DocumentKind::Governance => self.paths.of_run(run, "obs/governance/markers/"),
         };
         let (part, after, page) = (0, String::new(), VecDeque::new());
         let mut ids = Ids { books: self, run, kind, part, after, page };
@@ -194,7 +194,7 @@ impl Books {
         Ok(Presence { present, missing, unknown, lost })
     }
 
-    async fn still_missing(&self, odd: Odd, of: Of<'_>) -> Result<(Listed, Vec<u64>), Fault> {
+    async fn still_missing(&self, odd: Odd, of: Of<'_>) -> Result<(CountedSample, Vec<u64>), Fault> {
         let (mut still, mut lost) = (Vec::with_capacity(odd.paths.len()), Vec::new());
         for path in &odd.paths {
             let is_missing = self.artifacts_get(path).await?.is_none();
@@ -213,11 +213,11 @@ impl Books {
         let named = self.ledger.named(id.to_owned()).await?;
         let found = named
             .iter()
-            .find(|filed| filed.issued.kind == kind && filed.issued.run.as_deref() == Some(run));
+            .find(|filed| filed.document.kind == kind && filed.document.run.as_deref() == Some(run));
         Ok(found.map(|filed| filed.n))
     }
 
-    async fn still_unknown(&self, odd: Odd, of: Of<'_>) -> Result<Listed, Fault> {
+    async fn still_unknown(&self, odd: Odd, of: Of<'_>) -> Result<CountedSample, Fault> {
         let mut still = Vec::with_capacity(odd.paths.len());
         for path in &odd.paths {
             still.push(self.number(path, of).await?.is_none());

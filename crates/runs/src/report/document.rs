@@ -2,38 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use admit_contracts::ingestion_gate::{Paths, utc};
+use admit_contracts::ingestion_gate::{ArtifactPaths, utc};
 use admit_core::Millis;
 use admit_core::json::{Object, Value};
 use admit_ledger::Run;
-use admit_ledger::closures::{Ambiguities, Unsettled};
+use admit_ledger::closures::{AmbiguityCounts, UnsettledCounts};
 
-use super::{Sent, Settings, Split, Tally, digest_of};
+use super::{SentTotals, Settings, Split, Tally, digest_of};
 
-/// What a report is made from.
+/// Input of a report.
 pub(super) struct Facts {
     pub(super) run: Run,
     pub(super) tally: Tally,
-    pub(super) unsettled: Unsettled,
-    pub(super) sent: Sent,
+    pub(super) unsettled: UnsettledCounts,
+    pub(super) sent: SentTotals,
     /// Events that were refused while the run was being closed.
     pub(super) refused_while_closing: u64,
-    /// What was found out about ambiguous publishes.
-    pub(super) ambiguities: Ambiguities,
-    /// Where the closure is, once there is one.
+    /// Reconciled ambiguous publishes.
+    pub(super) ambiguities: AmbiguityCounts,
+    /// Path of the closure, if the run is closed.
     pub(super) closure: Option<String>,
 }
 
-/// The report, and the digest of everything in it but the time.
+/// Builds the report, and the digest of everything in it except the time.
 pub(super) fn report(
     facts: &Facts,
-    paths: &Paths,
+    paths: &ArtifactPaths,
     settings: &Settings,
     now: Millis,
 ) -> (Object<'static>, String) {
-    let Facts { run, tally, unsettled, sent, ambiguities: found, closure, .. } = facts;
+    let Facts { run, tally, unsettled, sent, ambiguities: reconciled, closure, .. } = facts;
     let scenario_runs: Vec<String> = tally.scenario_runs.iter().cloned().collect();
-    let said = Object::from_iter([
+    let content = Object::from_iter([
         ("platform_run_id", Value::from(run.id.clone())),
         ("scenario_run_ids", scenario_runs.into()),
         ("state", run.state.as_str().into()),
@@ -44,13 +44,13 @@ pub(super) fn report(
         ("quarantine", quarantine(tally).into()),
         ("refused_while_closing", facts.refused_while_closing.into()),
         ("reasons", counts(&tally.reasons).into()),
-        ("ambiguities", ambiguities(*found).into()),
+        ("ambiguities", ambiguities(*reconciled).into()),
         ("policies", policies(tally).into()),
         ("notes", notes(tally).into()),
         ("producers", splits(&tally.producers).into()),
         ("outputs", splits(&tally.outputs).into()),
         ("ready", sent.to_object().into()),
-        // The lanes behind the bus report for themselves.
+        // Consumers behind the bus have their own reports.
         ("rtdl", Object::new().into()),
         ("archive", Object::new().into()),
         ("case_labels", Object::new().into()),
@@ -58,15 +58,19 @@ pub(super) fn report(
         ("knobs", settings.knobs.clone().into()),
         ("basis", basis(&run.id, paths, settings).into()),
     ]);
-    let digest = digest_of(&said);
+    let digest = digest_of(&content);
     let mut report = Object::from_iter([("generated_at_utc", Value::from(utc(now)))]);
-    report.extend(said);
+    report.extend(content);
     (report, digest)
 }
 
-/// The keys of the sheet, and no others. A receipt whose file could not be written is in the ledger
-/// all the same, so it is among those received already.
-pub(crate) fn ingress(tally: &Tally, unsettled: &Unsettled, sent: &Sent) -> Object<'static> {
+/// Exactly the keys of the specification. A receipt whose file could not be written is in the
+/// ledger, so it is counted as received already.
+pub(crate) fn ingress(
+    tally: &Tally,
+    unsettled: &UnsettledCounts,
+    sent: &SentTotals,
+) -> Object<'static> {
     Object::from_iter([
         ("sent", Value::from(sent.total)),
         ("received", tally.receipts.total().into()),
@@ -78,8 +82,8 @@ pub(crate) fn ingress(tally: &Tally, unsettled: &Unsettled, sent: &Sent) -> Obje
     ])
 }
 
-/// What was found out about publishes whose outcome was unknown.
-pub(crate) fn ambiguities(ambiguities: Ambiguities) -> Object<'static> {
+/// Reconciliation results of publishes with an unknown outcome.
+pub(crate) fn ambiguities(ambiguities: AmbiguityCounts) -> Object<'static> {
     Object::from_iter([
         ("found", Value::from(ambiguities.found)),
         ("absent", ambiguities.absent.into()),
@@ -87,7 +91,7 @@ pub(crate) fn ambiguities(ambiguities: Ambiguities) -> Object<'static> {
     ])
 }
 
-/// Every policy that has decided in the run, with how many receipts name it.
+/// All policies that decided in the run, with their number of receipts.
 pub(crate) fn policies(tally: &Tally) -> Vec<Object<'static>> {
     let policies = tally.policies.iter().map(|(policy, receipts)| {
         Object::from_iter([
@@ -99,7 +103,7 @@ pub(crate) fn policies(tally: &Tally) -> Vec<Object<'static>> {
     policies.collect()
 }
 
-/// What a reader of the numbers must know and cannot see from them.
+/// Notes that readers need to interpret the numbers.
 pub(crate) fn notes(tally: &Tally) -> Vec<String> {
     let policies = tally.policies.len();
     let changed = (policies > 1).then(|| {
@@ -111,7 +115,7 @@ pub(crate) fn notes(tally: &Tally) -> Vec<String> {
     changed.into_iter().collect()
 }
 
-/// How the quarantines of a run stand.
+/// Quarantines of a run by state.
 pub(crate) fn quarantine(tally: &Tally) -> Object<'static> {
     Object::from_iter([
         ("open", Value::from(tally.open.count)),
@@ -143,8 +147,8 @@ fn evidence(tally: &Tally) -> Object<'static> {
     ])
 }
 
-fn basis(run: &str, paths: &Paths, settings: &Settings) -> Object<'static> {
-    // Nobody has asked this report to follow a reference.
+fn basis(run: &str, paths: &ArtifactPaths, settings: &Settings) -> Object<'static> {
+    // The report does not resolve references.
     let resolution = ["attempted", "resolved", "denied", "allowlist_size"];
     let resolution: Object<'static> =
         resolution.into_iter().map(|name| (name, Value::from(0))).collect();
@@ -157,17 +161,18 @@ fn basis(run: &str, paths: &Paths, settings: &Settings) -> Object<'static> {
     ])
 }
 
-/// A URL without anything that could be a secret: no user, no password, no query.
+/// Removes everything from a URL that could be a secret: user, password and query.
 pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.split(['?', '#']).next().unwrap_or_default().to_owned();
     };
     let (plain, beyond) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     if beyond.contains('@') && !plain.contains('@') {
-        // Either a query with an @ in it, or a password with a ? in it: nobody can tell.
+        // Ambiguous: a query with an @, or a password with a ?.
         return format!("{scheme}://(hidden)");
     }
-    // Passwords may hold anything, slashes too; what comes after the last @ is no part of one.
+    // A password may contain anything, including slashes; what follows the last @ is not part of
+    // it.
     format!("{scheme}://{}", plain.rsplit('@').next().unwrap_or_default())
 }
 
@@ -176,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_locator_has_no_secret_in_it() {
+    fn locators_contain_no_secrets() {
         for (url, plain) in [
             ("sqlite:", "sqlite:"),
             ("postgres://u:s3cret@db:5432/admit?password=s3cret", "postgres://db:5432/admit"),

@@ -1,8 +1,8 @@
-//! What became of a run, in numbers: computed from the ledger and the receipts, never from logs.
+//! Reports of runs: counts computed from the ledger and the receipts, never from logs.
 //!
-//! Truth order: what is admitted and receipted comes from the ledger; what a streamer has sent comes
-//! from its records and stands beside it, compared with nothing. Everything is read in pages, so an
-//! account of a large run takes time, not memory.
+//! Admissions and receipts come from the ledger; rows sent by streamers come from their records and
+//! are reported next to them without comparison. Everything is read in pages, so the report of a
+//! large run takes time, not memory.
 
 mod document;
 mod sent;
@@ -13,66 +13,66 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_artifacts::{Artifacts, ArtifactsError, File, Limited, Line, Markers};
+use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, ScopedArtifacts};
 use admit_bus::Bus;
-use admit_contracts::ingestion_gate::governance::{self, Family};
-use admit_contracts::ingestion_gate::{self, Paths};
+use admit_contracts::ingestion_gate::governance::{self, GovernanceFamily};
+use admit_contracts::ingestion_gate::{self, ArtifactPaths};
 use admit_core::hash::sha256_hex;
 use admit_core::json::{Object, Value, write_object};
 use admit_core::{Clock, Fault, FaultKind, Millis};
-use admit_ledger::closures::{Closures, OfRun, Unsettled};
+use admit_ledger::closures::{Closures, RunScope, UnsettledCounts};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 pub use document::redacted;
 pub(crate) use document::{ambiguities, ingress, notes, policies, quarantine, splits};
-pub use sent::Sent;
+pub use sent::SentTotals;
 pub use tally::{Split, Tally};
 
-/// Where accounts are written, below a run.
+/// Folders of reports, below a run.
 pub const FOLDERS: &[&str] = &["obs"];
 
-/// Who says it, in governance lines.
+/// Component name in governance lines.
 pub(crate) const COMPONENT: &str = "run_reporter";
 
-/// Accounts that are made at once; more wait. Each reads everything a run has.
-const ACCOUNTS_MAX: usize = 2;
+/// Maximum concurrent reports and closings; each reads everything of a run.
+const CONCURRENT_REPORTS_MAX: usize = 2;
 
-/// Where the run of an event stands in its facts.
+/// JSON path of the run id in the facts of an event.
 const RUN_IN_FACTS: &str = "$.envelope.platform_run_id";
 
-/// What reports and closures are made with.
+/// Dependencies of reports and closures.
 pub struct Parts {
-    /// Where runs and receipts are.
+    /// Ledger of runs and receipts.
     pub ledger: Arc<dyn Closures>,
-    /// Where their files are.
+    /// Artifact store.
     pub artifacts: Arc<dyn Artifacts>,
-    /// Where files of a run lie.
-    pub paths: Paths,
-    /// Where admitted events are.
+    /// Artifact layout.
+    pub paths: ArtifactPaths,
+    /// Bus of admitted events.
     pub bus: Arc<dyn Bus>,
-    /// The time of day.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// The rest.
+    /// Settings.
     pub settings: Settings,
 }
 
-/// What a report says of its surroundings, and how long closing waits.
+/// Metadata in reports, and timeouts of closing.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long closing waits for what is in flight, and for files that are being written.
+    /// How long closing waits for effects in flight and files being written.
     pub closing_wait: Duration,
-    /// The knobs in force, as the report shows them.
+    /// Effective settings, as shown in the report.
     pub knobs: Object<'static>,
-    /// Which release, configuration and build made the report.
+    /// Release, configuration and build that made the report.
     pub provenance: Object<'static>,
-    /// Where admissions are kept. Whoever gives it has [redacted] it.
+    /// Locator of the ledger, [redacted] by the caller.
     pub locator: String,
-    /// The config file, where there is one.
+    /// The config file, if any.
     pub profile: Option<String>,
-    /// Every topic that events are published to.
+    /// All topics that events are published to.
     pub topics: Vec<String>,
-    /// Every output that an event can be of; nothing where that is not known.
+    /// All outputs of events; `None` if unknown.
     pub outputs: Option<BTreeSet<String>>,
 }
 
@@ -90,48 +90,48 @@ impl Default for Settings {
     }
 }
 
-/// The books of runs: reports on them, and closes them.
-pub struct Books {
+/// Reports and closes runs.
+pub struct RunReporter {
     pub(crate) ledger: Arc<dyn Closures>,
-    pub(crate) artifacts: Limited,
-    pub(crate) paths: Paths,
+    pub(crate) artifacts: ScopedArtifacts,
+    pub(crate) paths: ArtifactPaths,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
-    /// Runs that somebody here is closing.
+    /// Runs that this process is closing.
     pub(crate) closing: Mutex<HashSet<String>>,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
-impl fmt::Debug for Books {
+impl fmt::Debug for RunReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Books").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("RunReporter").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Books {
-    /// Opens the books.
+impl RunReporter {
+    /// Creates a reporter.
     pub fn new(parts: Parts) -> Self {
         let Parts { ledger, artifacts, paths, bus, clock, settings } = parts;
         Self {
-            artifacts: Limited::new(artifacts, paths.prefix(), FOLDERS),
+            artifacts: ScopedArtifacts::new(artifacts, paths.prefix(), FOLDERS),
             ledger,
             paths,
             bus,
             clock,
             settings,
             closing: Mutex::default(),
-            places: Semaphore::new(ACCOUNTS_MAX),
+            permits: Semaphore::new(CONCURRENT_REPORTS_MAX),
         }
     }
 
-    /// The report of a run, written down under it as well. `None` when nobody has named such a run.
+    /// Builds the report of a run, and writes it below the run. `None` if the run does not exist.
     ///
     /// # Errors
     /// When the ledger or the artifacts cannot be read.
     pub async fn report(&self, id: &str) -> Result<Option<Object<'static>>, Fault> {
         let Some(run) = self.ledger.run(id.to_owned()).await? else { return Ok(None) };
-        let _place = self.place().await?;
+        let _permit = self.acquire_permit().await?;
         let facts = document::Facts {
             tally: self.tally(id).await?,
             unsettled: self.unsettled(id).await?,
@@ -144,12 +144,11 @@ impl Books {
         let now = self.clock.now();
         let (mut report, digest) = document::report(&facts, &self.paths, &self.settings, now);
         let reference = self.paths.of_run(id, "obs/platform_run_report.json");
-        // Whoever is in trouble needs the numbers most; a file that cannot be written is no reason
-        // to keep them back.
+        // Return the report even if its file cannot be written.
         let refs = match self.publish(id, &reference, &report, &digest, now).await {
             Ok(()) => vec![reference],
             Err(error) => {
-                tracing::error!(run = id, %error, "the report could not be written under its run");
+                tracing::error!(run = id, %error, "failed to write the report file; the report is returned without it");
                 Vec::new()
             }
         };
@@ -157,7 +156,7 @@ impl Books {
         Ok(Some(report))
     }
 
-    /// Writes a report down, and tells whoever watches over the run that it says something new.
+    /// Writes a report, and appends to the governance log if its content is new.
     async fn publish(
         &self,
         run: &str,
@@ -167,32 +166,38 @@ impl Books {
         now: Millis,
     ) -> Result<(), ArtifactsError> {
         let file = File::new(reference, line_of(report));
-        for shown in self.artifacts.show(vec![file]).await {
-            shown?;
+        for written in self.artifacts.show(vec![file]).await {
+            written?;
         }
         let details = Object::from_iter([
             ("report_ref", Value::from(reference.to_owned())),
             ("content_digest", digest.to_owned().into()),
         ]);
         let dedupe_key = format!("run_report:{digest}");
-        self.tell(Family::RunReportGenerated, run, &dedupe_key, now, details).await?;
+        self.append_governance_line(
+            GovernanceFamily::RunReportGenerated,
+            run,
+            &dedupe_key,
+            now,
+            details,
+        )
+        .await?;
         self.artifacts.compose(&self.paths.governance_log(run)).await
     }
 
-    /// Appends to the governance log of a run, once. What is told again with the same time is looked
-    /// for in the log itself, so that no crash can lose it; what is told with a new one is known by
-    /// its marker.
-    pub(crate) async fn tell(
+    /// Appends to the governance log of a run, once. A line with a fixed time is deduplicated by
+    /// the log itself, so that no crash can lose it; a line with a new time by its marker.
+    pub(crate) async fn append_governance_line(
         &self,
-        family: Family,
+        family: GovernanceFamily,
         run: &str,
         dedupe_key: &str,
         at: Millis,
         details: Object<'static>,
     ) -> Result<(), ArtifactsError> {
-        let is_timeless = family != Family::RunReportGenerated;
-        let markers = if is_timeless { Markers::Doubted } else { Markers::Believed };
-        let line = governance::Line {
+        let has_fixed_time = family != GovernanceFamily::RunReportGenerated;
+        let markers = if has_fixed_time { Markers::Verified } else { Markers::Trusted };
+        let line = governance::GovernanceLine {
             family,
             run,
             scenario_run: None,
@@ -209,20 +214,20 @@ impl Books {
         text.pop();
         let lines = vec![Line { text: Bytes::from(text), marker }];
         let log = self.paths.governance_log(run);
-        let put = self.artifacts.append_lines(&log, lines, markers).await;
-        put.into_iter().try_for_each(|put| put.map(drop))
+        let appended = self.artifacts.append_lines(&log, lines, markers).await;
+        appended.into_iter().try_for_each(|appended| appended.map(drop))
     }
 
-    /// What is not settled of a run.
-    pub(crate) async fn unsettled(&self, run: &str) -> Result<Unsettled, Fault> {
-        let of = OfRun { door: ingestion_gate::DOOR, path: RUN_IN_FACTS, run };
+    /// Counts of unsettled effects of a run.
+    pub(crate) async fn unsettled(&self, run: &str) -> Result<UnsettledCounts, Fault> {
+        let of = RunScope { door: ingestion_gate::DOOR, path: RUN_IN_FACTS, run };
         self.ledger.unsettled(of).await
     }
 
-    /// A place among those who make accounts.
-    pub(crate) async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Fault> {
-        let gone = |_| Fault::new(FaultKind::Internal, "accounts are not made any more");
-        self.places.acquire().await.map_err(gone)
+    /// Acquires a permit for a report or closing.
+    pub(crate) async fn acquire_permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Fault> {
+        let stopped = |_| Fault::new(FaultKind::Internal, "reports are stopped");
+        self.permits.acquire().await.map_err(stopped)
     }
 
     pub(crate) fn closing(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
@@ -230,7 +235,7 @@ impl Books {
     }
 }
 
-/// An object as a line of a file.
+/// An object as a line of JSON.
 pub(crate) fn line_of(object: &Object<'_>) -> Vec<u8> {
     let mut text = Vec::with_capacity(1024);
     write_object(object, &mut text);
@@ -245,5 +250,5 @@ pub(crate) fn digest_of(object: &Object<'_>) -> String {
 }
 
 pub(crate) fn unreadable(error: ArtifactsError) -> Fault {
-    Fault::caused_by(FaultKind::Internal, "the files of the run cannot be read just now", error)
+    Fault::caused_by(FaultKind::Internal, "failed to read the files of the run; retry later", error)
 }

@@ -1,49 +1,49 @@
-//! What streamers say they have sent, from their records of READY messages.
+//! Rows sent by streamers, from their records of READY messages.
 
 use admit_core::Fault;
-use admit_core::closure::Listed;
+use admit_core::closure::CountedSample;
 use admit_core::json::{self, Limits, Object, Value};
 
-use super::{Books, unreadable};
+use super::{RunReporter, unreadable};
 
-/// Paths that are listed at a time.
+/// Paths per page.
 const PAGE: usize = 1_000;
 
-/// Records that are told one by one.
-const TOLD_MAX: usize = 50;
+/// Maximum READY messages listed individually.
+const SAMPLE_MAX: usize = 50;
 
-/// What streamers say.
+/// Totals of the streamers' records.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sent {
-    /// Rows they have had answers for: of each READY the most that one of its STREAMED lines says.
+pub struct SentTotals {
+    /// Rows with a decision: per READY the maximum of its STREAMED lines.
     pub total: u64,
-    /// READY messages there are records of.
+    /// READY messages with a record.
     pub messages: u64,
-    /// Some of them.
-    pub told: Vec<SentReady>,
-    /// READY messages that were never streamed to their end, and whose last record is a failure.
-    pub failed: Listed,
+    /// Sample of them.
+    pub sample: Vec<SentReady>,
+    /// READY messages that were never streamed completely and whose last status is a failure.
+    pub failed: CountedSample,
 }
 
-/// What a streamer says of one READY message.
+/// The record of one READY message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SentReady {
     /// The message.
     pub message_id: String,
     /// The last status.
     pub status: String,
-    /// Rows it has had answers for.
+    /// Rows with a decision.
     pub emitted: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub failures: u64,
-    /// The knobs that the last recorded attempt ran with, where it says so.
+    /// Settings of the last recorded attempt, if recorded.
     pub knobs: Option<Object<'static>>,
 }
 
-impl Sent {
-    /// As a report shows it.
+impl SentTotals {
+    /// As shown in a report.
     pub fn to_object(&self) -> Object<'static> {
-        let told = self.told.iter().map(|ready| {
+        let sample = self.sample.iter().map(|ready| {
             Object::from_iter([
                 ("message_id", Value::from(ready.message_id.clone())),
                 ("status", ready.status.clone().into()),
@@ -52,68 +52,71 @@ impl Sent {
                 ("knobs", ready.knobs.clone().into()),
             ])
         });
-        let told: Vec<Object<'static>> = told.collect();
-        Object::from_iter([("messages", Value::from(self.messages)), ("sample", told.into())])
+        let sample: Vec<Object<'static>> = sample.collect();
+        Object::from_iter([("messages", Value::from(self.messages)), ("sample", sample.into())])
     }
 
     fn add(&mut self, message_id: &str, record: &[u8]) {
-        let Record { status, emitted, is_terminal, reason, failures, knobs } = read(record);
+        let ReadyRecord { status, emitted, is_terminal, reason, failures, knobs } = parse(record);
         if status == "FAILED" && !is_terminal {
             self.failed.add(format!("{message_id} {reason}").trim_end());
         }
         self.messages += 1;
         self.total += emitted;
-        if self.told.len() < TOLD_MAX {
+        if self.sample.len() < SAMPLE_MAX {
             let message_id = message_id.to_owned();
-            self.told.push(SentReady { message_id, status, emitted, failures, knobs });
+            self.sample.push(SentReady { message_id, status, emitted, failures, knobs });
         }
     }
 }
 
-/// What the record of a READY message says. A line that cannot be read says nothing.
+/// Parsed record of a READY message. Unreadable lines are skipped.
 #[derive(Default)]
-struct Record {
+struct ReadyRecord {
     /// The last status.
     status: String,
-    /// Its reason, where it has one.
+    /// Its reason, if any.
     reason: String,
-    /// The most that one of its STREAMED lines has sent.
+    /// Maximum of its STREAMED lines.
     emitted: u64,
-    /// Whether any line ends the work on the message for good.
+    /// Whether any line has a final status.
     is_terminal: bool,
     failures: u64,
     knobs: Option<Object<'static>>,
 }
 
-fn read(record: &[u8]) -> Record {
-    let mut read = Record::default();
+fn parse(record: &[u8]) -> ReadyRecord {
+    let mut parse = ReadyRecord::default();
     for line in record.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Ok(line) = json::parse(line, &Limits::default()) else { continue };
         let Some(status) = line.get("status").and_then(Value::as_str) else { continue };
         if status == "STREAMED" {
             let emitted = line.get("emitted").and_then(Value::as_u64).unwrap_or(0);
-            read.emitted = read.emitted.max(emitted);
+            parse.emitted = parse.emitted.max(emitted);
         }
-        read.failures += u64::from(status == "FAILED");
+        parse.failures += u64::from(status == "FAILED");
         if let Some(knobs) = line.get("knobs").and_then(Value::as_object) {
-            read.knobs = Some(knobs.clone().into_owned());
+            parse.knobs = Some(knobs.clone().into_owned());
         }
-        read.is_terminal |= matches!(status, "STREAMED" | "SKIPPED_OUT_OF_SCOPE");
-        status.clone_into(&mut read.status);
-        line.get("reason").and_then(Value::as_str).unwrap_or_default().clone_into(&mut read.reason);
+        parse.is_terminal |= matches!(status, "STREAMED" | "SKIPPED_OUT_OF_SCOPE");
+        status.clone_into(&mut parse.status);
+        line.get("reason")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .clone_into(&mut parse.reason);
     }
-    read
+    parse
 }
 
-impl Books {
-    /// What streamers say they have sent for a run.
-    pub(crate) async fn sent(&self, run: &str) -> Result<Sent, Fault> {
+impl RunReporter {
+    /// Rows sent by streamers for a run.
+    pub(crate) async fn sent(&self, run: &str) -> Result<SentTotals, Fault> {
         let folder = self.paths.of_run(run, "wsp/ready_runs/");
-        let (mut sent, mut after) = (Sent::default(), None);
+        let (mut sent, mut after) = (SentTotals::default(), None);
         loop {
             let page = self.artifacts_list(&folder, after.take(), PAGE).await?;
             for path in &page {
-                // Beside the records lie their markers, in a folder of their own.
+                // Markers of the records are in a subfolder.
                 let name = path.strip_prefix(&folder).filter(|name| !name.contains('/'));
                 let Some(message_id) = name.and_then(|name| name.strip_suffix(".jsonl")) else {
                     continue;
@@ -149,18 +152,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_each_ready_the_most_that_was_streamed_counts() {
-        let mut sent = Sent::default();
+    fn the_maximum_of_each_ready_counts() {
+        let mut sent = SentTotals::default();
         sent.add("a", b"{\"status\":\"FAILED\",\"emitted\":9}\n{\"status\":\"STREAMED\",\"emitted\":5}\n\
                        {\"status\":\"STREAMED\",\"emitted\":8}\nnot json\n{\"status\":\"STREAMED\",\"emitted\":2}\n");
         sent.add("b", b"{\"status\":\"FAILED\",\"emitted\":0}\n");
         sent.add("c", b"");
         sent.add("d", b"{\"status\":\"STREAMED\",\"emitted\":0}\n{\"status\":\"FAILED\"}\n");
         assert_eq!((sent.total, sent.messages), (8, 4));
-        assert_eq!(sent.failed, ["b"].into_iter().collect(), "what was streamed once is over");
-        let told: Vec<(&str, u64)> =
-            sent.told.iter().map(|one| (one.status.as_str(), one.emitted)).collect();
-        assert_eq!(sent.told[0].failures, 1);
-        assert_eq!(told, [("STREAMED", 8), ("FAILED", 0), ("", 0), ("FAILED", 0)]);
+        assert_eq!(sent.failed, ["b"].into_iter().collect(), "a streamed message is not failed");
+        let sample: Vec<(&str, u64)> =
+            sent.sample.iter().map(|one| (one.status.as_str(), one.emitted)).collect();
+        assert_eq!(sent.sample[0].failures, 1);
+        assert_eq!(sample, [("STREAMED", 8), ("FAILED", 0), ("", 0), ("FAILED", 0)]);
     }
 }

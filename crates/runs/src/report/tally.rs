@@ -1,26 +1,26 @@
-//! What the receipts of a run add up to, read once and in pages.
+//! Totals of a run's receipts, read once and in pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admit_contracts::ingestion_gate::{Decision, Paths};
+use admit_contracts::ingestion_gate::{ArtifactPaths, ReceiptDecision};
 use admit_core::Fault;
-use admit_core::closure::{Listed, SAMPLE_MAX};
-use admit_ledger::closures::{DecidingPolicy, QuarantineStanding, RunLine};
+use admit_core::closure::{CountedSample, SAMPLE_MAX};
+use admit_ledger::closures::{DecidingPolicy, QuarantineState, RunLine};
 
-use super::Books;
+use super::RunReporter;
 
-/// Receipts that are read at a time.
+/// Receipts per page.
 const PAGE: usize = 4_096;
 
-/// Names of producers, outputs and scenario runs that are told apart. They come from producers, so
-/// there may be any number; what is beyond counts together.
+/// Maximum distinct producers, outputs and scenario runs. The names come from producers and may be
+/// unlimited; further ones are counted together.
 const NAMES_MAX: usize = 1_000;
 
-/// Stands for every name beyond [`NAMES_MAX`].
+/// Name for all names beyond [`NAMES_MAX`].
 const OTHERS: &str = "(others)";
 
-/// Stands for a name that an envelope does not have.
-const NOBODY: &str = "unknown";
+/// Name if an envelope has none.
+const UNKNOWN: &str = "unknown";
 
 /// Receipts by their decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,55 +34,55 @@ pub struct Split {
 }
 
 impl Split {
-    fn add(&mut self, decision: Decision) {
+    fn add(&mut self, decision: ReceiptDecision) {
         match decision {
-            Decision::Admit => self.admit += 1,
-            Decision::Duplicate => self.duplicate += 1,
-            Decision::Quarantine => self.quarantine += 1,
+            ReceiptDecision::Admit => self.admit += 1,
+            ReceiptDecision::Duplicate => self.duplicate += 1,
+            ReceiptDecision::Quarantine => self.quarantine += 1,
         }
     }
 
-    /// All of them.
+    /// Sum of all.
     pub fn total(&self) -> u64 {
         self.admit + self.duplicate + self.quarantine
     }
 }
 
-/// What the receipts of a run add up to.
+/// Totals of a run's receipts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// All receipts.
     pub receipts: Split,
     /// Receipts whose file could not be written.
     pub write_failed: u64,
-    /// Quarantines that count.
-    pub open: Listed,
-    /// Quarantines that the admission of their event made void.
+    /// Open quarantines.
+    pub open: CountedSample,
+    /// Quarantines superseded by the admission of their event.
     pub superseded: u64,
-    /// Quarantines that somebody let go, by how.
+    /// Released quarantines, by resolution.
     pub released: BTreeMap<String, u64>,
-    /// Quarantines by why they are.
+    /// Quarantines by reason.
     pub reasons: BTreeMap<String, u64>,
-    /// Receipts by who produced the event.
+    /// Receipts by producer.
     pub producers: BTreeMap<String, Split>,
-    /// Receipts by output: the event type, as the envelope has it.
+    /// Receipts by output (the event type of the envelope).
     pub outputs: BTreeMap<String, Split>,
-    /// Receipts by the policy that decided.
+    /// Receipts by deciding policy.
     pub policies: BTreeMap<DecidingPolicy, u64>,
-    /// The scenario runs that events name.
+    /// Scenario runs of the events.
     pub scenario_runs: BTreeSet<String>,
-    /// Some receipts.
+    /// Sample of receipts.
     pub receipt_refs: Vec<String>,
-    /// Some quarantine records.
+    /// Sample of quarantine records.
     pub quarantine_refs: Vec<String>,
-    /// Receipts that do not lie where those of the run do.
-    pub misplaced: Listed,
-    /// Admissions and copies that do not say where on the bus the event is.
-    pub without_reference: Listed,
+    /// Receipts outside the run's folder.
+    pub misplaced: CountedSample,
+    /// Admissions and duplicates without a bus reference.
+    pub without_reference: CountedSample,
 }
 
 impl Tally {
-    fn add(&mut self, line: &RunLine, run: &str, paths: &Paths) {
+    fn add(&mut self, line: &RunLine, run: &str, paths: &ArtifactPaths) {
         let Some(decision) = decision(&line.decision) else { return };
         self.receipts.add(decision);
         self.write_failed += u64::from(line.is_unwritten);
@@ -91,8 +91,8 @@ impl Tally {
         {
             *self.policies.entry(policy.clone()).or_default() += 1;
         }
-        let producer = line.producer.as_deref().unwrap_or(NOBODY);
-        named(&mut self.producers, producer).add(decision);
+        let producer = line.producer.as_deref().unwrap_or(UNKNOWN);
+        entry_of(&mut self.producers, producer).add(decision);
         if let Some(scenario_run) = &line.scenario_run
             && self.scenario_runs.len() < NAMES_MAX
             && !self.scenario_runs.contains(scenario_run)
@@ -105,28 +105,28 @@ impl Tally {
         if self.receipt_refs.len() < SAMPLE_MAX {
             self.receipt_refs.push(line.path.clone());
         }
-        let output = line.event_type.as_deref().unwrap_or(NOBODY);
-        named(&mut self.outputs, output).add(decision);
+        let output = line.event_type.as_deref().unwrap_or(UNKNOWN);
+        entry_of(&mut self.outputs, output).add(decision);
         match decision {
-            Decision::Admit | Decision::Duplicate => {
+            ReceiptDecision::Admit | ReceiptDecision::Duplicate => {
                 if !line.has_reference {
                     self.without_reference.add(&line.id);
                 }
             }
-            Decision::Quarantine => self.add_quarantine(line, run, paths),
+            ReceiptDecision::Quarantine => self.add_quarantine(line, run, paths),
         }
     }
 
-    fn add_quarantine(&mut self, line: &RunLine, run: &str, paths: &Paths) {
-        let reason = line.reason.as_deref().unwrap_or(NOBODY);
-        *named(&mut self.reasons, reason) += 1;
+    fn add_quarantine(&mut self, line: &RunLine, run: &str, paths: &ArtifactPaths) {
+        let reason = line.reason.as_deref().unwrap_or(UNKNOWN);
+        *entry_of(&mut self.reasons, reason) += 1;
         if self.quarantine_refs.len() < SAMPLE_MAX {
             self.quarantine_refs.push(paths.quarantine(run, &line.id));
         }
-        match &line.standing {
-            QuarantineStanding::Open => self.open.add(&line.id),
-            QuarantineStanding::Superseded => self.superseded += 1,
-            QuarantineStanding::Released(how) => *named(&mut self.released, how) += 1,
+        match &line.state {
+            QuarantineState::Open => self.open.add(&line.id),
+            QuarantineState::Superseded => self.superseded += 1,
+            QuarantineState::Released(resolution) => *entry_of(&mut self.released, resolution) += 1,
         }
     }
 
@@ -136,26 +136,26 @@ impl Tally {
         admitted.map(|(output, split)| (output.clone(), split.admit)).collect()
     }
 
-    /// Quarantines that somebody let go.
+    /// Number of released quarantines.
     pub fn released_total(&self) -> u64 {
         self.released.values().sum()
     }
 }
 
-fn decision(word: &str) -> Option<Decision> {
-    [Decision::Admit, Decision::Duplicate, Decision::Quarantine]
+fn decision(word: &str) -> Option<ReceiptDecision> {
+    [ReceiptDecision::Admit, ReceiptDecision::Duplicate, ReceiptDecision::Quarantine]
         .into_iter()
         .find(|decision| decision.as_str() == word)
 }
 
-/// The value under a name, or under what stands for all that are too many.
-fn named<'m, T: Default>(names: &'m mut BTreeMap<String, T>, name: &str) -> &'m mut T {
+/// The value of a name, or of [`OTHERS`] beyond the limit.
+fn entry_of<'m, T: Default>(names: &'m mut BTreeMap<String, T>, name: &str) -> &'m mut T {
     let is_known = names.contains_key(name);
     let name = if is_known || names.len() < NAMES_MAX { name } else { OTHERS };
     names.entry(name.to_owned()).or_default()
 }
 
-impl Books {
+impl RunReporter {
     /// Adds up the receipts of a run.
     pub(crate) async fn tally(&self, run: &str) -> Result<Tally, Fault> {
         let (mut tally, mut after) = (Tally::default(), 0);
@@ -185,18 +185,18 @@ mod tests {
             event_type: Some("output".to_owned()),
             producer: Some("svc:world_stream_producer".to_owned()),
             scenario_run: Some("s".to_owned()),
-            path: Paths::top().receipt(RUN, &id),
+            path: ArtifactPaths::top().receipt(RUN, &id),
             id,
             has_reference: decision != "QUARANTINE",
             is_unwritten: false,
-            standing: QuarantineStanding::Open,
+            state: QuarantineState::Open,
             policy: Some(DecidingPolicy { revision: "v0".to_owned(), digest: "d".repeat(64) }),
         }
     }
 
     fn tally(lines: &[RunLine]) -> Tally {
         let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.add(line, RUN, &Paths::top()));
+        lines.iter().for_each(|line| tally.add(line, RUN, &ArtifactPaths::top()));
         tally
     }
 
@@ -214,18 +214,20 @@ mod tests {
         );
         assert_eq!(added.policies.values().copied().collect::<Vec<_>>(), [4]);
         assert_eq!(added.scenario_runs.len(), 1);
-        assert_eq!(added.quarantine_refs, [Paths::top().quarantine(RUN, &format!("{:032x}", 4))]);
+        assert_eq!(
+            added.quarantine_refs,
+            [ArtifactPaths::top().quarantine(RUN, &format!("{:032x}", 4))]
+        );
     }
 
     #[test]
-    fn quarantines_are_told_apart_by_how_they_stand() {
-        let released = |n, how: &str| RunLine {
-            standing: QuarantineStanding::Released(how.to_owned()),
+    fn quarantines_are_counted_by_state() {
+        let released = |n, resolution: &str| RunLine {
+            state: QuarantineState::Released(resolution.to_owned()),
             reason: Some("SCHEMA_FAIL".into()),
             ..line(n, "QUARANTINE")
         };
-        let superseded =
-            RunLine { standing: QuarantineStanding::Superseded, ..line(9, "QUARANTINE") };
+        let superseded = RunLine { state: QuarantineState::Superseded, ..line(9, "QUARANTINE") };
         let added = tally(&[
             released(1, "dismissed"),
             released(2, "dismissed"),
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_elsewhere_or_without_a_reference_is_noticed() {
+    fn misplaced_receipts_and_missing_references_are_counted() {
         let elsewhere = RunLine { path: "other/ig/receipts/x.json".into(), ..line(1, "ADMIT") };
         let silent = RunLine { has_reference: false, ..line(2, "DUPLICATE") };
         let unwritten = RunLine { is_unwritten: true, ..line(3, "ADMIT") };
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_limit_count_together() {
+    fn names_beyond_the_limit_are_counted_together() {
         let lines: Vec<RunLine> = (0..1_100u64)
             .map(|n| RunLine { producer: Some(format!("p{n}")), ..line(n, "ADMIT") })
             .collect();

@@ -1,14 +1,15 @@
-//! Asking again for a run that is final: it never goes back, its files are made again where they were
-//! lost, and a request for other outputs is refused.
+//! Runs in a final state: a request for other outputs is refused, and lost files are written again from
+//! the ledger, when the run is submitted again, re-emitted, or reached by the periodic check.
 
 use std::collections::BTreeSet;
 
+use admit_core::Fault;
 use admit_core::json::Value;
 use admit_ledger::scenario_runs::ScenarioRun;
 
 use super::reason::{Refusal, Refused, RunnerError};
 use super::request::RunRequest;
-use super::{Runner, documents};
+use super::{LOOK_ROWS_MAX, Runner, documents};
 
 impl Runner {
     /// Refuses a request for other outputs than the run was planned with. The same request is the same
@@ -41,9 +42,39 @@ impl Runner {
         Err(Refused::new(Refusal::PlanDrift, detail).into())
     }
 
-    /// Makes files of a run again that are not there. A file that says something else is left alone:
-    /// what the run is, the ledger says.
-    pub(super) async fn restore(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
+    /// Checks the files of every run in a final state and writes lost ones again from the ledger.
+    /// Returns how many runs had lost files. Ends early when the artifact store fails.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn restore_lost(&self) -> Result<usize, Fault> {
+        let (mut after, mut restored) = (String::new(), 0);
+        loop {
+            let runs = self.ledger.final_runs(after.clone(), LOOK_ROWS_MAX).await?;
+            for run_id in &runs {
+                let Some(run) = self.ledger.scenario_run(run_id.clone()).await? else { continue };
+                // Files that are not up to date yet are left to the look at unfinished runs.
+                if run.shown != run.version {
+                    continue;
+                }
+                match self.restore(&run).await {
+                    Ok(is_lost) => restored += usize::from(is_lost),
+                    Err(error) => {
+                        tracing::warn!(run_id, %error, "the files of a run could not be checked");
+                        return Ok(restored);
+                    }
+                }
+            }
+            match runs.last() {
+                Some(last) if runs.len() == LOOK_ROWS_MAX => last.clone_into(&mut after),
+                _ => return Ok(restored),
+            }
+        }
+    }
+
+    /// Writes missing files of a run again, and returns whether any was missing. A file with other
+    /// content is left alone: the ledger is the truth, and `admit verify` reports the difference.
+    pub(super) async fn restore(&self, run: &ScenarioRun) -> Result<bool, RunnerError> {
         let refs = self.refs(run);
         let mut is_lost = false;
         for path in [refs.record(), refs.index(), refs.status()] {
@@ -61,7 +92,7 @@ impl Runner {
             self.files.sync().await?;
             tracing::warn!(run_id = run.run_id, "lost files of a run were made again");
         }
-        Ok(())
+        Ok(is_lost)
     }
 }
 

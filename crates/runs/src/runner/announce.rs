@@ -1,6 +1,6 @@
 //! What is said of a run that is ready: to whoever watches, on the control bus, and in its files.
 
-use admit_contracts::ingestion_gate::governance::{Family, Line};
+use admit_contracts::ingestion_gate::governance::{GovernanceFamily, GovernanceLine};
 use admit_core::ScenarioState;
 use admit_core::json::{Object, Value};
 use admit_ledger::scenario_runs::{PublicationState, ScenarioRun};
@@ -65,8 +65,8 @@ impl Runner {
 
     /// Tells whoever watches over the platform run, once.
     async fn govern(&self, run: &ScenarioRun, message_id: &str) -> Result<(), RunnerError> {
-        let line = Line {
-            family: Family::RunStarted,
+        let line = GovernanceLine {
+            family: GovernanceFamily::RunStarted,
             run: &run.platform_run_id,
             scenario_run: Some(&run.run_id),
             component: COMPONENT,
@@ -86,8 +86,8 @@ impl Runner {
 
     /// Appends to the governance log of the platform run that a run ended without becoming ready, once.
     pub(super) async fn cancelled(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
-        let line = Line {
-            family: Family::RunCancelled,
+        let line = GovernanceLine {
+            family: GovernanceFamily::RunCancelled,
             run: &run.platform_run_id,
             scenario_run: Some(&run.run_id),
             component: COMPONENT,

@@ -1,10 +1,10 @@
 //! Answers on the wire: how a run stands, what was emitted, why a request was refused.
 
 use admit_contracts::Reply;
-use admit_contracts::ingestion_gate::{Paths, utc};
+use admit_contracts::ingestion_gate::{ArtifactPaths, utc};
 use admit_core::ScenarioState;
 use admit_core::json::{self, Object, Value};
-use admit_ledger::scenario_runs::Publication;
+use admit_ledger::scenario_runs::RunPublication;
 
 use super::Standing;
 use super::documents::{self, Refs};
@@ -12,7 +12,7 @@ use super::reason::RunnerError;
 use super::reemit::Reemitted;
 
 /// How a run stands: 202 while it may still become ready, else 200.
-pub fn standing(standing: &Standing, paths: &Paths) -> Reply {
+pub fn standing(standing: &Standing, paths: &ArtifactPaths) -> Reply {
     let run = &standing.run;
     let refs = Refs { paths, run: &run.platform_run_id, run_id: &run.run_id };
     let mut answer = Object::from_iter([
@@ -50,7 +50,7 @@ pub fn standing(standing: &Standing, paths: &Paths) -> Reply {
     reply(if may_come { 202 } else { 200 }, &answer)
 }
 
-fn published(said: &Publication) -> Object<'_> {
+fn published(said: &RunPublication) -> Object<'_> {
     Object::from_iter([
         ("attempt", Value::from(said.attempt)),
         ("kind", (&said.kind).into()),

@@ -2,11 +2,11 @@
 //! changes when it is made again, so the same run always has the same documents.
 
 use admit_contracts::ingestion_gate::governance::PolicyRev;
-use admit_contracts::ingestion_gate::{Paths, utc};
+use admit_contracts::ingestion_gate::{ArtifactPaths, utc};
 
 use admit_core::Millis;
 use admit_core::json::{self, Limits, Object, Value};
-use admit_ledger::scenario_runs::{RunDocument, RunEvent, ScenarioRun};
+use admit_ledger::scenario_runs::{ScenarioDocument, RunEvent, ScenarioRun};
 
 use super::evidence::{Evidence, Located};
 use super::identity;
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Where the documents of one run lie.
 #[derive(Clone, Debug)]
 pub(super) struct Refs<'a> {
-    pub(super) paths: &'a Paths,
+    pub(super) paths: &'a ArtifactPaths,
     pub(super) run: &'a str,
     pub(super) run_id: &'a str,
 }
@@ -101,7 +101,7 @@ impl Plan {
         policy: &PolicyRev,
         created: Millis,
         deadline: Millis,
-    ) -> RunDocument {
+    ) -> ScenarioDocument {
         let plan = Object::from_iter([
             ("run_id", Value::from(refs.run_id)),
             ("plan_hash", (&self.plan_hash).into()),
@@ -136,7 +136,7 @@ impl KeptPlan {
 
 /// The facts of a run that is about to be ready, with what belongs to them.
 pub(super) struct Facts {
-    pub(super) documents: Vec<RunDocument>,
+    pub(super) documents: Vec<ScenarioDocument>,
     pub(super) bundle_hash: String,
 }
 
@@ -195,7 +195,7 @@ impl FactsParts<'_> {
         receipts.collect()
     }
 
-    fn instance_receipts(&self) -> Vec<RunDocument> {
+    fn instance_receipts(&self) -> Vec<ScenarioDocument> {
         let receipt = |output: &Located| {
             let scope = Object::from_iter([
                 ("manifest_fingerprint", Value::from(&self.request.manifest_fingerprint)),
@@ -319,7 +319,7 @@ pub(super) fn signal(
     refs: &Refs<'_>,
     policy: &PolicyRev,
     provenance: &Provenance,
-) -> Option<(String, RunDocument)> {
+) -> Option<(String, ScenarioDocument)> {
     let kept = run.document(FACTS)?;
     let facts = read(&kept.text)?;
     let text = |pointer: &str| Some(facts.pointer(pointer)?.as_str()?.to_owned());
@@ -354,7 +354,7 @@ pub(super) fn message_id(run: &ScenarioRun) -> Option<String> {
 }
 
 /// Why a run contradicts itself.
-pub(super) fn quarantine(refs: &Refs<'_>, reason: &str, detail: &str, at: Millis) -> RunDocument {
+pub(super) fn quarantine(refs: &Refs<'_>, reason: &str, detail: &str, at: Millis) -> ScenarioDocument {
     let record = Object::from_iter([
         ("run_id", Value::from(refs.run_id)),
         ("platform_run_id", refs.run.into()),
@@ -421,8 +421,8 @@ pub(super) fn written(object: &Object<'_>) -> String {
     String::from_utf8(out).expect("json is written as utf-8")
 }
 
-fn document(kind: &str, path: String, object: &Object<'_>) -> RunDocument {
-    RunDocument { kind: kind.to_owned(), path, text: written(object) }
+fn document(kind: &str, path: String, object: &Object<'_>) -> ScenarioDocument {
+    ScenarioDocument { kind: kind.to_owned(), path, text: written(object) }
 }
 
 fn sha256(digest: &str) -> Object<'static> {

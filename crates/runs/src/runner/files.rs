@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use admit_artifacts::{Artifacts, ArtifactsError, File, Limited, Line, Markers, Put};
-use admit_contracts::ingestion_gate::Paths;
-use admit_ledger::scenario_runs::{RunDocument, ScenarioRun};
+use admit_artifacts::{Artifacts, ArtifactsError, File, ScopedArtifacts, Line, Markers, Put};
+use admit_contracts::ingestion_gate::ArtifactPaths;
+use admit_ledger::scenario_runs::{ScenarioDocument, ScenarioRun};
 use bytes::Bytes;
 
 use super::documents::{self, Refs};
@@ -16,16 +16,16 @@ pub const FOLDERS: &[&str] = &["sr", "obs/governance"];
 /// The runner's hold on the artifacts: it can write its own folders and no others.
 #[derive(Clone)]
 pub(super) struct Files {
-    artifacts: Limited,
+    artifacts: ScopedArtifacts,
 }
 
 impl Files {
-    pub(super) fn new(artifacts: Arc<dyn Artifacts>, paths: &Paths) -> Self {
-        Self { artifacts: Limited::new(artifacts, paths.prefix(), FOLDERS) }
+    pub(super) fn new(artifacts: Arc<dyn Artifacts>, paths: &ArtifactPaths) -> Self {
+        Self { artifacts: ScopedArtifacts::new(artifacts, paths.prefix(), FOLDERS) }
     }
 
     /// Puts what never changes. What is there and says something else is drift.
-    pub(super) async fn put(&self, documents: &[RunDocument]) -> Result<(), RunnerError> {
+    pub(super) async fn put(&self, documents: &[ScenarioDocument]) -> Result<(), RunnerError> {
         let files = documents.iter().map(|document| File::new(&*document.path, bytes(document)));
         let puts = self.artifacts.put_if_absent(files.collect()).await;
         for (document, put) in documents.iter().zip(puts) {
@@ -58,7 +58,7 @@ impl Files {
     ) -> Result<(), RunnerError> {
         let marker = File::new(marker, format!("{line}\n"));
         let lines = vec![Line { text: Bytes::from(line), marker }];
-        for put in self.artifacts.append_lines(log, lines, Markers::Doubted).await {
+        for put in self.artifacts.append_lines(log, lines, Markers::Verified).await {
             put.map_err(|error| unavailable(&error))?;
         }
         Ok(())
@@ -92,14 +92,14 @@ fn shown_files(run: &ScenarioRun, refs: &Refs<'_>) -> Vec<File> {
 
 /// The files that show how a run stands, for a check or a repair. Nothing where the runner has not shown
 /// its newest version yet.
-pub fn files_of(run: &ScenarioRun, paths: &Paths) -> Vec<File> {
+pub fn files_of(run: &ScenarioRun, paths: &ArtifactPaths) -> Vec<File> {
     if run.shown != run.version {
         return Vec::new();
     }
     shown_files(run, &Refs { paths, run: &run.platform_run_id, run_id: &run.run_id })
 }
 
-fn bytes(document: &RunDocument) -> Bytes {
+fn bytes(document: &ScenarioDocument) -> Bytes {
     Bytes::from(format!("{}\n", document.text))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use admit_core::hash::hex;
 use admit_core::{Fault, FaultKind};
 use admit_ledger::scenario_runs::{
-    Keeping, NotKept, Publication, RunDocument, RunEvent, RunLease, ScenarioRun, Taking, Turn,
+    RunUpdate, RunUpdateError, RunPublication, ScenarioDocument, RunEvent, RunLease, ScenarioRun, TakeLeaseResult, StateChange,
 };
 
 use super::Runner;
@@ -20,13 +20,13 @@ pub(super) struct Lead {
     ttl: Duration,
 }
 
-/// What a leader wants kept; see [`Keeping`].
+/// What a leader wants kept; see [`RunUpdate`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
-    pub(super) documents: Vec<RunDocument>,
+    pub(super) documents: Vec<ScenarioDocument>,
     pub(super) events: Vec<RunEvent>,
-    pub(super) turn: Option<Turn>,
-    pub(super) publication: Option<Publication>,
+    pub(super) turn: Option<StateChange>,
+    pub(super) publication: Option<RunPublication>,
 }
 
 /// Whether somebody leads, and who.
@@ -47,15 +47,15 @@ impl Runner {
         })?;
         let lead = Lead { name, token: hex(&token), ttl };
         Ok(match self.ledger.take_lease(self.wish(&lead)).await? {
-            Taking::Taken => Led::ByUs(lead),
-            Taking::HeldBy { owner, .. } => Led::By(owner),
+            TakeLeaseResult::Taken => Led::ByUs(lead),
+            TakeLeaseResult::HeldBy { owner, .. } => Led::By(owner),
         })
     }
 
     /// Gives a lease back. Where that fails it expires.
     pub(super) async fn give_back(&self, lead: Lead) {
         let Lead { name, token, .. } = lead;
-        if let Err(fault) = self.ledger.give_back(name, token, self.clock.now()).await {
+        if let Err(fault) = self.ledger.release_lease(name, token, self.clock.now()).await {
             tracing::warn!(%fault, "a lease could not be given back, it expires by itself");
         }
     }
@@ -68,7 +68,7 @@ impl Runner {
         kept: Kept,
     ) -> Result<ScenarioRun, RunnerError> {
         let Kept { documents, events, turn, publication } = kept;
-        let keeping = Keeping {
+        let keeping = RunUpdate {
             run_id: run_id.to_owned(),
             lease: lead.name.clone(),
             token: lead.token.clone(),
@@ -79,18 +79,18 @@ impl Runner {
             turn,
             publication,
         };
-        match self.ledger.keep(keeping).await? {
+        match self.ledger.update_run(keeping).await? {
             Ok(()) => self.known(run_id).await,
-            Err(NotKept::LeaseLost) => Err(lost()),
-            Err(taken @ NotKept::AttemptTaken) => {
+            Err(RunUpdateError::LeaseLost) => Err(lost()),
+            Err(taken @ RunUpdateError::AttemptTaken) => {
                 Err(Refused::new(Refusal::ReemitBusy, taken.to_string()).into())
             }
-            Err(NotKept::NoRun) => Err(Refused::new(Refusal::RunNotFound, run_id).into()),
-            Err(NotKept::Drift { kind }) => {
+            Err(RunUpdateError::NoRun) => Err(Refused::new(Refusal::RunNotFound, run_id).into()),
+            Err(RunUpdateError::Drift { kind }) => {
                 let detail = format!("the {kind} of this run is kept and says something else");
                 Err(Refused::new(Refusal::drift(&kind), detail).into())
             }
-            Err(illegal @ NotKept::Illegal(_)) => {
+            Err(illegal @ RunUpdateError::Illegal(_)) => {
                 let message = "the run has gone elsewhere meanwhile, nothing was changed";
                 Err(Fault::caused_by(FaultKind::Internal, message, illegal).into())
             }
@@ -111,7 +111,7 @@ impl Runner {
                 done = &mut work => return Ok(done),
                 _ = beat.tick() => {
                     let renewed = self.ledger.take_lease(self.wish(lead)).await?;
-                    if let Taking::HeldBy { .. } = renewed {
+                    if let TakeLeaseResult::HeldBy { .. } = renewed {
                         return Err(lost());
                     }
                 }

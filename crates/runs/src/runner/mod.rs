@@ -33,11 +33,11 @@ use std::sync::Arc;
 
 use admit_artifacts::Artifacts;
 use admit_bus::Bus;
-use admit_contracts::ingestion_gate::Paths;
+use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_contracts::ingestion_gate::governance::PolicyRev;
 use admit_core::json::Value;
 use admit_core::{Clock, Fault, FaultKind, ScenarioState};
-use admit_ledger::scenario_runs::{Opened, Opening, PublicationState, ScenarioRun, ScenarioRuns};
+use admit_ledger::scenario_runs::{OpenRunResult, OpenRunRequest, PublicationState, ScenarioRun, ScenarioRuns};
 use tokio::task::spawn_blocking;
 
 use crate::streamer::OpenPack;
@@ -71,7 +71,7 @@ pub struct Parts {
     /// Where their files are. The runner writes its own folders only.
     pub artifacts: Arc<dyn Artifacts>,
     /// Where files of a run lie.
-    pub paths: Paths,
+    pub paths: ArtifactPaths,
     /// The control bus.
     pub bus: Arc<dyn Bus>,
     /// How packs are opened.
@@ -88,7 +88,7 @@ pub struct Parts {
 pub struct Runner {
     ledger: Arc<dyn ScenarioRuns>,
     files: Files,
-    paths: Paths,
+    paths: ArtifactPaths,
     bus: Arc<dyn Bus>,
     packs: Arc<OpenPack>,
     active: ActiveRun,
@@ -150,7 +150,7 @@ impl Runner {
         let platform_run_id =
             spawn_blocking(move || active.resolve(now)).await.map_err(|_| gone())??;
         let run_id = identity::run_id(&request.run_equivalence_key);
-        let opening = Opening {
+        let opening = OpenRunRequest {
             run_equivalence_key: request.run_equivalence_key.clone(),
             run_id: run_id.clone(),
             intent_fingerprint: request.intent_fingerprint(),
@@ -158,7 +158,7 @@ impl Runner {
             request: request.text().to_owned(),
             at: now,
         };
-        if let Opened::Collision { intent_fingerprint } = self.ledger.open_run(opening).await? {
+        if let OpenRunResult::Collision { intent_fingerprint } = self.ledger.open_run(opening).await? {
             let detail = format!(
                 "this run_equivalence_key stands for another intent ({intent_fingerprint}); use \
                  another key for another run"

@@ -3,10 +3,10 @@
 //! In flight is kept before the first byte leaves. What the bus did not confirm is unknown, stays so
 //! and can be seen; a person who wants it said again emits it again, under the same message id.
 
-use admit_bus::{Message, Published};
+use admit_bus::{Message, PublishOutcome};
 use admit_contracts::ingestion_gate::utc;
 use admit_core::json::{Object, Value};
-use admit_ledger::scenario_runs::{Publication, PublicationState, ScenarioRun};
+use admit_ledger::scenario_runs::{RunPublication, PublicationState, ScenarioRun};
 use tokio::time::timeout;
 
 use super::Runner;
@@ -62,7 +62,7 @@ impl Runner {
     ) -> Result<ScenarioRun, RunnerError> {
         let now = self.clock.now();
         let attempt = run.publications.last().map_or(0, |last| last.attempt) + 1;
-        let mut publication = Publication {
+        let mut publication = RunPublication {
             message_id: saying.message_id.clone(),
             kind: saying.kind.word().to_owned(),
             attempt,
@@ -76,12 +76,12 @@ impl Runner {
         let sent = timeout(self.bus.delivery_timeout(), self.bus.publish(vec![message])).await;
         let answer = sent.ok().and_then(|mut answers| answers.pop());
         let (state, evidence) = match answer {
-            Some(Published::Committed(at)) => {
+            Some(PublishOutcome::Committed(at)) => {
                 let place = format!("{}/{}@{}", at.topic, at.partition, at.offset);
                 (PublicationState::Published, place)
             }
-            Some(Published::NotWritten { reason }) => (PublicationState::NotWritten, reason),
-            Some(Published::Unknown { reason }) => (PublicationState::Unknown, reason),
+            Some(PublishOutcome::NotWritten { reason }) => (PublicationState::NotWritten, reason),
+            Some(PublishOutcome::Unknown { reason }) => (PublicationState::Unknown, reason),
             None => (PublicationState::Unknown, "the bus did not answer in time".to_owned()),
         };
         (publication.state, publication.evidence) = (state, Some(evidence));
@@ -93,7 +93,7 @@ impl Runner {
         &self,
         lead: &Lead,
         run: &ScenarioRun,
-        publication: Publication,
+        publication: RunPublication,
         saying: Saying,
     ) -> Result<ScenarioRun, RunnerError> {
         let [said, failed] = saying.kind.events();

@@ -2,7 +2,7 @@
 
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, ScenarioState};
-use admit_ledger::scenario_runs::{Publication, PublicationState, ScenarioRun};
+use admit_ledger::scenario_runs::{RunPublication, PublicationState, ScenarioRun};
 use tokio::task::spawn_blocking;
 
 use super::lead::{Lead, Led};
@@ -187,7 +187,7 @@ impl Runner {
     ) -> Result<ScenarioRun, RunnerError> {
         // Others may have said something since it was looked at; attempts are counted under a lease.
         let mut run = self.known(run_id).await?;
-        let in_flight = |said: &&Publication| {
+        let in_flight = |said: &&RunPublication| {
             said.kind == saying.kind.word() && said.state == PublicationState::InFlight
         };
         if let Some(mut lost) = run.publications.iter().find(in_flight).cloned() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admit_core::json::{Object, Value};
 use admit_core::{Millis, ScenarioState};
-use admit_ledger::scenario_runs::{ScenarioRun, Turn};
+use admit_ledger::scenario_runs::{ScenarioRun, StateChange};
 use tokio::task::spawn_blocking;
 
 use super::documents::{self, FactsParts, KeptPlan, Plan, event};
@@ -53,7 +53,7 @@ impl Runner {
         let kept = Kept {
             events: vec![event("PLAN_COMMITTED", &run.run_id, &details, &self.policy, now)],
             documents: vec![document.clone()],
-            turn: Some(Turn { to: ScenarioState::Planned, reason: None }),
+            turn: Some(StateChange { to: ScenarioState::Planned, reason: None }),
             publication: None,
         };
         let run = self.keep(lead, &run.run_id, kept).await?;
@@ -172,7 +172,7 @@ impl Runner {
         let now = self.clock.now();
         let kept = Kept {
             events: vec![event("READY_COMMITTED", &run.run_id, &details, &self.policy, now)],
-            turn: Some(Turn { to: ScenarioState::Ready, reason: None }),
+            turn: Some(StateChange { to: ScenarioState::Ready, reason: None }),
             ..Kept::default()
         };
         self.keep(lead, &run.run_id, kept).await
@@ -212,7 +212,7 @@ impl Runner {
         let details = Object::from_iter([("missing", missing)]);
         let kept = Kept {
             events: vec![event("EVIDENCE_WAITING", &run.run_id, &details, &self.policy, now)],
-            turn: Some(Turn { to: ScenarioState::WaitingEvidence, reason: None }),
+            turn: Some(StateChange { to: ScenarioState::WaitingEvidence, reason: None }),
             ..Kept::default()
         };
         self.keep(lead, &run.run_id, kept).await
@@ -245,7 +245,7 @@ impl Runner {
         let kept = Kept {
             documents: documents.clone(),
             events: vec![event(kind, &run.run_id, &details, &self.policy, now)],
-            turn: Some(Turn { to, reason: Some(reason.word().to_owned()) }),
+            turn: Some(StateChange { to, reason: Some(reason.word().to_owned()) }),
             publication: None,
         };
         let run = self.keep(lead, &run.run_id, kept).await?;

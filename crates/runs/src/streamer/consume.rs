@@ -1,21 +1,21 @@
-//! Takes READY messages off the control bus, in the order of the contract:
+//! Consumes READY messages from the control bus. Checks, in the order of the contract:
 //!
 //! ```text
-//! no READY                -> dropped              other platform run -> skipped, recorded
-//! dealt with before       -> skipped              gate not there     -> deferred
+//! not a READY             -> dropped              other platform run -> skipped, recorded
+//! settled before          -> skipped              gate not ready     -> deferred
 //! facts missing or bad    -> failed, recorded     no pack named      -> failed, recorded
 //! ids that differ         -> failed, recorded     else               -> streamed, recorded
 //! ```
 //!
-//! Invariant: the position on the bus never moves past a message that is not dealt with for good. A
-//! failed, deferred or postponed one is read again, in the next cycle and after a restart.
+//! Invariant: the position on the bus never moves past an unsettled message. A failed, deferred or
+//! postponed message is read again, in the next cycle and after a restart.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use admit_artifacts::ArtifactsError;
-use admit_bus::{BusError, OffsetKind, Record};
+use admit_bus::{BusError, OffsetKind, StoredMessage};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,68 +26,68 @@ use super::facts::Facts;
 use super::ready::Ready;
 use super::reason::{Failure, Reason};
 use super::records::{Entry, Status};
-use super::run::{self, Ended, Run, Streamed};
+use super::run::{self, Run, RunEnd, StreamResult};
 use super::session::Session;
 
-/// Messages read at a time.
+/// Messages per read.
 const PAGE: usize = 100;
-/// Most partitions that are looked for.
+/// Maximum partitions.
 const PARTITIONS_MAX: u32 = 1_024;
-/// A message that keeps failing is tried again at least this often.
+/// Maximum backoff of a failing message.
 const FAILED_WAIT_MAX: Duration = Duration::from_secs(300);
-/// Messages that are known to be dealt with, so that their records are not read again.
+/// Maximum cached settled messages, whose records need not be read again.
 const KNOWN_MAX: usize = 100_000;
 
-/// Why a cycle could not be finished. Nothing is lost: the next one begins where this one did.
+/// Error of a cycle. Nothing is lost: the next cycle starts at the same position.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamerError {
-    /// The control bus.
-    #[error("the control bus cannot be read; nothing was skipped")]
+    /// The control bus cannot be read.
+    #[error("failed to read the control bus; no message was skipped, will retry")]
     Bus(#[from] BusError),
-    /// The streamer's own file.
-    #[error("the streamer's progress cannot be kept")]
+    /// The checkpoints cannot be used.
+    #[error("failed to access the streamer's checkpoints")]
     Checkpoints(#[from] CheckpointError),
-    /// The records.
-    #[error("the records of READY messages cannot be read")]
+    /// The records cannot be read.
+    #[error("failed to read the records of READY messages")]
     Records(#[from] ArtifactsError),
-    /// A thread of ours ended by a panic.
-    #[error("work on the streamer's file was cut short")]
-    Cut,
+    /// A worker thread panicked.
+    #[error("a checkpoint operation was interrupted by a panic")]
+    Interrupted,
 }
 
-/// What became of one READY message in one cycle.
+/// Outcome of one READY message in one cycle.
 #[derive(Debug)]
 pub struct Outcome {
     /// The message.
     pub ready: Ready,
-    /// What became of it.
+    /// Its status.
     pub status: Status,
-    /// Why, where that needs saying: a reason of records.
+    /// The reason as in records, if any.
     pub reason: Option<String>,
-    /// What exactly happened, for people.
+    /// Detail for operators.
     pub detail: Option<String>,
-    /// What was streamed.
-    pub streamed: Streamed,
+    /// Streamed rows.
+    pub streamed: StreamResult,
 }
 
-/// One look at the whole bus.
+/// Result of one pass over the control bus.
 #[derive(Debug, Default)]
 pub struct Cycle {
-    /// READY messages in the order of the bus, without those dealt with in earlier cycles.
+    /// READY messages in bus order, without those settled in earlier cycles.
     pub outcomes: Vec<Outcome>,
-    /// Messages that were no READY for us.
+    /// Messages that are not a READY for this streamer.
     pub dropped: u64,
 }
 
 impl Cycle {
-    /// Whether everything that was found is dealt with.
+    /// Whether all messages are settled.
     pub fn is_settled(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.status.is_settled())
     }
 }
 
-/// When a failed message may be tried again.
-struct Later {
+/// Backoff of a failed message.
+struct RetryState {
     failures: u32,
     at: Instant,
 }
@@ -95,34 +95,39 @@ struct Later {
 /// The streamer.
 pub struct Streamer {
     parts: Arc<Parts>,
-    known: HashSet<String>,
-    later: HashMap<String, Later>,
-    /// Partitions whose position is known to be one of this bus.
-    placed: HashSet<u32>,
+    settled: HashSet<String>,
+    retries: HashMap<String, RetryState>,
+    /// Partitions whose saved position was checked against this bus.
+    checked_partitions: HashSet<u32>,
 }
 
 impl Streamer {
-    /// A streamer of these parts.
+    /// Creates a streamer.
     pub fn new(parts: Parts) -> Self {
         let parts = Arc::new(parts);
-        Self { parts, known: HashSet::new(), later: HashMap::new(), placed: HashSet::new() }
+        Self {
+            parts,
+            settled: HashSet::new(),
+            retries: HashMap::new(),
+            checked_partitions: HashSet::new(),
+        }
     }
 
-    /// Cycles until it is told to stop, and hands over what each found.
+    /// Runs cycles until `stop`, and passes each result to `on_cycle`.
     ///
     /// # Errors
-    /// When `told` does. A cycle that fails is said in the log and tried again.
+    /// When `on_cycle` fails. A failed cycle is logged and retried.
     pub async fn run<E>(
         &mut self,
         stop: &CancellationToken,
-        told: &mut (dyn FnMut(Cycle) -> Result<(), E> + Send),
+        on_cycle: &mut (dyn FnMut(Cycle) -> Result<(), E> + Send),
     ) -> Result<(), E> {
         while !stop.is_cancelled() {
             match self.cycle(stop).await {
-                Ok(cycle) => told(cycle)?,
+                Ok(cycle) => on_cycle(cycle)?,
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
-                    tracing::error!(error, "a look at the control bus failed and is repeated");
+                    tracing::error!(error, "a cycle over the control bus failed; will retry");
                 }
             }
             tokio::select! {
@@ -133,15 +138,15 @@ impl Streamer {
         Ok(())
     }
 
-    /// Looks at everything on the bus that is not dealt with.
+    /// Processes all unsettled messages on the bus.
     ///
     /// # Errors
-    /// When the bus, the records or the streamer's file fail.
+    /// When the bus, the records or the checkpoints fail.
     pub async fn cycle(&mut self, stop: &CancellationToken) -> Result<Cycle, StreamerError> {
         let mut cycle = Cycle::default();
-        let mut taken = 0;
+        let mut attempted = 0;
         for partition in 0..PARTITIONS_MAX {
-            match self.partition(partition, &mut cycle, &mut taken, stop).await {
+            match self.partition(partition, &mut cycle, &mut attempted, stop).await {
                 Err(StreamerError::Bus(BusError::NoSuchPartition { .. })) if partition > 0 => break,
                 done => done?,
             }
@@ -153,46 +158,49 @@ impl Streamer {
         &mut self,
         partition: u32,
         cycle: &mut Cycle,
-        taken: &mut u64,
+        attempted: &mut u64,
         stop: &CancellationToken,
     ) -> Result<(), StreamerError> {
         let topic = self.parts.settings.control_topic.clone();
-        // A replay looks at everything, and leaves the position to those who go on from it.
-        let again = self.parts.settings.again;
-        let place = self.place(&topic);
-        let began =
-            if again { String::new() } else { self.begin(&topic, &place, partition).await? };
-        let (mut from, mut position) = (began.clone(), began.clone());
+        // A replay reads everything and does not move the saved position.
+        let is_replay = self.parts.settings.again;
+        let position_key = self.position_key(&topic);
+        let started_at = if is_replay {
+            String::new()
+        } else {
+            self.start_offset(&topic, &position_key, partition).await?
+        };
+        let (mut from, mut position) = (started_at.clone(), started_at.clone());
         let mut is_settled = true;
         while !stop.is_cancelled() {
             let page = self.parts.control.read(&topic, partition, &from, PAGE).await?;
             let Some(last) = page.last() else { break };
-            if from == began {
-                note_gap(&topic, &began, &page[0]);
+            if from == started_at {
+                warn_about_gap(&topic, &started_at, &page[0]);
             }
             let is_last = page.len() < PAGE || last.reference.offset == from;
-            from = after(last);
-            for record in page {
-                let settled = self.message(&topic, &record, cycle, taken, stop).await?;
-                is_settled &= settled;
+            from = offset_after(last);
+            for message in page {
+                let is_message_settled =
+                    self.process(&topic, &message, cycle, attempted, stop).await?;
+                is_settled &= is_message_settled;
                 if is_settled {
-                    position = after(&record);
+                    position = offset_after(&message);
                 }
             }
             if is_last {
                 break;
             }
         }
-        if position != began && !again {
-            self.move_to(&place, partition, position).await?;
+        if position != started_at && !is_replay {
+            self.save_position(&position_key, partition, position).await?;
         }
         Ok(())
     }
 
-    /// What a position is kept under. Positions on files came first and have the plain topic. A
-    /// streamer for one platform run passes over the others, so it has a position of its own: theirs
-    /// must find what it skipped.
-    fn place(&self, topic: &str) -> String {
+    /// Key of the saved position. The file bus uses the plain topic, for compatibility. A streamer
+    /// for one platform run skips messages of other runs, so it has its own position.
+    fn position_key(&self, topic: &str) -> String {
         let of_bus = match self.parts.control.offset_kind() {
             OffsetKind::FileLine => topic.to_owned(),
             kind @ (OffsetKind::KinesisSequence
@@ -205,104 +213,121 @@ impl Streamer {
         }
     }
 
-    /// The offset to begin at. A bus that ends before its position is not the one the position is
-    /// of, or was made anew: it is read from its beginning, and the records tell what is done.
-    async fn begin(
+    /// The offset to start at. If the bus ends before the saved position, it was recreated or is
+    /// another bus: reading restarts at the beginning, and the records show what is settled.
+    async fn start_offset(
         &mut self,
         topic: &str,
-        place: &str,
+        position_key: &str,
         partition: u32,
     ) -> Result<String, StreamerError> {
-        let position = self.position(place, partition).await?;
-        if !self.placed.insert(partition) {
+        let position = self.position(position_key, partition).await?;
+        if !self.checked_partitions.insert(partition) {
             return Ok(position);
         }
-        let Some(before) = before(self.parts.control.offset_kind(), &position) else {
+        let Some(offset_before) = offset_before(self.parts.control.offset_kind(), &position) else {
             return Ok(position);
         };
-        if !self.parts.control.read(topic, partition, &before, 1).await?.is_empty() {
+        if !self.parts.control.read(topic, partition, &offset_before, 1).await?.is_empty() {
             return Ok(position);
         }
-        tracing::warn!(topic, position, "the control bus ends before this position, all is read");
-        self.move_to(place, partition, String::new()).await?;
+        tracing::warn!(
+            topic,
+            position,
+            "the control bus ends before the saved position, so it was recreated; reading from its beginning"
+        );
+        self.save_position(position_key, partition, String::new()).await?;
         Ok(String::new())
     }
 
-    async fn position(&self, place: &str, partition: u32) -> Result<String, StreamerError> {
-        let (checkpoints, place) = (Arc::clone(&self.parts.checkpoints), place.to_owned());
-        let read = spawn_blocking(move || checkpoints.position(&place, partition));
-        Ok(read.await.map_err(|_| StreamerError::Cut)??)
+    async fn position(&self, position_key: &str, partition: u32) -> Result<String, StreamerError> {
+        let (checkpoints, position_key) =
+            (Arc::clone(&self.parts.checkpoints), position_key.to_owned());
+        let read = spawn_blocking(move || checkpoints.position(&position_key, partition));
+        Ok(read.await.map_err(|_| StreamerError::Interrupted)??)
     }
 
-    async fn move_to(&self, place: &str, partition: u32, to: String) -> Result<(), StreamerError> {
-        let (checkpoints, place) = (Arc::clone(&self.parts.checkpoints), place.to_owned());
-        let moved = spawn_blocking(move || checkpoints.move_to(&place, partition, &to));
-        Ok(moved.await.map_err(|_| StreamerError::Cut)??)
+    async fn save_position(
+        &self,
+        position_key: &str,
+        partition: u32,
+        to: String,
+    ) -> Result<(), StreamerError> {
+        let (checkpoints, position_key) =
+            (Arc::clone(&self.parts.checkpoints), position_key.to_owned());
+        let moved = spawn_blocking(move || checkpoints.move_to(&position_key, partition, &to));
+        Ok(moved.await.map_err(|_| StreamerError::Interrupted)??)
     }
 
-    /// Deals with one message; whether it is dealt with for good.
-    async fn message(
+    /// Processes one message. Returns whether it is settled.
+    async fn process(
         &mut self,
         topic: &str,
-        record: &Record,
+        message: &StoredMessage,
         cycle: &mut Cycle,
-        taken: &mut u64,
+        attempted: &mut u64,
         stop: &CancellationToken,
     ) -> Result<bool, StreamerError> {
-        let Some(ready) = Ready::read(topic, &record.payload) else {
+        let Some(ready) = Ready::read(topic, &message.payload) else {
             cycle.dropped += 1;
             return Ok(true);
         };
-        if self.known.contains(&ready.message_id) {
+        if self.settled.contains(&ready.message_id) {
             return Ok(true);
         }
         let scope = self.scope(&ready).to_owned();
         let mut outcome = Outcome::of(&ready, Status::SkippedDuplicate);
         let is_done = self.parts.records.is_terminal(&scope, &ready.message_id).await?;
         if !is_done || self.parts.settings.again {
-            outcome = if self.is_postponed(&ready, *taken, stop) {
+            outcome = if self.is_postponed(&ready, *attempted, stop) {
                 Outcome::of(&ready, Status::Waiting)
             } else {
-                *taken += 1;
-                Box::pin(self.take_on(&scope, ready, stop)).await
+                *attempted += 1;
+                Box::pin(self.stream_and_record(&scope, ready, stop)).await
             };
         }
-        self.remember(&outcome);
+        self.update_state(&outcome);
         let is_settled = outcome.status.is_settled();
         cycle.outcomes.push(outcome);
         Ok(is_settled)
     }
 
-    /// The run below which a message is recorded: the one this streamer is for, else its own.
+    /// The run below which a message is recorded: the streamer's platform run, or the message's
+    /// own.
     fn scope<'r>(&'r self, ready: &'r Ready) -> &'r str {
         self.parts.settings.platform_run_id.as_deref().unwrap_or(&ready.platform_run_id)
     }
 
-    fn is_postponed(&self, ready: &Ready, taken: u64, stop: &CancellationToken) -> bool {
-        let is_enough = self.parts.settings.max_messages.is_some_and(|max| taken >= max);
+    fn is_postponed(&self, ready: &Ready, attempted: u64, stop: &CancellationToken) -> bool {
+        let is_enough = self.parts.settings.max_messages.is_some_and(|max| attempted >= max);
         let is_early =
-            self.later.get(&ready.message_id).is_some_and(|later| Instant::now() < later.at);
+            self.retries.get(&ready.message_id).is_some_and(|retry| Instant::now() < retry.at);
         is_enough || is_early || stop.is_cancelled()
     }
 
-    fn remember(&mut self, outcome: &Outcome) {
+    fn update_state(&mut self, outcome: &Outcome) {
         let id = &outcome.ready.message_id;
         if outcome.status.is_settled() {
-            self.later.remove(id);
-            if self.known.len() >= KNOWN_MAX {
-                self.known.clear();
+            self.retries.remove(id);
+            if self.settled.len() >= KNOWN_MAX {
+                self.settled.clear();
             }
-            self.known.insert(id.clone());
+            self.settled.insert(id.clone());
         } else if outcome.status == Status::Failed {
-            let failures = self.later.get(id).map_or(0, |later| later.failures) + 1;
+            let failures = self.retries.get(id).map_or(0, |retry| retry.failures) + 1;
             let wait = self.parts.settings.poll_every.saturating_mul(1 << failures.min(20));
             let at = Instant::now() + wait.min(FAILED_WAIT_MAX);
-            self.later.insert(id.clone(), Later { failures, at });
+            self.retries.insert(id.clone(), RetryState { failures, at });
         }
     }
 
-    /// Streams a message's run if it may be, and records what became of it.
-    async fn take_on(&self, scope: &str, ready: Ready, stop: &CancellationToken) -> Outcome {
+    /// Streams the run of a message if allowed, and records the status.
+    async fn stream_and_record(
+        &self,
+        scope: &str,
+        ready: Ready,
+        stop: &CancellationToken,
+    ) -> Outcome {
         let mut outcome = Outcome::of(&ready, Status::Failed);
         let mut entry = Entry {
             status: Status::Failed,
@@ -326,9 +351,9 @@ impl Streamer {
         let now = self.parts.clock.now();
         let knobs = self.parts.settings.knobs();
         if let Err(error) = self.parts.records.append(scope, &ready, &entry, knobs, now).await {
-            // Not recorded is not done: it is streamed again, from its checkpoints.
+            // Without a record it is not settled: it is streamed again from its checkpoints.
             outcome.status = Status::Failed;
-            let detail = "what became of the run could not be recorded";
+            let detail = "failed to record the status of the run";
             outcome.failed(&Failure::caused(Reason::StreamFailed, detail, error));
         }
         outcome
@@ -343,28 +368,28 @@ impl Streamer {
     ) -> Result<Status, Failure> {
         let facts = self.facts(ready).await?;
         let (platform_run_id, scenario_run_id) = facts.ids(ready)?;
-        let wanted = self.parts.settings.platform_run_id.as_ref();
-        if wanted.is_some_and(|wanted| *wanted != platform_run_id) {
+        let scope_run = self.parts.settings.platform_run_id.as_ref();
+        if scope_run.is_some_and(|scope_run| *scope_run != platform_run_id) {
             return Ok(Status::SkippedOutOfScope);
         }
         let session =
             Session::new(&self.parts.sessions, &platform_run_id, Arc::clone(&self.parts.clock));
-        let said = [
+        let session_fields = [
             ("message_id", ready.message_id.as_str().into()),
             ("run_id", ready.run_id.as_str().into()),
         ];
-        session.write("ready_received", said);
+        session.write("ready_received", session_fields);
         let (provenance, now) = (self.parts.settings.provenance(), self.parts.clock.now());
         let seen = self.parts.records.ready_seen(&platform_run_id, ready, provenance, now).await;
         seen.map_err(|error| {
-            Failure::caused(Reason::StreamFailed, "the governance log cannot be written", error)
+            Failure::caused(Reason::StreamFailed, "failed to write the governance log", error)
         })?;
-        if let Err(what) = self.parts.gate.alive().await {
-            outcome.detail = Some(what);
+        if let Err(reason) = self.parts.gate.alive().await {
+            outcome.detail = Some(reason);
             return Ok(Status::DeferredDownstreamNotReady);
         }
         let scenario_id = facts.pins.scenario_id.clone().ok_or_else(|| {
-            Failure::new(Reason::ScenarioIdMissing, "the facts do not name a scenario")
+            Failure::new(Reason::ScenarioIdMissing, "the facts have no scenario_id")
         })?;
         entry.scenario_id = Some(scenario_id.clone());
         let engine_root = facts.engine_root(ready)?;
@@ -380,15 +405,15 @@ impl Streamer {
             engine_root,
         };
         match run::stream(&self.parts, run, stop).await? {
-            Ended::InUse => {
-                outcome.detail = Some("another streamer has this run".to_owned());
+            RunEnd::InUse => {
+                outcome.detail = Some("another streamer holds the lock of this run".to_owned());
                 Ok(Status::DeferredRunInUse)
             }
-            Ended::Streamed(streamed) => {
+            RunEnd::Streamed(streamed) => {
                 outcome.streamed = streamed;
                 Ok(Status::Streamed)
             }
-            Ended::Stopped(streamed) => {
+            RunEnd::Stopped(streamed) => {
                 outcome.streamed = streamed;
                 Ok(Status::Stopped)
             }
@@ -400,8 +425,8 @@ impl Streamer {
         let invalid = Reason::RunFactsInvalid;
         let read = self.parts.records.facts(reference).await;
         match read {
-            Ok(Some(bytes)) => Facts::read(&bytes).map_err(|failure| failure.within(reference)),
-            Ok(None) => Err(Failure::new(invalid, format!("{reference} is not there"))),
+            Ok(Some(bytes)) => Facts::read(&bytes).map_err(|failure| failure.at(reference)),
+            Ok(None) => Err(Failure::new(invalid, format!("{reference} does not exist"))),
             Err(error) => {
                 Err(Failure::caused(invalid, format!("{reference} cannot be read"), error))
             }
@@ -411,27 +436,27 @@ impl Streamer {
 
 impl Outcome {
     fn of(ready: &Ready, status: Status) -> Self {
-        let (ready, streamed) = (ready.clone(), Streamed::default());
+        let (ready, streamed) = (ready.clone(), StreamResult::default());
         Self { ready, status, reason: None, detail: None, streamed }
     }
 
     fn failed(&mut self, failure: &Failure) {
         self.reason = Some(failure.reason.as_str().to_owned());
-        self.detail = Some(failure.told());
+        self.detail = Some(failure.detail_with_causes());
         tracing::error!(
             run_id = self.ready.run_id,
             reason = failure.reason.as_str(),
-            detail = failure.told(),
-            "a run was not streamed and is tried again"
+            detail = failure.detail_with_causes(),
+            "streaming a run failed; will retry"
         );
     }
 }
 
-/// The offset after a message. Kinesis has no next one until there is a next message; reading from
-/// the same one again finds a message that is dealt with.
-fn after(record: &Record) -> String {
-    let offset = &record.reference.offset;
-    match record.reference.offset_kind {
+/// The offset after a message. Kinesis has no next offset until there is a next message; reading
+/// from the same one again returns a settled message.
+fn offset_after(message: &StoredMessage) -> String {
+    let offset = &message.reference.offset;
+    match message.reference.offset_kind {
         OffsetKind::FileLine | OffsetKind::KafkaOffset | OffsetKind::NatsSequence => {
             let next = offset.parse::<u64>().ok().and_then(|offset| offset.checked_add(1));
             next.map_or_else(|| offset.clone(), |next| next.to_string())
@@ -440,26 +465,26 @@ fn after(record: &Record) -> String {
     }
 }
 
-/// The offset of the last message that is dealt with, where offsets are counted.
-fn before(kind: OffsetKind, position: &str) -> Option<String> {
+/// The offset of the last settled message, where offsets are numbers.
+fn offset_before(kind: OffsetKind, position: &str) -> Option<String> {
     match kind {
         OffsetKind::FileLine | OffsetKind::KafkaOffset | OffsetKind::NatsSequence => {
             let position: u64 = position.parse().ok()?;
-            position.checked_sub(1).map(|before| before.to_string())
+            position.checked_sub(1).map(|offset_before| offset_before.to_string())
         }
         OffsetKind::KinesisSequence => None,
     }
 }
 
-/// Says so when the bus has let go of messages before anybody dealt with them.
-fn note_gap(topic: &str, began: &str, first: &Record) {
+/// Warns when retention has removed messages before they were processed.
+fn warn_about_gap(topic: &str, started_at: &str, first: &StoredMessage) {
     let at = &first.reference.offset;
-    if !began.is_empty() && at != began {
+    if !started_at.is_empty() && at != started_at {
         tracing::warn!(
             topic,
-            position = began,
+            position = started_at,
             first = at,
-            "the control bus no longer has what came after this position; keep its messages longer"
+            "retention of the control bus has removed messages after the saved position; raise its retention"
         );
     }
 }

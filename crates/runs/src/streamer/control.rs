@@ -1,24 +1,24 @@
-//! The control bus, for reading: through the bus port, or beside a gate that has the file bus open.
+//! Reading the control bus: over the bus port, or from the files of a gate that has the file bus
+//! open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admit_bus::file::FileReader;
-use admit_bus::{BoxFuture, Bus, BusError, OffsetKind, Record};
+use admit_bus::{BoxFuture, Bus, BusError, OffsetKind, StoredMessage};
 use tokio::task::spawn_blocking;
 
-/// Where READY messages are read from. Offsets are the bus's own texts; an empty one is the
-/// beginning.
+/// Source of READY messages. Offsets are the bus's own strings; an empty one is the beginning.
 pub trait Control: Send + Sync {
-    /// As [`Bus::read`].
+    /// Like [`Bus::read`].
     fn read(
         &self,
         topic: &str,
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>>;
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>>;
 
-    /// What its offsets are: a position on one kind of bus says nothing on another.
+    /// The kind of its offsets: a position on one kind of bus is meaningless on another.
     fn offset_kind(&self) -> OffsetKind;
 }
 
@@ -29,7 +29,7 @@ impl Control for Arc<dyn Bus> {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         Bus::read(&**self, topic, partition, from, rows_max)
     }
 
@@ -38,41 +38,42 @@ impl Control for Arc<dyn Bus> {
     }
 }
 
-/// The file bus of a gate that runs beside us. Its log is read from the beginning, but only when it
-/// has grown since nothing new was found in it.
-pub struct Beside {
+/// The file bus of a gate on this machine, read without its lock. Its log is read from the
+/// beginning, but only if it has grown since the last read without new messages.
+pub struct FileControl {
     reader: FileReader,
-    /// The topic, the offset and the length of the log when it was last read to its end.
+    /// Topic, offset and log length of the last read that found nothing new.
     read: Arc<Mutex<Option<(String, String, u64)>>>,
 }
 
-impl Beside {
-    /// The file bus that this reader reads.
+impl FileControl {
+    /// Reads the file bus through `reader`.
     pub fn new(reader: FileReader) -> Self {
         Self { reader, read: Arc::default() }
     }
 }
 
-impl Control for Beside {
+impl Control for FileControl {
     fn read(
         &self,
         topic: &str,
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         let (reader, read) = (self.reader.clone(), Arc::clone(&self.read));
         let (topic, from) = (topic.to_owned(), from.to_owned());
         Box::pin(async move {
             if partition != 0 {
                 return Err(BusError::NoSuchPartition { topic, partition });
             }
-            let work = spawn_blocking(move || read_beside(&reader, &read, topic, from, rows_max));
-            let cut = |error| BusError::Unavailable {
-                reason: "the read was cut short".to_owned(),
+            let read_task =
+                spawn_blocking(move || read_if_grown(&reader, &read, topic, from, rows_max));
+            let interrupted = |error| BusError::Unavailable {
+                reason: "the read was interrupted".to_owned(),
                 source: Some(Box::new(error)),
             };
-            work.await.map_err(cut)?
+            read_task.await.map_err(interrupted)?
         })
     }
 
@@ -81,17 +82,18 @@ impl Control for Beside {
     }
 }
 
-fn read_beside(
+fn read_if_grown(
     reader: &FileReader,
     read: &Mutex<Option<(String, String, u64)>>,
     topic: String,
     from: String,
     rows_max: usize,
-) -> Result<Vec<Record>, BusError> {
+) -> Result<Vec<StoredMessage>, BusError> {
     let bytes = reader.log_bytes(&topic)?;
-    let place = (topic, from, bytes);
-    let known = read.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&place);
-    let (topic, from, _) = &place;
+    let position = (topic, from, bytes);
+    let is_unchanged =
+        read.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&position);
+    let (topic, from, _) = &position;
     let first: u64 = match from.as_str() {
         "" => 0,
         text => text.parse().map_err(|_| BusError::NotAnOffset {
@@ -99,12 +101,12 @@ fn read_beside(
             kind: OffsetKind::FileLine,
         })?,
     };
-    if known {
+    if is_unchanged {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
     for (line, record) in (0..).zip(reader.records(topic)?) {
-        // Also of a line that is not asked for: what comes after it cannot be trusted.
+        // Also for a line before the range: nothing after a damaged line can be trusted.
         let record = record?;
         if line >= first {
             found.push(record);
@@ -114,7 +116,7 @@ fn read_beside(
         }
     }
     if found.is_empty() {
-        *read.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *read.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
     }
     Ok(found)
 }

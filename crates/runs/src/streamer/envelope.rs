@@ -1,4 +1,4 @@
-//! A row becomes an envelope: canonical bytes, the same for the same row of the same run.
+//! Encoding of rows as envelopes: canonical bytes, the same for the same row of the same run.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -6,20 +6,20 @@ use admit_core::json::{self, Form, Limits, Object, Value};
 use bytes::Bytes;
 
 use super::identity::{Stamp, World, event_id, key_text};
-use super::pack::rows::{Part, Row};
+use super::pack::rows::{PartReader, Row};
 use super::reason::{Failure, Reason};
 use crate::catalogue::Output;
 
-/// Largest envelope, in bytes: what a gate takes unless told otherwise.
+/// Maximum envelope size in bytes: the default limit of a gate.
 pub const ENVELOPE_BYTES_MAX: usize = 1 << 20;
 
-/// The version of the payloads' schemas.
+/// Schema version of payloads.
 const SCHEMA_VERSION: &str = "v1";
 
-/// A column that holds the whole payload as JSON.
+/// Column with the whole payload as JSON.
 const PAYLOAD_JSON: &str = "payload_json";
 
-/// What all envelopes of an output have in common.
+/// Fields common to all envelopes of an output.
 #[derive(Clone, Debug)]
 pub struct Envelopes {
     /// The output.
@@ -32,34 +32,34 @@ pub struct Envelopes {
     pub platform_run_id: String,
     /// The scenario run.
     pub scenario_run_id: String,
-    /// Who sends them.
+    /// The producer.
     pub producer: String,
-    /// The pack, as a trace.
+    /// The pack key, used as trace id.
     pub pack_key: String,
-    /// The release that made the pack, where it is known.
+    /// The release that made the pack, if known.
     pub engine_release: Option<String>,
 }
 
-/// An envelope on its way.
+/// An encoded envelope with its time and ordering shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sendable {
-    /// What is posted.
+pub struct PreparedEnvelope {
+    /// The request body.
     pub body: Bytes,
-    /// When the row happened.
+    /// Timestamp of the row.
     pub stamp: Stamp,
-    /// Envelopes with the same number must arrive one after the other.
-    pub lane: u64,
+    /// Hash of the order key: envelopes with the same value must be sent serially.
+    pub shard: u64,
 }
 
-/// The columns of a part, sorted as the payload writes them.
+/// Columns of a part file, sorted as in the payload.
 #[derive(Clone, Debug)]
 pub struct Layout {
     columns: Vec<(String, usize)>,
 }
 
 impl Layout {
-    /// The columns of this part.
-    pub fn of(part: &Part) -> Self {
+    /// The columns of `part`.
+    pub fn of(part: &PartReader) -> Self {
         let mut columns: Vec<(String, usize)> =
             part.names().enumerate().map(|(index, name)| (name.to_owned(), index)).collect();
         columns.sort_unstable();
@@ -68,16 +68,16 @@ impl Layout {
 }
 
 impl Envelopes {
-    /// The envelope of a row, the number of which is for errors.
+    /// Encodes a row; `number` is for errors.
     ///
     /// # Errors
-    /// When the row lacks a key or a time, is of another world, or has no JSON.
+    /// When the row lacks a key or a time, belongs to another world, or has invalid JSON.
     pub fn envelope(
         &self,
         layout: &Layout,
         number: u64,
         row: &Row<'_>,
-    ) -> Result<Sendable, Failure> {
+    ) -> Result<PreparedEnvelope, Failure> {
         let mut cells = Object::new();
         for (name, column) in &layout.columns {
             let value = row.value(*column, number).map_err(|error| {
@@ -88,46 +88,48 @@ impl Envelopes {
         let whole = match cells.remove(PAYLOAD_JSON) {
             Some(Value::String(text)) => Some(text),
             Some(Value::Null) | None => None,
-            Some(_) => return Err(unusable(number, "payload_json is not a text")),
+            Some(_) => return Err(unusable(number, "payload_json is not a string")),
         };
-        let within = whole.as_ref().map(|text| payload(text.as_bytes(), number)).transpose()?;
-        self.made(&cells, within.as_ref(), number)
+        let payload_object =
+            whole.as_ref().map(|text| payload(text.as_bytes(), number)).transpose()?;
+        self.build(&cells, payload_object.as_ref(), number)
     }
 
-    /// Of a row with a payload of its own, columns still name it.
-    fn made(
+    /// Key columns are used even if the row has its own payload JSON.
+    fn build(
         &self,
         cells: &Object<'_>,
-        within: Option<&Object<'_>>,
+        payload_object: Option<&Object<'_>>,
         number: u64,
-    ) -> Result<Sendable, Failure> {
+    ) -> Result<PreparedEnvelope, Failure> {
         let get = |name: &str| {
             let cell = cells.get(name).filter(|value| !value.is_null());
-            cell.or_else(|| within?.get(name).filter(|value| !value.is_null()))
+            cell.or_else(|| payload_object?.get(name).filter(|value| !value.is_null()))
         };
         self.same_world(&get, number)?;
         let mut keys = Vec::with_capacity(self.output.primary_key.len());
         for name in &self.output.primary_key {
             let Some(text) = get(name).and_then(key_text) else {
-                let detail = format!("row {number} has no {name}, which is part of its name");
+                let detail =
+                    format!("row {number} has no {name}, which is part of its primary key");
                 return Err(Failure::new(Reason::PrimaryKeyMissing, detail));
             };
             keys.push(text);
         }
         let ts = get("ts_utc").and_then(Value::as_str);
-        let ts = ts.ok_or_else(|| unusable(number, "ts_utc is missing or not a text"))?;
+        let ts = ts.ok_or_else(|| unusable(number, "ts_utc is missing or not a string"))?;
         let stamp = Stamp::read(ts).ok_or_else(|| unusable(number, "ts_utc is not a time"))?;
-        let mut lane = DefaultHasher::new();
-        get(&self.output.order_key).and_then(key_text).hash(&mut lane);
+        let mut shard = DefaultHasher::new();
+        get(&self.output.order_key).and_then(key_text).hash(&mut shard);
         let id = event_id(&self.output.output_id, &keys, &self.world);
-        let body = self.written(&id, &stamp, within.unwrap_or(cells));
+        let body = self.encode(&id, &stamp, payload_object.unwrap_or(cells));
         if body.len() > ENVELOPE_BYTES_MAX {
             return Err(unusable(number, "the envelope would have more than 1 MiB"));
         }
-        Ok(Sendable { body: body.into(), stamp, lane: lane.finish() })
+        Ok(PreparedEnvelope { body: body.into(), stamp, shard: shard.finish() })
     }
 
-    /// Pins that a row carries must be those of its world.
+    /// Pins in a row must equal those of the world.
     fn same_world<'v>(
         &self,
         get: &dyn Fn(&str) -> Option<&'v Value<'v>>,
@@ -141,15 +143,15 @@ impl Envelopes {
             ("seed", &seed),
         ] {
             if get(name).is_some_and(|value| key_text(value).as_ref() != Some(ours)) {
-                let detail = format!("row {number}: {name} is not that of the run");
+                let detail = format!("row {number}: {name} differs from that of the run");
                 return Err(Failure::new(Reason::WorldKeyMismatch, detail));
             }
         }
         Ok(())
     }
 
-    /// Fields in the order of the canonical form, so that nothing needs sorting.
-    fn written(&self, event_id: &str, stamp: &Stamp, payload: &Object<'_>) -> Vec<u8> {
+    /// Writes the fields in canonical order, so that no sorting is needed.
+    fn encode(&self, event_id: &str, stamp: &Stamp, payload: &Object<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
         let mut before = b'{';
         let mut field = |name: &str, value: &Value<'_>| {

@@ -1,17 +1,16 @@
-//! The facts of a run, as its runner committed them before it said READY.
+//! Facts of a run, as committed by its runner before READY.
 //!
-//! The pack says what it is, the facts say what the run is of; where the two do not agree nothing is
-//! streamed.
+//! Facts and pack must agree about the run; otherwise nothing is streamed.
 
 use admit_core::json::{self, Limits, Object, Value};
 
 use super::ready::{PackRef, Ready, is_hex};
 use super::reason::{Failure, Reason};
 
-/// Most bytes of a facts view.
+/// Maximum size of a facts view.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What the streamer needs of a facts view that has everything a facts view must have.
+/// Content of a valid facts view that the streamer uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The runner's id of the run.
@@ -22,17 +21,17 @@ pub struct Facts {
     pub scenario_run_id: Option<String>,
     /// The pins.
     pub pins: Pins,
-    /// The outputs that were looked at, by name.
+    /// Names of the checked outputs.
     pub outputs: Vec<String>,
     /// Gates that did not pass.
     pub failed_gates: Vec<String>,
-    /// Which pack, where the facts say so.
+    /// The pack, if the facts name it.
     pub pack: PackRef,
-    /// The hash of what vouches for the run.
+    /// Hash of the evidence bundle of the run.
     pub bundle_hash: String,
 }
 
-/// What every event of the run is pinned to.
+/// Pins of every event of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     /// 64 hex digits.
@@ -41,13 +40,13 @@ pub struct Pins {
     pub parameter_hash: String,
     /// The seed.
     pub seed: u64,
-    /// The scenario; the step that needs it complains.
+    /// The scenario; checked where it is needed.
     pub scenario_id: Option<String>,
     /// The runner's or the engine's id of the run.
     pub run_id: Option<String>,
-    /// As at the top.
+    /// Must equal the top-level value.
     pub platform_run_id: Option<String>,
-    /// As at the top.
+    /// Must equal the top-level value.
     pub scenario_run_id: Option<String>,
 }
 
@@ -55,12 +54,12 @@ impl Facts {
     /// Reads a facts view.
     ///
     /// # Errors
-    /// `RUN_FACTS_INVALID` with what is wrong.
+    /// `RUN_FACTS_INVALID` with the reason.
     pub fn read(bytes: &[u8]) -> Result<Self, Failure> {
         let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
         let value = json::parse(bytes, &limits)
             .map_err(|error| Failure::caused(Reason::RunFactsInvalid, "not readable", error))?;
-        let facts = value.as_object().ok_or_else(|| invalid("it is not an object"))?;
+        let facts = value.as_object().ok_or_else(|| invalid("not an object"))?;
         for name in ["plan_ref", "record_ref", "status_ref"] {
             text(facts, name).ok_or_else(|| invalid(format!("{name} is missing")))?;
         }
@@ -83,7 +82,7 @@ impl Facts {
         })
     }
 
-    /// Checks that READY was said for these very facts.
+    /// Checks that READY was published for these facts.
     ///
     /// # Errors
     /// `RUN_FACTS_INVALID` with both hashes.
@@ -91,14 +90,15 @@ impl Facts {
         if self.bundle_hash == ready.bundle_hash {
             return Ok(());
         }
-        let (facts, said) = (&self.bundle_hash, &ready.bundle_hash);
-        Err(invalid(format!("their bundle_hash is {facts}, READY was said for {said}")))
+        let (facts, announced) = (&self.bundle_hash, &ready.bundle_hash);
+        Err(invalid(format!("bundle_hash of the facts is {facts}, READY has {announced}")))
     }
 
-    /// Checks that READY and the facts are of the same run, and gives its two ids.
+    /// Checks that READY and the facts belong to the same run. Returns its platform and scenario
+    /// run ids.
     ///
     /// # Errors
-    /// With the id that is missing or differs.
+    /// With the missing or differing id.
     pub fn ids(&self, ready: &Ready) -> Result<(String, String), Failure> {
         let platform = agreed(
             [&self.platform_run_id, &self.pins.platform_run_id],
@@ -113,34 +113,34 @@ impl Facts {
         Ok((platform, scenario))
     }
 
-    /// Checks that READY tells of the world the facts tell of.
+    /// Checks that READY and the facts have the same world pins.
     ///
     /// # Errors
-    /// With the first pin that differs.
+    /// With the first differing pin.
     pub fn same_world(&self, ready: &Ready) -> Result<(), Failure> {
         let pins = &self.pins;
-        for (name, facts, told) in [
+        for (name, facts, ready_value) in [
             ("manifest_fingerprint", Some(&pins.manifest_fingerprint), &ready.manifest_fingerprint),
             ("parameter_hash", Some(&pins.parameter_hash), &ready.parameter_hash),
             ("scenario_id", pins.scenario_id.as_ref(), &ready.scenario_id),
         ] {
-            if facts.is_some_and(|facts| facts != told) {
-                let detail = format!("{name} is not the same in READY and in the facts");
+            if facts.is_some_and(|facts| facts != ready_value) {
+                let detail = format!("{name} differs between READY and the facts");
                 return Err(Failure::new(Reason::WorldKeyMismatch, detail));
             }
         }
         Ok(())
     }
 
-    /// Where the pack is. READY and facts may both say it, but not differently.
+    /// Location of the pack. READY and facts may both name it, but must agree.
     ///
     /// # Errors
-    /// When nobody says it, or both do and differ.
+    /// When neither names it, or they differ.
     pub fn engine_root(&self, ready: &Ready) -> Result<String, Failure> {
         match (&ready.pack.engine_run_root, &self.pack.engine_run_root) {
-            (Some(one), Some(other)) if one != other => Err(Failure::new(
+            (Some(first), Some(other)) if first != other => Err(Failure::new(
                 Reason::EngineRootMismatch,
-                format!("READY names the pack {one}, the facts name {other}"),
+                format!("READY names the pack {first}, the facts name {other}"),
             )),
             (Some(root), _) | (None, Some(root)) => Ok(root.clone()),
             (None, None) => Err(Failure::new(
@@ -170,23 +170,23 @@ impl Pins {
     }
 }
 
-/// The id that the facts and READY name, when it is one.
+/// Returns the id if READY, the facts and their pins agree.
 fn agreed(
     facts: [&Option<String>; 2],
     ready: &str,
     [missing, mismatch]: [Reason; 2],
 ) -> Result<String, Failure> {
-    let Some(named) = facts[0] else {
-        return Err(Failure::new(missing, "the facts do not name it"));
+    let Some(id) = facts[0] else {
+        return Err(Failure::new(missing, "missing in the facts"));
     };
-    let differs = |other: &String| other != named;
-    if named != ready || facts[1].as_ref().is_some_and(differs) {
-        return Err(Failure::new(mismatch, "READY, the facts and their pins do not name the same"));
+    let differs = |other: &String| other != id;
+    if id != ready || facts[1].as_ref().is_some_and(differs) {
+        return Err(Failure::new(mismatch, "READY, the facts and their pins differ"));
     }
-    Ok(named.clone())
+    Ok(id.clone())
 }
 
-/// The outputs the run is of: those that were intended, else those that were found.
+/// Outputs of the run: the intended ones, or those located.
 fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
     let locators = facts.get("locators").and_then(Value::as_array);
     let locators = locators.ok_or_else(|| invalid("locators are missing"))?;
@@ -200,7 +200,7 @@ fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
     let located = located.ok_or_else(|| invalid("a locator lacks output_id or path"))?;
     let intended = facts.get("intended_outputs").and_then(Value::as_array).unwrap_or_default();
     let intended: Vec<String> =
-        intended.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect();
+        intended.iter().filter_map(|first| first.as_str().map(str::to_owned)).collect();
     Ok(if intended.is_empty() { located } else { intended })
 }
 
@@ -209,8 +209,8 @@ fn failed_gates(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
     let receipts = receipts.ok_or_else(|| invalid("gate_receipts are missing"))?;
     let mut failed = Vec::new();
     for receipt in receipts {
-        let said = |name| receipt.get(name).and_then(Value::as_str);
-        match (said("gate_id"), said("status")) {
+        let field = |name| receipt.get(name).and_then(Value::as_str);
+        match (field("gate_id"), field("status")) {
             (Some(_), Some("PASS")) => {}
             (Some(gate), Some("FAIL")) => failed.push(gate.to_owned()),
             _ => return Err(invalid("a gate receipt lacks gate_id or status")),

@@ -1,7 +1,7 @@
-//! A gate over HTTP/1.1, with connections that are kept while they are warm.
+//! Gate client over HTTP/1.1, with a connection pool.
 //!
-//! A push may safely be sent twice, because the gate knows copies. So a kept connection that turns
-//! out to be closed is replaced at once, and does not count as an attempt.
+//! A push may be sent twice, because the gate deduplicates. So a pooled connection that turns out
+//! to be closed is replaced at once, without counting as an attempt.
 
 use std::fmt;
 use std::io;
@@ -23,52 +23,54 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
-use super::gate::{BoxFuture, Gate, Pushed, meaning};
+use super::gate::{BoxFuture, Gate, PushResult, classify_response};
 use admit_core::json::{self, Limits, Value};
 
-/// Longest wait for a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Connections kept for later pushes.
+/// Connect timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum idle connections.
 const IDLE_MAX: usize = 256;
-/// Most of an answer that is read.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of a response that are kept.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// How a gate is reached.
+/// Options of a gate client.
 #[derive(Clone)]
 pub struct HttpGateConfig {
-    /// `http://HOST` or `https://HOST`, perhaps with a port and a path that all calls start with.
+    /// `http://HOST` or `https://HOST`, optionally with a port and a path prefix.
     pub url: String,
-    /// The header the key goes in.
+    /// Header of the API key.
     pub key_header: String,
-    /// The key, if the gate wants one.
+    /// The API key, if required.
     pub key: Option<String>,
-    /// Longest wait for the answer to a push.
+    /// Timeout of a push.
     pub push_max: Duration,
-    /// The gate's socket on this machine, which is tried before its URL.
+    /// The gate's Unix socket, tried before its URL.
     pub socket: Option<GateSocket>,
-    /// Further URLs that must answer with success before a run is streamed.
+    /// Further URLs that must return success before a run is streamed.
     pub require_alive: Vec<String>,
 }
 
-/// The socket in the data folder of a gate.
+/// Unix socket in the data folder of a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateSocket {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whether only the gate of that folder is meant, so that no other is asked in its place.
+    /// Whether to use only this socket, with no fallback to the URL.
     pub is_only: bool,
 }
 
-/// Why a gate cannot be spoken to at all.
+/// Error in the options of a gate client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpGateError {
-    /// Not a URL.
-    #[error("{0:?} must be http://HOST or https://HOST, perhaps with a port and a path")]
+    /// Invalid URL.
+    #[error(
+        "invalid gate URL {0:?}: expected http://HOST or https://HOST, optionally with a port and a path"
+    )]
     Url(String),
-    /// The key cannot be a header.
-    #[error("the key or its header has characters that no header can carry")]
+    /// The key is not valid in a header.
+    #[error("the API key or its header name has characters that are not valid in a header")]
     Key,
-    /// No TLS.
+    /// TLS cannot be set up.
     #[error("{0}")]
     Tls(String),
 }
@@ -76,7 +78,7 @@ pub enum HttpGateError {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A server: where it is and how it is spoken to.
+/// Address of a server and how to connect to it.
 struct Server {
     host: String,
     port: u16,
@@ -87,30 +89,30 @@ struct Server {
 }
 
 impl Server {
-    fn at(url: &str) -> Result<Self, HttpGateError> {
-        let wrong = || HttpGateError::Url(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| wrong())?;
-        let authority = uri.authority().ok_or_else(wrong)?;
+    fn parse(url: &str) -> Result<Self, HttpGateError> {
+        let invalid = || HttpGateError::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| invalid())?;
+        let authority = uri.authority().ok_or_else(invalid)?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() || uri.query().is_some() || authority.as_str().contains('@') {
-            return Err(wrong());
+            return Err(invalid());
         }
         let (tls, port) = match uri.scheme_str() {
             Some("http") => (None, 80),
             Some("https") => (Some(tls(&host)?), 443),
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         Ok(Self {
             port: authority.port_u16().unwrap_or(port),
             host,
-            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| invalid())?,
             prefix: uri.path().trim_end_matches('/').to_owned(),
             tls,
             socket: None,
         })
     }
 
-    /// How people would call it.
+    /// Its name in messages.
     fn name(&self) -> String {
         match &self.socket {
             Some(GateSocket { path, is_only: true }) => path.display().to_string(),
@@ -137,12 +139,12 @@ impl Server {
 
 fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), HttpGateError> {
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| HttpGateError::Tls(format!("{host:?} cannot be on a certificate")))?;
+        .map_err(|_| HttpGateError::Tls(format!("{host:?} is not a valid TLS server name")))?;
     let mut roots = RootCertStore::empty();
     let (trusted, _) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if trusted == 0 {
-        let text = "this machine trusts no certificate authority; set SSL_CERT_FILE";
+        let text = "this system has no trusted certificate authority; set SSL_CERT_FILE";
         return Err(HttpGateError::Tls(text.to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -153,14 +155,14 @@ fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), HttpGateError>
     Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
-/// A gate over HTTP.
+/// Gate client over HTTP.
 pub struct HttpGate {
     server: Server,
     required: Vec<(String, Server)>,
     key: Option<(HeaderName, HeaderValue)>,
     push_max: Duration,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
-    /// Drive connections; they end with them.
+    /// Connection tasks; they end with their connections.
     tasks: TaskTracker,
 }
 
@@ -170,17 +172,17 @@ impl fmt::Debug for HttpGate {
     }
 }
 
-struct Answer {
+struct HttpReply {
     status: u16,
     retry_after: Option<Duration>,
     body: Bytes,
 }
 
 impl HttpGate {
-    /// A gate. Connects to nothing yet.
+    /// Builds a client. Does not connect yet.
     ///
     /// # Errors
-    /// When the URL or the key cannot be used.
+    /// When the URL or the key is invalid.
     pub fn new(config: &HttpGateConfig) -> Result<Self, HttpGateError> {
         let key = match &config.key {
             None => None,
@@ -193,9 +195,9 @@ impl HttpGate {
         };
         let required = config.require_alive.iter();
         Ok(Self {
-            server: Server { socket: config.socket.clone(), ..Server::at(&config.url)? },
+            server: Server { socket: config.socket.clone(), ..Server::parse(&config.url)? },
             required: required
-                .map(|url| Ok((url.clone(), Server::at(url)?)))
+                .map(|url| Ok((url.clone(), Server::parse(url)?)))
                 .collect::<Result<_, HttpGateError>>()?,
             key,
             push_max: config.push_max,
@@ -227,13 +229,13 @@ impl HttpGate {
         request
     }
 
-    async fn connected(&self, server: &Server) -> Result<SendRequest<Full<Bytes>>, String> {
-        let cannot =
+    async fn open(&self, server: &Server) -> Result<SendRequest<Full<Bytes>>, String> {
+        let connect_error =
             |error: &dyn fmt::Display| format!("cannot connect to {}: {error}", server.name());
         let connecting = async {
-            let stream = server.connect().await.map_err(|error| cannot(&error))?;
+            let stream = server.connect().await.map_err(|error| connect_error(&error))?;
             let made = http1::handshake(TokioIo::new(stream)).await;
-            let (sender, connection) = made.map_err(|error| cannot(&error))?;
+            let (sender, connection) = made.map_err(|error| connect_error(&error))?;
             self.tasks.spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the gate ended");
@@ -241,10 +243,12 @@ impl HttpGate {
             });
             Ok(sender)
         };
-        timeout(CONNECT_MAX, connecting).await.unwrap_or_else(|_| Err(cannot(&"no answer in time")))
+        timeout(CONNECT_TIMEOUT, connecting)
+            .await
+            .unwrap_or_else(|_| Err(connect_error(&"timeout")))
     }
 
-    fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(sender) = idle.pop() {
             if sender.is_ready() {
@@ -254,44 +258,44 @@ impl HttpGate {
         None
     }
 
-    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+    fn return_idle(&self, sender: SendRequest<Full<Bytes>>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX && !sender.is_closed() {
             idle.push(sender);
         }
     }
 
-    /// One exchange, over a kept connection if there is one.
-    async fn post(&self, path: &str, body: &Bytes) -> Result<Answer, String> {
+    /// One request, over an idle connection if there is one.
+    async fn post(&self, path: &str, body: &Bytes) -> Result<HttpReply, String> {
         let request = || self.request(&self.server, Method::POST, path, body.clone());
-        if let Some(mut sender) = self.kept()
-            && let Ok(answer) = exchange(&mut sender, request()).await
+        if let Some(mut sender) = self.take_idle()
+            && let Ok(reply) = exchange(&mut sender, request()).await
         {
-            self.keep(sender);
-            return Ok(answer);
+            self.return_idle(sender);
+            return Ok(reply);
         }
-        let mut sender = self.connected(&self.server).await?;
-        let answer = exchange(&mut sender, request()).await?;
-        self.keep(sender);
-        Ok(answer)
+        let mut sender = self.open(&self.server).await?;
+        let reply = exchange(&mut sender, request()).await?;
+        self.return_idle(sender);
+        Ok(reply)
     }
 
-    async fn get(&self, server: &Server, path: &str) -> Result<Answer, String> {
-        let mut sender = self.connected(server).await?;
+    async fn get(&self, server: &Server, path: &str) -> Result<HttpReply, String> {
+        let mut sender = self.open(server).await?;
         exchange(&mut sender, self.request(server, Method::GET, path, Bytes::new())).await
     }
 
-    async fn look(&self) -> Result<(), String> {
-        let answer = self.get(&self.server, "/v1/ops/health").await?;
-        let value = json::parse(&answer.body, &Limits::default()).ok();
+    async fn check_health(&self) -> Result<(), String> {
+        let reply = self.get(&self.server, "/v1/ops/health").await?;
+        let value = json::parse(&reply.body, &Limits::default()).ok();
         let state = value.as_ref().and_then(|value| value.get("state")).and_then(Value::as_str);
-        if answer.status == 503 || state == Some("RED") {
-            return Err(format!("the gate is unwell: it answered {}", answer.status));
+        if reply.status == 503 || state == Some("RED") {
+            return Err(format!("the gate is unhealthy: status {}", reply.status));
         }
         for (url, server) in &self.required {
-            let answer = self.get(server, "").await?;
-            if !(200..300).contains(&answer.status) {
-                return Err(format!("{url} is required and answered {}", answer.status));
+            let reply = self.get(server, "").await?;
+            if !(200..300).contains(&reply.status) {
+                return Err(format!("required URL {url} returned status {}", reply.status));
             }
         }
         Ok(())
@@ -299,21 +303,23 @@ impl HttpGate {
 }
 
 impl Gate for HttpGate {
-    fn push(&self, envelope: Bytes) -> BoxFuture<'_, Pushed> {
+    fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         Box::pin(async move {
-            let again = |what| Pushed::Again { what, hint: None };
+            let retry = |reason| PushResult::Retry { reason, hint: None };
             match timeout(self.push_max, self.post("/v1/ingest/push", &envelope)).await {
-                Ok(Ok(answer)) => meaning(answer.status, answer.retry_after, &answer.body),
-                Ok(Err(what)) => again(what),
-                Err(_) => again(format!("no answer within {} ms", self.push_max.as_millis())),
+                Ok(Ok(reply)) => classify_response(reply.status, reply.retry_after, &reply.body),
+                Ok(Err(reason)) => retry(reason),
+                Err(_) => {
+                    retry(format!("timeout: no response within {} ms", self.push_max.as_millis()))
+                }
             }
         })
     }
 
     fn alive(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let looked = timeout(self.push_max, self.look()).await;
-            looked.unwrap_or_else(|_| Err("the gate did not say how it is in time".to_owned()))
+            let checked = timeout(self.push_max, self.check_health()).await;
+            checked.unwrap_or_else(|_| Err("timeout of the gate's health check".to_owned()))
         })
     }
 }
@@ -321,7 +327,7 @@ impl Gate for HttpGate {
 async fn exchange(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-) -> Result<Answer, String> {
+) -> Result<HttpReply, String> {
     let fail = |error: hyper::Error| format!("the connection to the gate broke: {error}");
     let response = sender.send_request(request).await.map_err(fail)?;
     let status = response.status().as_u16();
@@ -329,17 +335,17 @@ async fn exchange(
     let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let retry_after = retry_after.map(Duration::from_secs);
     let body = read(response.into_body()).await.map_err(fail)?;
-    Ok(Answer { status, retry_after, body })
+    Ok(HttpReply { status, retry_after, body })
 }
 
-/// The whole body; what is beyond the limit is read and thrown away.
+/// Reads the whole body; bytes beyond the limit are discarded.
 async fn read(mut body: Incoming) -> Result<Bytes, hyper::Error> {
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame?;
         let Some(data) = frame.data_ref() else { continue };
-        let room = ANSWER_BYTES_MAX - read.len();
-        read.extend_from_slice(&data[..data.len().min(room)]);
+        let space = RESPONSE_BYTES_MAX - read.len();
+        read.extend_from_slice(&data[..data.len().min(space)]);
     }
     Ok(read.freeze())
 }
@@ -349,12 +355,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_a_scheme_a_host_and_perhaps_a_path() {
-        let server = Server::at("http://127.0.0.1:9000/api/").expect("a url");
+    fn a_gate_url_has_a_scheme_a_host_and_an_optional_path() {
+        let server = Server::parse("http://127.0.0.1:9000/api/").expect("a url");
         assert_eq!((server.port, server.prefix.as_str()), (9000, "/api"));
-        assert_eq!(Server::at("http://gate").expect("a url").port, 80);
-        for wrong in ["", "gate", "ftp://gate", "http://u:p@gate", "http://g?x=1", "/v1"] {
-            assert!(Server::at(wrong).is_err(), "{wrong}");
+        assert_eq!(Server::parse("http://gate").expect("a url").port, 80);
+        for invalid in ["", "gate", "ftp://gate", "http://u:p@gate", "http://g?x=1", "/v1"] {
+            assert!(Server::parse(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Every name the streamer derives, by formula, and the one form of a time.
+//! Derived identifiers of the streamer, and the time format.
 
 use admit_core::hash::sha256_hex;
 use admit_core::json::Value;
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// The world a pack is of: what every one of its rows is pinned to.
+/// World of a pack: the pins of all its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
     /// 64 hex digits.
@@ -19,12 +19,12 @@ pub struct World {
     pub scenario_id: String,
 }
 
-/// The key of a pack without a manifest: the hash of its place, as it was written.
+/// Key of a pack without a manifest: the hash of its location as written.
 pub fn fallback_pack_key(engine_root: &str) -> String {
     sha256_hex(engine_root.as_bytes())
 }
 
-/// The id a manifest must have.
+/// The id that a manifest must contain.
 pub fn oracle_pack_id(
     world: &World,
     engine_release: &str,
@@ -32,7 +32,7 @@ pub fn oracle_pack_id(
     gate_map_digest: &str,
 ) -> String {
     let World { manifest_fingerprint, parameter_hash, seed, scenario_id } = world;
-    hashed(&[
+    hash_joined(&[
         manifest_fingerprint,
         parameter_hash,
         scenario_id,
@@ -43,22 +43,22 @@ pub fn oracle_pack_id(
     ])
 }
 
-/// The key of a run's checkpoints: progress of one run never stands for that of another.
+/// Key of a run's checkpoints: includes the run, so that progress is never shared between runs.
 pub fn checkpoint_pack_key(pack_key: &str, platform_run_id: &str, scenario_run_id: &str) -> String {
-    hashed(&[pack_key, platform_run_id, scenario_run_id])
+    hash_joined(&[pack_key, platform_run_id, scenario_run_id])
 }
 
-/// Who a row is: its output, its primary key, its world.
+/// Event id of a row: hash of its output, primary key and world.
 pub fn event_id(output_id: &str, primary_key: &[String], world: &World) -> String {
     let seed = world.seed.to_string();
     let mut parts = vec![output_id];
     parts.extend(primary_key.iter().map(String::as_str));
     parts.extend([&*world.manifest_fingerprint, &*world.parameter_hash, &*seed]);
     parts.push(&world.scenario_id);
-    hashed(&parts)
+    hash_joined(&parts)
 }
 
-/// The text of a value in a primary key; `None` for what cannot be part of one.
+/// Text of a value in a primary key; `None` if it cannot be part of one.
 pub fn key_text(value: &Value<'_>) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone().into_owned()),
@@ -74,29 +74,28 @@ pub fn key_text(value: &Value<'_>) -> Option<String> {
     }
 }
 
-fn hashed(parts: &[&str]) -> String {
+fn hash_joined(parts: &[&str]) -> String {
     sha256_hex(parts.join("|").as_bytes())
 }
 
-/// A time as envelopes write it, and as pacing counts it.
+/// Timestamp in envelope format, and in microseconds for pacing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Six digits and a Z.
+    /// With six fractional digits and a Z.
     pub text: String,
     /// Microseconds since the epoch.
     pub micros: i64,
 }
 
 impl Stamp {
-    /// Reads an ISO 8601 time. Without an offset it is taken for UTC; digits beyond the sixth are
-    /// cut off.
+    /// Parses an ISO 8601 time. Without an offset it is UTC; digits beyond the sixth are truncated.
     pub fn read(text: &str) -> Option<Self> {
         let at = text.parse::<Timestamp>().ok().or_else(|| {
             let plain: DateTime = text.parse().ok()?;
             Some(TimeZone::UTC.to_zoned(plain).ok()?.timestamp())
         })?;
         let written = at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-        // Years before 0 have a sign, and no envelope can carry one.
+        // Years before 0 have a sign, which envelopes cannot hold.
         let is_plain = written.len() == 27 && written.starts_with(|c: char| c.is_ascii_digit());
         is_plain.then(|| Self { text: written, micros: at.as_microsecond() })
     }
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_id_is_made_of_its_world_and_what_made_it() {
+    fn a_pack_id_is_derived_from_its_world_and_its_release() {
         let world = world(&vectors());
         let id = oracle_pack_id(&world, "rel-1", "cat", "map");
         let same =
@@ -151,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn values_are_named_as_the_reference_spells_them() {
-        let spelt = |value: Value<'_>| key_text(&value);
-        assert_eq!(spelt(7.into()).as_deref(), Some("7"));
-        assert_eq!(spelt(true.into()).as_deref(), Some("True"));
-        assert_eq!(spelt(1.0.into()).as_deref(), Some("1.0"));
-        assert_eq!(spelt("x|y".into()).as_deref(), Some("x|y"));
-        assert_eq!(spelt(Value::Null), None);
+    fn key_values_have_the_reference_spelling() {
+        let text_of = |value: Value<'_>| key_text(&value);
+        assert_eq!(text_of(7.into()).as_deref(), Some("7"));
+        assert_eq!(text_of(true.into()).as_deref(), Some("True"));
+        assert_eq!(text_of(1.0.into()).as_deref(), Some("1.0"));
+        assert_eq!(text_of("x|y".into()).as_deref(), Some("x|y"));
+        assert_eq!(text_of(Value::Null), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The streamer: takes READY off the control bus and pushes the rows of its pack to a gate.
+//! The streamer: reads READY messages from the control bus and pushes the rows of their packs to a
+//! gate.
 //!
-//! It is a producer that may be killed anywhere. What it sends is the same for the same row of the
-//! same run, so the gate knows copies; what it remembers is only how far it has come. The order of
-//! things with a READY is in [`consume`], with an output in [`output`].
+//! It may be killed at any point: the same row of the same run always gives the same envelope, so
+//! the gate deduplicates, and the streamer keeps only its progress. Handling of a READY:
+//! [`consume`]; streaming of an output: [`output`].
 
 pub mod checkpoint;
 mod consume;
@@ -29,35 +30,35 @@ use std::sync::Arc;
 use admit_core::Clock;
 
 pub use consume::{Cycle, Outcome, Streamer, StreamerError};
-pub use output::Emitted;
+pub use output::OutputResult;
 pub use reason::{Failure, Reason};
 pub use records::Status;
-pub use run::Streamed;
+pub use run::StreamResult;
 pub use settings::{Retry, Settings};
 
-/// Opens the pack at a place, as READY writes places; the error says why it cannot.
+/// Opens the pack at a location as written in READY; the error is the reason why it cannot.
 pub type OpenPack = dyn Fn(&str) -> Result<Arc<dyn pack::store::PackStore>, String> + Send + Sync;
 
-/// What a streamer is made of.
+/// Dependencies of a streamer.
 pub struct Parts {
-    /// How it behaves.
+    /// Its settings.
     pub settings: Arc<Settings>,
-    /// Where READY comes from.
+    /// Source of READY messages.
     pub control: Arc<dyn control::Control>,
-    /// Facts of runs, and its own records.
-    pub records: records::Records,
-    /// Its progress.
+    /// Facts of runs, and the streamer's records.
+    pub records: records::ReadyRecords,
+    /// Checkpoints.
     pub checkpoints: Arc<dyn checkpoint::Checkpoints>,
-    /// Where envelopes go.
+    /// The gate.
     pub gate: Arc<dyn gate::Gate>,
-    /// How packs are opened.
+    /// Opens packs.
     pub packs: Arc<OpenPack>,
-    /// The folder of the session logs.
+    /// Folder of the session logs.
     pub sessions: PathBuf,
-    /// The time of day.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Chance, for delays.
+    /// Randomness for retry delays.
     pub chance: Arc<gate::Chance>,
-    /// For whoever shows how it goes.
+    /// Progress, for display.
     pub progress: progress::Progress,
 }

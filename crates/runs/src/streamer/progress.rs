@@ -1,32 +1,32 @@
-//! How far streaming has come, for whoever shows it.
+//! Progress of streaming, for display.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use admit_contracts::ingestion_gate::Decision;
+use admit_contracts::ingestion_gate::ReceiptDecision;
 
-/// What the gate decided, counted.
+/// Decisions of the gate, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Let in now.
+    /// Admitted.
     pub admitted: u64,
-    /// Known already.
+    /// Duplicates.
     pub duplicates: u64,
-    /// Kept, but not let in.
+    /// Quarantined.
     pub quarantined: u64,
 }
 
 impl Counts {
-    /// One more.
-    pub fn add(&mut self, decision: Decision) {
+    /// Counts a decision.
+    pub fn add(&mut self, decision: ReceiptDecision) {
         match decision {
-            Decision::Admit => self.admitted += 1,
-            Decision::Duplicate => self.duplicates += 1,
-            Decision::Quarantine => self.quarantined += 1,
+            ReceiptDecision::Admit => self.admitted += 1,
+            ReceiptDecision::Duplicate => self.duplicates += 1,
+            ReceiptDecision::Quarantine => self.quarantined += 1,
         }
     }
 
-    /// All of these and those.
+    /// Sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             admitted: self.admitted + other.admitted,
@@ -36,12 +36,12 @@ impl Counts {
     }
 }
 
-/// One output on its way.
+/// Progress of one output.
 #[derive(Debug)]
 pub struct OutputProgress {
     /// The output.
     pub output_id: String,
-    /// Rows there are to stream, those of earlier sessions included.
+    /// Total rows to stream, including earlier sessions.
     pub total: u64,
     done: AtomicU64,
     resumed: AtomicU64,
@@ -66,16 +66,16 @@ impl OutputProgress {
         self.done.store(rows, Relaxed);
     }
 
-    pub(super) fn decided(&self, decision: Decision) {
+    pub(super) fn add_decision(&self, decision: ReceiptDecision) {
         self.done.fetch_add(1, Relaxed);
-        self.quarantined.fetch_add(u64::from(decision == Decision::Quarantine), Relaxed);
+        self.quarantined.fetch_add(u64::from(decision == ReceiptDecision::Quarantine), Relaxed);
     }
 
-    pub(super) fn repeated(&self) {
+    pub(super) fn add_retry(&self) {
         self.repeats.fetch_add(1, Relaxed);
     }
 
-    /// Rows the gate has answered for, those of earlier sessions included.
+    /// Rows the gate has decided on, including earlier sessions.
     pub fn done(&self) -> u64 {
         self.done.load(Relaxed)
     }
@@ -85,25 +85,25 @@ impl OutputProgress {
         self.resumed.load(Relaxed)
     }
 
-    /// Pushes that had to be repeated.
+    /// Retried pushes.
     pub fn repeats(&self) -> u64 {
         self.repeats.load(Relaxed)
     }
 
-    /// Rows that the gate put into quarantine in this session.
+    /// Rows quarantined in this session.
     pub fn quarantined(&self) -> u64 {
         self.quarantined.load(Relaxed)
     }
 }
 
-/// What is being streamed now.
+/// Progress of the current run.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     outputs: Arc<Mutex<Vec<Arc<OutputProgress>>>>,
 }
 
 impl Progress {
-    /// The outputs of the run that is being streamed; empty between runs.
+    /// The outputs of the current run; empty between runs.
     pub fn outputs(&self) -> Vec<Arc<OutputProgress>> {
         self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,14 +1,14 @@
-//! READY as it comes off the control bus. What is not one is nobody's READY and is passed over.
+//! Parsing of READY messages. Anything else on the control bus is skipped.
 
 use admit_core::json::{self, Limits, Object, Value};
 
-/// Largest message that is looked at, in bytes.
+/// Maximum message size in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A run that may be streamed, says its runner.
+/// READY signal: the runner announces that a run may be streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The same for every copy of this READY; 64 hex digits.
+    /// Identical in every copy of this READY; 64 hex digits.
     pub message_id: String,
     /// The runner's id of the run.
     pub run_id: String,
@@ -16,41 +16,41 @@ pub struct Ready {
     pub platform_run_id: String,
     /// The scenario run.
     pub scenario_run_id: String,
-    /// Where the facts of the run lie.
+    /// Reference of the run's facts.
     pub facts_view_ref: String,
-    /// The hash of what vouches for the run, as READY was said for it.
+    /// Hash of the evidence bundle, as announced.
     pub bundle_hash: String,
-    /// The world, as READY tells it.
+    /// World pin.
     pub manifest_fingerprint: String,
-    /// The same.
+    /// World pin.
     pub parameter_hash: String,
-    /// The same.
+    /// World pin.
     pub scenario_id: String,
-    /// Which pack, where READY says so.
+    /// The pack, if READY names it.
     pub pack: PackRef,
 }
 
-/// Where a pack is, as READY or the facts tell it. Any of it may be left out.
+/// Reference of a pack in READY or the facts. All fields are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackRef {
     /// The pack's id.
     pub oracle_pack_id: Option<String>,
     /// The pack's folder.
     pub engine_run_root: Option<String>,
-    /// Where its stream views are, if not in it.
+    /// Location of its stream views, if outside the pack.
     pub stream_view_root: Option<String>,
 }
 
 impl Ready {
-    /// Reads a message of the control bus: the runner's envelope around a READY signal, or the
-    /// signal alone. `None` is anything else, and a READY for another topic.
+    /// Parses a message of the control bus: the runner's envelope around a READY signal, or a bare
+    /// signal. `None` for anything else, and for a READY of another topic.
     pub fn read(topic: &str, message: &[u8]) -> Option<Self> {
         let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
         let value = json::parse(message, &limits).ok()?;
         let outer = value.as_object()?;
         let Some(inner) = outer.get("payload") else { return Self::of(outer) };
-        let said = |name| outer.get(name).and_then(Value::as_str);
-        if said("topic").is_some_and(|named| named != topic) {
+        let field = |name| outer.get(name).and_then(Value::as_str);
+        if field("topic").is_some_and(|named| named != topic) {
             return None;
         }
         let kind = outer.get("attributes").and_then(|a| a.get("kind")).and_then(Value::as_str);
@@ -58,7 +58,7 @@ impl Ready {
             return None;
         }
         let ready = Self::of(inner.as_object()?)?;
-        let is_same = said("message_id").is_none_or(|id| id == ready.message_id);
+        let is_same = field("message_id").is_none_or(|id| id == ready.message_id);
         is_same.then_some(ready)
     }
 
@@ -68,7 +68,7 @@ impl Ready {
             (!text.is_empty()).then(|| text.to_owned())
         };
         let hex = |name: &str, digits| text(name).filter(|text| is_hex(text, digits));
-        // Asked for, though streaming does not need it: a signal without it is no READY.
+        // Required although unused: a signal without it is not a valid READY.
         hex("run_config_digest", 64)?;
         Some(Self {
             message_id: hex("message_id", 64)?,
@@ -100,12 +100,12 @@ impl PackRef {
     }
 }
 
-/// So many lower hex digits.
+/// Whether the text is so many lower-case hex digits.
 pub(super) fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// `platform_20260212T085637Z`, which is also safe as the name of a folder.
+/// Whether the text is like `platform_20260212T085637Z`, which is also a safe folder name.
 pub(super) fn is_platform_run(text: &str) -> bool {
     let Some(stamp) = text.strip_prefix("platform_") else { return false };
     let mut pattern = "ddddddddTddddddZ".bytes();
@@ -153,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ready_for_us_is_passed_over() {
+    fn other_messages_are_skipped() {
         let id = "a".repeat(64);
-        let mut wrong = vec![
+        let mut invalid = vec![
             "not json".to_owned(),
             "[]".to_owned(),
             "{}".to_owned(),
@@ -166,9 +166,9 @@ mod tests {
             signal().replace(&id, "A"),
         ];
         for name in ["facts_view_ref", "scenario_id", "bundle_hash", "run_config_digest"] {
-            wrong.push(signal().replace(name, "other"));
+            invalid.push(signal().replace(name, "other"));
         }
-        for message in wrong {
+        for message in invalid {
             assert_eq!(Ready::read(TOPIC, message.as_bytes()), None, "{message}");
         }
     }
@@ -176,8 +176,8 @@ mod tests {
     #[test]
     fn a_platform_run_has_one_form() {
         assert!(is_platform_run("platform_20260212T085637Z"));
-        for wrong in ["platform_20260212T085637", "platform_2026021xT085637Z", "x", "platform_"] {
-            assert!(!is_platform_run(wrong), "{wrong}");
+        for invalid in ["platform_20260212T085637", "platform_2026021xT085637Z", "x", "platform_"] {
+            assert!(!is_platform_run(invalid), "{invalid}");
         }
     }
 }

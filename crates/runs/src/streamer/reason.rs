@@ -1,11 +1,11 @@
-//! Why a run was not streamed, in the words its records use.
+//! Failure reasons of streaming, with their names in records.
 
 use std::error::Error;
 use std::fmt;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// Why streaming a run failed. A failed run is tried again.
+        /// Why streaming a run failed. A failed run is retried.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Reason {
             $($(#[$doc])* $name,)*
@@ -15,7 +15,7 @@ macro_rules! reasons {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The word for it in records.
+            /// Its name in records.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
@@ -36,21 +36,21 @@ reasons! {
     ScenarioRunIdMismatch = "SCENARIO_RUN_ID_MISMATCH",
     /// The facts name no scenario.
     ScenarioIdMissing = "SCENARIO_ID_MISSING",
-    /// Nobody says where the pack is.
+    /// Neither READY nor the facts name the pack.
     EngineRootMissing = "ENGINE_ROOT_MISSING",
     /// READY and facts name different packs.
     EngineRootMismatch = "ENGINE_ROOT_MISMATCH",
     /// The pack has no receipt that can be read.
     RunReceiptUnreadable = "RUN_RECEIPT_UNREADABLE",
-    /// The receipt does not say which world the pack is of.
+    /// The receipt lacks the world of the pack.
     WorldKeyMissing = "WORLD_KEY_MISSING",
     /// The pack, its rows, its manifest, the facts and READY do not agree on the world.
     WorldKeyMismatch = "WORLD_KEY_MISMATCH",
-    /// This profile wants a manifest.
+    /// This profile requires a manifest.
     PackManifestMissing = "PACK_MANIFEST_MISSING",
     /// The manifest is damaged, or its id is not that of its content.
     PackManifestInvalid = "PACK_MANIFEST_INVALID",
-    /// This profile wants a seal.
+    /// This profile requires a seal.
     PackNotSealed = "PACK_NOT_SEALED",
     /// None of the outputs to stream is traffic.
     NoTrafficOutputs = "NO_TRAFFIC_OUTPUTS",
@@ -62,21 +62,21 @@ reasons! {
     StreamViewMissing = "STREAM_VIEW_MISSING",
     /// A stream view has no part files.
     StreamViewEmpty = "STREAM_VIEW_EMPTY",
-    /// The sort receipt of a stream view does not say OK.
+    /// The sort receipt of a stream view is not OK.
     StreamViewReceiptBad = "STREAM_VIEW_RECEIPT_BAD",
     /// The ids of a stream view do not agree.
     StreamViewIdMismatch = "STREAM_VIEW_ID_MISMATCH",
     /// A stream view is of another output.
     StreamViewOutputMismatch = "STREAM_VIEW_OUTPUT_MISMATCH",
-    /// A row lacks a column that names it.
+    /// A row lacks a primary key column.
     PrimaryKeyMissing = "PRIMARY_KEY_MISSING",
     /// The configured producer is not one of those allowed.
     ProducerNotAllowed = "PRODUCER_NOT_ALLOWED",
-    /// The gate refused an envelope for good.
+    /// The gate refused an envelope permanently.
     IgPushRejected = "IG_PUSH_REJECTED",
-    /// The gate did not take an envelope in all attempts.
+    /// All attempts to push an envelope failed.
     IgPushRetryExhausted = "IG_PUSH_RETRY_EXHAUSTED",
-    /// Anything else: damaged rows, a disk that fails, a checkpoint that cannot be kept.
+    /// Any other failure: damaged rows, a disk error, a checkpoint that cannot be saved.
     StreamFailed = "STREAM_FAILED",
 }
 
@@ -86,18 +86,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A run that failed, with its reason and what exactly happened.
+/// Failure of a run, with its reason and detail.
 #[derive(Debug)]
 pub struct Failure {
     /// The reason, for records.
     pub reason: Reason,
-    /// What happened, for people.
+    /// Detail for operators.
     pub detail: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
-    /// A failure that nothing else caused.
+    /// A failure without a cause.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into(), source: None }
     }
@@ -111,14 +111,14 @@ impl Failure {
         Self { reason, detail: detail.into(), source: Some(Box::new(source)) }
     }
 
-    /// The same, with where it happened.
-    pub fn within(mut self, place: &str) -> Self {
+    /// Prefixes the detail with a location.
+    pub fn at(mut self, place: &str) -> Self {
         self.detail = format!("{place}: {}", self.detail);
         self
     }
 
-    /// What happened, with every cause.
-    pub fn told(&self) -> String {
+    /// The detail with all causes.
+    pub fn detail_with_causes(&self) -> String {
         let mut text = self.detail.clone();
         let mut cause = self.source();
         while let Some(error) = cause {

@@ -1,11 +1,11 @@
-//! What the streamer reads and writes among the artifacts: facts of runs, and its own records of
-//! READY messages. It has no other way to write there.
+//! Artifacts of the streamer: it reads facts of runs, and writes its records of READY messages. It
+//! has no other access.
 
 use std::sync::Arc;
 
-use admit_artifacts::{Artifacts, ArtifactsError, File, Limited, Line, Markers};
-use admit_contracts::ingestion_gate::governance::{self, Family};
-use admit_contracts::ingestion_gate::{Paths, utc};
+use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, ScopedArtifacts};
+use admit_contracts::ingestion_gate::governance::{self, GovernanceFamily};
+use admit_contracts::ingestion_gate::{ArtifactPaths, utc};
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, Limits, Object, Value};
@@ -13,35 +13,36 @@ use bytes::Bytes;
 
 use super::ready::Ready;
 
-/// The folders of a run that the streamer writes in. The second is a log that everybody appends to.
+/// Folders of a run that the streamer writes to. The second is a log that several components append
+/// to.
 pub const FOLDERS: &[&str] = &["wsp", "obs/governance"];
 
-/// The component in governance lines.
+/// Component name in governance lines.
 const COMPONENT: &str = "world_stream_producer";
 
-/// What became of a READY message.
+/// Status of a READY message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// All its rows have been answered for, or as many as were allowed.
+    /// The gate has decided on all its rows, or on as many as were allowed.
     Streamed,
-    /// It is of another platform run than this streamer is for.
+    /// It belongs to another platform run than this streamer's.
     SkippedOutOfScope,
-    /// It was dealt with before.
+    /// It was settled before.
     SkippedDuplicate,
-    /// Streaming failed; it is tried again.
+    /// Streaming failed; it will be retried.
     Failed,
-    /// What takes the events is not there yet; it is tried again.
+    /// The gate is not ready; it will be retried.
     DeferredDownstreamNotReady,
-    /// Another streamer has the run; it is looked at again.
+    /// Another streamer holds the run's lock; it will be checked again.
     DeferredRunInUse,
-    /// It failed a moment ago, or this cycle has taken enough on; it is tried later.
+    /// In backoff after a failure, or beyond the limit of this cycle; it will be retried later.
     Waiting,
-    /// The streamer was stopped; it goes on from its checkpoints.
+    /// The streamer was stopped; it resumes from its checkpoints.
     Stopped,
 }
 
 impl Status {
-    /// The word for it.
+    /// Its name in records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Streamed => "STREAMED",
@@ -55,12 +56,12 @@ impl Status {
         }
     }
 
-    /// Whether it is done with for good. Everything else must be looked at again.
+    /// Whether it is final. Any other status is retried.
     pub const fn is_settled(self) -> bool {
         matches!(self, Self::Streamed | Self::SkippedOutOfScope | Self::SkippedDuplicate)
     }
 
-    /// Whether a record of it says that the message is done with.
+    /// Whether a record with this status is final.
     fn is_terminal(word: &str) -> bool {
         [Self::Streamed, Self::SkippedOutOfScope].iter().any(|status| status.as_str() == word)
     }
@@ -74,11 +75,11 @@ impl Status {
 /// One line of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What became of it.
+    /// Its status.
     pub status: Status,
-    /// Why, where that needs saying.
+    /// The reason, if any.
     pub reason: Option<String>,
-    /// Rows the gate has answered for; 0 where it failed.
+    /// Rows the gate has decided on; 0 on failure.
     pub emitted: u64,
     /// The pack, once it is known.
     pub engine_run_root: Option<String>,
@@ -86,21 +87,21 @@ pub struct Entry {
     pub scenario_id: Option<String>,
 }
 
-/// The streamer's handle on the artifacts.
+/// Access of the streamer to the artifacts.
 #[derive(Clone)]
-pub struct Records {
-    artifacts: Arc<Limited>,
-    paths: Paths,
+pub struct ReadyRecords {
+    artifacts: Arc<ScopedArtifacts>,
+    paths: ArtifactPaths,
 }
 
-impl Records {
-    /// Records where `paths` lays runs out.
-    pub fn new(artifacts: Arc<dyn Artifacts>, paths: Paths) -> Self {
-        let artifacts = Arc::new(Limited::new(artifacts, paths.prefix(), FOLDERS));
+impl ReadyRecords {
+    /// Records in the layout `paths`.
+    pub fn new(artifacts: Arc<dyn Artifacts>, paths: ArtifactPaths) -> Self {
+        let artifacts = Arc::new(ScopedArtifacts::new(artifacts, paths.prefix(), FOLDERS));
         Self { artifacts, paths }
     }
 
-    /// The facts at a reference, `None` where there are none.
+    /// Reads the facts at a reference; `None` if there are none.
     ///
     /// # Errors
     /// When the store fails.
@@ -108,27 +109,27 @@ impl Records {
         self.artifacts.get(reference).await
     }
 
-    /// Whether the record of a message below this run says that it is done with.
+    /// Whether the record of a message below this run has a final status.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn is_terminal(&self, run: &str, message_id: &str) -> Result<bool, ArtifactsError> {
         let path = self.path(run, message_id);
         let Some(bytes) = self.artifacts.get(&path).await? else { return Ok(false) };
-        // Half a line at the end was never finished; whoever appends next cuts it off.
+        // Ignore a partial last line; the next append cuts it off.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         Ok(lines.any(|line| match json::parse(line, &Limits::default()) {
             Ok(line) => line.get("status").and_then(Value::as_str).is_some_and(Status::is_terminal),
             Err(error) => {
-                tracing::warn!(path, %error, "a line of a record cannot be read and is passed over");
+                tracing::warn!(path, %error, "skipping an unreadable line of a READY record");
                 false
             }
         }))
     }
 
-    /// Appends a line to the record of a message. An end is recorded once; every failure has a line of
-    /// its own, as often as the streamer tries again. `knobs` are those the attempt ran with.
+    /// Appends a line to the record of a message. A final status is recorded once; every failed
+    /// attempt has its own line. `knobs` are those of the attempt.
     ///
     /// # Errors
     /// When the store fails.
@@ -152,23 +153,24 @@ impl Records {
             ("engine_run_root", entry.engine_run_root.as_deref().into()),
             ("scenario_id", entry.scenario_id.as_deref().into()),
         ]);
-        let mut said = Vec::new();
-        json::write_object(&line, &mut said);
+        let mut identity_without_time = Vec::new();
+        json::write_object(&line, &mut identity_without_time);
         line.push("knobs", knobs);
         line.push("ts_utc", utc(now));
         let mut text = Vec::new();
         json::write_object(&line, &mut text);
-        // A marker makes a line one line only: of what is dealt with, whoever finds it so again.
-        let identity = if entry.status == Status::Failed { &text } else { &said };
+        // A marker deduplicates lines: a final status by its content without the time, a failure by
+        // the whole line.
+        let identity = if entry.status == Status::Failed { &text } else { &identity_without_time };
         let marker = format!("{}.{}", ready.message_id, &sha256_hex(identity)[..16]);
         let marker = self.paths.of_run(run, &format!("wsp/ready_runs/markers/{marker}.json"));
         let line = Line { marker: File::new(marker, text.clone()), text: text.into() };
         let path = self.path(run, &ready.message_id);
-        let answers = self.artifacts.append_lines(&path, vec![line], Markers::Believed).await;
-        answers.into_iter().try_for_each(|answer| answer.map(drop))
+        let appended = self.artifacts.append_lines(&path, vec![line], Markers::Trusted).await;
+        appended.into_iter().try_for_each(|result| result.map(drop))
     }
 
-    /// Appends to the governance log of a run that its READY was seen, once for each message.
+    /// Appends "READY seen" to the governance log of a run, once per message.
     ///
     /// # Errors
     /// When the store fails.
@@ -179,8 +181,8 @@ impl Records {
         provenance: Object<'static>,
         now: Millis,
     ) -> Result<(), ArtifactsError> {
-        let line = governance::Line {
-            family: Family::RunReadySeen,
+        let line = governance::GovernanceLine {
+            family: GovernanceFamily::RunReadySeen,
             run,
             scenario_run: Some(&ready.scenario_run_id),
             component: COMPONENT,
@@ -201,8 +203,8 @@ impl Records {
         marked.push(b'\n');
         let lines = vec![Line { marker: File::new(marker, marked), text: text.into() }];
         let log = self.paths.governance_log(run);
-        let answers = self.artifacts.append_lines(&log, lines, Markers::Believed).await;
-        answers.into_iter().try_for_each(|answer| answer.map(drop))
+        let appended = self.artifacts.append_lines(&log, lines, Markers::Trusted).await;
+        appended.into_iter().try_for_each(|result| result.map(drop))
     }
 
     fn path(&self, run: &str, message_id: &str) -> String {

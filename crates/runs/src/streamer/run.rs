@@ -1,4 +1,4 @@
-//! Streams one run: opens its pack, then all its outputs beside each other.
+//! Streams one run: opens its pack, then streams all outputs concurrently.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::checkpoint::RunLock;
 use super::envelope::Envelopes;
 use super::facts::Facts;
 use super::identity::checkpoint_pack_key;
-use super::output::{self, Emitted, Job};
+use super::output::{self, OutputResult, OutputStream};
 use super::pack::store::PackStore;
-use super::pack::{Pack, View, Wanted};
+use super::pack::{Pack, PackRequest, StreamView};
 use super::progress::{Counts, OutputProgress};
 use super::ready::Ready;
 use super::reason::{Failure, Reason};
 use super::session::Session;
 
-/// A run that is going to be streamed.
+/// A run to stream.
 pub(super) struct Run {
     pub(super) ready: Ready,
     pub(super) facts: Facts,
@@ -29,20 +29,20 @@ pub(super) struct Run {
     pub(super) engine_root: String,
 }
 
-/// What came of a run.
+/// Result of streaming a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Streamed {
-    /// By output, traffic first.
-    pub outputs: Vec<Emitted>,
+pub struct StreamResult {
+    /// Results by output, traffic first.
+    pub outputs: Vec<OutputResult>,
 }
 
-impl Streamed {
-    /// Rows the gate has answered for.
+impl StreamResult {
+    /// Rows the gate has decided on.
     pub fn emitted(&self) -> u64 {
         self.outputs.iter().map(|output| output.rows).sum()
     }
 
-    /// What it decided.
+    /// Its decisions.
     pub fn counts(&self) -> Counts {
         self.outputs.iter().fold(Counts::default(), |all, output| all.plus(output.counts))
     }
@@ -52,28 +52,28 @@ impl Streamed {
     }
 }
 
-/// How streaming a run ended, when it did not fail.
-pub(super) enum Ended {
-    Streamed(Streamed),
-    Stopped(Streamed),
+/// How streaming a run ended, unless it failed.
+pub(super) enum RunEnd {
+    Streamed(StreamResult),
+    Stopped(StreamResult),
     InUse,
 }
 
-/// Streams a run from its checkpoints on.
+/// Streams a run from its checkpoints.
 pub(super) async fn stream(
     parts: &Arc<Parts>,
     run: Run,
     stop: &CancellationToken,
-) -> Result<Ended, Failure> {
-    allowed(parts)?;
+) -> Result<RunEnd, Failure> {
+    check_producer(parts)?;
     let run = Arc::new(run);
     let pack = {
         let (parts, run) = (Arc::clone(parts), Arc::clone(&run));
         let opened = spawn_blocking(move || open(&parts, &run)).await;
-        opened.map_err(|error| broken("opening the pack", error))??
+        opened.map_err(|error| panicked("opening the pack", error))??
     };
     let key = checkpoint_pack_key(&pack.key, &run.platform_run_id, &run.scenario_run_id);
-    let Some(lock) = lock(parts, &key).await? else { return Ok(Ended::InUse) };
+    let Some(lock) = lock(parts, &key).await? else { return Ok(RunEnd::InUse) };
     let session = Session::new(&parts.sessions, &run.platform_run_id, Arc::clone(&parts.clock));
     let session = Arc::new(session);
     session.write(
@@ -91,39 +91,40 @@ pub(super) async fn stream(
         "engine_world_streamed",
         [("run_id", run.ready.run_id.as_str().into()), ("emitted", streamed.emitted().into())],
     );
-    Ok(if streamed.is_stopped() { Ended::Stopped(streamed) } else { Ended::Streamed(streamed) })
+    Ok(if streamed.is_stopped() { RunEnd::Stopped(streamed) } else { RunEnd::Streamed(streamed) })
 }
 
-fn broken(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::caused(Reason::StreamFailed, format!("{doing} ended by a panic"), error)
+fn panicked(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::caused(Reason::StreamFailed, format!("{doing} panicked"), error)
 }
 
-fn allowed(parts: &Parts) -> Result<(), Failure> {
+fn check_producer(parts: &Parts) -> Result<(), Failure> {
     let producer = &parts.settings.producer;
     if parts.settings.producers_allowed.contains(producer) {
         return Ok(());
     }
-    let detail = format!("{producer} is not one of the producers that are allowed");
+    let detail = format!("producer {producer} is not in the list of allowed producers");
     Err(Failure::new(Reason::ProducerNotAllowed, detail))
 }
 
 async fn lock(parts: &Parts, key: &str) -> Result<Option<RunLock>, Failure> {
     let (checkpoints, key) = (Arc::clone(&parts.checkpoints), key.to_owned());
     let locked = spawn_blocking(move || checkpoints.lock(&key)).await;
-    let locked = locked.map_err(|error| broken("taking the run", error))?;
-    locked.map_err(|error| Failure::caused(Reason::StreamFailed, "could not take the run", error))
+    let locked = locked.map_err(|error| panicked("locking the run", error))?;
+    locked.map_err(|error| Failure::caused(Reason::StreamFailed, "failed to lock the run", error))
 }
 
 fn open(parts: &Parts, run: &Run) -> Result<Pack, Failure> {
-    let store = |place: &str, reason| {
-        (parts.packs)(place).map_err(|what| Failure::new(reason, format!("{place}: {what}")))
+    let store = |location: &str, reason| {
+        (parts.packs)(location)
+            .map_err(|error| Failure::new(reason, format!("{location}: {error}")))
     };
     let pack = store(&run.engine_root, Reason::RunReceiptUnreadable)?;
-    let apart = run.ready.pack.stream_view_root.as_ref();
-    let apart = apart.or(run.facts.pack.stream_view_root.as_ref());
+    let view_root = run.ready.pack.stream_view_root.as_ref();
+    let view_root = view_root.or(run.facts.pack.stream_view_root.as_ref());
     let views: Option<Arc<dyn PackStore>> =
-        apart.map(|place| store(place, Reason::StreamViewMissing)).transpose()?;
-    let wanted = Wanted {
+        view_root.map(|location| store(location, Reason::StreamViewMissing)).transpose()?;
+    let request = PackRequest {
         ready: &run.ready,
         facts: &run.facts,
         scenario_id: &run.scenario_id,
@@ -134,10 +135,10 @@ fn open(parts: &Parts, run: &Run) -> Result<Pack, Failure> {
         only: &parts.settings.outputs,
         views,
     };
-    Pack::open(&pack, &wanted)
+    Pack::open(&pack, &request)
 }
 
-/// Streams all outputs; when one fails the others stop where they are, with their checkpoints.
+/// Streams all outputs; when one fails the others stop, with their checkpoints saved.
 async fn outputs(
     parts: &Arc<Parts>,
     run: &Run,
@@ -145,7 +146,7 @@ async fn outputs(
     key: &str,
     session: &Arc<Session>,
     stop: &CancellationToken,
-) -> Result<Streamed, Failure> {
+) -> Result<StreamResult, Failure> {
     let rows_max = parts.settings.max_events_per_output.unwrap_or(u64::MAX);
     let all: Vec<Arc<OutputProgress>> = pack
         .views
@@ -158,50 +159,51 @@ async fn outputs(
         0 => pack.views.len(),
         some => some,
     };
-    let turns = Arc::new(Semaphore::new(at_once.max(1)));
+    let permits = Arc::new(Semaphore::new(at_once.max(1)));
     let stop = stop.child_token();
     let mut tasks = JoinSet::new();
-    for (place, (view, progress)) in pack.views.iter().zip(all).enumerate() {
-        let job = Arc::new(job(parts, run, pack, key, session, view, progress, stop.clone()));
-        let (turns, run_id) = (Arc::clone(&turns), run.ready.run_id.clone());
+    for (index, (view, progress)) in pack.views.iter().zip(all).enumerate() {
+        let output_stream =
+            Arc::new(output_stream(parts, run, pack, key, session, view, progress, stop.clone()));
+        let (permits, run_id) = (Arc::clone(&permits), run.ready.run_id.clone());
         tasks.spawn(async move {
-            let _turn = turns.acquire_owned().await;
-            (place, told(&run_id, job).await)
+            let _permit = permits.acquire_owned().await;
+            (index, stream_output(&run_id, output_stream).await)
         });
     }
     let mut done = Vec::new();
     let mut failure = None;
     while let Some(ended) = tasks.join_next().await {
         match ended {
-            Ok((place, Ok(emitted))) => done.push((place, emitted)),
+            Ok((index, Ok(emitted))) => done.push((index, emitted)),
             Ok((_, Err(found))) => {
                 stop.cancel();
                 failure.get_or_insert(found);
             }
             Err(error) => {
                 stop.cancel();
-                failure.get_or_insert(broken("streaming an output", error));
+                failure.get_or_insert(panicked("streaming an output", error));
             }
         }
     }
     parts.progress.begin(Vec::new());
-    done.sort_by_key(|(place, _)| *place);
-    let streamed = Streamed { outputs: done.into_iter().map(|(_, emitted)| emitted).collect() };
+    done.sort_by_key(|(index, _)| *index);
+    let streamed = StreamResult { outputs: done.into_iter().map(|(_, emitted)| emitted).collect() };
     failure.map_or(Ok(streamed), Err)
 }
 
 #[expect(clippy::too_many_arguments, reason = "everything an output needs meets here, once")]
-fn job(
+fn output_stream(
     parts: &Parts,
     run: &Run,
     pack: &Pack,
     key: &str,
     session: &Arc<Session>,
-    view: &Arc<View>,
+    view: &Arc<StreamView>,
     progress: Arc<OutputProgress>,
     stop: CancellationToken,
-) -> Job {
-    Job {
+) -> OutputStream {
+    OutputStream {
         view: Arc::clone(view),
         envelopes: Envelopes {
             output: view.output.clone(),
@@ -225,15 +227,18 @@ fn job(
     }
 }
 
-/// Streams one output and says so in the words that operators of the reference look for.
-async fn told(run_id: &str, job: Arc<Job>) -> Result<Emitted, Failure> {
-    let output_id = job.view.output.output_id.clone();
+/// Streams one output, with the log lines that operators of the reference system search for.
+async fn stream_output(
+    run_id: &str,
+    output_stream: Arc<OutputStream>,
+) -> Result<OutputResult, Failure> {
+    let output_id = output_stream.view.output.output_id.clone();
     tracing::info!("WSP stream start run_id={run_id} output_id={output_id}");
-    let said = [("run_id", run_id.into()), ("output_id", output_id.as_str().into())];
-    job.session.write("stream_start", said.clone());
-    let emitted = output::stream(Arc::clone(&job)).await?;
+    let fields = [("run_id", run_id.into()), ("output_id", output_id.as_str().into())];
+    output_stream.session.write("stream_start", fields.clone());
+    let emitted = output::stream(Arc::clone(&output_stream)).await?;
     let rows = emitted.rows;
-    let how = if emitted.is_capped {
+    let end_reason = if emitted.is_capped {
         tracing::info!(
             "WSP stream stop run_id={run_id} output_id={output_id} emitted={rows} reason=max_events"
         );
@@ -245,8 +250,8 @@ async fn told(run_id: &str, job: Arc<Job>) -> Result<Emitted, Failure> {
     };
     if !emitted.is_stopped {
         tracing::info!("WSP stream complete run_id={run_id} output_id={output_id} emitted={rows}");
-        let ended = [("emitted", rows.into()), ("reason", how.into())];
-        job.session.write("stream_complete", said.into_iter().chain(ended));
+        let ended = [("emitted", rows.into()), ("reason", end_reason.into())];
+        output_stream.session.write("stream_complete", fields.into_iter().chain(ended));
     }
     Ok(emitted)
 }

@@ -1,7 +1,6 @@
-//! `session.jsonl`: what the streamer did with a run, one line each, for people and log shippers.
+//! `session.jsonl`: log of a run's streaming, one line per event, for operators and log shippers.
 //!
-//! It is a log and nothing more: nobody reads it back, and a line that cannot be written is said
-//! once in the process's own log.
+//! Only a log: it is never read back, and a failed write is only logged in the process log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -12,12 +11,12 @@ use admit_contracts::ingestion_gate::utc;
 use admit_core::Clock;
 use admit_core::json::{self, Object, Value};
 
-use super::checkpoint::{Cursor, Occasion};
+use super::checkpoint::{CheckpointReason, Cursor};
 
-/// The name of the file.
+/// File name.
 pub const FILE: &str = "session.jsonl";
 
-/// A file that has grown to this many bytes makes room for a new one; one older is kept.
+/// Rotation size; one older file is kept.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The session log of one run.
@@ -39,23 +38,28 @@ impl Session {
     pub fn write<'a>(
         &'a self,
         kind: &'a str,
-        said: impl IntoIterator<Item = (&'a str, Value<'a>)>,
+        fields: impl IntoIterator<Item = (&'a str, Value<'a>)>,
     ) {
         let mut line = Object::from_iter([
             ("kind", Value::from(kind)),
             ("platform_run_id", self.run.as_str().into()),
             ("ts_utc", utc(self.clock.now()).into()),
         ]);
-        line.extend(said);
+        line.extend(fields);
         let mut text = Vec::with_capacity(256);
         json::write_object(&line, &mut text);
         text.push(b'\n');
         if let Err(error) = self.append(&text) {
-            tracing::warn!(path = %self.path.display(), %error, "the session log was not written");
+            tracing::warn!(path = %self.path.display(), %error, "failed to write the session log");
         }
     }
 
-    pub(super) fn checkpoint_saved(&self, output_id: &str, cursor: &Cursor, occasion: Occasion) {
+    pub(super) fn checkpoint_saved(
+        &self,
+        output_id: &str,
+        cursor: &Cursor,
+        reason: CheckpointReason,
+    ) {
         self.write(
             "checkpoint_saved",
             [
@@ -63,7 +67,7 @@ impl Session {
                 ("last_file", cursor.last_file.as_str().into()),
                 ("last_row_index", cursor.last_row_index.into()),
                 ("last_ts_utc", cursor.last_ts_utc.as_str().into()),
-                ("reason", occasion.as_str().into()),
+                ("reason", reason.as_str().into()),
             ],
         );
     }

@@ -1,4 +1,4 @@
-//! Every knob of the streamer, with the defaults of its contract.
+//! Settings of the streamer, with the defaults of its contract.
 
 use std::time::Duration;
 
@@ -6,54 +6,54 @@ use admit_core::json::{Object, Value};
 
 use crate::catalogue::Catalogue;
 
-/// Who the streamer says it is.
+/// Default producer.
 pub const PRODUCER: &str = "svc:world_stream_producer";
 
-/// The topic READY comes on.
+/// Default topic of READY messages.
 pub const CONTROL_TOPIC: &str = "fp.bus.control.v1";
 
-/// The largest replay window that can be configured: rows of one output that may be sent again after
-/// a crash, and also those held in memory.
+/// Maximum of `checkpoint_every`: rows of one output that may be sent again after a crash, and that
+/// are held in memory.
 pub const CHECKPOINT_EVERY_MAX: u64 = 10_000;
 
-/// How the streamer behaves.
+/// Settings of the streamer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Outputs and gates.
     pub catalogue: Catalogue,
-    /// Which outputs are streamed.
+    /// Mode that selects the outputs.
     pub mode: String,
-    /// Only these of them; empty is all.
+    /// Restricts the outputs; empty is all.
     pub outputs: Vec<String>,
-    /// `dev` and `prod` stream only packs with a manifest and a seal.
+    /// `dev` and `prod` require packs with a manifest and a seal.
     pub profile: String,
-    /// Only READY of this platform run is streamed; `None` is any.
+    /// Streams only this platform run; `None` is any.
     pub platform_run_id: Option<String>,
-    /// Whether runs that were streamed are streamed again, for a replay.
+    /// Whether runs are streamed again although they were streamed before, for a replay.
     pub again: bool,
-    /// Whether every row is sent again, also those that checkpoints say are answered for.
+    /// Whether every row is sent again, ignoring checkpoints.
     pub from_start: bool,
-    /// The producer that envelopes name.
+    /// Producer in envelopes.
     pub producer: String,
-    /// Producers that may be named.
+    /// Allowed producers.
     pub producers_allowed: Vec<String>,
-    /// The topic of READY.
+    /// Topic of READY messages.
     pub control_topic: String,
-    /// Rows of an output between two checkpoints: what a crash sends again at most.
+    /// Rows of an output between two checkpoints: the maximum sent again after a crash.
     pub checkpoint_every: u64,
-    /// Envelopes of one output on the way at once, at most `checkpoint_every`.
+    /// Concurrent envelopes per output, at most `checkpoint_every`.
     pub in_flight: usize,
-    /// Outputs at once; 0 is all.
+    /// Concurrent outputs; 0 is all.
     pub concurrency: usize,
-    /// Rows of each output that are streamed, from its first; `None` is all.
+    /// Row limit per output; `None` is unlimited.
     pub max_events_per_output: Option<u64>,
-    /// READY messages that are taken on in one cycle; `None` is all.
+    /// Limit of READY messages per cycle; `None` is unlimited.
     pub max_messages: Option<u64>,
-    /// So many seconds of the rows' own time pass in one second; 0 or less does not wait.
+    /// Seconds of row time that pass per second; 0 or less disables pacing.
     pub speedup: f64,
-    /// When an envelope is sent again.
+    /// Retries of envelopes.
     pub retry: Retry,
-    /// How long to wait before the bus is looked at again.
+    /// Poll interval of the control bus.
     pub poll_every: Duration,
 }
 
@@ -83,12 +83,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a pack must have a manifest and a seal.
+    /// Whether a pack needs a manifest and a seal.
     pub fn must_be_sealed(&self) -> bool {
         matches!(self.profile.as_str(), "dev" | "prod")
     }
 
-    /// What names this streamer in governance lines.
+    /// Provenance in governance lines.
     pub fn provenance(&self) -> Object<'static> {
         Object::from_iter([
             ("producer", Value::from(self.producer.clone())),
@@ -96,7 +96,7 @@ impl Settings {
         ])
     }
 
-    /// The knobs in force, under the names that reports use.
+    /// The effective settings, under the names used in reports.
     pub fn knobs(&self) -> Object<'static> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Object::from_iter([
@@ -113,22 +113,22 @@ impl Settings {
         ])
     }
 
-    /// The replay window, within its bounds.
+    /// `checkpoint_every`, clamped to its limits.
     pub fn window(&self) -> u64 {
         self.checkpoint_every.clamp(1, CHECKPOINT_EVERY_MAX)
     }
 }
 
-/// When and how often an envelope is sent again.
+/// Retry policy of envelopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Attempts in all; at least one is made.
+    /// Maximum attempts, at least one.
     pub max_attempts: u32,
-    /// The first delay. Each further one is twice as long.
+    /// First delay; doubled after each attempt.
     pub base_delay: Duration,
-    /// The longest delay, before chance adds up to as much again.
+    /// Maximum delay, before jitter of up to 100 %.
     pub max_delay: Duration,
-    /// The longest delay that a gate can ask for.
+    /// Maximum delay that a gate can request.
     pub max_hint: Duration,
 }
 
@@ -144,8 +144,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// How long to wait after the attempt `attempt`, counted from 1: twice as long each time up to
-    /// the longest, `chance` (0 to 1) as much again, and never less than the gate asked for.
+    /// Delay after attempt `attempt` (from 1): exponential up to the maximum, plus `chance` (0 to
+    /// 1) times the same as jitter, and at least the gate's hint.
     pub fn delay(&self, attempt: u32, chance: f64, hint: Option<Duration>) -> Duration {
         let doubled = self.base_delay.saturating_mul(1 << attempt.saturating_sub(1).min(30));
         let delay = doubled.min(self.max_delay);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_the_longest_and_chance_adds_as_much_again() {
+    fn delays_double_up_to_the_maximum_with_jitter() {
         let retry = Retry::default();
         let millis = |attempt, chance| retry.delay(attempt, chance, None).as_millis();
         assert_eq!([1, 2, 3, 4, 5, 6].map(|n| millis(n, 0.0)), [250, 500, 1000, 2000, 4000, 5000]);
@@ -167,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_may_ask_for_more_patience_but_not_for_ever() {
+    fn retry_hints_of_the_gate_are_capped() {
         let retry = Retry::default();
-        let asked = |seconds| retry.delay(1, 0.0, Some(Duration::from_secs(seconds)));
-        assert_eq!(asked(7), Duration::from_secs(7));
-        assert_eq!(asked(0), Duration::from_millis(250));
-        assert_eq!(asked(86_400), Duration::from_secs(60));
+        let delay_for = |seconds| retry.delay(1, 0.0, Some(Duration::from_secs(seconds)));
+        assert_eq!(delay_for(7), Duration::from_secs(7));
+        assert_eq!(delay_for(0), Duration::from_millis(250));
+        assert_eq!(delay_for(86_400), Duration::from_secs(60));
     }
 }

@@ -8,24 +8,24 @@ use std::time::Duration;
 use admit_artifacts::local::{LocalArtifacts, Options as ArtifactOptions};
 use admit_artifacts::{Artifacts, File};
 use admit_bus::file::{FileBus, Options as BusOptions};
-use admit_bus::{Bus as _, Message, Published};
+use admit_bus::{Bus as _, Message, PublishOutcome};
 use admit_contracts::Contract as _;
-use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
-use admit_contracts::ingestion_gate::policy::Policy;
-use admit_contracts::ingestion_gate::publication::{self, Plan};
-use admit_contracts::ingestion_gate::receipt::Committed;
+use admit_contracts::ingestion_gate::eb_ref::{EbRef, WireOffsetKind};
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
+use admit_contracts::ingestion_gate::publication::{self, PublishPlan};
+use admit_contracts::ingestion_gate::receipt::CommitEvidence;
 use admit_contracts::ingestion_gate::{DOOR, IngestionGate, Settings as ContractSettings};
 use admit_core::closure::Ground;
-use admit_core::effect::{By, Outcome, Step};
+use admit_core::effect::{Attribution, Outcome, Step};
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Door, Millis, Principal, RunState, Seq, Submission};
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_ledger::{
-    EffectReader as _, Handover, Issuance as _, IssuedReader as _, Issuing, Kept, Outlook,
+    EffectReader as _, Handover, Issuance as _, DocumentReader as _, IssueHandlers, RecordedDelivery, FollowUp,
     Settlement,
 };
 use admit_runs::closure::NotClosed;
-use admit_runs::report::{Books, Parts, Settings};
+use admit_runs::report::{RunReporter, Parts, Settings};
 use admit_testkit::clock::ManualClock;
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ const NOW: Millis = Millis(1_771_524_842_123);
 struct Nobody;
 
 impl Handover for Nobody {
-    fn recorded(&self, _: &Kept) {}
+    fn recorded(&self, _: &RecordedDelivery) {}
 }
 
 struct World {
@@ -46,7 +46,7 @@ struct World {
     artifacts: Arc<LocalArtifacts>,
     contract: Arc<IngestionGate>,
     bus: Arc<FileBus>,
-    books: Arc<Books>,
+    books: Arc<RunReporter>,
     folder: TempDir,
 }
 
@@ -59,9 +59,9 @@ impl World {
         let artifacts = Arc::new(LocalArtifacts::open(artifacts).expect("a store"));
         let bus = BusOptions::new(folder.path().join("bus"));
         let bus = Arc::new(FileBus::open(bus).expect("a bus"));
-        let contract = IngestionGate::new(ContractSettings::default(), Policy::shipped());
+        let contract = IngestionGate::new(ContractSettings::default(), IngestionPolicy::shipped());
         let contract = Arc::new(contract.expect("settings"));
-        let books = Books::new(Parts {
+        let books = RunReporter::new(Parts {
             ledger: ledger.clone(),
             artifacts: artifacts.clone(),
             paths: contract.paths().clone(),
@@ -83,10 +83,10 @@ impl World {
             nonce: [0; 16],
         };
         let entry = self.contract.vet(&Door::new(DOOR), submission);
-        let issuing = Issuing { issue: self.contract.clone(), handover: Arc::new(Nobody) };
+        let issuing = IssueHandlers { issue: self.contract.clone(), handover: Arc::new(Nobody) };
         let kept = self.ledger.record_issuing(vec![entry], issuing).await.pop();
         let kept = kept.expect("one answer").expect("recorded");
-        let Outlook::Performs { seq, .. } = kept.outlook else { panic!("{:?}", kept.outlook) };
+        let FollowUp::Perform { seq, .. } = kept.follow_up else { panic!("{:?}", kept.follow_up) };
         seq
     }
 
@@ -96,25 +96,25 @@ impl World {
         let plan = json::parse(&plan, &Limits::default()).expect("json");
         let plan = publication::plan(plan.as_object().expect("an object")).expect("a plan");
         let (topic, payload) = (plan.topic.to_string(), Bytes::from_static(b"{}"));
-        let Plan { partition_key, dedupe_key, .. } = plan;
+        let PublishPlan { partition_key, dedupe_key, .. } = plan;
         let message = Message { topic: plan.topic, partition_key, dedupe_key, payload, at: NOW };
         let published = self.bus.publish(vec![message]).await.pop();
-        let Some(Published::Committed(at)) = published else { panic!("{published:?}") };
+        let Some(PublishOutcome::Committed(at)) = published else { panic!("{published:?}") };
         let eb_ref = EbRef {
             topic,
             partition: at.partition,
             offset: at.offset,
-            offset_kind: OffsetKind::FileLine,
+            offset_kind: WireOffsetKind::FileLine,
             published_at: None,
         };
-        let evidence = Committed::at(eb_ref, NOW).to_evidence();
+        let evidence = CommitEvidence::at(eb_ref, NOW).to_evidence();
         let step = Step::Settle { attempt: 1, outcome: Outcome::Done, evidence, reply: None };
         let batch = vec![Settlement { seq, step, facts: None }];
         let settled = self.ledger.settle(batch, self.contract.clone(), NOW).await.expect("settled");
         for settled in settled {
             for filed in settled.expect("legal").filed {
                 if with_file {
-                    let file = File::new(filed.issued.path, filed.issued.text + "\n");
+                    let file = File::new(filed.document.path, filed.document.text + "\n");
                     self.artifacts
                         .put_if_absent(vec![file])
                         .await
@@ -127,7 +127,7 @@ impl World {
     }
 
     async fn close(&self) -> Result<u64, Vec<Ground>> {
-        let by = By { who: "somebody".to_owned(), why: None };
+        let by = Attribution { who: "somebody".to_owned(), why: None };
         match self.books.close(RUN, None, by).await {
             Ok(closed) => {
                 let ingress = closed.document.get("ingress").expect("numbers");
@@ -170,7 +170,7 @@ async fn closing_waits_for_what_is_about_to_land() {
     while world.state().await != RunState::Closing {
         tokio::task::yield_now().await;
     }
-    let by = By { who: "another".to_owned(), why: None };
+    let by = Attribution { who: "another".to_owned(), why: None };
     let other = world.books.close(RUN, None, by).await;
     assert!(matches!(other, Err(NotClosed::InWork)), "one at a time: {other:?}");
     world.land(seq, true).await;

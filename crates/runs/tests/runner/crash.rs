@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
-use admit_bus::{Bus, BusError, BusHealth, Found, Message, OffsetKind, Published, Record, Sought};
+use admit_bus::{Bus, BusError, BusHealth, SearchResult, Message, OffsetKind, PublishOutcome, StoredMessage, SearchQuery};
 use admit_core::{Fault, FaultKind, Millis, ScenarioState};
 use admit_ledger::BoxFuture;
 use admit_ledger::scenario_runs::{
-    Keeping, NotKept, Opened, Opening, PublicationState, RunLease, ScenarioRun, ScenarioRunReader,
-    ScenarioRuns, Taking,
+    RunUpdate, RunUpdateError, OpenRunResult, OpenRunRequest, PublicationState, RunLease, ScenarioRun, ScenarioRunReader,
+    ScenarioRuns, TakeLeaseResult,
 };
 use admit_runs::runner::Runner;
 use bytes::Bytes;
@@ -55,23 +55,27 @@ impl ScenarioRunReader for Mortal<dyn ScenarioRuns> {
     fn unfinished_runs(&self, after: String, rows_max: usize) -> Answer<'_, Vec<String>> {
         self.inner.unfinished_runs(after, rows_max)
     }
+
+    fn final_runs(&self, after: String, rows_max: usize) -> Answer<'_, Vec<String>> {
+        self.inner.final_runs(after, rows_max)
+    }
 }
 
 impl ScenarioRuns for Mortal<dyn ScenarioRuns> {
-    fn open_run(&self, opening: Opening) -> Answer<'_, Opened> {
+    fn open_run(&self, opening: OpenRunRequest) -> Answer<'_, OpenRunResult> {
         self.then(self.inner.open_run(opening))
     }
 
-    fn take_lease(&self, lease: RunLease) -> Answer<'_, Taking> {
+    fn take_lease(&self, lease: RunLease) -> Answer<'_, TakeLeaseResult> {
         self.then(self.inner.take_lease(lease))
     }
 
-    fn give_back(&self, name: String, token: String, at: Millis) -> Answer<'_, ()> {
-        self.then(self.inner.give_back(name, token, at))
+    fn release_lease(&self, name: String, token: String, at: Millis) -> Answer<'_, ()> {
+        self.then(self.inner.release_lease(name, token, at))
     }
 
-    fn keep(&self, keeping: Keeping) -> Answer<'_, Result<(), NotKept>> {
-        self.then(self.inner.keep(keeping))
+    fn update_run(&self, update: RunUpdate) -> Answer<'_, Result<(), RunUpdateError>> {
+        self.then(self.inner.update_run(update))
     }
 
     fn note_shown(&self, run_id: String, version: u64) -> Answer<'_, ()> {
@@ -145,17 +149,17 @@ impl Artifacts for Mortal<dyn Artifacts> {
 }
 
 impl Bus for Mortal<dyn Bus> {
-    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<Published>> {
+    fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         if self.life.spend() {
             return self.inner.publish(batch);
         }
         let reason = "the process is dead".to_owned();
         Box::pin(async move {
-            batch.iter().map(|_| Published::Unknown { reason: reason.clone() }).collect()
+            batch.iter().map(|_| PublishOutcome::Unknown { reason: reason.clone() }).collect()
         })
     }
 
-    fn find(&self, sought: Vec<Sought>) -> BoxFuture<'_, Vec<Found>> {
+    fn find(&self, sought: Vec<SearchQuery>) -> BoxFuture<'_, Vec<SearchResult>> {
         self.inner.find(sought)
     }
 
@@ -165,7 +169,7 @@ impl Bus for Mortal<dyn Bus> {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         self.inner.read(topic, partition, from, rows_max)
     }
 

@@ -2,9 +2,12 @@
 
 use std::fs;
 
+use admit_artifacts::Artifacts as _;
 use admit_core::ScenarioState;
+use admit_core::hash::sha256_hex;
+use admit_core::json::{self, Limits, Value};
 
-use crate::world::{MF, World};
+use crate::world::{MF, PLATFORM_RUN, RUN, World};
 
 fn bundle(gate: &str) -> String {
     let layer = match &gate[..1] {
@@ -70,6 +73,45 @@ async fn evidence_that_contradicts_itself_quarantines_the_run_whatever_the_gate(
         assert!(run.document("quarantine").is_some(), "{gate}");
         assert!(world.said().await.is_empty(), "{gate}");
         world.check_files().await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ends_without_ready_is_cancelled_for_governance_once() {
+    for (kind, state, reason) in
+        [("FAIL", "FAILED", "GATE_FAIL"), ("forged", "QUARANTINED", "EVIDENCE_CONFLICT")]
+    {
+        let world = World::new();
+        let bundle = world.pack().join(bundle("2B"));
+        match kind {
+            "FAIL" => fs::write(bundle.join("_passed.flag"), "{\"status\":\"FAIL\"}"),
+            _ => fs::write(bundle.join("report.json"), "{}"),
+        }
+        .expect("a forged file");
+        // Asked for twice, and looked after by itself.
+        world.submit().await;
+        world.submit().await;
+        world.runner().look_after().await.expect("it answers");
+        let log = format!("{PLATFORM_RUN}/obs/governance/events.jsonl");
+        let log = world.artifacts.get(&log).await.expect("it answers").expect("the log");
+        let log = String::from_utf8(log.to_vec()).expect("text");
+        let lines: Vec<&str> = log.lines().collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        let line = json::parse(lines[0].as_bytes(), &Limits::default()).expect("json");
+        let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).expect("a text");
+        assert_eq!(text("/event_family"), "RUN_CANCELLED");
+        assert_eq!((text("/platform_run_id"), text("/scenario_run_id")), (PLATFORM_RUN, RUN));
+        assert_eq!((text("/details/state"), text("/details/reason_code")), (state, reason));
+        let named = format!(
+            "RUN_CANCELLED|{PLATFORM_RUN}|{RUN}|{}|{}",
+            text("/source_component"),
+            text("/dedupe_key")
+        );
+        let id = sha256_hex(named.as_bytes());
+        assert_eq!(text("/event_id"), id, "the formula of the sheet");
+        let marker = format!("{PLATFORM_RUN}/obs/governance/markers/{id}.json");
+        let marker = world.artifacts.get(&marker).await.expect("it answers").expect("the marker");
+        assert_eq!(marker, format!("{}\n", lines[0]));
     }
 }
 

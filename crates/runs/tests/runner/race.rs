@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admit_core::ScenarioState;
-use admit_ledger::scenario_runs::{PublicationState, RunLease, ScenarioRuns as _, Taking};
+use admit_ledger::scenario_runs::{PublicationState, RunLease, ScenarioRuns as _, TakeLeaseResult};
 use futures_util::future::join_all;
 
 use crate::world::{RUN, World};
@@ -44,7 +44,7 @@ async fn whoever_does_not_lead_is_told_how_the_run_stands() {
         ttl_ms: 300_000,
     };
     let taken = world.ledger.take_lease(lease).await.expect("it answers");
-    assert_eq!(taken, Taking::Taken);
+    assert_eq!(taken, TakeLeaseResult::Taken);
     let standing = world.submit().await;
     assert!(standing.message.starts_with("Lease held by another runner"), "{}", standing.message);
     assert_eq!(standing.run.state, ScenarioState::WaitingEvidence);

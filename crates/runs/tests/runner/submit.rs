@@ -1,5 +1,7 @@
 //! The whole of a submit, and submitting again.
 
+use std::path::{Path, PathBuf};
+
 use admit_artifacts::Artifacts as _;
 use admit_core::ScenarioState;
 use admit_core::json::Value;
@@ -93,25 +95,66 @@ async fn a_run_that_is_ready_is_not_one_with_other_outputs() {
     assert_eq!(world.runner().submit(same).await.expect("the same outputs").run, first.run);
 }
 
+/// Every file below a folder with its content, in order of their paths.
+fn files(folder: &Path) -> Vec<(Vec<u8>, PathBuf)> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    found.into_iter().map(|path| (std::fs::read(&path).expect("a file"), path)).collect()
+}
+
+/// The folder of the runner's files.
+fn sr(world: &World) -> PathBuf {
+    world.folder.path().join("artifacts").join(PLATFORM_RUN).join("sr")
+}
+
+#[tokio::test]
+async fn lost_files_of_a_final_run_are_written_again_by_the_periodic_check() {
+    for (forged, state) in [(false, ScenarioState::Ready), (true, ScenarioState::Quarantined)] {
+        let world = World::new();
+        if forged {
+            let bundle =
+                format!("data/layer1/1A/validation/manifest_fingerprint={}", crate::world::MF);
+            let report = world.pack().join(bundle).join("report.json");
+            std::fs::write(report, "{}").expect("a forged report");
+        }
+        assert_eq!(world.submit().await.run.state, state);
+        let (sr, run) = (sr(&world), world.run().await);
+        let before = files(&sr);
+        let restore = async || world.runner().restore_lost().await.expect("it answers");
+        assert_eq!(restore().await, 0, "nothing is lost");
+        for (_, path) in &before {
+            std::fs::remove_file(path).expect("removed");
+            assert_eq!(restore().await, 1, "{}", path.display());
+            assert_eq!(files(&sr), before, "{}", path.display());
+        }
+        std::fs::remove_dir_all(&sr).expect("removed");
+        assert_eq!((restore().await, files(&sr)), (1, before), "all of them");
+        assert_eq!(world.run().await, run, "the run itself does not change");
+    }
+}
+
+#[tokio::test]
+async fn the_periodic_check_leaves_a_file_with_other_content_alone() {
+    let world = World::new();
+    world.submit().await;
+    let facts = sr(&world).join("run_facts_view").join(format!("{RUN}.json"));
+    std::fs::write(&facts, "{}").expect("forged");
+    std::fs::remove_file(sr(&world).join("run_plan").join(format!("{RUN}.json"))).expect("removed");
+    assert_eq!(world.runner().restore_lost().await.expect("it answers"), 1);
+    assert_eq!(std::fs::read(&facts).expect("a file"), b"{}", "it is evidence");
+}
+
 #[tokio::test]
 async fn lost_files_of_a_ready_run_are_made_again_when_it_is_asked_for() {
     let world = World::new();
     world.submit().await;
-    let sr = world.folder.path().join("artifacts").join(PLATFORM_RUN).join("sr");
-    let files = |folder: &std::path::Path| {
-        let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).expect("a folder") {
-                let path = entry.expect("an entry").path();
-                if path.is_dir() { folders.push(path) } else { found.push(path) }
-            }
-        }
-        found.sort();
-        found
-            .into_iter()
-            .map(|path| (std::fs::read(&path).expect("a file"), path))
-            .collect::<Vec<_>>()
-    };
+    let sr = sr(&world);
     let before = files(&sr);
     assert!(before.len() >= 9, "plan, facts, signal, status, record, index, receipts");
     for (_, path) in &before {

@@ -8,7 +8,7 @@ use admit_artifacts::local::{self, LocalArtifacts};
 use admit_artifacts::{Artifacts, path};
 use admit_bus::Bus;
 use admit_bus::file::{self, FileBus};
-use admit_contracts::ingestion_gate::Paths;
+use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Clock, Millis};
 use admit_ledger::scenario_runs::{ScenarioRun, ScenarioRuns};
@@ -71,7 +71,7 @@ impl World {
         Parts {
             ledger,
             artifacts: self.artifacts.clone(),
-            paths: Paths::top(),
+            paths: ArtifactPaths::top(),
             bus: self.bus.clone(),
             packs,
             active: ActiveRun::new(Some(PLATFORM_RUN.to_owned()), self.folder.path().join("none")),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit_artifacts::{Artifacts, File, Limited, Line, Markers};
+use admit_artifacts::{Artifacts, File, ScopedArtifacts, Line, Markers};
 use admit_runs::runner::FOLDERS;
 
 use crate::world::{PLATFORM_RUN, World};
@@ -11,7 +11,7 @@ use crate::world::{PLATFORM_RUN, World};
 async fn the_runners_handle_writes_its_own_folders_and_no_others() {
     let world = World::new();
     let artifacts: Arc<dyn Artifacts> = world.artifacts.clone();
-    let limited = Limited::new(artifacts, "", FOLDERS);
+    let limited = ScopedArtifacts::new(artifacts, "", FOLDERS);
     let own = File::new(format!("{PLATFORM_RUN}/sr/run_plan/x.json"), "{}");
     assert!(limited.put_if_absent(vec![own]).await.remove(0).is_ok());
     for path in [
@@ -32,7 +32,7 @@ async fn the_runners_handle_writes_its_own_folders_and_no_others() {
         let own = format!("{PLATFORM_RUN}/sr/run_record/x.jsonl");
         for log in [&path, &own] {
             let lines = vec![line.clone()];
-            let appended = limited.append_lines(log, lines, Markers::Believed).await;
+            let appended = limited.append_lines(log, lines, Markers::Trusted).await;
             assert!(appended.into_iter().all(|put| put.is_err()), "{log} with {path}");
         }
         assert_eq!(world.artifacts.get(&path).await.expect("it answers"), None, "{path}");

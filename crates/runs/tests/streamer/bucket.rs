@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admit_artifacts::s3::{Access, Keys, Options, Place, S3Artifacts};
+use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_runs::streamer::Failure;
-use admit_runs::streamer::pack::rows::Part;
+use admit_runs::streamer::pack::rows::PartReader;
 use admit_runs::streamer::pack::s3::Bucket;
 use admit_runs::streamer::pack::store::{Disk, PackStore};
 use admit_testkit::proxy::{Faults, Proxy};
@@ -50,7 +50,7 @@ fn files(folder: &Path, name: &str) -> Vec<File> {
 }
 
 async fn upload(address: SocketAddr, files: Vec<File>) {
-    let place = Place::parse("s3://packs").unwrap();
+    let place = S3Location::parse("s3://packs").unwrap();
     let options = Options { access: access(address), ..Options::new(place, Arc::new(Still)) };
     for put in S3Artifacts::open(options).unwrap().put_if_absent(files).await {
         put.unwrap();
@@ -59,7 +59,7 @@ async fn upload(address: SocketAddr, files: Vec<File>) {
 
 /// Every row of a part, by its number and first cell.
 fn rows(store: &dyn PackStore, path: &str) -> Vec<String> {
-    let part = Part::open(store.open(path).unwrap()).unwrap();
+    let part = PartReader::open(store.open(path).unwrap()).unwrap();
     let mut rows = Vec::new();
     let mut each = |number: u64, row: &admit_runs::streamer::pack::rows::Row<'_>| {
         rows.push(format!("{number} {:?}", row.value(0, number)?));
@@ -76,7 +76,7 @@ async fn a_pack_in_a_bucket_is_the_pack_on_the_disk() {
     upload(server.address(), files(&golden(), "golden")).await;
     let (disk, address) = (Disk::new(golden()), server.address());
     let compared = tokio::task::spawn_blocking(move || {
-        let place = Place::parse("s3://packs/golden").unwrap();
+        let place = S3Location::parse("s3://packs/golden").unwrap();
         let bucket = Bucket::open(place, &access(address)).unwrap();
         for path in ["run_receipt.json", "_oracle_pack_manifest.json", "nothing.json", "data"] {
             let there = disk.read(path).unwrap_or_default();
@@ -112,7 +112,8 @@ async fn a_bucket_that_answers_now_and_then_is_read_all_the_same() {
         let proxy = proxy.unwrap();
         let mut access = access(proxy.address());
         access.tries_max = std::num::NonZeroU32::new(20).unwrap();
-        let bucket = Bucket::open(Place::parse("s3://packs/golden").unwrap(), &access).unwrap();
+        let bucket =
+            Bucket::open(S3Location::parse("s3://packs/golden").unwrap(), &access).unwrap();
         let disk = Disk::new(golden());
         for view in disk.names("stream_view/ts_utc").unwrap().unwrap() {
             let part = format!("stream_view/ts_utc/{view}/part-000000.parquet");
@@ -129,11 +130,13 @@ async fn a_part_that_is_replaced_while_it_is_read_fails() {
     let bytes = vec![1; 3 << 20];
     upload(server.address(), vec![File::new("p/part", bytes)]).await;
     let address = server.address();
-    let place = Place::parse("s3://packs").unwrap();
+    let place = S3Location::parse("s3://packs").unwrap();
     let options = Options { access: access(address), ..Options::new(place, Arc::new(Still)) };
     let store = S3Artifacts::open(options).unwrap();
     let opened = tokio::task::spawn_blocking(move || {
-        Bucket::open(Place::parse("s3://packs/p").unwrap(), &access(address)).unwrap().open("part")
+        Bucket::open(S3Location::parse("s3://packs/p").unwrap(), &access(address))
+            .unwrap()
+            .open("part")
     });
     let source = opened.await.unwrap().unwrap();
     store.restore(vec![File::new("p/part", vec![2; 3 << 20])]).await.remove(0).unwrap();

@@ -7,8 +7,8 @@ use admit_artifacts::Artifacts as _;
 use admit_bus::file::{self, FileBus, FileReader};
 use admit_bus::{Bus as _, Message};
 use admit_core::Millis;
-use admit_runs::streamer::control::{Beside, Control as _};
-use admit_runs::streamer::gate::Pushed;
+use admit_runs::streamer::control::{Control as _, FileControl};
+use admit_runs::streamer::gate::PushResult;
 use admit_runs::streamer::{Reason, Status};
 use tokio_util::sync::CancellationToken;
 
@@ -185,7 +185,7 @@ async fn a_failed_ready_is_tried_again_and_the_others_do_not_wait_for_it() {
     world.settings.in_flight = 1;
     world.announce().await;
     world.control.send(world.ready(&id('b')));
-    world.gate.script.lock().unwrap().push_back(Pushed::Refused { what: "400".to_owned() });
+    world.gate.script.lock().unwrap().push_back(PushResult::Refused { reason: "400".to_owned() });
     let mut streamer = world.streamer();
     let stop = CancellationToken::new();
     let cycle = streamer.cycle(&stop).await.unwrap();
@@ -284,7 +284,7 @@ async fn a_reference_that_leads_out_of_the_store_is_no_facts() {
 #[tokio::test]
 async fn the_bus_of_a_running_gate_is_read_beside_it() {
     let folder = tempfile::tempdir().unwrap();
-    let beside = Beside::new(FileReader::new(folder.path()));
+    let beside = FileControl::new(FileReader::new(folder.path()));
     assert_eq!(beside.read(TOPIC, 0, "", 10).await.unwrap(), []);
     let bus = FileBus::open(file::Options::new(folder.path())).unwrap();
     let message = |n: u8| Message {
@@ -295,7 +295,7 @@ async fn the_bus_of_a_running_gate_is_read_beside_it() {
         at: Millis(1),
     };
     bus.publish(vec![message(0), message(1)]).await;
-    let texts = |records: Vec<admit_bus::Record>| -> Vec<String> {
+    let texts = |records: Vec<admit_bus::StoredMessage>| -> Vec<String> {
         records.iter().map(|r| String::from_utf8_lossy(&r.payload).into_owned()).collect()
     };
     let read = texts(beside.read(TOPIC, 0, "1", 10).await.unwrap());

@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use admit_contracts::ingestion_gate::Decision;
+use admit_contracts::ingestion_gate::ReceiptDecision;
 use admit_runs::streamer::Status;
-use admit_runs::streamer::gate::{BoxFuture, Gate, Pushed};
+use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ impl FileGate {
 }
 
 impl Gate for FileGate {
-    fn push(&self, envelope: Bytes) -> BoxFuture<'_, Pushed> {
+    fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         let push = self.pushes.fetch_add(1, SeqCst) + 1;
         if self.die == Some((push, false)) {
             std::process::abort();
@@ -51,8 +51,8 @@ impl Gate for FileGate {
         if self.die == Some((push, true)) {
             std::process::abort();
         }
-        let decision = if is_known { Decision::Duplicate } else { Decision::Admit };
-        Box::pin(async move { Pushed::Decided(decision) })
+        let decision = if is_known { ReceiptDecision::Duplicate } else { ReceiptDecision::Admit };
+        Box::pin(async move { PushResult::Decided(decision) })
     }
 
     fn alive(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -120,11 +120,11 @@ async fn a_cap_counts_from_the_first_row_so_that_a_restart_changes_nothing() {
 
 #[tokio::test]
 async fn what_the_gate_quarantines_is_counted_apart() {
-    use admit_contracts::ingestion_gate::Decision;
-    use admit_runs::streamer::gate::Pushed;
+    use admit_contracts::ingestion_gate::ReceiptDecision;
+    use admit_runs::streamer::gate::PushResult;
     let world = World::golden();
     world.announce().await;
-    let quarantine = Pushed::Decided(Decision::Quarantine);
+    let quarantine = PushResult::Decided(ReceiptDecision::Quarantine);
     world.gate.script.lock().unwrap().extend(vec![quarantine; 5]);
     let counts = world.one().await.streamed.counts();
     assert_eq!((counts.admitted, counts.duplicates, counts.quarantined), (7, 0, 5));

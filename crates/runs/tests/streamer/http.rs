@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use admit_contracts::ingestion_gate::Decision;
-use admit_runs::streamer::gate::{Gate as _, Pushed, push};
+use admit_contracts::ingestion_gate::ReceiptDecision;
+use admit_runs::streamer::gate::{Gate as _, PushResult, push};
 use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
 use admit_runs::streamer::{Reason, Retry};
 use bytes::Bytes;
@@ -132,7 +132,10 @@ fn quick(max_attempts: u32) -> Retry {
     Retry { max_attempts, base_delay, max_delay: base_delay, ..Retry::default() }
 }
 
-async fn pushed(peer: &Peer, attempts: u32) -> Result<Decision, admit_runs::streamer::Failure> {
+async fn pushed(
+    peer: &Peer,
+    attempts: u32,
+) -> Result<ReceiptDecision, admit_runs::streamer::Failure> {
     let body = Bytes::from_static(b"{}");
     push(&peer.gate(), &quick(attempts), &|| 0.0, &body, &|| ()).await
 }
@@ -142,7 +145,7 @@ async fn what_may_pass_is_sent_again_until_the_gate_decides() {
     let busy = |status| Act::Answer(status, "", "busy");
     let script = [busy(500), busy(408), busy(429), busy(503), Act::Break, ADMIT];
     let peer = Peer::new(script).await;
-    assert_eq!(pushed(&peer, 6).await.unwrap(), Decision::Admit);
+    assert_eq!(pushed(&peer, 6).await.unwrap(), ReceiptDecision::Admit);
     assert_eq!(peer.requests(), 6);
 }
 
@@ -171,7 +174,7 @@ async fn attempts_are_counted_and_then_spent() {
 #[tokio::test]
 async fn silence_is_a_timeout_and_counts_as_an_attempt() {
     let peer = Peer::new([Act::Silence, ADMIT]).await;
-    assert_eq!(pushed(&peer, 2).await.unwrap(), Decision::Admit);
+    assert_eq!(pushed(&peer, 2).await.unwrap(), ReceiptDecision::Admit);
     let peer = Peer::new([Act::Silence]).await;
     let failure = pushed(&peer, 1).await.unwrap_err();
     assert!(failure.detail.contains("no answer within 300 ms"), "{failure}");
@@ -194,7 +197,7 @@ async fn a_gate_that_is_not_there_is_said_so() {
 async fn the_gate_is_told_who_we_are_and_heard_when_it_asks_for_patience() {
     let peer = Peer::new([Act::Answer(503, "Retry-After: 7\r\n", "{}")]).await;
     let answer = peer.gate().push(Bytes::from_static(b"{\"a\":1}")).await;
-    let Pushed::Again { hint, .. } = answer else { panic!("{answer:?}") };
+    let PushResult::Retry { hint, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(hint, Some(Duration::from_secs(7)));
     let requests = peer.heard.requests.lock().unwrap();
     let said = requests[0].to_lowercase();
@@ -209,7 +212,10 @@ async fn connections_are_kept_and_replaced_when_they_are_gone() {
     let peer = Peer::new(vec![ADMIT; 5]).await;
     let gate = peer.gate();
     for _ in 0..5 {
-        assert_eq!(gate.push(Bytes::from_static(b"{}")).await, Pushed::Decided(Decision::Admit));
+        assert_eq!(
+            gate.push(Bytes::from_static(b"{}")).await,
+            PushResult::Decided(ReceiptDecision::Admit)
+        );
     }
     assert_eq!(peer.heard.connections.load(SeqCst), 1, "one connection for all");
 }

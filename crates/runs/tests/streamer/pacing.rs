@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use admit_contracts::ingestion_gate::Decision;
-use admit_runs::streamer::gate::{BoxFuture, Gate, Pushed};
+use admit_contracts::ingestion_gate::ReceiptDecision;
+use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
 use bytes::Bytes;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -18,9 +18,9 @@ struct Timed {
 }
 
 impl Gate for Timed {
-    fn push(&self, _envelope: Bytes) -> BoxFuture<'_, Pushed> {
+    fn push(&self, _envelope: Bytes) -> BoxFuture<'_, PushResult> {
         self.at.lock().unwrap().push(self.began.elapsed());
-        Box::pin(async { Pushed::Decided(Decision::Admit) })
+        Box::pin(async { PushResult::Decided(ReceiptDecision::Admit) })
     }
 
     fn alive(&self) -> BoxFuture<'_, Result<(), String>> {

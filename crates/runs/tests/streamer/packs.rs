@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use admit_core::Millis;
-use admit_runs::streamer::checkpoint::{Checkpoints as _, Cursor, Occasion};
+use admit_runs::streamer::checkpoint::{CheckpointReason, Checkpoints as _, Cursor};
 use admit_runs::streamer::identity::{
     World as Pinned, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
 };
@@ -311,7 +311,7 @@ async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -
             last_ts_utc: last_ts_utc.to_owned(),
             counts: Counts { admitted: 99, ..Counts::default() },
         };
-        let saved = Occasion::PeriodicFlush;
+        let saved = CheckpointReason::PeriodicFlush;
         checkpoints.save(&key, &output.output_id, &cursor, saved, Millis(1)).unwrap();
     }
     (world.settings.max_events_per_output, world.settings.again) = (None, true);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use admit_runs::streamer::Status;
-use admit_runs::streamer::gate::{BoxFuture, Gate, Pushed};
+use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ struct Held {
 }
 
 impl Gate for Held {
-    fn push(&self, envelope: Bytes) -> BoxFuture<'_, Pushed> {
+    fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         Box::pin(async move {
             self.arrived.notify_one();
             self.go.notified().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use admit_core::json::{Object, Value, write_object};
 use admit_runs::streamer::Failure;
-use admit_runs::streamer::pack::rows::{Part, RowsError};
+use admit_runs::streamer::pack::rows::{PartReader, RowsError};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type,
 };
@@ -16,12 +16,12 @@ use tempfile::NamedTempFile;
 
 use crate::synthetic::{Cells, Column, write_part};
 
-fn open(path: &NamedTempFile) -> Result<Part, RowsError> {
-    Part::open(File::open(path.path()).unwrap())
+fn open(path: &NamedTempFile) -> Result<PartReader, RowsError> {
+    PartReader::open(File::open(path.path()).unwrap())
 }
 
 /// Every row from `first` on, as JSON in the order of the columns.
-fn read(part: &Part, first: u64) -> Result<Vec<String>, Failure> {
+fn read(part: &PartReader, first: u64) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = part.names().map(str::to_owned).collect();
     let mut rows = Vec::new();
     part.rows(first, &mut |number, row| -> Result<bool, Failure> {
@@ -128,13 +128,17 @@ fn a_cell_that_is_no_json_is_named_with_its_row() {
         c.typed::<DoubleType>().write_batch(&[1.0, f64::NAN], None, None).unwrap();
     });
     let error = read(&open(&nan).unwrap(), 0).unwrap_err();
-    assert!(error.told().contains("row 1, column x"), "{}", error.told());
+    assert!(
+        error.detail_with_causes().contains("row 1, column x"),
+        "{}",
+        error.detail_with_causes()
+    );
     let bytes = column("required binary x (utf8);", |c| {
         let values = [ByteArray::from(vec![0xff, 0xfe])];
         c.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
     });
     let error = read(&open(&bytes).unwrap(), 0).unwrap_err();
-    assert!(error.told().contains("not UTF-8"), "{}", error.told());
+    assert!(error.detail_with_causes().contains("not UTF-8"), "{}", error.detail_with_causes());
 }
 
 fn numbered(rows: std::ops::Range<i64>) -> Vec<Column> {

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use admit_artifacts::local::{self, LocalArtifacts};
 use admit_artifacts::{Artifacts as _, File};
-use admit_bus::{BoxFuture, BusError, OffsetKind, Record, Reference};
-use admit_contracts::ingestion_gate::{Decision, Paths};
+use admit_bus::{BoxFuture, BusError, OffsetKind, Reference, StoredMessage};
+use admit_contracts::ingestion_gate::{ArtifactPaths, ReceiptDecision};
 use admit_core::json::{self, Limits, Value};
 use admit_core::{Clock, Millis};
 use admit_runs::streamer::checkpoint::FileCheckpoints;
 use admit_runs::streamer::control::Control;
-use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, Pushed};
+use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, PushResult};
 use admit_runs::streamer::pack::store::{Disk, PackStore};
 use admit_runs::streamer::progress::Progress;
-use admit_runs::streamer::records::Records;
+use admit_runs::streamer::records::ReadyRecords;
 use admit_runs::streamer::{Cycle, Outcome, Parts, Settings, Streamer};
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -69,7 +69,7 @@ impl Control for Messages {
         partition: u32,
         from: &str,
         rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, BusError>> {
+    ) -> BoxFuture<'_, Result<Vec<StoredMessage>, BusError>> {
         let topic = topic.to_owned();
         if partition > 0 {
             return Box::pin(async move { Err(BusError::NoSuchPartition { topic, partition }) });
@@ -77,8 +77,8 @@ impl Control for Messages {
         self.read_from.lock().unwrap().push(from.to_owned());
         let first: usize = if from.is_empty() { 0 } else { from.parse().expect("an offset") };
         let all = self.all.lock().unwrap();
-        let records =
-            all.iter().enumerate().skip(first).take(rows_max).map(|(line, payload)| Record {
+        let records = all.iter().enumerate().skip(first).take(rows_max).map(|(line, payload)| {
+            StoredMessage {
                 reference: Reference {
                     topic: topic.clone(),
                     partition,
@@ -89,7 +89,8 @@ impl Control for Messages {
                 partition_key: "r".to_owned(),
                 dedupe_key: None,
                 payload: payload.clone(),
-            });
+            }
+        });
         let records = Ok(records.collect());
         Box::pin(async move { records })
     }
@@ -107,7 +108,7 @@ pub(crate) struct FakeGate {
     /// Event ids in the order of arrival, copies included.
     pub(crate) arrived: Mutex<Vec<String>>,
     /// Answers to give instead, one a push.
-    pub(crate) script: Mutex<VecDeque<Pushed>>,
+    pub(crate) script: Mutex<VecDeque<PushResult>>,
     /// Why nobody should push.
     pub(crate) unwell: Mutex<Option<String>>,
     /// Pushes on their way now, and the most there ever were.
@@ -128,7 +129,7 @@ impl FakeGate {
         self.pushes() - self.admitted.lock().unwrap().len()
     }
 
-    fn decide(&self, body: Bytes) -> Pushed {
+    fn decide(&self, body: Bytes) -> PushResult {
         if let Some(scripted) = self.script.lock().unwrap().pop_front() {
             return scripted;
         }
@@ -136,15 +137,15 @@ impl FakeGate {
         self.arrived.lock().unwrap().push(id.clone());
         let known = self.admitted.lock().unwrap().insert(id, body.clone());
         match known {
-            None => Pushed::Decided(Decision::Admit),
-            Some(first) if first == body => Pushed::Decided(Decision::Duplicate),
-            Some(_) => Pushed::Decided(Decision::Quarantine),
+            None => PushResult::Decided(ReceiptDecision::Admit),
+            Some(first) if first == body => PushResult::Decided(ReceiptDecision::Duplicate),
+            Some(_) => PushResult::Decided(ReceiptDecision::Quarantine),
         }
     }
 }
 
 impl Gate for FakeGate {
-    fn push(&self, envelope: Bytes) -> GateFuture<'_, Pushed> {
+    fn push(&self, envelope: Bytes) -> GateFuture<'_, PushResult> {
         Box::pin(async move {
             let now = self.at_once.fetch_add(1, SeqCst) + 1;
             self.most_at_once.fetch_max(now, SeqCst);
@@ -283,7 +284,10 @@ impl World {
         Streamer::new(Parts {
             settings: Arc::new(self.settings.clone()),
             control: Arc::clone(&self.control) as Arc<dyn Control>,
-            records: Records::new(Arc::new(self.artifacts()), Paths::local("artifacts")),
+            records: ReadyRecords::new(
+                Arc::new(self.artifacts()),
+                ArtifactPaths::local("artifacts"),
+            ),
             checkpoints: Arc::new(self.checkpoints()),
             gate,
             packs: Arc::new(|place: &str| Ok(Arc::new(Disk::new(place)) as Arc<dyn PackStore>)),

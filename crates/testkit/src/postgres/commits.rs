@@ -1,8 +1,8 @@
-//! A proxy before a PostgreSQL server that loses commits on purpose.
+//! Proxy in front of a PostgreSQL server that loses commits.
 //!
-//! It reads just enough of the protocol to see a COMMIT go by, and then does what networks do at the
-//! worst moment: the commit happens and its answer is lost, or the commit itself is, or it arrives
-//! long after whoever sent it has given up.
+//! It parses just enough of the protocol to detect a COMMIT and simulates the worst network faults:
+//! the commit succeeds and its reply is lost, the commit itself is lost, or it arrives long after
+//! the sender has given up.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,17 +18,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// The message with which a client commits.
+/// COMMIT message of a client.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
-/// What happens to the next COMMIT.
+/// Fault of the next COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// It reaches the server, which answers; the answer is lost with the connection.
+    /// It reaches the server; the reply is lost with the connection.
     AnswerLost,
-    /// It is lost with the connection; the server never hears of it.
+    /// It is lost with the connection and never reaches the server.
     Lost,
-    /// The sender's connection is cut at once; the COMMIT arrives at the server so much later.
+    /// The sender's connection is cut at once; the COMMIT reaches the server after this delay.
     Late(Duration),
 }
 
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// A running proxy. Dropping it ends it, and every connection through it.
+/// Running proxy. Dropping it stops it and closes its connections.
 #[derive(Debug)]
 pub struct CommitProxy {
     address: SocketAddr,
@@ -60,10 +60,10 @@ pub struct CommitProxy {
 }
 
 impl CommitProxy {
-    /// A proxy to `upstream` on a free port.
+    /// Starts a proxy to `upstream` on a free port.
     ///
     /// # Errors
-    /// When the system has no port or no thread to give.
+    /// If no port or thread is available.
     pub fn to(upstream: SocketAddr) -> io::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -80,42 +80,42 @@ impl CommitProxy {
         Ok(Self { address, state, cut, runtime: Some(runtime) })
     }
 
-    /// The same database, through the proxy.
+    /// URL of the same database through the proxy.
     ///
     /// # Panics
-    /// When the address has no host and port.
+    /// If the URL has no host and port.
     pub fn url(&self, direct: &str) -> String {
         let from = direct.find('@').expect("the address names a user") + 1;
         let to = from + direct[from..].find('/').expect("the address names a database");
         format!("{}{}{}", &direct[..from], self.address, &direct[to..])
     }
 
-    /// The next COMMIT meets this.
+    /// Sets the fault of the next COMMIT.
     pub fn spoil_next(&self, mishap: Mishap) {
         *self.state.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(mishap);
     }
 
-    /// From now on no connection comes through, until it is opened again.
+    /// Blocks all connections until [`Self::open`].
     pub fn close(&self) {
         self.state.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Connections come through again.
+    /// Unblocks connections.
     pub fn open(&self) {
         self.state.is_closed.store(false, Ordering::SeqCst);
     }
 
-    /// Cuts every connection there is.
+    /// Cuts all connections.
     pub fn cut_all(&self) {
         self.cut.send_modify(|generation| *generation += 1);
     }
 
-    /// How many commits were spoiled.
+    /// Number of faulty commits.
     pub fn mishaps(&self) -> u64 {
         self.state.mishaps.load(Ordering::SeqCst)
     }
 
-    /// How many connections came through.
+    /// Number of forwarded connections.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -150,7 +150,7 @@ async fn accept(
                 ended = carry(client, upstream, &state) => ended.unwrap_or_default(),
                 _ = cut.changed() => None,
             };
-            // Beyond the end of the connection, which its sender has given up.
+            // Outlives the connection, which its sender has given up.
             if let Some(late) = late {
                 late.arrive().await.unwrap_or_default();
             }
@@ -158,7 +158,7 @@ async fn accept(
     }
 }
 
-/// Carries one connection until either end, or a mishap, ends it.
+/// Forwards one connection until either end, or a fault, closes it.
 async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Result<Option<Late>> {
     client.set_nodelay(true)?;
     let server = TcpStream::connect(upstream).await?;
@@ -169,7 +169,7 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Re
         met = forth(from_client, &mut to_server, state) => met?,
         ended = back(&mut from_server, to_client) => return ended.map(|()| None),
     };
-    // The client's halves are gone: whoever sent it knows nothing from here on.
+    // The client side is closed: the sender gets no reply.
     let delay = match met {
         None | Some(Mishap::Lost) => return Ok(None),
         Some(Mishap::AnswerLost) => Duration::ZERO,
@@ -178,7 +178,7 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Re
     Ok(Some(Late { delay, from_server, to_server }))
 }
 
-/// A COMMIT on its way, of which nobody waits for the answer.
+/// Delayed COMMIT whose reply is discarded.
 struct Late {
     delay: Duration,
     from_server: OwnedReadHalf,
@@ -189,12 +189,12 @@ impl Late {
     async fn arrive(mut self) -> io::Result<()> {
         sleep(self.delay).await;
         self.to_server.write_all(COMMIT).await?;
-        // Its answer is the proof that it was done, or that the server would have none of it.
+        // The reply proves that it was executed or rejected by the server.
         self.from_server.read_u8().await.map(drop)
     }
 }
 
-/// Carries what the client says, up to a COMMIT that meets a mishap.
+/// Forwards client messages up to a COMMIT with a fault.
 async fn forth(
     mut from: OwnedReadHalf,
     to: &mut OwnedWriteHalf,

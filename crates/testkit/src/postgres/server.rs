@@ -1,4 +1,4 @@
-//! One server process: started, stopped, killed and started again by tests.
+//! PostgreSQL server process that tests start, stop, kill and restart.
 
 use std::fs;
 use std::io;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use super::{draw, missing, psql};
 
-/// Longest wait for a server to take connections, and to end.
+/// Timeout for start and stop of a server.
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(30);
 
-/// So many ports are tried.
+/// Maximum number of ports to try.
 const PORTS_MAX: usize = 4;
 
-/// Between two looks.
+/// Poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running server. Dropping it ends it and removes its folder.
+/// Running server. Dropping it stops it and removes its folder.
 #[derive(Debug)]
 pub struct Server {
     bin: PathBuf,
@@ -32,13 +32,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that may forget what it promised when the machine loses power, which no test of a
-    /// process does. `None` where there is none, which has been said.
+    /// Starts a server without fsync, which is safe for tests that do not cut the power. `None`,
+    /// with a message, if none is installed.
     pub fn start() -> Option<Self> {
         Self::start_with(false)
     }
 
-    /// A server that syncs what it commits.
+    /// Starts a server with fsync.
     pub fn start_durable() -> Option<Self> {
         Self::start_with(true)
     }
@@ -60,7 +60,7 @@ impl Server {
         Ok(Self { bin, folder, port: free_port()?, is_durable, process: Mutex::new(None) })
     }
 
-    /// Makes it and starts it, on another port where somebody was faster.
+    /// Initialises and starts the server; tries other ports if one is taken.
     fn begin(mut self, make: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<Self> {
         make(&self)?;
         for _ in 1..PORTS_MAX {
@@ -73,15 +73,14 @@ impl Server {
         Ok(self)
     }
 
-    /// A standby of it, that confirms every commit before it returns. `None` where that cannot be had,
-    /// which has been said.
+    /// Starts a synchronous standby. `None`, with a message, if that is not possible.
     pub fn standby(&self) -> Option<Self> {
         let begun = Self::new(self.bin.clone(), self.is_durable)
             .and_then(|standby| standby.begin(|standby| standby.follow(self)));
         let confirmed = begun.and_then(|standby| {
-            let ask =
+            let setup =
                 ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"];
-            for sql in ask {
+            for sql in setup {
                 self.run("postgres", sql).map_err(io::Error::other)?;
             }
             let followers = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
@@ -93,16 +92,16 @@ impl Server {
         }
     }
 
-    /// A standby becomes a server that is written to, and waits for nobody.
+    /// Promotes a standby, without synchronous replication.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// If it times out.
     pub fn promote(&self) -> io::Result<()> {
         self.run("postgres", "SELECT pg_promote(true)").map_err(io::Error::other)?;
         self.wait_for("SELECT pg_is_in_recovery()", "f")
     }
 
-    /// Waits until a question has this answer.
+    /// Waits until a query returns this result.
     fn wait_for(&self, sql: &str, answer: &str) -> io::Result<()> {
         let began = Instant::now();
         while self.run("postgres", sql).as_deref() != Ok(answer) {
@@ -114,38 +113,38 @@ impl Server {
         Ok(())
     }
 
-    /// Where a database of it is.
+    /// URL of a database.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Where it listens.
+    /// Address.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Runs SQL with `psql` and returns what it prints.
+    /// Runs SQL with `psql` and returns its output.
     ///
     /// # Errors
-    /// What `psql` says.
+    /// Returns the error output of `psql`.
     pub fn run(&self, database: &str, sql: &str) -> Result<String, String> {
         psql(&self.url(database), sql)
     }
 
-    /// Ends it as an administrator does who is in a hurry: sessions are cut, nothing is lost.
+    /// Fast shutdown: sessions are closed, nothing is lost.
     pub fn stop(&self) {
         self.end("-INT");
     }
 
-    /// Ends it as a crash does; the next start recovers from the log.
+    /// Immediate shutdown like a crash; the next start recovers from the WAL.
     pub fn kill(&self) {
         self.end("-QUIT");
     }
 
-    /// Starts it again on the same folder and port.
+    /// Restarts it on the same folder and port.
     ///
     /// # Errors
-    /// When it does not take connections in time.
+    /// If it does not accept connections in time.
     pub fn start_again(&self) -> io::Result<()> {
         let fsync = if self.is_durable { "on" } else { "off" };
         let mut command = self.as_user(&self.bin.join("postgres"), true);
@@ -164,7 +163,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = spawn_for_the_process(command)?;
         let began = Instant::now();
-        // Whoever answers on this port may be somebody else's.
+        // Another server may be listening on this port.
         let data = self.folder.join("data").display().to_string();
         while psql(&self.url("postgres"), "SHOW data_directory").as_ref() != Ok(&data) {
             if began.elapsed() > START_MAX || child.try_wait()?.is_some() {
@@ -182,8 +181,8 @@ impl Server {
     fn end(&self, signal: &str) {
         let child = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut child) = child else { return };
-        let asked = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
-        asked.map(drop).unwrap_or_default();
+        let signalled = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+        signalled.map(drop).unwrap_or_default();
         let began = Instant::now();
         while matches!(child.try_wait(), Ok(None)) {
             if began.elapsed() > STOP_MAX {
@@ -206,7 +205,7 @@ impl Server {
         Ok(())
     }
 
-    /// Copies another server, to follow it.
+    /// Clones another server, to become its standby.
     fn follow(&self, other: &Self) -> io::Result<()> {
         let mut command = self.as_user(&self.bin.join("pg_basebackup"), false);
         command.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &other.port.to_string()]);
@@ -220,7 +219,7 @@ impl Server {
         self.make_data(command)
     }
 
-    /// Has `command` make the folder with the data.
+    /// Creates the data folder with `command`.
     fn make_data(&self, mut command: Command) -> io::Result<()> {
         self.make_folder()?;
         command.arg("-D").arg(self.folder.join("data"));
@@ -234,8 +233,8 @@ impl Server {
         Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()))
     }
 
-    /// The server refuses to run as root, so root becomes the user `postgres`. It ends with this
-    /// process, whatever ends that.
+    /// PostgreSQL refuses to run as root, so root becomes the user `postgres`. The server ends with
+    /// this process in any case.
     fn as_user(&self, program: &Path, ends_with_us: bool) -> Command {
         if !is_root() && !ends_with_us {
             return Command::new(program);
@@ -259,12 +258,12 @@ impl Drop for Server {
     }
 }
 
-/// Starts a child that ends with this process and not with the thread of one test: the signal at
-/// the end of a parent is the one at the end of the thread that made the child.
+/// Starts a child that ends with this process, not with the thread of one test: the parent death
+/// signal is sent at the end of the thread that created the child.
 fn spawn_for_the_process(mut command: Command) -> io::Result<Child> {
-    let (told, child) = mpsc::sync_channel(1);
+    let (spawned, child) = mpsc::sync_channel(1);
     thread::Builder::new().name("postgres-parent".to_owned()).spawn(move || {
-        told.send(command.spawn()).unwrap_or_default();
+        spawned.send(command.spawn()).unwrap_or_default();
         loop {
             thread::park();
         }
@@ -272,7 +271,7 @@ fn spawn_for_the_process(mut command: Command) -> io::Result<Child> {
     child.recv().map_err(io::Error::other)?
 }
 
-/// The newest server of Debian's packages, or the one in the search path.
+/// Newest server of Debian's packages, or the one in the search path.
 fn find() -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -298,7 +297,7 @@ fn is_root() -> bool {
     id.is_ok_and(|id| id.stdout == b"0\n")
 }
 
-/// A port that nobody listens on. Somebody may take it first; then the server says so.
+/// Free port. Another process may take it first; then the server reports that.
 fn free_port() -> io::Result<u16> {
     loop {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();

@@ -1,11 +1,11 @@
-//! kinesis-local: Kinesis as a Node.js program imitates it, in memory, closer than moto does.
+//! kinesis-local: in-memory Kinesis emulator in Node.js, closer to the original than moto.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Running, cache, free_ports, local, skip};
 
-/// It would listen on every address of the machine, and has no setting for it.
+/// Wrapper: the program would listen on all addresses and has no setting for that.
 const NEAR: &str = "\
 const { Server } = require('net');
 const listen = Server.prototype.listen;
@@ -18,7 +18,7 @@ Server.prototype.listen = function (where, ...rest) {
 };
 ";
 
-/// A server that has everything in memory.
+/// Emulator process.
 #[derive(Debug)]
 pub struct KinesisLocal {
     _running: Running,
@@ -26,7 +26,7 @@ pub struct KinesisLocal {
 }
 
 impl KinesisLocal {
-    /// Starts one; `None`, with a line that says so, where the program is not installed.
+    /// Starts one; `None`, with a message, if the program is not installed.
     pub fn start() -> Option<Self> {
         let package = cache("node")?.join("node_modules").join("kinesis-local");
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -44,7 +44,7 @@ impl KinesisLocal {
             command.env("KINESIS_MOCK_PLAIN_PORT", plain.to_string());
             command.env("KINESIS_MOCK_TLS_PORT", tls.to_string());
             command.env("LOG_LEVEL", "ERROR").env("SHARD_LIMIT", "500");
-            // No artificial delays: tests wait for conditions, not for pauses.
+            // No artificial delays: tests wait for conditions, not for time.
             for delay in ["CREATE_STREAM", "DELETE_STREAM", "MERGE_SHARDS", "SPLIT_SHARD"] {
                 command.env(format!("{delay}_DURATION"), "5ms");
             }
@@ -54,7 +54,7 @@ impl KinesisLocal {
         Some(Self { _running: running.until(connects), address })
     }
 
-    /// Where it listens.
+    /// Address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

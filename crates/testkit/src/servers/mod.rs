@@ -1,8 +1,8 @@
-//! Real servers that tests start for themselves: on loopback, on ports of their own, in folders of
-//! their own, ended by their process id when the test ends.
+//! Real servers started by tests: on loopback, on their own ports and folders, stopped by process
+//! id at the end of the test.
 //!
-//! A server that is not on this machine is no reason to fail: [`skip`] says what was left out. With
-//! `ADMIT_TESTS_STRICT=1` it is one.
+//! A server that is not installed skips the test with a message ([`skip`]). With
+//! `ADMIT_TESTS_STRICT=1` it fails it.
 
 mod kinesis_local;
 mod moto;
@@ -19,17 +19,17 @@ use std::time::{Duration, Instant};
 pub use kinesis_local::KinesisLocal;
 pub use moto::Moto;
 pub use nats::Nats;
-pub use seaweed::{Seaweed, Who};
+pub use seaweed::{Seaweed, S3Access};
 
-/// The longest a server may take until it answers.
+/// Timeout for the start of a server.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// Poll interval.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
-/// Says that something was left out and why, where the test runner does not swallow it.
+/// Reports a skipped test with the reason, bypassing the output capture of the test runner.
 ///
 /// # Panics
-/// With `ADMIT_TESTS_STRICT=1`, because then nothing may be left out.
+/// With `ADMIT_TESTS_STRICT=1`.
 pub fn skip(why: &str) {
     let is_strict = std::env::var("ADMIT_TESTS_STRICT").is_ok_and(|value| value == "1");
     assert!(!is_strict, "ADMIT_TESTS_STRICT is set, but {why}");
@@ -38,7 +38,7 @@ pub fn skip(why: &str) {
     writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
 }
 
-/// A process that is ended when this is dropped, with the folder it kept its things in.
+/// Server process with its folder, stopped on drop.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -46,7 +46,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a program in a folder of its own; `command` gets the folder.
+    /// Starts a program in its own folder; `command` gets the folder.
     fn start(program: &Path, command: impl FnOnce(&mut Command, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
@@ -58,7 +58,7 @@ impl Running {
         Self { child, folder }
     }
 
-    /// Waits until `is_ready` says so.
+    /// Waits until `is_ready` returns `true`.
     fn until(mut self, is_ready: impl Fn() -> bool) -> Self {
         let begun = Instant::now();
         while !is_ready() {
@@ -78,13 +78,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to end.
+        // It may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Ports that nobody listens on just now, all different.
+/// Distinct free ports.
 fn free_ports<const N: usize>() -> [u16; N] {
     let held: [TcpListener; N] =
         std::array::from_fn(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
@@ -95,8 +95,8 @@ fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// A request without a body, and the status of its answer; `None` where nobody answers.
-fn ask(address: SocketAddr, method: &str, path: &str) -> Option<u16> {
+/// Sends a request without a body and returns the status; `None` without a response.
+fn http_status(address: SocketAddr, method: &str, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let request = format!(
@@ -108,7 +108,7 @@ fn ask(address: SocketAddr, method: &str, path: &str) -> Option<u16> {
     std::str::from_utf8(&answer[9..]).ok()?.parse().ok()
 }
 
-/// Where `cargo xtask setup` puts what tests need, in the user's cache.
+/// Folder of `cargo xtask setup` in the user's cache.
 fn cache(folder: &str) -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = match named("XDG_CACHE_HOME") {
@@ -118,7 +118,7 @@ fn cache(folder: &str) -> Option<PathBuf> {
     Some(cache.join("admit").join(folder))
 }
 
-/// A program of the Python environment; without it, says what is skipped.
+/// Program of the Python environment; reports the skip if it is missing.
 fn python(name: &str) -> Option<PathBuf> {
     let program = cache("python").map(|folder| folder.join("bin").join(name));
     let found = program.filter(|path| path.is_file());

@@ -1,10 +1,10 @@
-//! moto: S3 and Kinesis as a Python program imitates them, in memory.
+//! moto: in-memory S3 and Kinesis emulator in Python.
 
 use std::net::SocketAddr;
 
-use super::{Running, ask, free_ports, local, python};
+use super::{Running, free_ports, http_status, local, python};
 
-/// A server that has everything in memory.
+/// Emulator process.
 #[derive(Debug)]
 pub struct Moto {
     _running: Running,
@@ -12,7 +12,7 @@ pub struct Moto {
 }
 
 impl Moto {
-    /// Starts one; `None`, with a line that says so, where the program is not installed.
+    /// Starts one; `None`, with a message, if the program is not installed.
     pub fn start() -> Option<Self> {
         let program = python("moto_server")?;
         let [port] = free_ports();
@@ -20,26 +20,27 @@ impl Moto {
             command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         });
         let address = local(port);
-        let started = running.until(|| ask(address, "GET", "/moto-api/data.json") == Some(200));
+        let started =
+            running.until(|| http_status(address, "GET", "/moto-api/data.json") == Some(200));
         Some(Self { _running: started, address })
     }
 
-    /// Where it listens.
+    /// Address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same, as an endpoint.
+    /// Endpoint URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Makes a bucket.
+    /// Creates a bucket.
     ///
     /// # Panics
-    /// When the server does not make it.
+    /// If the server does not create it.
     pub fn bucket(&self, name: &str) {
-        let made = ask(self.address, "PUT", &format!("/{name}"));
+        let made = http_status(self.address, "PUT", &format!("/{name}"));
         assert_eq!(made, Some(200), "the bucket {name} cannot be made");
     }
 }

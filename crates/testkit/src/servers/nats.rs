@@ -1,4 +1,4 @@
-//! nats-server: the real thing, which can be killed and started again on what it kept.
+//! nats-server that can be killed and restarted on its data.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{Running, free_ports, local, python};
 
-/// A server with JetStream on disk.
+/// Server with JetStream on disk.
 #[derive(Debug)]
 pub struct Nats {
     program: PathBuf,
@@ -17,13 +17,13 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts one that syncs before it acknowledges; `None`, with a line that says so, where the
-    /// program is not installed.
+    /// Starts one that syncs before it acknowledges; `None`, with a message, if the program is not
+    /// installed.
     pub fn start() -> Option<Self> {
         Self::with("jetstream { store_dir: \"STORE\", sync_interval: always }")
     }
 
-    /// Starts one with these lines in its config; `STORE` is replaced by a folder of its own.
+    /// Starts one with these config lines; `STORE` is replaced by its folder.
     pub fn with(config: &str) -> Option<Self> {
         let program = python("nats-server")?;
         let data = tempfile::tempdir().expect("a temporary folder");
@@ -37,7 +37,7 @@ impl Nats {
         Some(server)
     }
 
-    /// Starts it again where it was, on what it kept.
+    /// Restarts it on the same address and data.
     pub fn restart(&mut self) {
         self.kill();
         let config = self.data.path().join("nats.conf");
@@ -48,22 +48,22 @@ impl Nats {
         self.running = Some(running.until(|| TcpStream::connect(address).is_ok()));
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Kills it, like `kill -9`.
     pub fn kill(&mut self) {
         self.running = None;
     }
 
-    /// Where it listens.
+    /// Address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same, as the URL of a bus.
+    /// Bus URL.
     pub fn url(&self) -> String {
         format!("nats://{}", self.address)
     }
 
-    /// Where it tells about itself.
+    /// Address of its monitoring endpoint.
     pub fn monitor(&self) -> String {
         format!("http://{}", self.monitor)
     }

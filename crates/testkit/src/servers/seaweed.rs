@@ -1,20 +1,20 @@
-//! SeaweedFS: a real object store with an S3 interface.
+//! SeaweedFS object store with S3 API.
 
 use std::fs;
 use std::net::SocketAddr;
 
-use super::{Running, ask, free_ports, local, python};
+use super::{Running, free_ports, http_status, local, python};
 
-/// Whom the server lets in.
+/// Access control of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
-    /// Everybody, signed or not.
-    Anybody,
-    /// Whoever signs with [`Seaweed::ACCESS_KEY`] and [`Seaweed::SECRET_KEY`].
+pub enum S3Access {
+    /// All requests, signed or not.
+    Public,
+    /// Requests signed with [`Seaweed::ACCESS_KEY`] and [`Seaweed::SECRET_KEY`].
     KeyHolders,
 }
 
-/// A server with one volume and no replicas.
+/// Server with one volume and no replicas.
 #[derive(Debug)]
 pub struct Seaweed {
     _running: Running,
@@ -23,13 +23,13 @@ pub struct Seaweed {
 }
 
 impl Seaweed {
-    /// The key it knows.
+    /// Access key.
     pub const ACCESS_KEY: &str = "suite-access-key";
-    /// Its secret.
+    /// Secret key.
     pub const SECRET_KEY: &str = "suite-secret-key-that-nobody-may-log";
 
-    /// Starts one; `None`, with a line that says so, where the program is not installed.
-    pub fn start(who: Who) -> Option<Self> {
+    /// Starts one; `None`, with a message, if the program is not installed.
+    pub fn start(who: S3Access) -> Option<Self> {
         let program = python("weed")?;
         let ports: [u16; 8] = free_ports();
         let [master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc] = ports;
@@ -53,7 +53,7 @@ impl Seaweed {
             ] {
                 command.arg(format!("-{name}={port}"));
             }
-            if who == Who::KeyHolders {
+            if who == S3Access::KeyHolders {
                 let keys = folder.join("keys.json");
                 fs::write(&keys, Self::keys()).expect("a file");
                 command.arg(format!("-s3.config={}", keys.display()));
@@ -61,9 +61,9 @@ impl Seaweed {
         });
         let (s3, filer) = (local(s3), local(filer));
         let started =
-            running.until(|| ask(s3, "GET", "/status").is_some_and(|status| status < 500));
+            running.until(|| http_status(s3, "GET", "/status").is_some_and(|status| status < 500));
         let server = Self { _running: started, s3, filer };
-        // A volume takes a moment longer: the first bucket shows that everything is up.
+        // A volume starts later: the first bucket shows that everything is up.
         server.bucket("ready-now");
         Some(server)
     }
@@ -76,22 +76,22 @@ impl Seaweed {
         )
     }
 
-    /// Where S3 is spoken.
+    /// Address of the S3 API.
     pub fn address(&self) -> SocketAddr {
         self.s3
     }
 
-    /// The same, as an endpoint.
+    /// Endpoint URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.s3)
     }
 
-    /// Makes a bucket, whoever may use it.
+    /// Creates a bucket, independent of access control.
     ///
     /// # Panics
-    /// When the server does not make it.
+    /// If the server does not create it.
     pub fn bucket(&self, name: &str) {
-        let made = || ask(self.filer, "POST", &format!("/buckets/{name}/"));
+        let made = || http_status(self.filer, "POST", &format!("/buckets/{name}/"));
         let begun = std::time::Instant::now();
         while made().is_none_or(|status| status >= 300) {
             assert!(begun.elapsed() < super::START_MAX, "the bucket {name} cannot be made");

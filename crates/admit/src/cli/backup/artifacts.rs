@@ -77,5 +77,5 @@ fn belongs(path: &str, known: Known<'_>) -> Result<bool, Failure> {
     let unreadable =
         |fault: Fault| Failure::runtime(format!("the copied ledger cannot be read: {fault}"));
     let named = runtime.block_on(ledger.named(id.to_owned())).map_err(unreadable)?;
-    Ok(named.iter().any(|filed| filed.issued.path == path))
+    Ok(named.iter().any(|filed| filed.document.path == path))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use admit_contracts::rounds::{DOOR, Rounds};
-use admit_contracts::{BELOW, Contract as _, QUERY};
+use admit_contracts::{SUBPATH, Contract as _, QUERY};
 use admit_core::json::Value;
 use admit_core::{Clock as _, Door, Entry, Principal, Submission};
 use admit_gate::SystemClock;
@@ -58,7 +58,7 @@ impl Dry {
             Ok(body) => body,
             Err(error) => return Ok(Fate::Refused(format!("it cannot be read: {error}"))),
         };
-        let mut headers = vec![(BELOW.to_owned(), artifact.source.to_owned())];
+        let mut headers = vec![(SUBPATH.to_owned(), artifact.source.to_owned())];
         if self.update_metadata {
             headers.push((QUERY.to_owned(), "update=metadata".to_owned()));
         }

@@ -1,24 +1,24 @@
-//! The three event types of the decision loop stand or fall together.
+//! Alignment check: the three event types of the decision loop must be configured together.
 
 use super::class_map::ClassMap;
 use super::schema_policy::SchemaPolicy;
 use super::{PolicyError, PolicyFiles};
 use crate::ingestion_gate::envelope::PINS;
 
-/// The word for a policy that has only a part of them, as the platform knows it.
+/// Error code of an incomplete configuration, as the platform spells it.
 pub(super) const FAILED: &str = "IG_RTLD_POLICY_ALIGNMENT_FAILED";
 
-/// The event types and their classes.
+/// Event types and their classes.
 const LOOP: [(&str, &str); 3] = [
     ("decision_response", "rtdl_decision"),
     ("action_intent", "rtdl_action_intent"),
     ("action_outcome", "rtdl_action_outcome"),
 ];
 
-/// The version that all of them must take.
+/// Schema version that all of them must allow.
 const VERSION: &str = "v1";
 
-/// If one of them is anywhere, all must be everywhere, in the same way.
+/// If one of them is configured anywhere, all must be configured everywhere, in the same way.
 pub(super) fn check(
     files: &PolicyFiles,
     classes: &ClassMap,
@@ -30,16 +30,16 @@ pub(super) fn check(
     if !LOOP.iter().any(|(event_type, _)| is_there(event_type)) {
         return;
     }
-    let mut complain = |path: &str, line: usize, message: String| {
+    let mut report = |path: &str, line: usize, message: String| {
         let message = format!("{FAILED}: {message}");
         errors.push(PolicyError { path: path.to_owned(), line, message });
     };
     for (event_type, class) in LOOP {
         let path = &files.class_map.path;
         match classes.mapped(event_type) {
-            None => complain(path, 1, format!("{event_type} is not mapped to a class")),
+            None => report(path, 1, format!("{event_type} is not mapped to a class")),
             Some((mapped, line)) if mapped != class => {
-                complain(path, line, format!("{event_type} must be of class {class}"));
+                report(path, line, format!("{event_type} must be of class {class}"));
             }
             Some(_) => {}
         }
@@ -48,23 +48,23 @@ pub(super) fn check(
         for pin in PINS {
             let (is_wanted, is_there) = (pin != "run_id", pins.iter().any(|one| one == pin));
             if is_wanted && !is_there {
-                complain(path, line, format!("class {class} must require {pin}"));
+                report(path, line, format!("class {class} must require {pin}"));
             } else if !is_wanted && is_there {
-                complain(path, line, format!("class {class} must not require {pin}"));
+                report(path, line, format!("class {class} must not require {pin}"));
             }
         }
         let path = &files.schema_policy.path;
         let Some(entry) = schemas.entry(event_type) else {
-            complain(path, 1, format!("{event_type} has no policy"));
+            report(path, 1, format!("{event_type} has no policy"));
             continue;
         };
         if entry.class != class {
-            complain(path, entry.line, format!("{event_type} must be of class {class}"));
+            report(path, entry.line, format!("{event_type} must be of class {class}"));
         }
         let takes = entry.allowed.as_ref().is_some_and(|all| all.iter().any(|one| one == VERSION));
         if !entry.version_required || !takes {
             let message = format!("{event_type} must require a version, and allow {VERSION}");
-            complain(path, entry.line, message);
+            report(path, entry.line, message);
         }
     }
 }

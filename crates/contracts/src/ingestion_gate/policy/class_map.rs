@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use super::node::Node;
-use super::reader::{Reader, get};
+use super::node::PolicyNode;
+use super::reader::{PolicyReader, get};
 use super::{DEFAULT_CLASS, PolicyError};
 use crate::ingestion_gate::envelope::PINS;
 
-/// The longest name of a class, in characters; receipts take no longer one.
+/// Longest class name, in characters; receipts accept no longer one.
 const CLASS_CHARS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct ClassMap {
-    classes: BTreeMap<String, Class>,
-    event_types: BTreeMap<String, Mapped>,
+    classes: BTreeMap<String, ClassEntry>,
+    event_types: BTreeMap<String, EventTypeMapping>,
 }
 
 #[derive(Debug)]
-struct Class {
+struct ClassEntry {
     pins: Vec<String>,
     line: usize,
 }
 
 #[derive(Debug)]
-struct Mapped {
+struct EventTypeMapping {
     class: String,
     line: usize,
 }
 
 impl ClassMap {
-    pub(super) fn read(path: &str, node: &Node, errors: &mut Vec<PolicyError>) -> Self {
-        let mut reader = Reader::new(path, errors);
+    pub(super) fn read(path: &str, node: &PolicyNode, errors: &mut Vec<PolicyError>) -> Self {
+        let mut reader = PolicyReader::new(path, errors);
         let what = "the class map";
-        let members = reader.closed(node, what, &["version", "classes", "event_types"]);
+        let members = reader.closed_map(node, what, &["version", "classes", "event_types"]);
         reader.version(members, node, what);
         let mut map = Self::default();
         if let Some(classes) = reader.required(members, "classes", node, what) {
@@ -40,10 +40,10 @@ impl ClassMap {
                 let name = &member.key;
                 if !(1..=CLASS_CHARS_MAX).contains(&name.chars().count()) {
                     let message = format!("a class has 1 to {CLASS_CHARS_MAX} characters");
-                    reader.complain(member.line, message);
+                    reader.report(member.line, message);
                 }
                 let what = format!("class {name}");
-                let parts = reader.closed(&member.value, &what, &["required_pins"]);
+                let parts = reader.closed_map(&member.value, &what, &["required_pins"]);
                 let mut pins = Vec::new();
                 if let Some(list) = reader.required(parts, "required_pins", &member.value, &what) {
                     for pin in reader.list(list, "required_pins") {
@@ -51,20 +51,20 @@ impl ClassMap {
                             Some(text) if PINS.contains(&text) => pins.push(text.to_owned()),
                             Some(text) => {
                                 let message =
-                                    format!("{text} is no pin; pins are {}", PINS.join(", "));
-                                reader.complain(pin.line, message);
+                                    format!("{text} is not a pin; pins are {}", PINS.join(", "));
+                                reader.report(pin.line, message);
                             }
                             None => {}
                         }
                     }
                 }
-                map.classes.insert(name.clone(), Class { pins, line: member.line });
+                map.classes.insert(name.clone(), ClassEntry { pins, line: member.line });
             }
             if !map.classes.contains_key(DEFAULT_CLASS) {
                 let message = format!(
                     "there is no class {DEFAULT_CLASS}, which events of unmapped types belong to"
                 );
-                reader.complain(classes.line, message);
+                reader.report(classes.line, message);
             }
         }
         let event_types = get(members, "event_types");
@@ -74,10 +74,10 @@ impl ClassMap {
             };
             if !map.classes.contains_key(class) {
                 let message =
-                    format!("{} is mapped to class {class}, which is not there", member.key);
-                reader.complain(member.line, message);
+                    format!("{} is mapped to class {class}, which does not exist", member.key);
+                reader.report(member.line, message);
             }
-            let mapped = Mapped { class: class.to_owned(), line: member.line };
+            let mapped = EventTypeMapping { class: class.to_owned(), line: member.line };
             map.event_types.insert(member.key.clone(), mapped);
         }
         map
@@ -87,12 +87,12 @@ impl ClassMap {
         self.event_types.get(event_type).map_or(DEFAULT_CLASS, |mapped| &mapped.class)
     }
 
-    /// The class that an event type is expressly mapped to, and where.
+    /// Class that an event type is explicitly mapped to, with its line.
     pub(super) fn mapped(&self, event_type: &str) -> Option<(&str, usize)> {
         self.event_types.get(event_type).map(|mapped| (mapped.class.as_str(), mapped.line))
     }
 
-    /// Every event type that is expressly mapped.
+    /// All explicitly mapped event types.
     pub(super) fn event_types(&self) -> impl Iterator<Item = &str> {
         self.event_types.keys().map(String::as_str)
     }
@@ -109,7 +109,7 @@ impl ClassMap {
         self.classes.contains_key(class)
     }
 
-    /// Every class.
+    /// All classes.
     pub(super) fn classes(&self) -> impl Iterator<Item = &str> {
         self.classes.keys().map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! The policy that is shipped, as files that a person can take and change.
+//! Shipped policy, as files that an operator can copy and edit.
 
 use super::{PolicyFile, PolicyFiles};
 
@@ -14,7 +14,7 @@ macro_rules! schema {
     };
 }
 
-/// The shipped files. Their paths are part of the digest, so they never change.
+/// Shipped policy files. Their paths are part of the digest, so they never change.
 pub fn shipped_files() -> PolicyFiles {
     PolicyFiles {
         class_map: shipped!("class_map_v0.yaml"),

@@ -1,18 +1,18 @@
-//! Reads JSON with the line of each part: the strict reader says whether it is JSON, this one only
-//! walks over what that has let through.
+//! JSON reader that records the line of each value. Validity is checked by the strict parser first;
+//! this reader only walks over valid text.
 
 use admit_core::json::{self, Limits, Value};
 
-use super::node::{Data, Member, Node, Unreadable, unrepeated};
+use super::node::{MapEntry, NodeData, PolicyNode, PolicySyntaxError, unique_keys};
 use super::{BYTES_MAX, DEPTH_MAX};
 
-/// Reads one value.
-pub(super) fn read(text: &str) -> Result<Node, Unreadable> {
+/// Parses one value.
+pub(super) fn read(text: &str) -> Result<PolicyNode, PolicySyntaxError> {
     let limits = Limits { depth_max: DEPTH_MAX, bytes_max: BYTES_MAX };
     if let Err(error) = json::parse(text.as_bytes(), &limits) {
         let before = text.as_bytes().get(..error.at()).unwrap_or(text.as_bytes());
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        return Err(Unreadable::new(line, error.to_string()));
+        return Err(PolicySyntaxError::new(line, error.to_string()));
     }
     Walker { text, at: 0, line: 1 }.node()
 }
@@ -24,7 +24,7 @@ struct Walker<'t> {
 }
 
 impl Walker<'_> {
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not whitespace.
     fn peek(&mut self) -> u8 {
         while let Some(byte) = self.text.as_bytes().get(self.at) {
             match byte {
@@ -37,7 +37,7 @@ impl Walker<'_> {
         0
     }
 
-    fn node(&mut self) -> Result<Node, Unreadable> {
+    fn node(&mut self) -> Result<PolicyNode, PolicySyntaxError> {
         let first = self.peek();
         let line = self.line;
         let data = match first {
@@ -49,11 +49,11 @@ impl Walker<'_> {
                     walker.peek();
                     walker.at += 1;
                     let value = walker.node()?;
-                    let Data::Text(key) = key else { return Err(lost(line)) };
-                    members.push(Member { key, line, value });
+                    let NodeData::Text(key) = key else { return Err(invalid_json(line)) };
+                    members.push(MapEntry { key, line, value });
                     Ok(())
                 })?;
-                unrepeated(members)?
+                unique_keys(members)?
             }
             b'[' => {
                 let mut nodes = Vec::new();
@@ -61,21 +61,21 @@ impl Walker<'_> {
                     nodes.push(walker.node()?);
                     Ok(())
                 })?;
-                Data::List(nodes)
+                NodeData::List(nodes)
             }
             _ => self.scalar(),
         };
-        Ok(Node { line, data })
+        Ok(PolicyNode { line, data })
     }
 
     /// Walks over the elements up to `end`.
     fn each(
         &mut self,
         end: u8,
-        mut element: impl FnMut(&mut Self) -> Result<(), Unreadable>,
-    ) -> Result<(), Unreadable> {
+        mut element: impl FnMut(&mut Self) -> Result<(), PolicySyntaxError>,
+    ) -> Result<(), PolicySyntaxError> {
         loop {
-            // Over the opening bracket, or a comma.
+            // Skip the opening bracket or a comma.
             self.at += 1;
             if self.peek() == end {
                 break;
@@ -84,14 +84,14 @@ impl Walker<'_> {
             match self.peek() {
                 b',' => {}
                 byte if byte == end => break,
-                _ => return Err(lost(self.line)),
+                _ => return Err(invalid_json(self.line)),
             }
         }
         self.at += 1;
         Ok(())
     }
 
-    fn scalar(&mut self) -> Data {
+    fn scalar(&mut self) -> NodeData {
         let bytes = self.text.as_bytes();
         let start = self.at;
         if bytes.get(start) == Some(&b'"') {
@@ -111,16 +111,16 @@ impl Walker<'_> {
         }
         let slice = bytes.get(start..self.at).unwrap_or_default();
         match json::parse(slice, &Limits { bytes_max: BYTES_MAX, ..Limits::default() }) {
-            Ok(Value::String(text)) => Data::Text(text.into_owned()),
-            Ok(Value::Bool(value)) => Data::Bool(value),
-            Ok(number @ (Value::Int(_) | Value::Float(_))) => Data::Number(number.into_owned()),
-            Ok(Value::Null | Value::Array(_) | Value::Object(_)) | Err(_) => Data::Null,
+            Ok(Value::String(text)) => NodeData::Text(text.into_owned()),
+            Ok(Value::Bool(value)) => NodeData::Bool(value),
+            Ok(number @ (Value::Int(_) | Value::Float(_))) => NodeData::Number(number.into_owned()),
+            Ok(Value::Null | Value::Array(_) | Value::Object(_)) | Err(_) => NodeData::Null,
         }
     }
 }
 
-fn lost(line: usize) -> Unreadable {
-    Unreadable::new(line, "this is not json")
+fn invalid_json(line: usize) -> PolicySyntaxError {
+    PolicySyntaxError::new(line, "this is not json")
 }
 
 #[cfg(test)]
@@ -128,18 +128,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_knows_its_line() {
+    fn every_value_has_its_line() {
         let text = "{\n  \"a\": [1, \"x\\\"}\",\n {}],\n  \"b\": {\"c\": null, \"d\": [ ]}\n}\n";
         let node = read(text).unwrap();
         assert_eq!(node.to_value(), json::parse(text.as_bytes(), &Limits::default()).unwrap());
-        let Data::Map(members) = &node.data else { panic!("a map") };
+        let NodeData::Map(members) = &node.data else { panic!("a map") };
         assert_eq!(members.iter().map(|m| m.line).collect::<Vec<_>>(), [2, 4]);
-        let Data::List(nodes) = &members[0].value.data else { panic!("a list") };
+        let NodeData::List(nodes) = &members[0].value.data else { panic!("a list") };
         assert_eq!(nodes.iter().map(|n| n.line).collect::<Vec<_>>(), [2, 2, 3]);
     }
 
     #[test]
-    fn what_is_not_json_is_refused_with_its_line() {
+    fn invalid_json_is_refused_with_its_line() {
         for (text, line) in [("{\n\"a\": 1,\n}", 3), ("{\n\"a\": 1,\n\"a\": 2}", 3), ("", 1)] {
             assert_eq!(read(text).unwrap_err().line, line, "{text}");
         }

@@ -1,11 +1,11 @@
-//! The policy: which class an event belongs to, which payloads are taken, and where they go.
+//! Policy: maps events to classes, validates payloads, and assigns streams and partition keys.
 //!
-//! It is three files, JSON or YAML, and the payload schemas they name. What is wrong with them is
-//! found when they are loaded, all of it at once, each with its file and line; a policy that loads
-//! has an answer for every event. Its digest stands on every receipt.
+//! It consists of three files, JSON or YAML, and the payload schemas they reference. All errors are
+//! found at load time and reported together, each with its file and line; a policy that loads
+//! covers every event. Its digest is on every receipt.
 //!
-//! Reading files is not done here: whoever loads a policy hands over their bytes, and how they
-//! spell the paths is part of the digest.
+//! This module does not read files: the caller passes their bytes, and the spelling of the paths is
+//! part of the digest.
 
 mod alignment;
 mod class_map;
@@ -25,60 +25,60 @@ use admit_core::json::{Object, Value};
 use bytes::Bytes;
 
 use self::class_map::ClassMap;
-use self::node::Node;
+use self::node::PolicyNode;
 use self::partitioning::Partitioning;
 use self::schema_policy::SchemaPolicy;
+use super::enums::Reason;
 use super::names;
-use super::words::Reason;
 
 pub use defaults::shipped_files;
 
-/// The largest policy file, in bytes.
+/// Largest policy file, in bytes.
 pub const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The deepest nesting in a policy file.
+/// Deepest nesting in a policy file.
 const DEPTH_MAX: usize = 64;
 
-/// The class of events that the class map does not name.
+/// Class of event types that the class map does not list.
 pub const DEFAULT_CLASS: &str = "traffic";
 
-/// A file, as it is spelt and as it was read.
+/// Policy file with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFile {
-    /// Its path. For a payload schema: exactly as the schema policy names it, up to the `#`.
+    /// Path. For a payload schema: exactly as in the schema policy, up to the `#`.
     pub path: String,
-    /// What is in it.
+    /// Content.
     pub bytes: Bytes,
 }
 
 impl PolicyFile {
-    /// A file.
+    /// Creates a file.
     pub fn new(path: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
         Self { path: path.into(), bytes: bytes.into() }
     }
 }
 
-/// The files of a policy.
+/// Files of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFiles {
     /// Event types and their classes, classes and their pins.
     pub class_map: PolicyFile,
-    /// Event types and what their payloads must be.
+    /// Event types and their allowed versions and payloads.
     pub schema_policy: PolicyFile,
-    /// Streams and what names a partition.
+    /// Streams and partition keys.
     pub partitioning: PolicyFile,
-    /// The payload schemas; see [`schema_paths`].
+    /// Payload schemas; see [`schema_paths`].
     pub schemas: Vec<PolicyFile>,
 }
 
-/// One thing that is wrong with a policy.
+/// One error in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
-    /// In which file.
+    /// File.
     pub path: String,
-    /// On which line, from 1 on.
+    /// Line, from 1.
     pub line: usize,
-    /// What it is, and what to do about it.
+    /// What is wrong and how to fix it.
     pub message: String,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// Everything that is wrong with a policy, one line each.
+/// All errors of a policy, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyErrors(pub Vec<PolicyError>);
 
@@ -104,31 +104,31 @@ impl fmt::Display for PolicyErrors {
 
 impl std::error::Error for PolicyErrors {}
 
-/// A policy that has an answer for every event.
+/// Valid policy, which covers every event.
 #[derive(Debug)]
-pub struct Policy {
+pub struct IngestionPolicy {
     class_map: ClassMap,
     schemas: SchemaPolicy,
     partitioning: Partitioning,
     digest: String,
 }
 
-/// The place on the bus that a policy gives an event.
+/// Placement of an event on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place<'p> {
-    /// The partitioning profile that decided.
+pub struct BusPlacement<'p> {
+    /// Partitioning profile that decided.
     pub profile_id: &'p str,
-    /// The stream.
+    /// Stream.
     pub topic: &'p str,
-    /// The partition key, hashed.
+    /// Partition key, hashed.
     pub partition_key: String,
 }
 
-impl Policy {
-    /// The policy in these files.
+impl IngestionPolicy {
+    /// Loads the policy from these files.
     ///
     /// # Errors
-    /// With everything that is wrong with them.
+    /// All errors found in them.
     pub fn load(files: &PolicyFiles) -> Result<Self, PolicyErrors> {
         let mut errors = Vec::new();
         let mut data = |file: &PolicyFile| match read(file) {
@@ -148,7 +148,7 @@ impl Policy {
             (files.partitioning.path.as_str(), &partitioning.to_value()),
         ]);
         let class_map = ClassMap::read(&files.class_map.path, &class_map, &mut errors);
-        let documents = payload::Documents::read(&files.schemas, &mut errors);
+        let documents = payload::SchemaDocuments::read(&files.schemas, &mut errors);
         let schemas = SchemaPolicy::read(
             &files.schema_policy.path,
             &schema_policy,
@@ -167,63 +167,67 @@ impl Policy {
         Ok(Self { class_map, schemas, partitioning, digest })
     }
 
-    /// The policy that is shipped.
+    /// Shipped policy.
     pub fn shipped() -> Self {
         Self::load(&shipped_files()).expect("the shipped policy is tested")
     }
 
-    /// What is in the files, in one hash: `content_digest` and `run_config_digest` of receipts.
+    /// Digest of the files: `content_digest` and `run_config_digest` of receipts.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// What may be meant otherwise than it is written, for whoever starts a gate.
+    /// Entries that are valid but probably not intended, reported at start-up.
     pub fn warnings(&self) -> Vec<String> {
         self.partitioning.warnings()
     }
 
-    /// The class of an event type.
+    /// Class of an event type.
     pub fn class_of(&self, event_type: &str) -> &str {
         self.class_map.class_of(event_type)
     }
 
-    /// Every event type that the policy names, each once.
+    /// All event types that the policy names, each once.
     pub fn event_types(&self) -> BTreeSet<&str> {
         self.class_map.event_types().chain(self.schemas.event_types()).collect()
     }
 
-    /// The pins that a class wants.
+    /// Pins that a class requires.
     pub fn required_pins(&self, class: &str) -> &[String] {
         self.class_map.required_pins(class)
     }
 
-    /// Every stream that an event of some class can go to, each once.
+    /// All streams that events of any class can go to, each once.
     pub fn topics(&self) -> Vec<&str> {
         self.partitioning.topics(&self.class_map)
     }
 
-    /// Whether an event of this type may have this version and payload.
+    /// Checks schema version and payload of an event against its type.
     ///
     /// # Errors
-    /// With the reason, and what is wrong in words.
+    /// The reason and a description of the violation.
     pub fn check_payload(&self, envelope: &Object<'_>) -> Result<(), (Reason, String)> {
         self.schemas.check(envelope)
     }
 
-    /// Where an event of this class belongs.
+    /// Returns the placement of an event of this class.
     ///
     /// # Errors
-    /// With the reason, and what is wrong in words.
-    pub fn place(&self, class: &str, envelope: &Object<'_>) -> Result<Place<'_>, (Reason, String)> {
+    /// The reason and a description of the violation.
+    pub fn place(
+        &self,
+        class: &str,
+        envelope: &Object<'_>,
+    ) -> Result<BusPlacement<'_>, (Reason, String)> {
         self.partitioning.place(class, envelope)
     }
 }
 
-/// The payload schemas that a schema policy names, by path, each once; to be read and handed over
-/// as [`PolicyFiles::schemas`].
+/// Returns the paths of the payload schemas that a schema policy references, each once; the caller
+/// reads them and passes them as [`PolicyFiles::schemas`].
 ///
 /// # Errors
-/// When the file cannot be read as data. Everything else is found by [`Policy::load`].
+/// If the file cannot be parsed. All other errors are found by [`IngestionPolicy::load`].
 pub fn schema_paths(schema_policy: &PolicyFile) -> Result<Vec<String>, PolicyErrors> {
     let node = read(schema_policy).map_err(|error| PolicyErrors(vec![error]))?;
     let mut paths = Vec::new();
@@ -239,8 +243,8 @@ pub fn schema_paths(schema_policy: &PolicyFile) -> Result<Vec<String>, PolicyErr
     Ok(paths)
 }
 
-/// Reads a file as data: JSON by its name or its first sign, else YAML.
-fn read(file: &PolicyFile) -> Result<Node, PolicyError> {
+/// Parses a file: JSON by its extension or its first character, else YAML.
+fn read(file: &PolicyFile) -> Result<PolicyNode, PolicyError> {
     let error = |line, message| PolicyError { path: file.path.clone(), line, message };
     if file.bytes.len() > BYTES_MAX {
         return Err(error(1, format!("the file has more than {BYTES_MAX} bytes")));

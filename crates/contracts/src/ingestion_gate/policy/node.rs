@@ -1,69 +1,69 @@
-//! Data read from a policy file, with the line each part stands on.
+//! Data parsed from a policy file, with the line of each value.
 
 use admit_core::json::{Object, Value};
 
-/// A value and its line, from 1 on.
+/// Value and its line, from 1.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
+pub(super) struct PolicyNode {
     pub(super) line: usize,
-    pub(super) data: Data,
+    pub(super) data: NodeData,
 }
 
-/// What it is.
+/// Value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Data {
+pub(super) enum NodeData {
     Null,
     Bool(bool),
     /// An integer or a float.
     Number(Value<'static>),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Member>),
+    List(Vec<PolicyNode>),
+    Map(Vec<MapEntry>),
 }
 
 /// One entry of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Member {
+pub(super) struct MapEntry {
     pub(super) key: String,
     pub(super) line: usize,
-    pub(super) value: Node,
+    pub(super) value: PolicyNode,
 }
 
-/// Why a text is no data, and where.
+/// Parse error with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(super) struct PolicySyntaxError {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-impl Unreadable {
+impl PolicySyntaxError {
     pub(super) fn new(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into() }
     }
 }
 
-impl Node {
-    /// What kind of value it is, for messages.
+impl PolicyNode {
+    /// Kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match &self.data {
-            Data::Null => "nothing",
-            Data::Bool(_) => "true or false",
-            Data::Number(_) => "a number",
-            Data::Text(_) => "a text",
-            Data::List(_) => "a list",
-            Data::Map(_) => "a map",
+            NodeData::Null => "nothing",
+            NodeData::Bool(_) => "true or false",
+            NodeData::Number(_) => "a number",
+            NodeData::Text(_) => "a text",
+            NodeData::List(_) => "a list",
+            NodeData::Map(_) => "a map",
         }
     }
 
-    /// The value without its lines: what the digest is taken over.
+    /// Value without its lines; the digest covers this form.
     pub(super) fn to_value(&self) -> Value<'static> {
         match &self.data {
-            Data::Null => Value::Null,
-            Data::Bool(value) => Value::Bool(*value),
-            Data::Number(number) => number.clone(),
-            Data::Text(text) => text.clone().into(),
-            Data::List(nodes) => nodes.iter().map(Self::to_value).collect(),
-            Data::Map(members) => members
+            NodeData::Null => Value::Null,
+            NodeData::Bool(value) => Value::Bool(*value),
+            NodeData::Number(number) => number.clone(),
+            NodeData::Text(text) => text.clone().into(),
+            NodeData::List(nodes) => nodes.iter().map(Self::to_value).collect(),
+            NodeData::Map(members) => members
                 .iter()
                 .map(|member| (member.key.clone(), member.value.to_value()))
                 .collect::<Object<'_>>()
@@ -72,13 +72,16 @@ impl Node {
     }
 }
 
-/// Refuses a map that has a key twice: readers differ in which of the two they take.
-pub(super) fn unrepeated(members: Vec<Member>) -> Result<Data, Unreadable> {
+/// Rejects a map with a repeated key: readers differ on which of the two wins.
+pub(super) fn unique_keys(members: Vec<MapEntry>) -> Result<NodeData, PolicySyntaxError> {
     let mut seen = std::collections::BTreeSet::new();
     for member in &members {
         if !seen.insert(member.key.as_str()) {
-            return Err(Unreadable::new(member.line, format!("{:?} is there twice", member.key)));
+            return Err(PolicySyntaxError::new(
+                member.line,
+                format!("{:?} appears twice", member.key),
+            ));
         }
     }
-    Ok(Data::Map(members))
+    Ok(NodeData::Map(members))
 }

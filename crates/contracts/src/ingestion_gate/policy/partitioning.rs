@@ -1,30 +1,30 @@
 //! Partitioning: `{version, profiles: {id: {stream, key_precedence, hash_algo}}}`.
 //!
-//! Which profile a class takes is fixed for the classes of the platform. A file may say it for
-//! classes of its own under `classes`; any other takes the default profile.
+//! The profiles of the platform's own classes are fixed. A file may map further classes under
+//! `classes`; any other class uses the default profile.
 
 use std::collections::BTreeMap;
 
 use admit_core::json::{Object, Value};
 
 use super::class_map::ClassMap;
-use super::node::Node;
-use super::reader::{Reader, get};
-use super::{Place, PolicyError};
+use super::node::PolicyNode;
+use super::reader::{PolicyReader, get};
+use super::{BusPlacement, PolicyError};
+use crate::ingestion_gate::enums::Reason;
 use crate::ingestion_gate::envelope::is_field;
 use crate::ingestion_gate::names;
-use crate::ingestion_gate::words::Reason;
 
-/// What the ids of all profiles begin with.
+/// Prefix of all profile ids.
 const PROFILES: &str = "ig.partitioning.v0.";
 
-/// The only hash there is.
+/// Only supported hash.
 const SHA256: &str = "sha256";
 
-/// The longest name of a stream, in characters, that every bus takes.
+/// Longest stream name, in characters, that every bus accepts.
 const STREAM_CHARS_MAX: usize = 200;
 
-/// The profiles of the platform's classes.
+/// Profiles of the platform's classes.
 const OF_CLASS: [(&str, &str); 13] = [
     ("traffic", "traffic"),
     ("traffic_baseline", "traffic.baseline"),
@@ -57,13 +57,13 @@ struct Profile {
 impl Partitioning {
     pub(super) fn read(
         path: &str,
-        node: &Node,
+        node: &PolicyNode,
         classes: &ClassMap,
         errors: &mut Vec<PolicyError>,
     ) -> Self {
-        let mut reader = Reader::new(path, errors);
+        let mut reader = PolicyReader::new(path, errors);
         let what = "the partitioning";
-        let members = reader.closed(node, what, &["version", "profiles", "classes"]);
+        let members = reader.closed_map(node, what, &["version", "profiles", "classes"]);
         reader.version(members, node, what);
         let mut read = Self::default();
         let Some(profiles) = reader.required(members, "profiles", node, what) else { return read };
@@ -74,7 +74,7 @@ impl Partitioning {
         let own = get(members, "classes");
         for member in own.map_or(&[][..], |node| reader.map(node, "classes")) {
             if !classes.has(&member.key) {
-                reader.complain(member.line, format!("class {} is not there", member.key));
+                reader.report(member.line, format!("class {} does not exist", member.key));
             }
             if let Some(id) = reader.text(&member.value, "a profile", 256) {
                 read.of_class.insert(member.key.clone(), id.to_owned());
@@ -83,8 +83,8 @@ impl Partitioning {
         for class in classes.classes() {
             let id = read.profile_id(class);
             if !read.profiles.contains_key(&id) {
-                let message = format!("there is no profile {id}, which class {class} wants");
-                reader.complain(profiles.line, message);
+                let message = format!("there is no profile {id}, which class {class} requires");
+                reader.report(profiles.line, message);
             }
         }
         read
@@ -123,14 +123,14 @@ impl Partitioning {
         &self,
         class: &str,
         envelope: &Object<'_>,
-    ) -> Result<Place<'_>, (Reason, String)> {
+    ) -> Result<BusPlacement<'_>, (Reason, String)> {
         let id = self.profile_id(class);
         let Some((profile_id, profile)) = self.profiles.get_key_value(&id) else {
             return Err((Reason::InternalError, format!("there is no profile {id}")));
         };
-        let mut found = profile.precedence.iter().filter_map(|path| lead(envelope, path));
+        let mut found = profile.precedence.iter().filter_map(|path| value_at(envelope, path));
         let Some(value) = found.next() else {
-            let message = format!("none of the fields of profile {id} is there");
+            let message = format!("none of the fields of profile {id} is present");
             return Err((Reason::PartitionKeyMissing, message));
         };
         if profile.hash_algo != SHA256 {
@@ -138,14 +138,14 @@ impl Partitioning {
             return Err((Reason::UnsupportedHashAlgo, message));
         }
         let partition_key = names::partition_key(value);
-        Ok(Place { profile_id, topic: &profile.stream, partition_key })
+        Ok(BusPlacement { profile_id, topic: &profile.stream, partition_key })
     }
 }
 
 impl Profile {
-    fn read(reader: &mut Reader<'_>, id: &str, node: &Node) -> Self {
+    fn read(reader: &mut PolicyReader<'_>, id: &str, node: &PolicyNode) -> Self {
         let what = format!("profile {id}");
-        let members = reader.closed(node, &what, &["stream", "key_precedence", "hash_algo"]);
+        let members = reader.closed_map(node, &what, &["stream", "key_precedence", "hash_algo"]);
         let mut profile = Self { hash_algo: SHA256.to_owned(), ..Self::default() };
         if let Some(stream) = reader.required(members, "stream", node, &what)
             && let Some(text) = reader.text(stream, "stream", STREAM_CHARS_MAX)
@@ -153,7 +153,7 @@ impl Profile {
             if !is_stream(text) {
                 let message = "a stream has letters, digits, dots, underscores and dashes, and \
                                begins with a letter or a digit";
-                reader.complain(stream.line, message);
+                reader.report(stream.line, message);
             }
             profile.stream = text.to_owned();
         }
@@ -168,14 +168,14 @@ impl Profile {
                     };
                     if !is_known {
                         let message =
-                            format!("{text} is no field of an envelope, and not payload.<field>");
-                        reader.complain(item.line, message);
+                            format!("{text} is neither a field of an envelope nor payload.<field>");
+                        reader.report(item.line, message);
                     }
                     profile.precedence.push(path);
                 }
             }
             if profile.precedence.is_empty() {
-                reader.complain(list.line, "key_precedence must name a field");
+                reader.report(list.line, "key_precedence must name a field");
             }
         }
         if let Some(algo) = get(members, "hash_algo")
@@ -187,15 +187,15 @@ impl Profile {
     }
 }
 
-/// A stream is a folder on one bus and a topic on another.
+/// A stream is a folder on one bus and a topic on another, so the name must be valid for both.
 fn is_stream(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
         && text.bytes().all(is_plain)
 }
 
-/// The value that a path leads to, unless it is empty. Zero and false are not.
-fn lead<'o, 'a>(envelope: &'o Object<'a>, path: &[String]) -> Option<&'o Value<'a>> {
+/// Value at a path, unless it is empty. Zero and false are not empty.
+fn value_at<'o, 'a>(envelope: &'o Object<'a>, path: &[String]) -> Option<&'o Value<'a>> {
     let (first, rest) = path.split_first()?;
     let value = rest.iter().try_fold(envelope.get(first)?, |value, step| value.get(step))?;
     match value {

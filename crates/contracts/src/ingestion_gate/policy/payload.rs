@@ -1,4 +1,4 @@
-//! Payload schemas: JSON Schema, with `nullable` as its authors mean it.
+//! Payload schemas: JSON Schema plus `nullable`.
 
 use admit_core::json::Value;
 use serde_json::{Value as Json, json};
@@ -6,32 +6,32 @@ use serde_json::{Value as Json, json};
 use super::{PolicyError, PolicyFile, read};
 use crate::schema::{self, EmptyArray, to_serde};
 
-/// Names a schema document inside the schema that points into it.
+/// URI of a schema document inside the schema that points into it.
 const DOCUMENT: &str = "admit:payload-schema";
 
-/// Longest text about one payload, in characters.
-const TOLD_CHARS_MAX: usize = 1_000;
+/// Longest description of the violations of one payload, in characters.
+const DESCRIPTION_CHARS_MAX: usize = 1_000;
 
-/// The documents that were read, by path.
-pub(super) struct Documents(Vec<(String, Json)>);
+/// Schema documents by path.
+pub(super) struct SchemaDocuments(Vec<(String, Json)>);
 
-/// A compiled schema.
+/// Compiled schema.
 #[derive(Debug)]
-pub(super) struct Schema(schema::Schema);
+pub(super) struct PayloadSchema(schema::CompiledSchema);
 
-/// Takes `path#pointer` apart.
+/// Splits `path#pointer`.
 pub(super) fn split(reference: &str) -> (&str, &str) {
     reference.split_once('#').unwrap_or((reference, ""))
 }
 
-impl Documents {
+impl SchemaDocuments {
     pub(super) fn read(files: &[PolicyFile], errors: &mut Vec<PolicyError>) -> Self {
         let mut documents = Vec::new();
         for file in files {
             match read(file) {
                 Ok(node) => {
                     let mut document = to_serde(&node.to_value());
-                    take_null(&mut document);
+                    apply_nullable(&mut document);
                     documents.push((file.path.clone(), document));
                 }
                 Err(error) => errors.push(error),
@@ -40,11 +40,11 @@ impl Documents {
         Self(documents)
     }
 
-    /// The schema that `path#pointer` names.
-    pub(super) fn compile(&self, reference: &str) -> Result<Schema, String> {
+    /// Compiles the schema at `path#pointer`.
+    pub(super) fn compile(&self, reference: &str) -> Result<PayloadSchema, String> {
         let (path, pointer) = split(reference);
         let Some((_, document)) = self.0.iter().find(|(known, _)| known == path) else {
-            return Err(format!("the payload schema {path} is not there"));
+            return Err(format!("the payload schema {path} is missing"));
         };
         let schema = document.pointer(pointer);
         if !schema.is_some_and(|schema| schema.is_object() || schema.is_boolean()) {
@@ -53,32 +53,32 @@ impl Documents {
         let root = if pointer.is_empty() || !document.is_object() {
             document.clone()
         } else {
-            // References inside of the document go on meaning the document.
+            // References inside the document must still resolve against the document.
             let mut document = document.clone();
             document["$id"] = DOCUMENT.into();
             json!({ "$ref": format!("{DOCUMENT}#{pointer}"), "$defs": { "document": document } })
         };
-        schema::Schema::compile(&root, EmptyArray::Array)
-            .map(Schema)
+        schema::CompiledSchema::compile(&root, EmptyArray::Array)
+            .map(PayloadSchema)
             .map_err(|error| format!("the payload schema {reference} cannot be used: {error}"))
     }
 }
 
-impl Schema {
+impl PayloadSchema {
     pub(super) fn check(&self, payload: &Value<'_>) -> Result<(), String> {
-        let Some(told) = self.0.told(payload) else { return Ok(()) };
-        let mut text = told.join("; ");
-        if let Some((end, _)) = text.char_indices().nth(TOLD_CHARS_MAX) {
+        let Some(violations) = self.0.violations(payload) else { return Ok(()) };
+        let mut text = violations.join("; ");
+        if let Some((end, _)) = text.char_indices().nth(DESCRIPTION_CHARS_MAX) {
             text.truncate(end);
         }
         Err(text)
     }
 }
 
-/// Gives every schema that says `nullable: true` the null that it means.
-fn take_null(schema: &mut Json) {
+/// Adds `null` to the types of every schema with `nullable: true`.
+fn apply_nullable(schema: &mut Json) {
     match schema {
-        Json::Array(schemas) => schemas.iter_mut().for_each(take_null),
+        Json::Array(schemas) => schemas.iter_mut().for_each(apply_nullable),
         Json::Object(members) => {
             for (key, value) in members.iter_mut() {
                 match (key.as_str(), value) {
@@ -88,8 +88,8 @@ fn take_null(schema: &mut Json) {
                         "properties" | "patternProperties" | "dependentSchemas" | "$defs"
                         | "definitions",
                         Json::Object(schemas),
-                    ) => schemas.values_mut().for_each(take_null),
-                    (_, value) => take_null(value),
+                    ) => schemas.values_mut().for_each(apply_nullable),
+                    (_, value) => apply_nullable(value),
                 }
             }
             if members.remove("nullable") != Some(Json::Bool(true)) {
@@ -119,21 +119,21 @@ fn take_null(schema: &mut Json) {
 mod tests {
     use super::*;
 
-    fn schema(document: &str, pointer: &str) -> Result<Schema, String> {
+    fn schema(document: &str, pointer: &str) -> Result<PayloadSchema, String> {
         let mut errors = Vec::new();
         let file = PolicyFile::new("s.json", document.to_owned());
-        let documents = Documents::read(&[file], &mut errors);
+        let documents = SchemaDocuments::read(&[file], &mut errors);
         assert_eq!(errors, []);
         documents.compile(&format!("s.json#{pointer}"))
     }
 
-    fn takes(schema: &Schema, payload: &str) -> bool {
+    fn accepts(schema: &PayloadSchema, payload: &str) -> bool {
         let value = admit_core::json::parse(payload.as_bytes(), &Default::default()).unwrap();
         schema.check(&value).is_ok()
     }
 
     #[test]
-    fn nullable_means_type_or_null_wherever_a_schema_stands() {
+    fn nullable_means_type_or_null_at_every_level() {
         let text = r#"{"properties":{
             "a":{"type":"string","nullable":true},
             "b":{"enum":["x"],"nullable":true},
@@ -146,10 +146,10 @@ mod tests {
             r#"{"a":"x","b":"x","c":1}"#,
             r#"{"nullable":true,"d":{"nullable":true}}"#,
         ] {
-            assert!(takes(&schema, good), "{good}");
+            assert!(accepts(&schema, good), "{good}");
         }
         for bad in [r#"{"a":1}"#, r#"{"b":"y"}"#, r#"{"nullable":null}"#, r#"{"d":{}}"#] {
-            assert!(!takes(&schema, bad), "{bad}");
+            assert!(!accepts(&schema, bad), "{bad}");
         }
     }
 
@@ -158,12 +158,12 @@ mod tests {
         let text = r##"{"payloads":{"one":{"properties":{"n":{"$ref":"#/numbers/small"}}}},
                        "numbers":{"small":{"type":"integer","maximum":9}}}"##;
         let schema = schema(text, "/payloads/one").unwrap();
-        assert!(takes(&schema, r#"{"n":9}"#));
-        assert!(!takes(&schema, r#"{"n":10}"#));
+        assert!(accepts(&schema, r#"{"n":9}"#));
+        assert!(!accepts(&schema, r#"{"n":10}"#));
     }
 
     #[test]
-    fn a_schema_that_is_not_one_says_why() {
+    fn an_invalid_schema_is_refused_with_a_reason() {
         assert!(schema(r#"{"a":1}"#, "/b").unwrap_err().contains("has no schema"));
         assert!(schema(r#"{"a":1}"#, "/a").unwrap_err().contains("has no schema"));
         let elsewhere = r#"{"a":{"$ref":"http://127.0.0.1:1/x.json"}}"#;

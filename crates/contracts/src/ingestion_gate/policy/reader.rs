@@ -1,107 +1,116 @@
-//! Takes data apart and notes what is not as it should be, with its file and line.
+//! Typed access to parsed policy data; records violations with their file and line.
 
 use super::PolicyError;
-use super::node::{Data, Member, Node};
+use super::node::{MapEntry, NodeData, PolicyNode};
 
-/// Reads the data of one file.
-pub(super) struct Reader<'e> {
+/// PolicyReader of one file.
+pub(super) struct PolicyReader<'e> {
     path: String,
     errors: &'e mut Vec<PolicyError>,
 }
 
-impl<'e> Reader<'e> {
+impl<'e> PolicyReader<'e> {
     pub(super) fn new(path: &str, errors: &'e mut Vec<PolicyError>) -> Self {
         Self { path: path.to_owned(), errors }
     }
 
-    pub(super) fn complain(&mut self, line: usize, message: impl Into<String>) {
+    pub(super) fn report(&mut self, line: usize, message: impl Into<String>) {
         self.errors.push(PolicyError { path: self.path.clone(), line, message: message.into() });
     }
 
-    /// The entries of a map.
-    pub(super) fn map<'n>(&mut self, node: &'n Node, what: &str) -> &'n [Member] {
-        if let Data::Map(members) = &node.data {
+    /// Entries of a map.
+    pub(super) fn map<'n>(&mut self, node: &'n PolicyNode, what: &str) -> &'n [MapEntry] {
+        if let NodeData::Map(members) = &node.data {
             return members;
         }
-        self.complain(node.line, format!("{what} must be a map, is {}", node.kind()));
+        self.report(node.line, format!("{what} must be a map, is {}", node.kind()));
         &[]
     }
 
-    /// The entries of a map that has no others than these keys.
-    pub(super) fn closed<'n>(&mut self, node: &'n Node, what: &str, keys: &[&str]) -> &'n [Member] {
+    /// Entries of a map that may have only these keys.
+    pub(super) fn closed_map<'n>(
+        &mut self,
+        node: &'n PolicyNode,
+        what: &str,
+        keys: &[&str],
+    ) -> &'n [MapEntry] {
         let members = self.map(node, what);
         for member in members.iter().filter(|member| !keys.contains(&member.key.as_str())) {
             let message =
                 format!("{what} has no key {:?}; it takes {}", member.key, keys.join(", "));
-            self.complain(member.line, message);
+            self.report(member.line, message);
         }
         members
     }
 
-    /// A value that must be there.
+    /// Required value.
     pub(super) fn required<'n>(
         &mut self,
-        members: &'n [Member],
+        members: &'n [MapEntry],
         key: &str,
-        owner: &Node,
+        owner: &PolicyNode,
         what: &str,
-    ) -> Option<&'n Node> {
+    ) -> Option<&'n PolicyNode> {
         let found = get(members, key);
-        // What is no map at all was told already.
-        if found.is_none() && matches!(owner.data, Data::Map(_)) {
-            self.complain(owner.line, format!("{what} has no {key}"));
+        // A node that is not a map was already reported.
+        if found.is_none() && matches!(owner.data, NodeData::Map(_)) {
+            self.report(owner.line, format!("{what} has no {key}"));
         }
         found
     }
 
-    pub(super) fn list<'n>(&mut self, node: &'n Node, what: &str) -> &'n [Node] {
-        if let Data::List(nodes) = &node.data {
+    pub(super) fn list<'n>(&mut self, node: &'n PolicyNode, what: &str) -> &'n [PolicyNode] {
+        if let NodeData::List(nodes) = &node.data {
             return nodes;
         }
-        self.complain(node.line, format!("{what} must be a list, is {}", node.kind()));
+        self.report(node.line, format!("{what} must be a list, is {}", node.kind()));
         &[]
     }
 
-    /// A text of 1 to `chars_max` characters.
+    /// Text of 1 to `chars_max` characters.
     pub(super) fn text<'n>(
         &mut self,
-        node: &'n Node,
+        node: &'n PolicyNode,
         what: &str,
         chars_max: usize,
     ) -> Option<&'n str> {
         match &node.data {
-            Data::Text(text) if (1..=chars_max).contains(&text.chars().count()) => {
+            NodeData::Text(text) if (1..=chars_max).contains(&text.chars().count()) => {
                 return Some(text);
             }
-            Data::Text(_) => {
-                self.complain(node.line, format!("{what} must have 1 to {chars_max} characters"));
+            NodeData::Text(_) => {
+                self.report(node.line, format!("{what} must have 1 to {chars_max} characters"));
             }
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => {
-                self.complain(node.line, format!("{what} must be a text, is {}", node.kind()));
+            NodeData::Null
+            | NodeData::Bool(_)
+            | NodeData::Number(_)
+            | NodeData::List(_)
+            | NodeData::Map(_) => {
+                self.report(node.line, format!("{what} must be a text, is {}", node.kind()));
             }
         }
         None
     }
 
-    pub(super) fn flag(&mut self, node: &Node, what: &str) -> bool {
-        if let Data::Bool(value) = node.data {
+    pub(super) fn flag(&mut self, node: &PolicyNode, what: &str) -> bool {
+        if let NodeData::Bool(value) = node.data {
             return value;
         }
-        self.complain(node.line, format!("{what} must be true or false, is {}", node.kind()));
+        self.report(node.line, format!("{what} must be true or false, is {}", node.kind()));
         false
     }
 
-    /// Every file says its version; which one is up to its owner.
-    pub(super) fn version(&mut self, members: &[Member], owner: &Node, what: &str) {
+    /// Every file has a version; its value is up to the owner.
+    pub(super) fn version(&mut self, members: &[MapEntry], owner: &PolicyNode, what: &str) {
         if let Some(node) = self.required(members, "version", owner, what)
-            && !matches!(node.data, Data::Text(_) | Data::Number(_))
+            && !matches!(node.data, NodeData::Text(_) | NodeData::Number(_))
         {
-            self.complain(node.line, format!("version must be a text, is {}", node.kind()));
+            self.report(node.line, format!("version must be a text, is {}", node.kind()));
         }
     }
 }
 
-/// The value under `key`.
-pub(super) fn get<'n>(members: &'n [Member], key: &str) -> Option<&'n Node> {
+/// Value under `key`.
+pub(super) fn get<'n>(members: &'n [MapEntry], key: &str) -> Option<&'n PolicyNode> {
     members.iter().find(|member| member.key == key).map(|member| &member.value)
 }

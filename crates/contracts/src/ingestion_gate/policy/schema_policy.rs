@@ -1,4 +1,4 @@
-//! The schema policy: which versions and payloads each event type may have.
+//! Schema policy: allowed schema versions and payloads of each event type.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use admit_core::json::{Object, Value};
 
 use super::PolicyError;
 use super::class_map::ClassMap;
-use super::node::Node;
-use super::payload::{Documents, Schema};
-use super::reader::{Reader, get};
-use crate::ingestion_gate::words::Reason;
+use super::node::PolicyNode;
+use super::payload::{PayloadSchema, SchemaDocuments};
+use super::reader::{PolicyReader, get};
+use crate::ingestion_gate::enums::Reason;
 
-/// The keys of one entry.
+/// Keys of an entry.
 const ENTRY: [&str; 5] = [
     "event_type",
     "class",
@@ -22,57 +22,59 @@ const ENTRY: [&str; 5] = [
 
 #[derive(Debug, Default)]
 pub(super) struct SchemaPolicy {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, SchemaPolicyEntry>,
 }
 
-/// What one event type may have.
+/// Rules of one event type.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SchemaPolicyEntry {
     pub(super) class: String,
     pub(super) version_required: bool,
-    /// None listed: any.
+    /// `None` allows any version.
     pub(super) allowed: Option<Vec<String>>,
     pub(super) line: usize,
-    schema: Option<Schema>,
+    schema: Option<PayloadSchema>,
 }
 
 impl SchemaPolicy {
     pub(super) fn read(
         path: &str,
-        node: &Node,
+        node: &PolicyNode,
         classes: &ClassMap,
-        documents: &Documents,
+        documents: &SchemaDocuments,
         errors: &mut Vec<PolicyError>,
     ) -> Self {
-        let mut reader = Reader::new(path, errors);
+        let mut reader = PolicyReader::new(path, errors);
         let what = "the schema policy";
-        let members = reader.closed(node, what, &["version", "default_action", "policies"]);
+        let members = reader.closed_map(node, what, &["version", "default_action", "policies"]);
         reader.version(members, node, what);
         if let Some(action) = get(members, "default_action")
             && reader.text(action, "default_action", 64).is_some_and(|text| text != "quarantine")
         {
-            let message = "default_action must be quarantine: what no policy names is never let in";
-            reader.complain(action.line, message);
+            let message = "default_action must be quarantine: event types without a policy are never admitted";
+            reader.report(action.line, message);
         }
         let mut read = Self::default();
         let Some(policies) = reader.required(members, "policies", node, what) else { return read };
         for entry in reader.list(policies, "policies") {
-            if let Some((event_type, entry)) = Entry::read(&mut reader, entry, classes, documents) {
+            if let Some((event_type, entry)) =
+                SchemaPolicyEntry::read(&mut reader, entry, classes, documents)
+            {
                 let line = entry.line;
                 if read.entries.insert(event_type.clone(), entry).is_some() {
-                    reader.complain(line, format!("{event_type} has two policies"));
+                    reader.report(line, format!("{event_type} has two policies"));
                 }
             }
         }
         read
     }
 
-    /// Every event type that has an entry.
+    /// All event types with an entry.
     pub(super) fn event_types(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    pub(super) fn entry(&self, event_type: &str) -> Option<&Entry> {
+    pub(super) fn entry(&self, event_type: &str) -> Option<&SchemaPolicyEntry> {
         self.entries.get(event_type)
     }
 
@@ -80,12 +82,12 @@ impl SchemaPolicy {
         let text = |name| envelope.get(name).and_then(Value::as_str);
         let event_type = text("event_type").unwrap_or_default();
         let Some(entry) = self.entries.get(event_type) else {
-            let message = "the schema policy does not know this event type".to_owned();
+            let message = "the schema policy has no entry for this event type".to_owned();
             return Err((Reason::SchemaPolicyMissing, message));
         };
         match (text("schema_version").filter(|version| !version.is_empty()), &entry.allowed) {
             (None, _) if entry.version_required => {
-                let message = "this event type wants a schema_version".to_owned();
+                let message = "this event type requires a schema_version".to_owned();
                 return Err((Reason::SchemaVersionRequired, message));
             }
             (Some(version), Some(allowed)) if !allowed.iter().any(|one| one == version) => {
@@ -98,19 +100,19 @@ impl SchemaPolicy {
         let nothing = Value::Object(Object::new());
         schema
             .check(envelope.get("payload").unwrap_or(&nothing))
-            .map_err(|told| (Reason::SchemaFail, told))
+            .map_err(|violations| (Reason::SchemaFail, violations))
     }
 }
 
-impl Entry {
+impl SchemaPolicyEntry {
     fn read(
-        reader: &mut Reader<'_>,
-        node: &Node,
+        reader: &mut PolicyReader<'_>,
+        node: &PolicyNode,
         classes: &ClassMap,
-        documents: &Documents,
+        documents: &SchemaDocuments,
     ) -> Option<(String, Self)> {
         let what = "a policy";
-        let members = reader.closed(node, what, &ENTRY);
+        let members = reader.closed_map(node, what, &ENTRY);
         let event_type = reader.required(members, "event_type", node, what);
         let event_type = event_type.and_then(|node| reader.text(node, "event_type", 256));
         let class_node = reader.required(members, "class", node, what);
@@ -126,18 +128,18 @@ impl Entry {
         });
         let schema = get(members, "payload_schema_ref").and_then(|node| {
             let reference = reader.text(node, "payload_schema_ref", 1_024)?;
-            documents.compile(reference).map_err(|why| reader.complain(node.line, why)).ok()
+            documents.compile(reference).map_err(|why| reader.report(node.line, why)).ok()
         });
         let (event_type, class, class_node) = (event_type?, class?, class_node?);
         if !classes.has(class) {
-            reader.complain(class_node.line, format!("class {class} is not in the class map"));
+            reader.report(class_node.line, format!("class {class} is not in the class map"));
         }
         if classes.class_of(event_type) != class {
             let message = format!(
-                "the class map puts {event_type} into class {}, not {class}",
+                "the class map maps {event_type} to class {}, not {class}",
                 classes.class_of(event_type)
             );
-            reader.complain(class_node.line, message);
+            reader.report(class_node.line, message);
         }
         let line = node.line;
         let entry = Self { class: class.to_owned(), version_required, allowed, line, schema };

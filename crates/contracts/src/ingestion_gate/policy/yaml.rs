@@ -1,18 +1,18 @@
-//! Reads YAML in the one way that all its dialects agree on.
+//! YAML reader limited to what all dialects agree on.
 //!
-//! YAML 1.1 and 1.2 read a bare `yes`, `012` or `1e3` differently, and a policy must not depend on
-//! who reads it. So what they disagree on is refused with its line: put it in quotes. Anchors, tags
-//! and merges are refused too; a policy is short enough to be written out.
+//! YAML 1.1 and 1.2 parse a bare `yes`, `012` or `1e3` differently, and a policy must not depend on
+//! the parser. Ambiguous scalars are rejected with their line; quoting resolves them. Anchors, tags
+//! and merges are rejected too; a policy is short enough to be written out.
 
 use admit_core::json::{self, Limits, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 
 use super::DEPTH_MAX;
-use super::node::{Data, Member, Node, Unreadable, unrepeated};
+use super::node::{MapEntry, NodeData, PolicyNode, PolicySyntaxError, unique_keys};
 
-/// Reads one document.
-pub(super) fn read(text: &str) -> Result<Node, Unreadable> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), line: 1 };
+/// Parses one document.
+pub(super) fn read(text: &str) -> Result<PolicyNode, PolicySyntaxError> {
+    let mut reader = YamlReader { parser: Parser::new_from_str(text), line: 1 };
     let mut document = None;
     loop {
         match reader.next()? {
@@ -35,57 +35,57 @@ pub(super) fn read(text: &str) -> Result<Node, Unreadable> {
             | Event::MappingEnd => {}
         }
     }
-    document.ok_or_else(|| Unreadable::new(1, "the file is empty"))
+    document.ok_or_else(|| PolicySyntaxError::new(1, "the file is empty"))
 }
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     line: usize,
 }
 
-impl<'t> Reader<'t> {
-    fn next(&mut self) -> Result<Event<'t>, Unreadable> {
+impl<'t> YamlReader<'t> {
+    fn next(&mut self) -> Result<Event<'t>, PolicySyntaxError> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => {
                 self.line = span.start.line().max(1);
                 Ok(event)
             }
             Some(Err(error)) => {
-                Err(Unreadable::new(error.marker().line().max(1), error.info().to_owned()))
+                Err(PolicySyntaxError::new(error.marker().line().max(1), error.info().to_owned()))
             }
-            None => Err(Unreadable::new(self.line, "the file ends too early")),
+            None => Err(PolicySyntaxError::new(self.line, "the file ends too early")),
         }
     }
 
-    fn refuse(&self, message: &str) -> Unreadable {
-        Unreadable::new(self.line, message)
+    fn refuse(&self, message: &str) -> PolicySyntaxError {
+        PolicySyntaxError::new(self.line, message)
     }
 
-    fn node(&mut self, event: Event<'t>, depth: usize) -> Result<Node, Unreadable> {
+    fn node(&mut self, event: Event<'t>, depth: usize) -> Result<PolicyNode, PolicySyntaxError> {
         let line = self.line;
         if depth > DEPTH_MAX {
             return Err(self.refuse("the data is nested too deeply"));
         }
         let data = match event {
             Event::Scalar(_, _, anchor, ref tag) if anchor != 0 || tag.is_some() => {
-                return Err(self.refuse(NO_TRICKS));
+                return Err(self.refuse(UNSUPPORTED));
             }
             Event::SequenceStart(anchor, ref tag) | Event::MappingStart(anchor, ref tag)
                 if anchor != 0 || tag.is_some() =>
             {
-                return Err(self.refuse(NO_TRICKS));
+                return Err(self.refuse(UNSUPPORTED));
             }
-            Event::Alias(_) => return Err(self.refuse(NO_TRICKS)),
+            Event::Alias(_) => return Err(self.refuse(UNSUPPORTED)),
             Event::Scalar(text, ScalarStyle::Plain, ..) => {
-                plain(&text).map_err(|message| Unreadable::new(line, message))?
+                plain_scalar(&text).map_err(|message| PolicySyntaxError::new(line, message))?
             }
-            Event::Scalar(text, ..) => Data::Text(text.into_owned()),
+            Event::Scalar(text, ..) => NodeData::Text(text.into_owned()),
             Event::SequenceStart(..) => {
                 let mut nodes = Vec::new();
                 loop {
                     let event = self.next()?;
                     if event == Event::SequenceEnd {
-                        break Data::List(nodes);
+                        break NodeData::List(nodes);
                     }
                     nodes.push(self.node(event, depth + 1)?);
                 }
@@ -99,55 +99,55 @@ impl<'t> Reader<'t> {
             | Event::SequenceEnd
             | Event::MappingEnd => return Err(self.refuse("a value is missing")),
         };
-        Ok(Node { line, data })
+        Ok(PolicyNode { line, data })
     }
 
-    fn map(&mut self, depth: usize) -> Result<Data, Unreadable> {
+    fn map(&mut self, depth: usize) -> Result<NodeData, PolicySyntaxError> {
         let mut members = Vec::new();
         loop {
             let event = self.next()?;
             if event == Event::MappingEnd {
-                return unrepeated(members);
+                return unique_keys(members);
             }
             let key = self.node(event, depth + 1)?;
             let line = key.line;
-            let Data::Text(key) = key.data else {
+            let NodeData::Text(key) = key.data else {
                 let message = format!("a key must be a text, not {}; put it in quotes", key.kind());
-                return Err(Unreadable::new(line, message));
+                return Err(PolicySyntaxError::new(line, message));
             };
             let event = self.next()?;
             let value = self.node(event, depth + 1)?;
-            members.push(Member { key, line, value });
+            members.push(MapEntry { key, line, value });
         }
     }
 }
 
-const NO_TRICKS: &str = "anchors, aliases and tags are not taken; write it out";
+const UNSUPPORTED: &str = "anchors, aliases and tags are not supported; write it out";
 
-/// What a bare word is.
-fn plain(text: &str) -> Result<Data, String> {
+/// Resolves a plain scalar.
+fn plain_scalar(text: &str) -> Result<NodeData, String> {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Data::Null),
-        "true" | "True" | "TRUE" => return Ok(Data::Bool(true)),
-        "false" | "False" | "FALSE" => return Ok(Data::Bool(false)),
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(NodeData::Null),
+        "true" | "True" | "TRUE" => return Ok(NodeData::Bool(true)),
+        "false" | "False" | "FALSE" => return Ok(NodeData::Bool(false)),
         _ => {}
     }
     let is_disputed_word = ["y", "n", "yes", "no", "on", "off", "<<", "="]
         .iter()
         .any(|word| word.eq_ignore_ascii_case(text));
     if is_disputed_word || is_disputed_number(text) {
-        return Err(format!(
-            "{text} means different things to different readers; put it in quotes"
-        ));
+        return Err(format!("{text} is ambiguous in YAML; put it in quotes"));
     }
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     if is_integer(unsigned) || is_float(unsigned) {
         return match json::parse(unsigned.as_bytes(), &Limits::default()) {
-            Ok(number @ (Value::Int(_) | Value::Float(_))) => Ok(Data::Number(number.into_owned())),
-            _ => Err(format!("{text} is no number that can be kept")),
+            Ok(number @ (Value::Int(_) | Value::Float(_))) => {
+                Ok(NodeData::Number(number.into_owned()))
+            }
+            _ => Err(format!("{text} is not a supported number")),
         };
     }
-    Ok(Data::Text(text.to_owned()))
+    Ok(NodeData::Text(text.to_owned()))
 }
 
 /// `0`, `-12`: no leading zero.
@@ -168,7 +168,7 @@ fn is_float(text: &str) -> bool {
     is_mantissa && exponent.strip_prefix(['+', '-']).is_some_and(all_digits)
 }
 
-/// Whether some reader takes it for a number or a date that another does not.
+/// Whether some YAML parser reads it as a number or a date and another does not.
 fn is_disputed_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if is_integer(unsigned) || is_float(unsigned) {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_dialects_agree_on_is_read() {
+    fn unambiguous_yaml_is_accepted() {
         let text =
             "a: [1, -2, 0.5, true, ~, x]\nb:\n  - \"y\"\n  - 'no'\n  - {c: 012x}\nd: |\n  e\n";
         assert_eq!(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_disagree_on_is_refused_with_its_line() {
+    fn ambiguous_scalars_are_refused_with_their_line() {
         for word in [
             "y",
             "Y",
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn tricks_are_refused_with_their_line() {
+    fn anchors_aliases_and_tags_are_refused_with_their_line() {
         for (text, line) in [
             ("a: &x 1\nb: *x", 1),
             ("a: 1\nb: !!str 2", 2),

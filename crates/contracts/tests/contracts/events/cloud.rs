@@ -1,6 +1,7 @@
-//! CloudEvents in their modes are one event, and one that is not is told what it lacks.
+//! CloudEvents in all transport modes are the same event; invalid ones are refused with the
+//! violation.
 
-use admit_contracts::events::Identity;
+use admit_contracts::events::EventIdentity;
 use admit_core::{Code, Millis};
 
 use super::{JSON, code, event, refused, stream};
@@ -22,11 +23,11 @@ const BINARY: [(&str, &str); 8] = [
 
 #[test]
 fn structured_and_binary_are_the_same_event() {
-    for identity in [Identity::IdempotencyKey, Identity::Body] {
+    for identity in [EventIdentity::IdempotencyKey, EventIdentity::Body] {
         let events = stream(|settings| settings.identity = identity);
         let structured = event(&events, &[STRUCTURED], EVENT);
         let binary = event(&events, &BINARY, "{\"total\": 12.5}");
-        assert_eq!(structured.key, binary.key, "source and id, whatever the stream says");
+        assert_eq!(structured.key, binary.key, "source and id, regardless of the stream settings");
         assert_eq!(structured.digest, binary.digest);
         assert_eq!(structured.happened_at, Some(Millis(1_771_524_842_000)));
         assert_eq!(binary.happened_at, structured.happened_at);
@@ -36,7 +37,7 @@ fn structured_and_binary_are_the_same_event() {
 #[test]
 fn every_attribute_and_the_data_are_content() {
     let events = stream(|_| {});
-    let said = event(&events, &[STRUCTURED], EVENT);
+    let first = event(&events, &[STRUCTURED], EVENT);
     for other in [
         EVENT.replace("order.paid", "order.sent"),
         EVENT.replace("\"n\":7", "\"n\":8"),
@@ -44,15 +45,15 @@ fn every_attribute_and_the_data_are_content() {
         EVENT.replace("02Z", "03Z"),
     ] {
         let other = event(&events, &[STRUCTURED], &other);
-        assert_eq!((other.key, other.digest == said.digest), (said.key, false));
+        assert_eq!((other.key, other.digest == first.digest), (first.key, false));
     }
     for other in [EVENT.replace("A-1", "A-2"), EVENT.replace("/shop/1", "/shop/2")] {
-        assert_ne!(event(&events, &[STRUCTURED], &other).key, said.key);
+        assert_ne!(event(&events, &[STRUCTURED], &other).key, first.key);
     }
 }
 
 #[test]
-fn data_that_is_no_json_is_the_same_in_every_mode() {
+fn non_json_data_is_the_same_in_every_mode() {
     let events = stream(|settings| settings.accept = admit_contracts::events::Accept::Any);
     let head =
         r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"text/plain""#;
@@ -77,22 +78,26 @@ fn an_event_without_data_needs_no_content_type() {
 }
 
 #[test]
-fn what_is_no_cloudevent_is_told_what_it_lacks() {
+fn an_invalid_cloudevent_is_refused_with_the_violation() {
     let events = stream(|_| {});
-    for (from, to, said) in [
+    for (from, to, message) in [
         (r#""id":"A-1","#, "", "the attribute id is missing"),
         (r#""source":"/shop/1","#, "", "the attribute source is missing"),
         (r#""type":"order.paid","#, r#""type":null,"#, "the attribute type is missing"),
         (r#""specversion":"1.0","#, "", "the attribute specversion is missing"),
         (r#""id":"A-1""#, r#""id":"""#, "the attribute id is empty"),
-        (r#""n":7"#, r#""n":7.5"#, r#"the attribute "n" is a number, which no attribute can be"#),
-        (r#""n":7"#, r#""n":{}"#, r#"the attribute "n" is a object, which no attribute can be"#),
+        (
+            r#""n":7"#,
+            r#""n":7.5"#,
+            r#"the attribute "n" is a number, which an attribute cannot be"#,
+        ),
+        (r#""n":7"#, r#""n":{}"#, r#"the attribute "n" is a object, which an attribute cannot be"#),
         (
             r#""n":7"#,
             r#""N":7"#,
-            r#"the attribute "N" has a name of other than small letters and digits"#,
+            r#"the attribute "N" has a name with characters other than lower-case letters and digits"#,
         ),
-        (r#""n":7"#, r#""id":"A-2""#, r#"the attribute "id" is there twice"#),
+        (r#""n":7"#, r#""id":"A-2""#, r#"the attribute "id" appears twice"#),
         ("2026-02-19T18:14:02Z", "yesterday", "the attribute time is not an RFC 3339 time"),
         ("/shop/1", "shop 1", "the attribute source is not a URI reference"),
         (r#""n":7"#, r#""data_base64":"AA==""#, "an event has data or data_base64, not both"),
@@ -102,7 +107,7 @@ fn what_is_no_cloudevent_is_told_what_it_lacks() {
         let refused = refused(&events, &[STRUCTURED], &body);
         assert_eq!(
             (refused.code, refused.message.as_str()),
-            (Code::InvalidEnvelope, said),
+            (Code::InvalidEnvelope, message),
             "{body}"
         );
     }
@@ -120,8 +125,8 @@ fn a_binary_event_is_held_to_the_same_rules() {
         let (name, _) = headers.remove(lacking);
         let refused = refused(&events, &headers, "{}");
         assert_eq!(refused.code, Code::InvalidEnvelope);
-        let said = format!("the attribute {} is missing", name.trim_start_matches("ce-"));
-        assert_eq!(refused.message, said);
+        let message = format!("the attribute {} is missing", name.trim_start_matches("ce-"));
+        assert_eq!(refused.message, message);
     }
     let twice = [&BINARY[..], &[("ce-id", "A-2")]].concat();
     assert_eq!(code(&events, &twice, "{}"), Code::InvalidEnvelope);

@@ -1,6 +1,6 @@
-//! What names a plain event, and what its copies are told.
+//! Identity of plain events, and the replies to copies.
 
-use admit_contracts::events::{Accept, Canonical, Field, Identity};
+use admit_contracts::events::{Accept, Canonical, EventIdentity, FieldPath};
 use admit_core::{Code, Seq, Verdict};
 
 use super::{JSON, code, event, first, refused, reply, stream};
@@ -31,28 +31,28 @@ fn the_same_key_of_another_principal_is_another_event() {
 }
 
 #[test]
-fn spelling_does_not_matter_and_content_does() {
+fn formatting_does_not_change_the_digest_and_content_does() {
     let events = stream(|_| {});
-    let said = |body| event(&events, &[JSON, ("idempotency-key", "k")], body).digest;
-    assert_eq!(said(r#"{"a":1,"b":"é"}"#), said("{ \"b\": \"\\u00e9\",\n \"a\": 1 }"));
-    assert_ne!(said(r#"{"a":1}"#), said(r#"{"a":2}"#));
-    assert_ne!(said(r#"{"id":9007199254740993}"#), said(r#"{"id":9007199254740992}"#));
+    let digest = |body| event(&events, &[JSON, ("idempotency-key", "k")], body).digest;
+    assert_eq!(digest(r#"{"a":1,"b":"é"}"#), digest("{ \"b\": \"\\u00e9\",\n \"a\": 1 }"));
+    assert_ne!(digest(r#"{"a":1}"#), digest(r#"{"a":2}"#));
+    assert_ne!(digest(r#"{"id":9007199254740993}"#), digest(r#"{"id":9007199254740992}"#));
 }
 
 #[test]
-fn jcs_is_there_for_whoever_wants_it_and_refuses_what_it_cannot_tell_apart() {
+fn jcs_refuses_content_that_it_cannot_distinguish() {
     let events = stream(|settings| settings.canonical = Canonical::Jcs);
     let headers = [JSON, ("idempotency-key", "k")];
-    let said = |body| event(&events, &headers, body).digest;
-    assert_eq!(said("[1.0]"), said("[1]"));
+    let digest = |body| event(&events, &headers, body).digest;
+    assert_eq!(digest("[1.0]"), digest("[1]"));
     assert_eq!(code(&events, &headers, "[9007199254740993]"), Code::InvalidJson);
     assert_eq!(code(&events, &headers, r#"{"a":1,"a":2}"#), Code::InvalidJson);
 }
 
 #[test]
-fn fields_name_an_event_where_the_stream_says_so() {
-    let fields = ["order.id", "/kind"].map(|text| Field::parse(text).expect("a field"));
-    let events = stream(|settings| settings.identity = Identity::Fields(fields.to_vec()));
+fn fields_can_identify_an_event() {
+    let fields = ["order.id", "/kind"].map(|text| FieldPath::parse(text).expect("a field"));
+    let events = stream(|settings| settings.identity = EventIdentity::Fields(fields.to_vec()));
     let key = |body| event(&events, &[JSON], body).key;
     let one = key(r#"{"order":{"id":1},"kind":"paid","at":5}"#);
     assert_eq!(one, key(r#"{"kind":"paid","order":{"total":9,"id":1}}"#));
@@ -64,8 +64,8 @@ fn fields_name_an_event_where_the_stream_says_so() {
 }
 
 #[test]
-fn the_body_names_an_event_where_the_stream_says_so() {
-    let events = stream(|settings| settings.identity = Identity::Body);
+fn the_body_can_identify_an_event() {
+    let events = stream(|settings| settings.identity = EventIdentity::Body);
     let key = |body| event(&events, &[JSON], body).key;
     assert_eq!(key(r#"{"a":1,"b":2}"#), key(r#"{"b":2, "a":1}"#));
     assert_ne!(key(r#"{"a":1}"#), key(r#"{"a":2}"#));
@@ -75,7 +75,7 @@ fn the_body_names_an_event_where_the_stream_says_so() {
 fn other_bodies_than_json_are_compared_byte_by_byte() {
     let events = stream(|settings| {
         settings.accept = Accept::Any;
-        settings.identity = Identity::Body;
+        settings.identity = EventIdentity::Body;
     });
     let text = ("content-type", "text/plain");
     let key = |body| event(&events, &[text], body).key;
@@ -96,13 +96,13 @@ fn a_copy_gets_the_reply_of_the_first_byte_for_byte() {
     let copy = Verdict::Duplicate { seq: Seq(9), first: first(&event) };
     let replayed = reply(&events, &late, copy);
     assert_eq!((fresh.status, &fresh.body), (replayed.status, &replayed.body));
-    let tells = ("idempotent-replayed", "true".to_owned());
-    assert!(replayed.headers.contains(&tells) && !fresh.headers.contains(&tells));
+    let header = ("idempotent-replayed", "true".to_owned());
+    assert!(replayed.headers.contains(&header) && !fresh.headers.contains(&header));
     insta::assert_snapshot!(String::from_utf8(fresh.body).unwrap(), @r#"{"receipt_id":"rcp-00000007-3","stream":"orders","key":"17361e77b11790023145fe5d3909fbbd5c8ddcd99fd94b7af2719a0c1b2fd3e4","received_at":"2026-02-19T18:14:02.123Z"}"#);
 }
 
 #[test]
-fn a_key_with_other_content_is_told_whose_it_is() {
+fn a_reused_key_is_refused_with_the_receipt_of_the_first() {
     let events = stream(|_| {});
     let event = event(&events, &[JSON, ("idempotency-key", "k")], "{}");
     let conflict = Verdict::Conflict { seq: Seq(9), first: first(&event) };
@@ -112,7 +112,7 @@ fn a_key_with_other_content_is_told_whose_it_is() {
 }
 
 #[test]
-fn what_is_refused_keeps_its_body_and_says_why() {
+fn a_refusal_keeps_its_body_and_its_reason() {
     let events = stream(|_| {});
     let refused = refused(&events, &[JSON, ("idempotency-key", "k")], "{\"a\":");
     assert_eq!(refused.code, Code::InvalidJson);

@@ -1,6 +1,6 @@
-//! Many events in one request: each has its own fate.
+//! Requests with many events: each gets its own verdict.
 
-use admit_contracts::{Contract as _, Shape, events::Identity};
+use admit_contracts::{Contract as _, RequestShape, events::EventIdentity};
 use admit_core::{Code, Entry};
 
 use super::{entries, event, request, stream};
@@ -22,7 +22,7 @@ fn codes(entries: &[Entry]) -> Vec<Option<Code>> {
 }
 
 #[test]
-fn each_event_of_a_batch_is_kept_as_it_was_written() {
+fn each_event_of_a_batch_keeps_its_bytes() {
     let events = stream(|_| {});
     let body = format!(" [ {} ,{{\"id\":5}},\n{}]", cloud("1"), cloud("2"));
     let entries = entries(&events, request(&[BATCH], &body));
@@ -36,7 +36,7 @@ fn each_event_of_a_batch_is_kept_as_it_was_written() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_taken_apart_is_kept_whole() {
+fn a_malformed_batch_is_stored_whole() {
     let events = stream(|_| {});
     for (body, code) in [("[{]", Code::InvalidJson), ("{}", Code::InvalidEnvelope)] {
         let entries = entries(&events, request(&[BATCH], body));
@@ -46,11 +46,11 @@ fn a_batch_that_cannot_be_taken_apart_is_kept_whole() {
 }
 
 #[test]
-fn a_bad_line_never_harms_its_neighbours() {
+fn an_invalid_line_does_not_affect_other_lines() {
     let events = stream(|_| {});
     let body = format!("{{\"n\":1}}\r\n\n{{bad\n{}\n{{\"n\":2}}", cloud("1"));
     let split = events.split(request(&[LINES, KEY], &body)).expect("it is looked at");
-    assert_eq!(split.shape, Shape::Lines(vec![1, 3, 4, 5]));
+    assert_eq!(split.shape, RequestShape::Lines(vec![1, 3, 4, 5]));
     let entries = entries(&events, request(&[LINES, KEY], &body));
     assert_eq!(codes(&entries), [None, Some(Code::InvalidJson), None, None]);
 }
@@ -68,7 +68,7 @@ fn lines_are_named_by_the_key_of_the_request_and_their_number() {
     assert_eq!(first, keys("1\n1\n"), "a retry has the same names");
     let missing = entries(&events, request(&[LINES], "1\n2\n"));
     assert_eq!(codes(&missing), [Some(Code::IdempotencyKeyMissing); 2]);
-    let by_body = stream(|settings| settings.identity = Identity::Body);
+    let by_body = stream(|settings| settings.identity = EventIdentity::Body);
     assert_eq!(codes(&entries(&by_body, request(&[LINES], "1\n2\n"))), [None; 2]);
 }
 

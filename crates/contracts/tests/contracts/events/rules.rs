@@ -1,7 +1,7 @@
-//! Schemas, signatures and times: what a stream may ask of its events.
+//! Schemas, signatures and timestamps of a stream.
 
 use admit_contracts::Contract as _;
-use admit_contracts::events::{Events, Field, Secret, Settings, Webhooks};
+use admit_contracts::events::{Events, FieldPath, Settings, WebhookSecret, Webhooks};
 use admit_core::{Age, Code, Entry, Horizon, Millis, json::Value};
 
 use super::{JSON, NOW, code, entries, event, refused, request, stream};
@@ -12,11 +12,11 @@ fn with_schema(settings: &mut Settings) {
     let schema =
         r#"{"type":"object","required":["total"],"properties":{"total":{"type":"number"}}}"#;
     settings.schemas = vec![("1".to_owned(), schema.to_owned())];
-    settings.version_field = Field::parse("v");
+    settings.version_field = FieldPath::parse("v");
 }
 
 #[test]
-fn an_event_keeps_the_schema_of_the_version_it_names() {
+fn an_event_is_checked_against_the_schema_of_its_version() {
     let events = stream(with_schema);
     event(&events, &[JSON, KEY], r#"{"v":1,"total":5}"#);
     event(&events, &[JSON, KEY], r#"{"v":"1","total":5}"#);
@@ -25,15 +25,15 @@ fn an_event_keeps_the_schema_of_the_version_it_names() {
     }
     let refused = refused(&events, &[JSON, KEY], r#"{"v":1,"total":"hush"}"#);
     assert_eq!(refused.code, Code::InvalidEnvelope);
-    let told = refused.facts.get("violations").and_then(Value::as_array).map(<[_]>::len);
-    assert_eq!(told, Some(1));
+    let violations = refused.facts.get("violations").and_then(Value::as_array).map(<[_]>::len);
+    assert_eq!(violations, Some(1));
     assert!(!refused.message.contains("hush"), "{}", refused.message);
 }
 
 #[test]
 fn a_cloudevent_names_its_version_in_dataschema() {
     let events = stream(with_schema);
-    let said = |schema: &str, total: &str| {
+    let code = |schema: &str, total: &str| {
         let body = format!(
             r#"{{"specversion":"1.0","id":"1","source":"/s","type":"t","dataschema":"{schema}","data":{{"total":{total}}}}}"#
         );
@@ -44,14 +44,14 @@ fn a_cloudevent_names_its_version_in_dataschema() {
             None => panic!("one event"),
         }
     };
-    assert_eq!(said("1", "5"), None);
-    assert_eq!(said("1", "null"), Some(Code::InvalidEnvelope));
-    assert_eq!(said("2", "5"), Some(Code::SchemaVersionUnsupported));
+    assert_eq!(code("1", "5"), None);
+    assert_eq!(code("1", "null"), Some(Code::InvalidEnvelope));
+    assert_eq!(code("2", "5"), Some(Code::SchemaVersionUnsupported));
 }
 
 #[test]
-fn a_stream_with_secrets_looks_at_nothing_unsigned() {
-    let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret");
+fn a_stream_with_secrets_parses_nothing_unsigned() {
+    let secret = WebhookSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret");
     let webhooks = Webhooks { secrets: vec![secret], tolerance_seconds: 300, principal: None };
     let events = stream(|settings| settings.webhooks = Some(webhooks));
     let turned = events.split(request(&[JSON, KEY], "{}")).unwrap_err();
@@ -71,9 +71,9 @@ fn a_stream_with_secrets_looks_at_nothing_unsigned() {
 }
 
 #[test]
-fn the_time_of_an_event_is_read_where_the_stream_says() {
-    let events = stream(|settings| settings.time_field = Field::parse("at"));
-    let at = |said: &str| event(&events, &[JSON, KEY], &format!(r#"{{"at":{said}}}"#)).happened_at;
+fn the_time_of_an_event_is_read_from_the_configured_field() {
+    let events = stream(|settings| settings.time_field = FieldPath::parse("at"));
+    let at = |time: &str| event(&events, &[JSON, KEY], &format!(r#"{{"at":{time}}}"#)).happened_at;
     let then = Some(Millis(1_771_524_842_000));
     assert_eq!(at("\"2026-02-19T18:14:02Z\""), then);
     assert_eq!(at("1771524842"), then);
@@ -84,9 +84,9 @@ fn the_time_of_an_event_is_read_where_the_stream_says() {
 }
 
 #[test]
-fn what_is_older_than_the_ledger_remembers_is_refused() {
+fn an_event_older_than_the_retention_is_refused() {
     let mut settings = Settings::named("orders");
-    settings.time_field = Field::parse("at");
+    settings.time_field = FieldPath::parse("at");
     let horizon = Horizon::new(Some(Age::from_secs(60)), None);
     let events = Events::new(settings).expect("settings that fit").within(horizon);
     let body = |ago: i64| format!(r#"{{"at":{}}}"#, NOW.0 - ago);

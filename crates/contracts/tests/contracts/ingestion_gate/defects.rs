@@ -1,17 +1,17 @@
-//! What went wrong with the reference does not go wrong here.
+//! Regression tests for known defects of the reference implementation.
 
 use admit_contracts::Contract as _;
 use admit_contracts::ingestion_gate::schemas;
-use admit_core::{Code, Entry, IssuedKind};
+use admit_core::{Code, DocumentKind, Entry};
 use serde_json::{Value, json};
 
 use super::{
-    Kept, RUN, changed, document, done, envelope, event, fact, fits, gate, receipt, refused,
-    submission, without,
+    DocumentStore, RUN, changed, document, done, envelope, event, fact, fits, gate, receipt,
+    refused, submission, without,
 };
 
 #[test]
-fn an_envelope_that_no_receipt_can_tell_of_is_kept_outside_of_every_run() {
+fn an_envelope_that_no_receipt_can_describe_is_stored_outside_of_every_run() {
     for envelope in [
         without("event_id"),
         changed(|e| e["event_id"] = 7.into()),
@@ -30,9 +30,9 @@ fn an_envelope_that_no_receipt_can_tell_of_is_kept_outside_of_every_run() {
     ] {
         let refused = refused(&envelope);
         assert_eq!(refused.code, Code::InvalidEnvelope, "{envelope}");
-        let documents = Kept::default().refuse(&envelope);
+        let documents = DocumentStore::default().refuse(&envelope);
         assert_eq!(documents.len(), 1, "{envelope}");
-        let record = document(&documents, IssuedKind::Quarantine);
+        let record = document(&documents, DocumentKind::Quarantine);
         fits(schemas::QUARANTINE, &record).unwrap();
         let id = record["quarantine_id"].as_str().unwrap();
         assert_eq!(documents[0].path, format!("unscoped/ig/quarantine/{id}.json"));
@@ -43,7 +43,7 @@ fn an_envelope_that_no_receipt_can_tell_of_is_kept_outside_of_every_run() {
 }
 
 #[test]
-fn what_is_wrong_decides_the_code_of_an_envelope_without_a_receipt() {
+fn the_violation_decides_the_code_of_an_envelope_without_a_receipt() {
     let reason = |envelope: &Value| fact(&refused(envelope).facts, "reason");
     assert_eq!(reason(&without("event_id")), "ENVELOPE_INVALID");
     assert_eq!(reason(&without("platform_run_id")), "PINS_MISSING");
@@ -53,7 +53,7 @@ fn what_is_wrong_decides_the_code_of_an_envelope_without_a_receipt() {
 
 #[test]
 fn the_same_bytes_without_a_run_are_kept_once() {
-    let id = |envelope: &Value| Kept::default().refuse(envelope)[0].id.clone();
+    let id = |envelope: &Value| DocumentStore::default().refuse(envelope)[0].id.clone();
     assert_eq!(id(&without("event_id")), id(&without("event_id")));
     assert_ne!(id(&without("event_id")), id(&without("ts_utc")));
 }
@@ -72,7 +72,7 @@ fn a_body_that_is_not_json_is_kept_too() {
 
 #[test]
 fn a_time_in_another_form_is_an_ordinary_quarantine() {
-    let documents = Kept::default().refuse(&changed(|e| e["ts_utc"] = "yesterday".into()));
+    let documents = DocumentStore::default().refuse(&changed(|e| e["ts_utc"] = "yesterday".into()));
     let receipt = receipt(&documents);
     assert_eq!(receipt["reason_codes"], json!(["ENVELOPE_INVALID"]));
     assert_eq!(receipt["ts_utc"], "yesterday");
@@ -84,12 +84,12 @@ fn an_integer_scenario_is_refused_before_anything_is_published() {
     for scenario in [json!(7), json!(0)] {
         let envelope = changed(|e| e["scenario_id"] = scenario.clone());
         assert!(refused(&envelope).message.contains("scenario_id must be a string"));
-        let documents = Kept::default().refuse(&envelope);
-        let told = receipt(&documents);
-        super::is_receipt(&told).unwrap();
-        assert_eq!(told["reason_codes"], json!(["ENVELOPE_INVALID"]));
-        assert_eq!(told["pins"].get("scenario_id"), None);
-        let record = document(&documents, IssuedKind::Quarantine);
+        let documents = DocumentStore::default().refuse(&envelope);
+        let found_receipt = receipt(&documents);
+        super::is_receipt(&found_receipt).unwrap();
+        assert_eq!(found_receipt["reason_codes"], json!(["ENVELOPE_INVALID"]));
+        assert_eq!(found_receipt["pins"].get("scenario_id"), None);
+        let record = document(&documents, DocumentKind::Quarantine);
         assert_eq!(record["pins"]["scenario_id"], scenario, "the record keeps what was sent");
     }
 }
@@ -102,7 +102,7 @@ fn one_event_id_in_two_classes_has_two_receipts() {
         e["payload"] = json!({});
     }));
     assert_ne!(fraud.key, trigger.key);
-    let mut kept = Kept::default();
+    let mut kept = DocumentStore::default();
     let first = kept.settle(&fraud, &done());
     let second = kept.settle(&trigger, &done());
     assert_ne!(first[0].path, second[0].path);
@@ -114,7 +114,7 @@ fn one_event_id_in_two_classes_has_two_receipts() {
 
 #[test]
 fn a_second_reason_for_the_same_event_keeps_its_own_record() {
-    let mut kept = Kept::default();
+    let mut kept = DocumentStore::default();
     let pins = kept.refuse(&without("run_id"));
     let schema = kept.refuse(&changed(|e| e["payload"]["amount"] = "much".into()));
     let other = kept.refuse(&changed(|e| e["payload"]["amount"] = "more".into()));
@@ -123,7 +123,7 @@ fn a_second_reason_for_the_same_event_keeps_its_own_record() {
     assert_eq!(ids[0], "6f5a6bc0ddcc94fce77d146e971628d2", "the first has the reference's id");
     assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
     for documents in [&pins, &schema, &other] {
-        let record = document(documents, IssuedKind::Quarantine);
+        let record = document(documents, DocumentKind::Quarantine);
         assert_eq!(record["quarantine_id"], receipt(documents)["receipt_id"]);
     }
     let before = kept.0.len();

@@ -1,22 +1,22 @@
-//! Receipts and records: closed, complete, and under the run of their own event.
+//! Receipts and records: closed schema, complete, and stored under the run of their own event.
 
 use admit_contracts::Contract as _;
+use admit_contracts::ingestion_gate::enums::Reason;
 use admit_contracts::ingestion_gate::schemas;
-use admit_contracts::ingestion_gate::words::Reason;
-use admit_core::effect::By;
-use admit_core::{Code, Entry, Issue as _, IssuedKind, Occasion, Original, Seq};
+use admit_core::effect::Attribution;
+use admit_core::{Code, DocumentKind, Entry, FirstAdmission, Issue as _, IssueReason, Seq};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    Kept, RUN, ambiguous, changed, committed, document, done, envelope, event, fits, gate,
+    DocumentStore, RUN, ambiguous, changed, committed, document, done, envelope, event, fits, gate,
     in_flight, is_receipt, receipt, vectors, vet, without,
 };
 
 #[test]
 fn an_admission_has_every_member_of_its_receipt() {
     let event = event(&envelope());
-    let documents = Kept::default().settle(&event, &done());
+    let documents = DocumentStore::default().settle(&event, &done());
     assert_eq!(documents.len(), 1);
     let receipt = receipt(&documents);
     is_receipt(&receipt).unwrap();
@@ -77,9 +77,9 @@ fn an_admission_has_every_member_of_its_receipt() {
 }
 
 #[test]
-fn a_duplicate_tells_of_the_first_and_of_no_partition() {
+fn a_duplicate_receipt_names_the_first_and_no_partition() {
     let event = event(&envelope());
-    let mut kept = Kept::default();
+    let mut kept = DocumentStore::default();
     let admitted = kept.settle(&event, &done());
     let documents = kept.copy(&event, &event, &done());
     assert_eq!(documents.len(), 1);
@@ -101,22 +101,25 @@ fn a_duplicate_tells_of_the_first_and_of_no_partition() {
 
 #[test]
 fn a_quarantine_has_a_record_a_receipt_and_a_line() {
-    let documents = Kept::default().refuse(&without("run_id"));
+    let documents = DocumentStore::default().refuse(&without("run_id"));
     assert_eq!(documents.len(), 3);
-    let record = document(&documents, IssuedKind::Quarantine);
+    let record = document(&documents, DocumentKind::Quarantine);
     fits(schemas::QUARANTINE, &record).unwrap();
     assert_eq!(record["reason_codes"], json!(["PINS_MISSING"]));
     assert_eq!(record["received_at_utc"], "2026-02-19T18:14:02.123000+00:00");
     let mut sent = without("run_id");
     sent.as_object_mut().unwrap().remove("payload");
     assert_eq!(record["envelope"], sent);
-    let told = receipt(&documents);
-    is_receipt(&told).unwrap();
-    assert_eq!(told["receipt_id"], record["quarantine_id"]);
-    assert_eq!(told["receipt_id"], vectors()["quarantine_id"]);
+    let found_receipt = receipt(&documents);
+    is_receipt(&found_receipt).unwrap();
+    assert_eq!(found_receipt["receipt_id"], record["quarantine_id"]);
+    assert_eq!(found_receipt["receipt_id"], vectors()["quarantine_id"]);
     let path = format!("{RUN}/ig/quarantine/6f5a6bc0ddcc94fce77d146e971628d2.json");
-    assert_eq!(told["evidence_refs"], json!([{ "kind": "quarantine_record", "ref": path }]));
-    let line = document(&documents, IssuedKind::Governance);
+    assert_eq!(
+        found_receipt["evidence_refs"],
+        json!([{ "kind": "quarantine_record", "ref": path }])
+    );
+    let line = document(&documents, DocumentKind::Governance);
     assert_eq!(line["event_family"], "CORRIDOR_ANOMALY");
     assert_eq!(line["details"]["category"], "SCHEMA_POLICY_MISSING");
     assert!(documents.iter().all(|one| one.run.as_deref() == Some(RUN)));
@@ -128,73 +131,73 @@ fn another_payload_under_a_known_name_is_kept_as_a_mismatch() {
     let other = event(&changed(|e| e["payload"]["amount"] = json!(13.0)));
     assert_eq!(first.key, other.key);
     assert_ne!(first.digest, other.digest);
-    let standing = done();
+    let state = done();
     let original =
-        Original { seq: Seq(1), facts: &first.facts, standing: &standing, receipt: None };
-    let mut kept = Kept::default();
-    let documents = kept.say(Occasion::Conflict { first: original }, &other.facts);
+        FirstAdmission { seq: Seq(1), facts: &first.facts, state: &state, receipt: None };
+    let mut kept = DocumentStore::default();
+    let documents = kept.issue(IssueReason::Conflict { first: original }, &other.facts);
     assert_eq!(receipt(&documents)["reason_codes"], json!(["PAYLOAD_HASH_MISMATCH"]));
-    let line = document(&documents, IssuedKind::Governance);
+    let line = document(&documents, DocumentKind::Governance);
     assert_eq!(line["event_id"], vectors()["governance_event_id_payload_hash_mismatch"]);
     assert_eq!(line["details"]["category"], "UNKNOWN");
 }
 
 #[test]
-fn how_the_first_stands_decides_about_its_copies() {
+fn the_state_of_the_first_decides_about_its_copies() {
     let event = event(&envelope());
-    let told = |standing| receipt(&Kept::default().copy(&event, &event, &standing));
-    assert_eq!(told(in_flight())["reason_codes"], json!(["PUBLISH_IN_FLIGHT"]));
-    assert_eq!(told(ambiguous())["reason_codes"], json!(["PUBLISH_AMBIGUOUS"]));
-    assert_eq!(told(done())["decision"], "DUPLICATE");
-    is_receipt(&told(in_flight())).unwrap();
+    let receipt_of = |state| receipt(&DocumentStore::default().copy(&event, &event, &state));
+    assert_eq!(receipt_of(in_flight())["reason_codes"], json!(["PUBLISH_IN_FLIGHT"]));
+    assert_eq!(receipt_of(ambiguous())["reason_codes"], json!(["PUBLISH_AMBIGUOUS"]));
+    assert_eq!(receipt_of(done())["decision"], "DUPLICATE");
+    is_receipt(&receipt_of(in_flight())).unwrap();
     let gate = gate();
-    assert!(gate.is_passing("PUBLISH_IN_FLIGHT"));
-    assert!(!gate.is_passing("PUBLISH_AMBIGUOUS"));
+    assert!(gate.is_transient("PUBLISH_IN_FLIGHT"));
+    assert!(!gate.is_transient("PUBLISH_AMBIGUOUS"));
     for reason in Reason::ALL {
         let is_about = matches!(reason, Reason::PublishInFlight | Reason::PublishAmbiguous);
-        assert_eq!(gate.is_about_the_effect(reason.as_str()), is_about);
+        assert_eq!(gate.is_released_by_settlement(reason.as_str()), is_about);
     }
 }
 
 #[test]
-fn an_ambiguous_publish_is_in_quarantine_until_a_person_finds_it() {
+fn an_ambiguous_publish_is_in_quarantine_until_it_is_reconciled() {
     let event = event(&envelope());
-    let mut kept = Kept::default();
+    let mut kept = DocumentStore::default();
     let lost = kept.settle(&event, &ambiguous());
     assert_eq!(receipt(&lost)["reason_codes"], json!(["PUBLISH_AMBIGUOUS"]));
-    let line = document(&lost, IssuedKind::Governance);
+    let line = document(&lost, DocumentKind::Governance);
     assert_eq!(line["details"]["category"], "PUBLISH_AMBIGUOUS");
-    let by = By { who: "ana".to_owned(), why: Some("seen on the bus".to_owned()) };
-    let found = kept.say(Occasion::Settled { standing: &done(), by: Some(&by) }, &event.facts);
-    let told = receipt(&found);
-    is_receipt(&told).unwrap();
-    assert_eq!(told["decision"], "ADMIT");
+    let by = Attribution { who: "ana".to_owned(), why: Some("seen on the bus".to_owned()) };
+    let found = kept.issue(IssueReason::Settled { state: &done(), by: Some(&by) }, &event.facts);
+    let found_receipt = receipt(&found);
+    is_receipt(&found_receipt).unwrap();
+    assert_eq!(found_receipt["decision"], "ADMIT");
     let how = json!([{ "kind": "reconciled", "ref": "ana: seen on the bus" }]);
-    assert_eq!(told["evidence_refs"], how);
-    assert_eq!(told["eb_ref"]["offset"], committed().eb_ref.offset);
+    assert_eq!(found_receipt["evidence_refs"], how);
+    assert_eq!(found_receipt["eb_ref"]["offset"], committed().eb_ref.offset);
 }
 
 #[test]
-fn what_a_closed_run_does_not_take_lies_outside_of_it() {
+fn a_delivery_refused_by_a_closed_run_is_stored_outside_of_it() {
     let event = event(&envelope());
-    let documents = Kept::default().say(Occasion::RunClosed, &event.facts);
+    let documents = DocumentStore::default().issue(IssueReason::RunClosed, &event.facts);
     assert_eq!(documents.len(), 1);
-    let record = document(&documents, IssuedKind::Quarantine);
+    let record = document(&documents, DocumentKind::Quarantine);
     fits(schemas::QUARANTINE, &record).unwrap();
     assert_eq!(record["reason_codes"], json!(["RUN_CLOSED"]));
     assert_eq!(documents[0].run, None);
     assert!(documents[0].path.starts_with("unscoped/ig/quarantine/"));
     let other_run =
         super::event(&changed(|e| e["platform_run_id"] = "platform_20260213T000000Z".into()));
-    let other = Kept::default().say(Occasion::RunClosed, &other_run.facts);
+    let other = DocumentStore::default().issue(IssueReason::RunClosed, &other_run.facts);
     assert_ne!(other[0].id, documents[0].id, "the same event of another run is another one");
 }
 
 #[test]
-fn a_refusal_that_does_not_say_why_is_a_defect_of_ours() {
+fn a_refusal_without_a_reason_is_an_internal_error() {
     let event = event(&envelope());
-    let occasion = Occasion::Refused { code: Code::InternalError, message: "" };
-    let documents = Kept::default().say(occasion, &event.facts);
+    let reason = IssueReason::Refused { code: Code::InternalError, message: "" };
+    let documents = DocumentStore::default().issue(reason, &event.facts);
     assert_eq!(receipt(&documents)["reason_codes"], json!(["INTERNAL_ERROR"]));
 }
 
@@ -205,23 +208,23 @@ fn a_record_has_each_field_once_and_the_last_of_repeated_ones() {
     let Entry::Refused(refused) = gate().vet(&super::door(), super::submission(body)) else {
         panic!("refused")
     };
-    let occasion = Occasion::Refused { code: refused.code, message: &refused.message };
-    let documents = Kept::default().say(occasion, &refused.facts);
-    let sent = &document(&documents, IssuedKind::Quarantine)["envelope"];
+    let reason = IssueReason::Refused { code: refused.code, message: &refused.message };
+    let documents = DocumentStore::default().issue(reason, &refused.facts);
+    let sent = &document(&documents, DocumentKind::Quarantine)["envelope"];
     assert_eq!(sent["trace_id"], envelope()["trace_id"]);
     assert_eq!(sent["zz"], 1);
     assert_eq!(sent.get("payload"), None);
 }
 
 #[test]
-fn an_envelope_of_a_thousand_strange_fields_is_told_briefly() {
+fn an_envelope_of_a_thousand_unknown_fields_has_a_short_report() {
     let envelope = changed(|envelope| {
         for number in 0..1_000 {
             envelope[format!("strange_{number}")] = number.into();
         }
     });
-    let documents = Kept::default().refuse(&envelope);
-    let sent = document(&documents, IssuedKind::Quarantine)["envelope"].clone();
+    let documents = DocumentStore::default().refuse(&envelope);
+    let sent = document(&documents, DocumentKind::Quarantine)["envelope"].clone();
     assert_eq!(
         sent.as_object().unwrap().len(),
         32 + super::envelope().as_object().unwrap().len() - 1
@@ -229,7 +232,7 @@ fn an_envelope_of_a_thousand_strange_fields_is_told_briefly() {
     assert_eq!(sent["platform_run_id"], RUN);
 }
 
-/// Values that producers may well send where others belong.
+/// Values of the wrong type that producers may send.
 fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -275,7 +278,7 @@ const FIELDS: [&str; 18] = [
 
 proptest! {
     #[test]
-    fn whatever_is_sent_its_documents_keep_their_schemas(
+    fn the_documents_of_any_delivery_satisfy_their_schemas(
         changes in prop::collection::vec((0..FIELDS.len(), prop::option::of(odd())), 0..5),
     ) {
         let envelope = changed(|envelope| {
@@ -288,7 +291,7 @@ proptest! {
                 }
             }
         });
-        let mut kept = Kept::default();
+        let mut kept = DocumentStore::default();
         let documents = match vet(&envelope) {
             Entry::Event(event) => {
                 let mut documents = kept.settle(&event, &done());
@@ -301,9 +304,9 @@ proptest! {
         for one in documents {
             let value: Value = serde_json::from_str(&one.text).unwrap();
             let fitting = match one.kind {
-                IssuedKind::Receipt => is_receipt(&value),
-                IssuedKind::Quarantine => fits(schemas::QUARANTINE, &value),
-                IssuedKind::Governance => Ok(()),
+                DocumentKind::Receipt => is_receipt(&value),
+                DocumentKind::Quarantine => fits(schemas::QUARANTINE, &value),
+                DocumentKind::Governance => Ok(()),
             };
             prop_assert_eq!(fitting, Ok(()), "{}", one.text);
             let run = one.run.as_deref().unwrap_or("unscoped");

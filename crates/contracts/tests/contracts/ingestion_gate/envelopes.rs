@@ -1,4 +1,4 @@
-//! The closed schema of the envelope, hand-checked and held against the shipped one.
+//! Closed schema of the envelope: the hand-written checks, compared with the shipped schema.
 
 use admit_contracts::ingestion_gate::envelope::violations;
 use admit_contracts::ingestion_gate::schemas;
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use super::{changed, envelope, fits, without};
 
-fn told(envelope: &Value) -> Vec<String> {
+fn violations_of(envelope: &Value) -> Vec<String> {
     let text = envelope.to_string();
     let value = json::parse(text.as_bytes(), &Limits::default()).unwrap();
     violations(value.as_object().unwrap())
 }
 
 #[test]
-fn a_good_envelope_breaks_nothing() {
-    assert_eq!(told(&envelope()), [""; 0]);
+fn a_valid_envelope_has_no_violations() {
+    assert_eq!(violations_of(&envelope()), [""; 0]);
     for optional in
         ["parameter_hash", "seed", "scenario_id", "run_id", "platform_run_id", "payload"]
     {
-        assert_eq!(told(&without(optional)), [""; 0], "{optional}");
+        assert_eq!(violations_of(&without(optional)), [""; 0], "{optional}");
     }
 }
 
 #[test]
-fn every_violation_is_told_in_words_that_do_not_repeat_it() {
+fn every_violation_is_described_without_repeating_the_value() {
     let envelope = changed(|envelope| {
         envelope["event_id"] = "".into();
         envelope["ts_utc"] = "2026-01-01T00:00:00Z".into();
@@ -34,7 +34,7 @@ fn every_violation_is_told_in_words_that_do_not_repeat_it() {
         envelope["hush"] = 1.into();
     });
     assert_eq!(
-        told(&envelope),
+        violations_of(&envelope),
         [
             "event_id must be a string of 1 to 256 characters",
             "ts_utc must be a time such as 2026-01-01T00:00:00.000000Z",
@@ -43,10 +43,10 @@ fn every_violation_is_told_in_words_that_do_not_repeat_it() {
             "\"hush\" is not a field of an envelope",
         ]
     );
-    assert_eq!(told(&json!({})).len(), 4, "four fields are required");
+    assert_eq!(violations_of(&json!({})).len(), 4, "four fields are required");
 }
 
-/// Values that are nearly right, for every field.
+/// Almost valid values for every field.
 fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -104,7 +104,7 @@ proptest! {
                 envelope[FIELDS[field]] = value;
             }
         });
-        let by_hand = told(&envelope);
+        let by_hand = violations_of(&envelope);
         let by_schema = fits(schemas::ENVELOPE, &envelope);
         prop_assert_eq!(by_hand.is_empty(), by_schema.is_ok(), "{:?} {:?}", by_hand, by_schema);
     }

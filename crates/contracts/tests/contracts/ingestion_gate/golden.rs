@@ -1,9 +1,9 @@
-//! What the running reference gave, we give.
+//! Golden vectors recorded from the running reference implementation.
 
-use admit_contracts::ingestion_gate::governance::{COMPONENT, Family};
+use admit_contracts::ingestion_gate::enums::{DUPLICATE, Reason, ReceiptDecision};
+use admit_contracts::ingestion_gate::governance::{COMPONENT, GovernanceFamily};
 use admit_contracts::ingestion_gate::names::{self, ArtifactName};
 use admit_contracts::ingestion_gate::service_token::{ServiceTokens, sign};
-use admit_contracts::ingestion_gate::words::{DUPLICATE, Decision, Reason};
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, Limits};
 
@@ -32,9 +32,9 @@ fn the_golden_receipts_have_their_ids() {
         let (event_id, payload_hash) = (&text("/event_id"), &text("/payload_hash"));
         ArtifactName { decision, event_id, class: "traffic_fraud", reason, payload_hash }.short()
     };
-    assert_eq!(id(Decision::Admit, ""), text("/receipt_id/ADMIT"));
-    assert_eq!(id(Decision::Duplicate, DUPLICATE), text("/receipt_id/DUPLICATE"));
-    let quarantine = id(Decision::Quarantine, Reason::SchemaFail.as_str());
+    assert_eq!(id(ReceiptDecision::Admit, ""), text("/receipt_id/ADMIT"));
+    assert_eq!(id(ReceiptDecision::Duplicate, DUPLICATE), text("/receipt_id/DUPLICATE"));
+    let quarantine = id(ReceiptDecision::Quarantine, Reason::SchemaFail.as_str());
     assert_eq!(quarantine, text("/receipt_id/QUARANTINE"));
     assert_eq!(quarantine, text("/quarantine_id"));
 }
@@ -45,8 +45,8 @@ fn the_golden_event_id_is_the_hash_of_its_preimage() {
 }
 
 #[test]
-fn canonical_json_survives_the_torture() {
-    // Read with our own reader: the other one has no integers of this size.
+fn canonical_json_survives_hostile_input() {
+    // Parsed with our own parser: serde_json has no integers of this size.
     let all = include_str!("vectors.json");
     let limits = Limits::default();
     let value = json::parse(all.as_bytes(), &limits).unwrap();
@@ -57,7 +57,7 @@ fn canonical_json_survives_the_torture() {
 }
 
 #[test]
-fn the_golden_service_token_is_believed() {
+fn the_golden_service_token_is_accepted() {
     let token = text("/service_token");
     let token = token.split(' ').next().unwrap();
     let tokens = ServiceTokens::new(["other", "test-secret-1"], [""; 0]);
@@ -68,7 +68,7 @@ fn the_golden_service_token_is_believed() {
 #[test]
 fn the_golden_governance_line_has_its_id() {
     let id = names::governance_event_id(
-        Family::CorridorAnomaly.as_str(),
+        GovernanceFamily::CorridorAnomaly.as_str(),
         RUN,
         Some("fd17b1049bbce9df478c22ba1740e9ea"),
         COMPONENT,

@@ -1,7 +1,7 @@
-//! Lines for whoever governs, and what the gate says of itself on the bus.
+//! Governance lines, and audit events on the bus.
 
 use admit_contracts::ingestion_gate::governance::{
-    PolicyRev, SPIKE_COUNT_MIN, SPIKE_WINDOW_MS, Spikes, category,
+    PolicyRev, SPIKE_COUNT_MIN, SPIKE_WINDOW_MS, SpikeDetector, category,
 };
 use admit_contracts::ingestion_gate::schemas;
 use admit_core::Millis;
@@ -32,7 +32,7 @@ fn every_reason_has_its_category() {
 }
 
 #[test]
-fn a_change_of_policy_is_told_with_what_was_before() {
+fn a_policy_change_is_reported_with_the_previous_policy() {
     let now = gate().policy_rev();
     let before = PolicyRev { content_digest: "0".repeat(64), ..now.clone() };
     let (id, line) = now.changed(Some(&before), "unscoped", NOW, gate().provenance());
@@ -46,7 +46,7 @@ fn a_change_of_policy_is_told_with_what_was_before() {
 }
 
 #[test]
-fn the_active_policy_reads_back() {
+fn the_active_policy_round_trips() {
     let policy = gate().policy_rev();
     let mut text = Vec::new();
     write_object(&policy.active(NOW), &mut text);
@@ -59,7 +59,7 @@ fn the_active_policy_reads_back() {
 fn audit_events_are_envelopes() {
     let policy = gate().policy_rev();
     let activation = policy.activation(None, NOW);
-    let mut spikes = Spikes::default();
+    let mut spikes = SpikeDetector::default();
     let spike = (0..SPIKE_COUNT_MIN).find_map(|_| spikes.note(NOW)).expect("a spike");
     for audit in [&activation, &spike] {
         let envelope = data(&audit.envelope);
@@ -72,14 +72,14 @@ fn audit_events_are_envelopes() {
 }
 
 #[test]
-fn a_spike_is_told_once_in_a_window() {
-    let mut spikes = Spikes::default();
-    let mut told = |from: i64, count: u32| {
+fn a_spike_is_reported_once_per_window() {
+    let mut spikes = SpikeDetector::default();
+    let mut spikes = |from: i64, count: u32| {
         (0..count).filter_map(|_| spikes.note(Millis(NOW.0 + from))).count()
     };
-    assert_eq!(told(0, SPIKE_COUNT_MIN - 1), 0);
-    assert_eq!(told(1, 1), 1);
-    assert_eq!(told(2, 200), 0, "it was told just now");
-    assert_eq!(told(SPIKE_WINDOW_MS + 10, SPIKE_COUNT_MIN - 1), 0, "the others are too old");
-    assert_eq!(told(SPIKE_WINDOW_MS + 11, 1), 1);
+    assert_eq!(spikes(0, SPIKE_COUNT_MIN - 1), 0);
+    assert_eq!(spikes(1, 1), 1);
+    assert_eq!(spikes(2, 200), 0, "it was reported just now");
+    assert_eq!(spikes(SPIKE_WINDOW_MS + 10, SPIKE_COUNT_MIN - 1), 0, "the others are too old");
+    assert_eq!(spikes(SPIKE_WINDOW_MS + 11, 1), 1);
 }

@@ -1,4 +1,4 @@
-//! The ingestion-gate contract, and the envelopes its tests send.
+//! The ingestion-gate contract, and the envelopes used by its tests.
 
 mod auth;
 mod defects;
@@ -16,20 +16,20 @@ mod rows;
 use std::sync::LazyLock;
 
 use admit_contracts::Contract as _;
-use admit_contracts::ingestion_gate::eb_ref::{EbRef, OffsetKind};
-use admit_contracts::ingestion_gate::policy::Policy;
-use admit_contracts::ingestion_gate::receipt::Committed;
+use admit_contracts::ingestion_gate::eb_ref::{EbRef, WireOffsetKind};
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
+use admit_contracts::ingestion_gate::receipt::CommitEvidence;
 use admit_contracts::ingestion_gate::{IngestionGate, Settings, schemas};
-use admit_core::effect::{Intended, Standing};
+use admit_core::effect::{EffectState, Intended};
 use admit_core::json::Object;
 use admit_core::{
-    Code, Door, Entry, Event, Issue as _, Issued, IssuedKind, Millis, Occasion, Original,
-    Principal, Refused, Said, Seq, Submission, Taken,
+    Code, Document, DocumentKind, Door, Entry, Event, FirstAdmission, IdRegistry, Issue as _,
+    IssueContext, IssueReason, Millis, Principal, RefusedSubmission, Seq, Submission,
 };
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// When every submission of these tests comes in: 2026-02-19T18:14:02.123Z.
+/// Arrival time of every submission in these tests: 2026-02-19T18:14:02.123Z.
 pub(crate) const NOW: Millis = Millis(1_771_524_842_123);
 
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
@@ -38,19 +38,19 @@ pub(crate) fn vectors() -> Value {
     serde_json::from_str(include_str!("vectors.json")).unwrap()
 }
 
-/// The envelope of the golden vectors.
+/// Envelope of the golden vectors.
 pub(crate) fn envelope() -> Value {
     vectors()["envelope"].clone()
 }
 
-/// The golden envelope with one change.
+/// Golden envelope with one change.
 pub(crate) fn changed(change: impl FnOnce(&mut Value)) -> Value {
     let mut envelope = envelope();
     change(&mut envelope);
     envelope
 }
 
-/// The golden envelope without one field.
+/// Golden envelope without one field.
 pub(crate) fn without(name: &str) -> Value {
     changed(|envelope| {
         envelope.as_object_mut().unwrap().remove(name);
@@ -61,12 +61,12 @@ pub(crate) fn door() -> Door {
     Door::new("ingestion-gate")
 }
 
-pub(crate) fn gate_with(policy: Policy) -> IngestionGate {
+pub(crate) fn gate_with(policy: IngestionPolicy) -> IngestionGate {
     IngestionGate::new(Settings::default(), policy).expect("settings that fit")
 }
 
 pub(crate) fn gate() -> &'static IngestionGate {
-    static GATE: LazyLock<IngestionGate> = LazyLock::new(|| gate_with(Policy::shipped()));
+    static GATE: LazyLock<IngestionGate> = LazyLock::new(|| gate_with(IngestionPolicy::shipped()));
     &GATE
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn event(envelope: &Value) -> Event {
     }
 }
 
-pub(crate) fn refused(envelope: &Value) -> Refused {
+pub(crate) fn refused(envelope: &Value) -> RefusedSubmission {
     match vet(envelope) {
         Entry::Refused(refused) => refused,
         Entry::Event(_) => panic!("it passed: {envelope}"),
@@ -106,41 +106,47 @@ pub(crate) fn fact(facts: &Object<'_>, name: &str) -> String {
     facts.get(name).and_then(admit_core::json::Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The reason for which an envelope is refused.
+/// Reason for which an envelope is refused.
 pub(crate) fn reason(envelope: &Value) -> String {
     fact(&refused(envelope).facts, "reason")
 }
 
-pub(crate) fn committed() -> Committed {
+pub(crate) fn committed() -> CommitEvidence {
     let eb_ref = EbRef {
         topic: "fp.bus.traffic.fraud.v1".to_owned(),
         partition: 0,
         offset: "7".to_owned(),
-        offset_kind: OffsetKind::FileLine,
+        offset_kind: WireOffsetKind::FileLine,
         published_at: Some(NOW),
     };
-    Committed::at(eb_ref, NOW)
+    CommitEvidence::at(eb_ref, NOW)
 }
 
-pub(crate) fn done() -> Standing {
-    Standing::Done(Intended::new().begin(1).done(committed().to_evidence()))
+pub(crate) fn done() -> EffectState {
+    EffectState::Done(Intended::new().begin(1).done(committed().to_evidence()))
 }
 
-pub(crate) fn in_flight() -> Standing {
-    Standing::InFlight(Intended::new().begin(1))
+pub(crate) fn in_flight() -> EffectState {
+    EffectState::InFlight(Intended::new().begin(1))
 }
 
-pub(crate) fn ambiguous() -> Standing {
+pub(crate) fn ambiguous() -> EffectState {
     let evidence = admit_contracts::ingestion_gate::publication::unknown("cut off", false);
-    Standing::Ambiguous(Intended::new().begin(1).lost(evidence))
+    EffectState::Ambiguous(Intended::new().begin(1).lost(evidence))
 }
 
-/// Documents, kept as a ledger keeps them: one id of a kind in a run is one document.
+/// Issued documents, deduplicated like in a ledger: one document per kind, run and id.
 #[derive(Default)]
-pub(crate) struct Kept(pub(crate) Vec<Issued>);
+pub(crate) struct DocumentStore(pub(crate) Vec<Document>);
 
-impl Taken for Kept {
-    fn by_other(&self, kind: IssuedKind, run: Option<&str>, id: &str, identity: &str) -> bool {
+impl IdRegistry for DocumentStore {
+    fn is_used_by_other(
+        &self,
+        kind: DocumentKind,
+        run: Option<&str>,
+        id: &str,
+        identity: &str,
+    ) -> bool {
         self.0.iter().any(|one| {
             one.kind == kind
                 && one.run.as_deref() == run
@@ -150,11 +156,11 @@ impl Taken for Kept {
     }
 }
 
-impl Kept {
-    /// Issues what there is to say, and keeps what is new of it.
-    pub(crate) fn say(&mut self, occasion: Occasion<'_>, facts: &Object<'_>) -> Vec<Issued> {
-        let said = Said { occasion, seq: Seq(1), at: NOW, facts, taken: self };
-        let documents = gate().issue(&said);
+impl DocumentStore {
+    /// Issues the documents for `reason` and stores the new ones.
+    pub(crate) fn issue(&mut self, reason: IssueReason<'_>, facts: &Object<'_>) -> Vec<Document> {
+        let context = IssueContext { reason, seq: Seq(1), at: NOW, facts, ids: self };
+        let documents = gate().issue(&context);
         for one in &documents {
             let is_there = self
                 .0
@@ -167,41 +173,41 @@ impl Kept {
         documents
     }
 
-    pub(crate) fn settle(&mut self, event: &Event, standing: &Standing) -> Vec<Issued> {
-        self.say(Occasion::Settled { standing, by: None }, &event.facts)
+    pub(crate) fn settle(&mut self, event: &Event, state: &EffectState) -> Vec<Document> {
+        self.issue(IssueReason::Settled { state, by: None }, &event.facts)
     }
 
-    pub(crate) fn refuse(&mut self, envelope: &Value) -> Vec<Issued> {
+    pub(crate) fn refuse(&mut self, envelope: &Value) -> Vec<Document> {
         let refused = refused(envelope);
-        let occasion = Occasion::Refused { code: refused.code, message: &refused.message };
-        self.say(occasion, &refused.facts)
+        let reason = IssueReason::Refused { code: refused.code, message: &refused.message };
+        self.issue(reason, &refused.facts)
     }
 
     pub(crate) fn copy(
         &mut self,
         event: &Event,
         first: &Event,
-        standing: &Standing,
-    ) -> Vec<Issued> {
+        state: &EffectState,
+    ) -> Vec<Document> {
         let receipt = self.0.iter().find(|one| one.decision == "ADMIT").map(|one| one.path.clone());
         let first =
-            Original { seq: Seq(1), facts: &first.facts, standing, receipt: receipt.as_deref() };
-        self.say(Occasion::Copy { first }, &event.facts)
+            FirstAdmission { seq: Seq(1), facts: &first.facts, state, receipt: receipt.as_deref() };
+        self.issue(IssueReason::Copy { first }, &event.facts)
     }
 }
 
-/// The one document of a kind, as data.
-pub(crate) fn document(documents: &[Issued], kind: IssuedKind) -> Value {
-    let found: Vec<&Issued> = documents.iter().filter(|one| one.kind == kind).collect();
+/// The only document of a kind, parsed.
+pub(crate) fn document(documents: &[Document], kind: DocumentKind) -> Value {
+    let found: Vec<&Document> = documents.iter().filter(|one| one.kind == kind).collect();
     assert_eq!(found.len(), 1, "{documents:#?}");
     serde_json::from_str(&found[0].text).unwrap()
 }
 
-pub(crate) fn receipt(documents: &[Issued]) -> Value {
-    document(documents, IssuedKind::Receipt)
+pub(crate) fn receipt(documents: &[Document]) -> Value {
+    document(documents, DocumentKind::Receipt)
 }
 
-/// The schema of receipts, as it is shipped.
+/// Validates against the shipped receipt schema.
 pub(crate) fn is_receipt(receipt: &Value) -> Result<(), String> {
     fits(schemas::RECEIPT, receipt)
 }

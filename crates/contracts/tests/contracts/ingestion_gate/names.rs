@@ -1,12 +1,12 @@
-//! Names, for any input.
+//! Property tests of derived names.
 
+use admit_contracts::ingestion_gate::enums::ReceiptDecision;
 use admit_contracts::ingestion_gate::names::{self, ArtifactName};
-use admit_contracts::ingestion_gate::words::Decision;
 use admit_core::json::{self, Limits, Object, Value};
 use proptest::prelude::*;
 
 fn name<'a>(class: &'a str, reason: &'a str, payload_hash: &'a str) -> ArtifactName<'a> {
-    let decision = Decision::Quarantine;
+    let decision = ReceiptDecision::Quarantine;
     ArtifactName { decision, event_id: "e", class, reason, payload_hash }
 }
 
@@ -36,7 +36,7 @@ fn a_partition_is_named_by_the_value_as_python_prints_it() {
 }
 
 #[test]
-fn absent_and_null_say_the_same_and_pins_say_nothing() {
+fn absent_and_null_hash_the_same_and_pins_do_not_matter() {
     let hash = |text: &str| {
         let value = json::parse(text.as_bytes(), &Limits::default()).unwrap();
         names::payload_hash(value.as_object().unwrap())
@@ -74,7 +74,7 @@ fn any_json() -> impl Strategy<Value = Value<'static>> {
 
 proptest! {
     #[test]
-    fn the_canonical_form_is_ascii_and_says_all_there_is(value in any_json()) {
+    fn the_canonical_form_is_ascii_and_lossless(value in any_json()) {
         let canonical = names::canonical(&value);
         prop_assert!(canonical.iter().all(|byte| (0x20..0x7f).contains(byte)));
         let read = json::parse(&canonical, &Limits::default()).unwrap();

@@ -1,11 +1,11 @@
-//! Policy files: what they may say, where they are wrong, and what their digest tells.
+//! Policy files: valid content, errors with their location, and the digest.
 
 use admit_contracts::ingestion_gate::policy::{
-    Policy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
+    IngestionPolicy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
 };
 use serde_json::Value;
 
-/// A policy without payload schemas.
+/// Policy without payload schemas.
 pub(crate) fn files_with(class_map: &str, schema_policy: &str, partitioning: &str) -> PolicyFiles {
     let file = |path: &str, text: &str| PolicyFile::new(path, text.to_owned());
     PolicyFiles {
@@ -43,13 +43,13 @@ fn small() -> PolicyFiles {
     files_with(CLASSES, SCHEMAS, PROFILES)
 }
 
-/// What is said about the small policy with one text in one file replaced.
+/// Errors of the small policy with one text in one file replaced.
 fn errors(replace: &str, with: &str) -> Vec<String> {
     let swap = |text: &str| {
         if text.contains(replace) { text.replacen(replace, with, 1) } else { text.to_owned() }
     };
     let files = files_with(&swap(CLASSES), &swap(SCHEMAS), &swap(PROFILES));
-    match Policy::load(&files) {
+    match IngestionPolicy::load(&files) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.to_string().lines().map(str::to_owned).collect(),
     }
@@ -57,14 +57,14 @@ fn errors(replace: &str, with: &str) -> Vec<String> {
 
 #[test]
 fn the_shipped_policy_loads_and_warns_of_nothing() {
-    let policy = Policy::shipped();
+    let policy = IngestionPolicy::shipped();
     assert_eq!(policy.warnings(), [""; 0]);
-    // As CPython with its usual YAML reader has it. Receipts out there name it.
+    // As computed by CPython with its usual YAML parser. Existing receipts contain it.
     let digest = "9df05b115e1278b1a8a1ce5e8a75459c5218fe601a6251082fd3471601ab0a13";
     assert_eq!(policy.digest(), digest);
     assert_eq!(policy.class_of("decision_response"), "rtdl_decision");
     assert_eq!(policy.class_of("ig.audit.verify"), "audit");
-    assert_eq!(policy.class_of("whatever"), "traffic");
+    assert_eq!(policy.class_of("unmapped"), "traffic");
     assert_eq!(policy.required_pins("traffic").len(), 7);
     assert_eq!(policy.required_pins("case_trigger").len(), 6);
     assert_eq!(policy.required_pins("control").len(), 4);
@@ -85,7 +85,7 @@ fn the_shipped_policy_loads_and_warns_of_nothing() {
 }
 
 #[test]
-fn the_schemas_that_a_policy_names_can_be_asked_for() {
+fn the_schemas_that_a_policy_references_are_listed() {
     let files = shipped_files();
     let named = schema_paths(&files.schema_policy).unwrap();
     let shipped: Vec<String> = files.schemas.iter().map(|file| file.path.clone()).collect();
@@ -94,11 +94,11 @@ fn the_schemas_that_a_policy_names_can_be_asked_for() {
 
 #[test]
 fn every_error_names_its_file_and_line() {
-    for (replace, with, told) in [
+    for (replace, with, expected) in [
         (
             "required_pins: [platform_run_id]",
             "required_pins: [seeed]",
-            "class_map.yaml:4: seeed is no pin",
+            "class_map.yaml:4: seeed is not a pin",
         ),
         ("required_pins:", "pins:", "class_map.yaml:4: class traffic has no key \"pins\""),
         ("ping: traffic", "ping: trafic", "class_map.yaml:6: ping is mapped to class trafic"),
@@ -123,37 +123,37 @@ fn every_error_names_its_file_and_line() {
         (
             "class: traffic\n",
             "class: traffic\n    payload_schema_ref: a.json\n",
-            "schema_policy.yaml:6: the payload schema a.json is not there",
+            "schema_policy.yaml:6: the payload schema a.json is missing",
         ),
         ("stream: pings", "stream: ../pings", "partitioning.yaml:4: a stream has letters"),
-        ("[event_id]", "[evnt_id]", "partitioning.yaml:5: evnt_id is no field"),
+        ("[event_id]", "[evnt_id]", "partitioning.yaml:5: evnt_id is neither a field"),
         ("[event_id]", "[]", "partitioning.yaml:5: key_precedence must name a field"),
         (
             "v0.traffic:",
             "v0.trafic:",
             "partitioning.yaml:3: there is no profile ig.partitioning.v0.traffic",
         ),
-        ("hash_algo: sha256", "hash_algo: on", "partitioning.yaml:6: on means different things"),
+        ("hash_algo: sha256", "hash_algo: on", "partitioning.yaml:6: on is ambiguous in YAML"),
         (
             "    stream: pings\n",
             "    stream: pings\n    stream: pongs\n",
-            "partitioning.yaml:5: \"stream\" is there twice",
+            "partitioning.yaml:5: \"stream\" appears twice",
         ),
     ] {
-        let said = errors(replace, with);
-        assert!(said.iter().any(|line| line.starts_with(told)), "{with}: {said:#?}");
+        let found = errors(replace, with);
+        assert!(found.iter().any(|line| line.starts_with(expected)), "{with}: {found:#?}");
     }
     assert_eq!(errors("nothing", ""), [""; 0]);
 }
 
 #[test]
-fn all_errors_are_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let files = files_with(
         &CLASSES.replace("platform_run_id", "x"),
         &SCHEMAS.replace("ping", "pong").replace("class: traffic", "class: audit"),
         &PROFILES.replace("event_id", "nowhere"),
     );
-    let errors = Policy::load(&files).unwrap_err().0;
+    let errors = IngestionPolicy::load(&files).unwrap_err().0;
     let files: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
     for file in ["class_map.yaml", "schema_policy.yaml", "partitioning.yaml"] {
         assert!(files.contains(&file), "{files:?}");
@@ -162,18 +162,18 @@ fn all_errors_are_told_at_once() {
 
 #[test]
 fn the_classes_of_the_two_files_may_not_contradict_each_other() {
-    let said = errors("  - event_type: ping", "  - event_type: pong");
-    assert_eq!(said, [""; 0], "an unmapped type belongs to traffic");
+    let found = errors("  - event_type: ping", "  - event_type: pong");
+    assert_eq!(found, [""; 0], "an unmapped type belongs to traffic");
     let classes = format!("{CLASSES}  pong: traffic\n")
         .replace("event_types:", "  other:\n    required_pins: []\nevent_types:");
     let schemas = SCHEMAS.replace("class: traffic", "class: other");
-    let errors = Policy::load(&files_with(&classes, &schemas, PROFILES)).unwrap_err();
-    let told = "schema_policy.yaml:5: the class map puts ping into class traffic, not other";
-    assert_eq!(errors.to_string(), told);
+    let errors = IngestionPolicy::load(&files_with(&classes, &schemas, PROFILES)).unwrap_err();
+    let expected = "schema_policy.yaml:5: the class map maps ping to class traffic, not other";
+    assert_eq!(errors.to_string(), expected);
 }
 
 #[test]
-fn the_decision_loop_stands_or_falls_together() {
+fn the_decision_loop_must_be_configured_completely() {
     let shipped = shipped_files();
     let text = |file: &PolicyFile| String::from_utf8(file.bytes.to_vec()).unwrap();
     let (classes, schemas) = (text(&shipped.class_map), text(&shipped.schema_policy));
@@ -181,12 +181,12 @@ fn the_decision_loop_stands_or_falls_together() {
         let mut files = shipped.clone();
         files.class_map.bytes = classes.to_owned().into();
         files.schema_policy.bytes = schemas.to_owned().into();
-        Policy::load(&files).map_err(|errors| errors.to_string())
+        IngestionPolicy::load(&files).map_err(|errors| errors.to_string())
     };
     assert!(load(&classes, &schemas).is_ok());
     let failed = |classes: &str, schemas: &str| {
-        let said = load(classes, schemas).unwrap_err();
-        assert!(said.contains("IG_RTLD_POLICY_ALIGNMENT_FAILED"), "{said}");
+        let errors = load(classes, schemas).unwrap_err();
+        assert!(errors.contains("IG_RTLD_POLICY_ALIGNMENT_FAILED"), "{errors}");
     };
     let drop_entry = |schemas: &str, event_type: &str| {
         let from = schemas.find(&format!("  - event_type: {event_type}\n")).unwrap();
@@ -216,8 +216,8 @@ fn the_decision_loop_stands_or_falls_together() {
 }
 
 #[test]
-fn the_digest_tells_content_and_spelling_of_paths_and_nothing_else() {
-    let digest = |files: &PolicyFiles| Policy::load(files).unwrap().digest().to_owned();
+fn the_digest_covers_content_and_path_spelling_and_nothing_else() {
+    let digest = |files: &PolicyFiles| IngestionPolicy::load(files).unwrap().digest().to_owned();
     let plain = digest(&small());
     let with = |change: &dyn Fn(&mut PolicyFiles)| {
         let mut files = small();
@@ -237,15 +237,15 @@ fn the_digest_tells_content_and_spelling_of_paths_and_nothing_else() {
 #[test]
 fn yaml_and_json_of_the_same_policy_have_the_same_digest() {
     let mut files = small();
-    let plain = Policy::load(&files).unwrap().digest().to_owned();
-    // The path decides how a file is read, and is part of the digest: one that says neither.
+    let plain = IngestionPolicy::load(&files).unwrap().digest().to_owned();
+    // The path decides the parser and is part of the digest; this path implies neither format.
     let mut as_yaml = files.clone();
     as_yaml.class_map.path = "class_map".to_owned();
     files.class_map.path = "class_map".to_owned();
     files.class_map.bytes = r#"{"version":"v0","event_types":{"ping":"traffic"},
             "classes":{"traffic":{"required_pins":["platform_run_id"]}}}"#
         .into();
-    let digest = |files: &PolicyFiles| Policy::load(files).unwrap().digest().to_owned();
+    let digest = |files: &PolicyFiles| IngestionPolicy::load(files).unwrap().digest().to_owned();
     assert_eq!(digest(&files), digest(&as_yaml));
     assert_ne!(digest(&files), plain);
     let by_hand = {
@@ -274,38 +274,41 @@ fn yaml_and_json_of_the_same_policy_have_the_same_digest() {
 }
 
 #[test]
-fn a_file_that_is_no_data_is_named_with_its_line() {
-    for (path, text, told) in [
+fn an_unreadable_file_is_reported_with_its_line() {
+    for (path, text, expected) in [
         ("a.json", "{\n\"version\": 1,\n}", "a.json:3: "),
         ("a.json", "version: v0", "a.json:1: "),
         ("a.yaml", "version: v0\nclasses: [", "a.yaml:"),
         ("a.yml", "", "a.yml:1: the file is empty"),
-        ("a", "{\"version\": \"v0\",\n \"version\": 1}", "a:2: \"version\" is there twice"),
+        ("a", "{\"version\": \"v0\",\n \"version\": 1}", "a:2: \"version\" appears twice"),
     ] {
         let mut files = small();
         files.class_map = PolicyFile::new(path, text.to_owned());
-        let errors = Policy::load(&files).unwrap_err().to_string();
-        assert!(errors.starts_with(told), "{errors}");
+        let errors = IngestionPolicy::load(&files).unwrap_err().to_string();
+        assert!(errors.starts_with(expected), "{errors}");
     }
     let mut files = small();
     files.class_map.bytes = b"a: 1\nb: \xff".as_slice().into();
-    assert_eq!(Policy::load(&files).unwrap_err().to_string(), "class_map.yaml:2: not utf-8");
+    assert_eq!(
+        IngestionPolicy::load(&files).unwrap_err().to_string(),
+        "class_map.yaml:2: not utf-8"
+    );
 }
 
 #[test]
-fn a_class_of_ones_own_can_have_a_profile_of_ones_own() {
+fn a_custom_class_can_have_a_custom_profile() {
     let classes = CLASSES.replace("event_types:", "  gold:\n    required_pins: []\nevent_types:");
     let classes = format!("{classes}  coin: gold\n");
     let profiles =
         format!("{PROFILES}  mine:\n    stream: coins\n    key_precedence: [event_id]\n");
     let load = |profiles: &str| {
-        Policy::load(&files_with(&classes, SCHEMAS, profiles)).map_err(|e| e.to_string())
+        IngestionPolicy::load(&files_with(&classes, SCHEMAS, profiles)).map_err(|e| e.to_string())
     };
     assert_eq!(load(&profiles).unwrap().topics(), ["pings"]);
     let own = format!("{profiles}classes:\n  gold: mine\n");
     assert_eq!(load(&own).unwrap().topics(), ["coins", "pings"]);
     let odd = format!("{profiles}classes:\n  gold: yours\n  silver: mine\n");
-    let said = load(&odd).unwrap_err();
-    assert!(said.contains("there is no profile yours"), "{said}");
-    assert!(said.contains("class silver is not there"), "{said}");
+    let errors = load(&odd).unwrap_err();
+    assert!(errors.contains("there is no profile yours"), "{errors}");
+    assert!(errors.contains("class silver does not exist"), "{errors}");
 }

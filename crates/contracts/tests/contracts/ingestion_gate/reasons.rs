@@ -1,9 +1,9 @@
-//! Every reason for a quarantine, and the order they are looked for in.
+//! All quarantine reasons, and the order in which they are checked.
 
-use admit_contracts::ingestion_gate::law::{Known, existing};
-use admit_contracts::ingestion_gate::policy::Policy;
-use admit_contracts::ingestion_gate::words::Reason;
-use admit_core::effect::{By, Evidence, Standing, Withheld};
+use admit_contracts::ingestion_gate::duplicate_rule::{DuplicateDecision, decide_duplicate};
+use admit_contracts::ingestion_gate::enums::Reason;
+use admit_contracts::ingestion_gate::policy::IngestionPolicy;
+use admit_core::effect::{Attribution, EffectState, Evidence, Withheld};
 use admit_core::{Digest, Entry};
 use serde_json::json;
 
@@ -21,11 +21,11 @@ fn an_envelope_that_breaks_its_schema_is_envelope_invalid() {
 }
 
 #[test]
-fn a_pin_that_the_class_wants_is_missed() {
+fn a_pin_that_the_class_requires_is_reported_missing() {
     for pin in ["scenario_run_id", "parameter_hash", "seed", "scenario_id", "run_id"] {
         let refused = refused(&without(pin));
         assert_eq!(fact(&refused.facts, "reason"), "PINS_MISSING");
-        assert_eq!(refused.message, format!("class traffic_fraud wants {pin}"));
+        assert_eq!(refused.message, format!("class traffic_fraud requires {pin}"));
     }
     event(&changed(|e| e["seed"] = 0.into()));
     let without_run_id = |event_type: &str| {
@@ -83,31 +83,31 @@ fn a_payload_that_breaks_its_schema_is_schema_fail() {
 }
 
 #[test]
-fn the_law_of_known_events_looks_at_the_payload_first() {
+fn the_duplicate_rule_compares_the_payload_first() {
     let (mine, other) = (Digest::of(b"a"), Digest::of(b"b"));
-    let withheld = Standing::Withheld(Withheld::new());
-    let by = By { who: "ana".to_owned(), why: None };
+    let withheld = EffectState::Withheld(Withheld::new());
+    let by = Attribution { who: "ana".to_owned(), why: None };
     let nothing = Evidence::from_stored("{}");
-    let Standing::Ambiguous(lost) = ambiguous() else { panic!("it is ambiguous") };
-    let released = Standing::Refused(lost.found_refused(&by, nothing));
+    let EffectState::Ambiguous(lost) = ambiguous() else { panic!("it is ambiguous") };
+    let released = EffectState::Refused(lost.found_refused(&by, nothing));
     let all = [done(), in_flight(), ambiguous(), withheld, released];
-    for standing in &all {
-        let mismatch = Known::Quarantine(Reason::PayloadHashMismatch);
-        assert_eq!(existing(&other, Some(standing), &mine), mismatch);
+    for state in &all {
+        let mismatch = DuplicateDecision::Quarantine(Reason::PayloadHashMismatch);
+        assert_eq!(decide_duplicate(&other, Some(state), &mine), mismatch);
     }
-    let said = all.each_ref().map(|standing| existing(&mine, Some(standing), &mine));
+    let decisions = all.each_ref().map(|state| decide_duplicate(&mine, Some(state), &mine));
     assert_eq!(
-        said,
+        decisions,
         [
-            Known::Duplicate,
-            Known::Quarantine(Reason::PublishInFlight),
-            Known::Quarantine(Reason::PublishAmbiguous),
-            Known::Quarantine(Reason::AdmissionStateInvalid),
-            Known::Quarantine(Reason::AdmissionStateInvalid),
+            DuplicateDecision::Duplicate,
+            DuplicateDecision::Quarantine(Reason::PublishInFlight),
+            DuplicateDecision::Quarantine(Reason::PublishAmbiguous),
+            DuplicateDecision::Quarantine(Reason::AdmissionStateInvalid),
+            DuplicateDecision::Quarantine(Reason::AdmissionStateInvalid),
         ]
     );
-    let none = existing(&mine, None, &mine);
-    assert_eq!(none, Known::Quarantine(Reason::AdmissionStateInvalid));
+    let none = decide_duplicate(&mine, None, &mine);
+    assert_eq!(none, DuplicateDecision::Quarantine(Reason::AdmissionStateInvalid));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn an_event_without_a_partition_is_partition_key_missing() {
 }
 
 #[test]
-fn a_profile_with_another_hash_is_warned_of_and_its_events_are_unsupported_hash_algo() {
+fn a_profile_with_another_hash_gives_a_warning_and_its_events_are_unsupported_hash_algo() {
     let partitioning = "version: v0\nprofiles:\n  ig.partitioning.v0.traffic.fraud:\n    stream: s\n    \
                         key_precedence: [event_id]\n    hash_algo: md5\n";
     let policy = with_fraud_profile(partitioning);
@@ -132,8 +132,8 @@ fn a_profile_with_another_hash_is_warned_of_and_its_events_are_unsupported_hash_
     assert_eq!(fact(&refused.facts, "reason"), "UNSUPPORTED_HASH_ALGO");
 }
 
-/// A policy of one class, with this partitioning.
-fn with_fraud_profile(partitioning: &str) -> Policy {
+/// Policy of one class, with this partitioning.
+fn with_fraud_profile(partitioning: &str) -> IngestionPolicy {
     let classes = "version: v0\nclasses:\n  traffic: {required_pins: []}\n  traffic_fraud: \
                    {required_pins: [platform_run_id]}\nevent_types:\n  \
                    s3_event_stream_with_fraud_6B: traffic_fraud\n";
@@ -143,11 +143,11 @@ fn with_fraud_profile(partitioning: &str) -> Policy {
         "{partitioning}  ig.partitioning.v0.traffic:\n    stream: t\n    key_precedence: \
          [event_id]\n"
     );
-    Policy::load(&files_with(classes, schemas, &partitioning)).expect("a policy")
+    IngestionPolicy::load(&files_with(classes, schemas, &partitioning)).expect("a policy")
 }
 
 #[test]
-fn every_reason_has_a_code_of_the_house() {
+fn every_reason_has_a_ledger_code() {
     for reason in Reason::ALL {
         assert!(!reason.code().as_str().is_empty());
     }

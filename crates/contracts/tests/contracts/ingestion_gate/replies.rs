@@ -1,21 +1,21 @@
-//! What the door says.
+//! Replies of the ingestion-gate door.
 
 use admit_contracts::ingestion_gate::lookup;
 use admit_contracts::ingestion_gate::service_token::TokenError;
 use admit_contracts::{Contract as _, Reply};
 use admit_core::json::write_object;
-use admit_core::{Code, Entry, Filed, Issued, Millis, Recorded, Seq, Verdict};
+use admit_core::{Code, Document, Entry, Millis, RecordedEntry, Seq, StoredDocument, Verdict};
 use serde_json::{Value, json};
 
-use super::{Kept, done, envelope, event, gate, refused, submission, without};
+use super::{DocumentStore, done, envelope, event, gate, refused, submission, without};
 
-fn filed(documents: Vec<Issued>) -> Vec<Filed> {
-    let file = |issued| Filed {
+fn filed(documents: Vec<Document>) -> Vec<StoredDocument> {
+    let file = |document| StoredDocument {
         n: 1,
         seq: Seq(1),
         of: None,
         at: Millis(0),
-        issued,
+        document,
         superseded_by: None,
         released: None,
     };
@@ -26,17 +26,20 @@ fn body(reply: &Reply) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
 }
 
-fn said(entry: Entry, documents: Vec<Issued>) -> Reply {
+fn render(entry: Entry, documents: Vec<Document>) -> Reply {
     let verdict = Verdict::Fresh { seq: Seq(1) };
-    gate().reply_filed(&Recorded { entry, verdict, ledger: 7, outcome: None }, &filed(documents))
+    gate().reply_with_documents(
+        &RecordedEntry { entry, verdict, ledger: 7, outcome: None },
+        &filed(documents),
+    )
 }
 
 #[test]
-fn a_decision_is_told_with_its_receipt_and_where_that_is() {
+fn a_decision_contains_its_receipt_and_its_path() {
     let event = event(&envelope());
-    let documents = Kept::default().settle(&event, &done());
+    let documents = DocumentStore::default().settle(&event, &done());
     let (text, path) = (documents[0].text.clone(), documents[0].path.clone());
-    let reply = said(Entry::Event(event), documents);
+    let reply = render(Entry::Event(event), documents);
     assert_eq!(reply.status, 200);
     let receipt: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -48,17 +51,18 @@ fn a_decision_is_told_with_its_receipt_and_where_that_is() {
 #[test]
 fn a_quarantine_is_a_decision_too() {
     let envelope = without("run_id");
-    let reply = said(Entry::Refused(refused(&envelope)), Kept::default().refuse(&envelope));
+    let reply =
+        render(Entry::Refused(refused(&envelope)), DocumentStore::default().refuse(&envelope));
     assert_eq!(reply.status, 200);
     assert_eq!(body(&reply)["decision"], "QUARANTINE");
 }
 
 #[test]
-fn an_envelope_without_a_run_gets_a_422_that_says_where_it_is_kept() {
+fn an_envelope_without_a_run_gets_a_422_with_the_path_of_its_record() {
     let envelope = without("platform_run_id");
-    let documents = Kept::default().refuse(&envelope);
+    let documents = DocumentStore::default().refuse(&envelope);
     let (id, path) = (documents[0].id.clone(), documents[0].path.clone());
-    let reply = said(Entry::Refused(refused(&envelope)), documents);
+    let reply = render(Entry::Refused(refused(&envelope)), documents);
     assert_eq!(reply.status, 422);
     assert_eq!(
         body(&reply),
@@ -77,22 +81,23 @@ fn a_body_that_is_not_json_gets_a_400() {
     let Entry::Refused(refused) = gate().vet(&super::door(), submission("{")) else {
         panic!("refused")
     };
-    let reply = said(Entry::Refused(refused), Vec::new());
+    let reply = render(Entry::Refused(refused), Vec::new());
     assert_eq!((reply.status, &body(&reply)["error"]), (400, &json!("INVALID_JSON")));
 }
 
 #[test]
 fn a_closed_run_gets_a_409() {
     let event = event(&envelope());
-    let documents = Kept::default().say(admit_core::Occasion::RunClosed, &event.facts);
+    let documents =
+        DocumentStore::default().issue(admit_core::IssueReason::RunClosed, &event.facts);
     for reply in [gate().reply_closed(&filed(documents)), gate().refuse(Code::RunClosed, "", 1)] {
         assert_eq!((reply.status, &body(&reply)["error"]), (409, &json!("RUN_CLOSED")));
     }
 }
 
 #[test]
-fn an_event_without_documents_is_never_told_as_admitted() {
-    let reply = gate().reply(&Recorded {
+fn an_event_without_documents_is_never_reported_as_admitted() {
+    let reply = gate().reply(&RecordedEntry {
         entry: Entry::Event(event(&envelope())),
         verdict: Verdict::Fresh { seq: Seq(1) },
         ledger: 7,
@@ -102,7 +107,7 @@ fn an_event_without_documents_is_never_told_as_admitted() {
 }
 
 #[test]
-fn every_layer_answers_in_the_words_of_this_door() {
+fn every_layer_replies_in_the_wire_format_of_this_door() {
     let table: String = Code::ALL
         .iter()
         .map(|code| {
@@ -148,39 +153,39 @@ fn every_layer_answers_in_the_words_of_this_door() {
 }
 
 #[test]
-fn a_look_up_tells_a_receipt_or_nothing() {
+fn a_lookup_returns_a_receipt_or_an_empty_object() {
     let event = event(&envelope());
-    let found = filed(Kept::default().settle(&event, &done()));
-    let told = |found: Option<&Filed>| {
+    let found = filed(DocumentStore::default().settle(&event, &done()));
+    let response = |found: Option<&StoredDocument>| {
         let mut out = Vec::new();
-        write_object(&lookup::answer(found), &mut out);
+        write_object(&lookup::response(found), &mut out);
         serde_json::from_slice::<Value>(&out).unwrap()
     };
     assert_eq!(
-        told(found.first()),
+        response(found.first()),
         json!({
-            "receipt_id": found[0].issued.id,
+            "receipt_id": found[0].document.id,
             "event_id": envelope()["event_id"],
             "event_type": "s3_event_stream_with_fraud_6B",
             "decision": "ADMIT",
-            "receipt_ref": found[0].issued.path,
+            "receipt_ref": found[0].document.path,
         })
     );
-    assert_eq!(told(None), json!({}));
+    assert_eq!(response(None), json!({}));
     let missing = gate().missing_query();
     assert_eq!((missing.status, &body(&missing)["error"]), (400, &json!("MISSING_QUERY")));
 }
 
 #[test]
-fn a_token_that_proves_nothing_gets_a_401() {
+fn an_invalid_token_gets_a_401() {
     for why in [TokenError::Unauthorized, TokenError::SecretMissing] {
-        let reply = gate().reply_unproven(why);
+        let reply = gate().reply_token_error(why);
         assert_eq!((reply.status, &body(&reply)["error"]), (401, &json!(why.as_str())));
     }
 }
 
 #[test]
-fn a_body_is_read_as_json_whatever_it_says_it_is() {
+fn a_body_is_parsed_as_json_regardless_of_its_content_type() {
     assert!(gate().accepts(None));
     assert!(gate().accepts(Some("text/plain")));
 }

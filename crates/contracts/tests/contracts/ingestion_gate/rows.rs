@@ -1,11 +1,11 @@
-//! The rows of the engine, as the shipped payload schemas take them.
+//! Rows of the engine, validated against the shipped payload schemas.
 
 use admit_contracts::ingestion_gate::recompute;
 use serde_json::{Value, json};
 
 use super::{changed, door, envelope, event, fact, reason};
 
-/// One row of every output, with whether its schema is closed.
+/// One row of every output, and whether its schema is closed.
 fn rows() -> Vec<(&'static str, bool, Value)> {
     let at = "2026-01-01T00:00:00.000000Z";
     let pins = |mut row: Value| {
@@ -110,7 +110,7 @@ fn arrivals_count_from_one() {
 }
 
 #[test]
-fn the_message_is_the_body_and_both_names_can_be_found_again_from_it() {
+fn the_message_is_the_body_and_both_names_can_be_recomputed_from_it() {
     let event = event(&envelope());
     assert_eq!(event.body, envelope().to_string().as_bytes());
     let again = recompute(&door(), "traffic_fraud", &event.body);

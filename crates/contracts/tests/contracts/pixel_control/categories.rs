@@ -1,4 +1,4 @@
-//! The rules of the categories: warnings on the receipt, or rejections where the door is strict.
+//! Category rules: warnings on the receipt, or rejections in strict mode.
 
 use admit_contracts::pixel_control::SchemaMode;
 use admit_core::{Code, Entry};
@@ -52,7 +52,7 @@ fn the_contracts_own_sample_is_rejected_by_a_strict_door() {
     assert_eq!(refused.facts.get("warning_count").and_then(|count| count.as_u64()), Some(12));
 }
 
-/// Each change breaks one rule and gives this warning; a strict door rejects it.
+/// The change violates one rule and gives this warning; a strict door rejects it.
 fn breaks(version: &str, category: &str, path: &str, value: Value, warning: &str) {
     let mut body = valid(version, category);
     let (parent, name) = path.rsplit_once('/').unwrap();
@@ -66,7 +66,7 @@ fn breaks(version: &str, category: &str, path: &str, value: Value, warning: &str
     assert!(!is_strictly_valid(&body));
 }
 
-/// The change breaks nothing.
+/// The change violates no rule.
 fn keeps(version: &str, category: &str, path: &str, value: Value) {
     let mut body = valid(version, category);
     let (parent, name) = path.rsplit_once('/').unwrap();
@@ -212,7 +212,7 @@ fn a_lifecycle_variant_fixes_phase_and_state() {
 }
 
 #[test]
-fn an_admin_action_is_what_the_amended_text_says() {
+fn an_admin_action_follows_the_amended_text() {
     let mut action = json!({
         "action_name": "warmup.start",
         "action_phase": "start",
@@ -314,7 +314,7 @@ fn warnings_are_bounded_and_counted() {
 }
 
 #[test]
-fn a_very_large_event_is_still_judged_but_only_its_first_violation_is_told() {
+fn a_very_large_event_is_checked_but_only_its_first_violation_is_listed() {
     let mut body = valid(V19, "mode");
     body["envelope"]["payload"]["arguments"] = json!(vec![1; 20_000]);
     assert_eq!(
@@ -330,7 +330,7 @@ fn a_very_large_event_is_still_judged_but_only_its_first_violation_is_told() {
 }
 
 #[test]
-fn what_only_the_published_schemas_said_is_said_here_too() {
+fn the_rules_of_the_published_schemas_are_complete() {
     let callback = |summary: Value| json!({"name": "x", "payload_summary": summary});
     let place = "/payload/script_callback";
     for version in [V19, V20] {

@@ -1,4 +1,4 @@
-//! The hard rules, field by field, and that the hand-written checks say what the schema says.
+//! Hard rules, field by field; the hand-written checks are compared with the published schema.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{CATEGORIES, event, reason, refused, sample, vet};
 
-/// What is said of a body whose part `path` is `value`, or is gone when there is none.
+/// Rejection of a body whose part `path` is replaced by `value`, or removed if `None`.
 fn reason_with(path: &str, value: Option<Value>) -> String {
     let mut body = sample();
     let (parent, name) = path.rsplit_once('/').unwrap();
@@ -30,7 +30,7 @@ const EVENT_NAME: &str = "a string that matches ^pixel_control\\.(connectivity|l
 const EVENT_ID: &str = "a string that matches ^pc-evt-(connectivity|lifecycle|player|combat|mode)-[a-z0-9]+(?:_[a-z0-9]+)*-[1-9][0-9]*$";
 const IDEMPOTENCY_KEY: &str = "a string that matches ^pc-idem-[a-f0-9]{40}$";
 
-/// A field, its rule, and values that break it; `null` and absence are tried on all.
+/// Field, its rule, and values that violate it; `null` and absence are tried for all.
 type Rule = (&'static str, &'static str, Vec<Value>);
 
 fn texts(texts: &[&str]) -> Vec<Value> {
@@ -99,14 +99,14 @@ fn every_field_is_held_to_its_rule_and_the_message_names_both() {
         let missing = reason_with(&path, None);
         assert_eq!(missing, format!("invalid_envelope: {field} is missing"));
         for value in values.into_iter().chain([Value::Null]) {
-            let said = reason_with(&path, Some(value.clone()));
-            assert_eq!(said, format!("invalid_envelope: {field} must be {rule}"), "{value}");
+            let reason = reason_with(&path, Some(value.clone()));
+            assert_eq!(reason, format!("invalid_envelope: {field} must be {rule}"), "{value}");
         }
     }
 }
 
 #[test]
-fn a_schema_version_that_cannot_be_read_is_a_violation_like_any_other() {
+fn an_unreadable_schema_version_is_an_ordinary_violation() {
     let path = "/envelope/schema_version";
     assert_eq!(reason_with(path, None), "invalid_envelope: envelope.schema_version is missing");
     for value in [json!(null), json!(20_260_219), json!(["2026-02-19.1"])] {
@@ -118,7 +118,7 @@ fn a_schema_version_that_cannot_be_read_is_a_violation_like_any_other() {
 }
 
 #[test]
-fn an_unknown_version_is_said_in_the_contracts_words() {
+fn an_unknown_version_has_the_contracts_message() {
     assert_eq!(
         reason_with("/envelope/schema_version", Some(json!("2026-02-19.2"))),
         "schema_version_unsupported: schema_version 2026-02-19.2 is not supported"
@@ -140,7 +140,7 @@ fn an_unknown_version_wins_over_everything_else_about_the_envelope() {
 }
 
 #[test]
-fn the_requests_shape_comes_before_the_version() {
+fn the_request_fields_are_checked_before_the_version() {
     let mut body = sample();
     body["envelope"]["schema_version"] = json!("2027-01-01.1");
     body["transport"]["attempt"] = json!(0);
@@ -162,21 +162,21 @@ fn closed_objects_take_no_further_fields() {
 }
 
 #[test]
-fn further_fields_are_told_one_by_one_and_then_counted() {
+fn unknown_fields_are_listed_and_then_counted() {
     let mut body = sample();
     for number in 0..5 {
         body["envelope"][format!("k{number}")] = json!(number);
     }
     let named = [0, 1, 2].map(|number| format!("envelope has an unknown field \"k{number}\""));
-    let told = format!("invalid_envelope: {}; and 2 more", named.join("; "));
-    assert_eq!(reason(&body.to_string()), told);
-    // One that is there twice is still one.
+    let expected = format!("invalid_envelope: {}; and 2 more", named.join("; "));
+    assert_eq!(reason(&body.to_string()), expected);
+    // A repeated field counts once.
     let again = body.to_string().replace("\"k1\":1", "\"k1\":1,\"k1\":2");
-    assert_eq!(reason(&again), told);
+    assert_eq!(reason(&again), expected);
 }
 
 #[test]
-fn all_that_is_wrong_is_counted_in_one_reply() {
+fn all_violations_are_counted_in_one_reply() {
     let mut body = sample();
     body["envelope"] = json!({"schema_version": "2026-02-19.1"});
     assert_eq!(
@@ -202,14 +202,14 @@ fn an_empty_array_is_an_empty_object() {
 }
 
 #[test]
-fn what_is_json_but_no_object_is_an_invalid_envelope() {
+fn json_other_than_an_object_is_an_invalid_envelope() {
     for body in ["null", "1", "\"{}\"", "[1]", "true"] {
         assert_eq!(reason(body), "invalid_envelope: body must be an object");
     }
 }
 
 #[test]
-fn what_is_not_json_is_invalid_json() {
+fn malformed_json_is_invalid_json() {
     for body in ["", "{", "{]", "nope", "{\"envelope\":NaN}", "{} {}", "\u{feff}{}", "{'a':1}"] {
         let refused = refused(body);
         assert_eq!(refused.code, Code::InvalidJson, "{body}");
@@ -257,7 +257,7 @@ fn of_repeated_keys_the_last_counts() {
     assert!(reason(&twice).contains("envelope.event_category must be one of"));
 }
 
-/// Values that are near the edge of some rule.
+/// Values near the limits of the rules.
 fn any_value() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         prop::sample::select(CATEGORIES.to_vec()).prop_map(str::to_owned),
@@ -282,7 +282,7 @@ static PUBLISHED: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
 });
 
-/// Every field of the sample, and one more of each closed object.
+/// Every field of the sample, and an unknown one in each closed object.
 static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut paths = vec!["/extra".to_owned()];
     for part in ["/envelope", "/transport"] {
@@ -297,9 +297,9 @@ static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// `request.json` is what we publish of the hard rules; the code must not differ from it.
+    /// `request.json` is the published form of the hard rules; the code must agree with it.
     #[test]
-    fn the_code_says_what_the_request_schema_says(
+    fn the_code_matches_the_request_schema(
         changes in prop::collection::vec((0usize..17, any_value(), any::<bool>()), 1..3),
     ) {
         let mut body = sample();

@@ -1,8 +1,8 @@
-//! What is older than the ledger remembers is told so, and nothing else is.
+//! Events older than the retention of the ledger are rejected, and no others.
 
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, Settings};
-use admit_core::{Age, Code, Door, Entry, Horizon, Millis, Recorded, Verdict};
+use admit_core::{Age, Code, Door, Entry, Horizon, Millis, RecordedEntry, Verdict};
 use serde_json::Value;
 
 use super::{RECEIVED_AT, event, sample, submission};
@@ -22,24 +22,24 @@ fn vet(contract: &PixelControl, body: &str) -> Entry {
 }
 
 #[test]
-fn an_event_older_than_the_horizon_is_rejected_for_good() {
+fn an_event_older_than_the_horizon_is_permanently_rejected() {
     let contract = within(Horizon::new(Some(Age::from_secs(3_600)), None));
     let received = RECEIVED_AT.0 / 1_000;
     assert!(matches!(vet(&contract, &at(received - 3_500)), Entry::Event(_)));
     let entry = vet(&contract, &at(received - 3_601));
     let Entry::Refused(refused) = &entry else { panic!("accepted") };
     assert_eq!(refused.code, Code::OutsideHorizon);
-    let reply = contract.reply(&Recorded {
+    let reply = contract.reply(&RecordedEntry {
         entry,
         verdict: Verdict::Refused { seq: None },
         ledger: 1,
         outcome: None,
     });
     assert_eq!(reply.status, 200);
-    let said: Value = serde_json::from_slice(&reply.body).unwrap();
-    assert_eq!(said["ack"]["status"], "rejected");
-    assert_eq!(said["ack"]["code"], "outside_horizon");
-    assert_eq!(said["ack"]["retryable"], false);
+    let body: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(body["ack"]["status"], "rejected");
+    assert_eq!(body["ack"]["code"], "outside_horizon");
+    assert_eq!(body["ack"]["retryable"], false);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who an event is, what it says, and what its receipt keeps.
+//! Key, digest and receipt facts of an event.
 
 use admit_contracts::pixel_control::SchemaMode;
 use admit_core::hash::sha256_hex;
@@ -13,8 +13,8 @@ const IDEMPOTENCY_KEY: &str = "pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65"
 fn the_dedupe_key_is_the_hash_of_scope_and_idempotency_key() {
     let event = event(SAMPLE);
     let expected = sha256_hex(format!("arena:{IDEMPOTENCY_KEY}").as_bytes());
-    let told = event.facts.get("dedupe_key").and_then(|value| value.as_str());
-    assert_eq!(told, Some(expected.as_str()));
+    let dedupe_key = event.facts.get("dedupe_key").and_then(|value| value.as_str());
+    assert_eq!(dedupe_key, Some(expected.as_str()));
     let bytes = admit_core::hash::unhex32(&expected).unwrap();
     assert_eq!(event.key, Key::derive("pixel-control", &[&bytes]));
     assert_eq!(event.on_other_content, OnOtherContent::Conflict);
@@ -31,7 +31,7 @@ fn one_key_in_two_scopes_is_two_events() {
 }
 
 #[test]
-fn a_retry_is_the_same_event_whatever_its_transport_says() {
+fn a_retry_with_another_transport_part_is_the_same_event() {
     let first = event(SAMPLE);
     assert_eq!(first.attempt, Some(1));
     let transports = [
@@ -122,7 +122,7 @@ fn a_rejection_keeps_what_could_be_read() {
 }
 
 #[test]
-fn a_rejected_shape_still_tells_the_envelopes_identity() {
+fn a_rejected_request_still_records_the_envelopes_identity() {
     let mut body = sample();
     body["transport"]["attempt"] = json!(0);
     let refused = refused(&body.to_string());

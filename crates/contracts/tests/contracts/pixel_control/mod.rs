@@ -1,4 +1,4 @@
-//! The pixel-control contract, and the bodies its tests send.
+//! The pixel-control contract, and the bodies used by its tests.
 
 mod categories;
 mod fields;
@@ -11,10 +11,10 @@ mod servers;
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
 use admit_core::json::{Object, Value as Json, write};
-use admit_core::{Door, Entry, Event, Millis, Principal, Refused, Submission};
+use admit_core::{Door, Entry, Event, Millis, Principal, RefusedSubmission, Submission};
 use serde_json::{Value, json};
 
-/// The request of the contract's own text.
+/// Sample request from the contract's own text.
 pub(crate) const SAMPLE: &str = r#"{
   "envelope": {
     "event_name": "pixel_control.lifecycle.maniaplanet_beginmatch",
@@ -36,7 +36,7 @@ pub(crate) const SAMPLE: &str = r#"{
   }
 }"#;
 
-/// When every submission of these tests comes in: 2026-02-19T18:14:02.123Z.
+/// Arrival time of every submission in these tests: 2026-02-19T18:14:02.123Z.
 pub(crate) const RECEIVED_AT: Millis = Millis(1_771_524_842_123);
 
 pub(crate) const V19: &str = "2026-02-19.1";
@@ -73,7 +73,7 @@ pub(crate) fn event(body: &str) -> Event {
     }
 }
 
-pub(crate) fn refused(body: &str) -> Refused {
+pub(crate) fn refused(body: &str) -> RefusedSubmission {
     match vet(body) {
         Entry::Refused(refused) => refused,
         Entry::Event(event) => panic!("accepted: {:?}\n{body}", event.facts),
@@ -92,11 +92,11 @@ pub(crate) fn text(object: Object<'_>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The warnings on an accepted event.
+/// Warnings on an accepted event.
 pub(crate) fn warnings(body: &Value) -> Vec<String> {
     let event = event(&body.to_string());
-    let told = event.facts.get("warnings").and_then(Json::as_array).unwrap_or_default();
-    told.iter().filter_map(Json::as_str).map(str::to_owned).collect()
+    let warnings = event.facts.get("warnings").and_then(Json::as_array).unwrap_or_default();
+    warnings.iter().filter_map(Json::as_str).map(str::to_owned).collect()
 }
 
 pub(crate) fn is_strictly_valid(body: &Value) -> bool {
@@ -122,7 +122,7 @@ pub(crate) fn context() -> Value {
     })
 }
 
-/// A body of the given version and category that keeps every rule.
+/// Valid body of the given version and category.
 pub(crate) fn valid(version: &str, category: &str) -> Value {
     let tail = match category {
         "connectivity" => "plugin_heartbeat",
@@ -172,7 +172,7 @@ pub(crate) fn valid(version: &str, category: &str) -> Value {
     body
 }
 
-/// The rich combat payload: the amended text of 2026-02-19.1, and valid in 2026-02-20.1.
+/// Full combat payload: the amended text of 2026-02-19.1, and valid in 2026-02-20.1.
 pub(crate) fn combat_payload() -> Value {
     json!({
         "event_kind": "shootmania_event_onshoot",
@@ -219,7 +219,7 @@ pub(crate) fn player_payload() -> Value {
     })
 }
 
-/// Nothing has changed.
+/// State delta without changes.
 fn state_delta() -> Value {
     let names = [
         "connectivity",

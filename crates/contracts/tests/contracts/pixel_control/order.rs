@@ -1,4 +1,4 @@
-//! The server documents do not depend on the order in which events arrive.
+//! Server documents do not depend on the order in which events arrive.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::servers::{at, heartbeat};
 use super::{CATEGORIES, V20, submission, text, valid};
 
-/// Documents by entity, after these events in this order; every few events they are stored.
+/// Documents by entity after these events in this order; stored after every `batch` events.
 fn folded(events: &[Event], batch: usize) -> BTreeMap<String, String> {
     let mut stored: BTreeMap<String, String> = BTreeMap::new();
     for events in events.chunks(batch) {
@@ -29,7 +29,7 @@ fn folded(events: &[Event], batch: usize) -> BTreeMap<String, String> {
     stored
 }
 
-/// Few logins, few sequences and few values, so that they meet.
+/// Few logins, few sequences and few values, so that they collide.
 fn any_event() -> impl Strategy<Value = Event> {
     let variants = ["match.begin", "match.end", "map.begin", "warmup.start", "pause.end", "x"];
     let maps = [json!([]), json!(null), json!({"uid": "a"}), json!({"uid": "b"}), json!("absent")];
@@ -92,7 +92,7 @@ proptest! {
         prop_assert_eq!(folded(&events, 1), folded(&shuffled, batch));
     }
 
-    /// The newest heartbeat by sequence decides, as if they had come in order.
+    /// The newest heartbeat by sequence wins, as if they had arrived in order.
     #[test]
     fn heartbeats_that_overtake_each_other_leave_the_newest(
         order in Just((1..8u64).collect::<Vec<_>>()).prop_shuffle(),

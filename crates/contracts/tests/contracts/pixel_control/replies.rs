@@ -1,14 +1,14 @@
-//! The wire: what the producer reads, byte for byte.
+//! Replies as the producer reads them, byte for byte.
 
 use admit_contracts::Contract;
 use admit_contracts::pixel_control::{PixelControl, SchemaMode, Settings};
-use admit_core::{Digest, First, Millis, Recorded, Seq, Verdict};
+use admit_core::{Digest, Millis, PriorAdmission, RecordedEntry, Seq, Verdict};
 use serde_json::Value;
 
 use super::{SAMPLE, sample, vet};
 
 fn reply(body: &str, verdict: Verdict) -> (u16, String) {
-    let reply = PixelControl::new(Settings::default()).reply(&Recorded {
+    let reply = PixelControl::new(Settings::default()).reply(&RecordedEntry {
         entry: vet(body),
         verdict,
         ledger: 1,
@@ -18,8 +18,8 @@ fn reply(body: &str, verdict: Verdict) -> (u16, String) {
     (reply.status, String::from_utf8(reply.body).unwrap())
 }
 
-fn first() -> First {
-    First {
+fn first() -> PriorAdmission {
+    PriorAdmission {
         seq: Seq(1),
         digest: Digest::of(b"the first"),
         received_at: Millis(0),
@@ -45,24 +45,24 @@ fn a_copy_is_a_duplicate_with_or_without_other_content() {
 }
 
 #[test]
-fn a_rejection_is_said_in_the_words_of_the_contracts_sample() {
+fn a_rejection_matches_the_contracts_sample() {
     let mut body = sample();
     body["envelope"]["schema_version"] = "2026-02-19.2".into();
-    let (status, said) = reply(&body.to_string(), Verdict::Refused { seq: None });
+    let (status, text) = reply(&body.to_string(), Verdict::Refused { seq: None });
     assert_eq!(status, 200);
-    insta::assert_snapshot!(said, @r#"{"ack":{"status":"rejected","code":"schema_version_unsupported","message":"schema_version 2026-02-19.2 is not supported","retryable":false,"retry_after_seconds":0}}"#);
+    insta::assert_snapshot!(text, @r#"{"ack":{"status":"rejected","code":"schema_version_unsupported","message":"schema_version 2026-02-19.2 is not supported","retryable":false,"retry_after_seconds":0}}"#);
 }
 
 #[test]
-fn a_vetted_event_that_a_ledger_refuses_is_nobodys_success() {
-    let (status, said) = reply(SAMPLE, Verdict::Refused { seq: None });
+fn a_vetted_event_that_a_ledger_refuses_is_not_acknowledged() {
+    let (status, text) = reply(SAMPLE, Verdict::Refused { seq: None });
     assert_eq!(status, 500);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said["error"]["retryable"], true);
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(body["error"]["retryable"], true);
 }
 
 #[test]
-fn settings_are_read_in_the_words_of_the_config_and_no_others() {
+fn settings_accept_the_config_values_and_no_others() {
     let read = serde_json::from_str::<Settings>;
     assert_eq!(read("{}").unwrap(), Settings::default());
     assert_eq!(read(r#"{"schema":"strict"}"#).unwrap().schema, SchemaMode::Strict);

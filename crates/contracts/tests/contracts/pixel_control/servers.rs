@@ -1,12 +1,12 @@
-//! The server documents: what events tell, and how they are read.
+//! Server documents: their updates from events, and the read models.
 
-use admit_contracts::pixel_control::{read, server};
+use admit_contracts::pixel_control::{read, server_state};
 use admit_core::{EntityId, Millis};
 use serde_json::{Value, json};
 
 use super::{RECEIVED_AT, V19, V20, event, text, valid};
 
-/// A body with this sequence and, a second per step, this time.
+/// Body with this sequence and a time one second later per sequence.
 pub(crate) fn at(mut body: Value, sequence: u64) -> Value {
     body["envelope"]["source_sequence"] = sequence.into();
     body["envelope"]["source_time"] = (1_739_980_000 + sequence).into();
@@ -23,7 +23,7 @@ fn lifecycle(sequence: u64, variant: &str) -> Value {
     body
 }
 
-/// The document after these bodies, which must all be of one server.
+/// Document after these bodies, all of one server.
 fn document(bodies: &[Value]) -> (EntityId, String) {
     let mut stored: Option<(EntityId, String)> = None;
     for body in bodies {
@@ -41,17 +41,17 @@ fn document(bodies: &[Value]) -> (EntityId, String) {
     stored.unwrap()
 }
 
-/// One server as it is read at the time its events came in.
+/// Read model of a server at the time its events arrived.
 fn seen(bodies: &[Value]) -> Value {
     let shown = read::server(&document(bodies).1, RECEIVED_AT).unwrap();
     serde_json::from_str(&text(shown)).unwrap()
 }
 
 #[test]
-fn a_server_is_shown_with_all_that_its_events_told() {
+fn a_server_view_contains_all_data_of_its_events() {
     let bodies = [heartbeat(1), lifecycle(2, "match.begin"), lifecycle(3, "pause.start")];
     let (entity, stored) = document(&bodies);
-    assert_eq!(entity, server::document_id("arena", "arena-1"));
+    assert_eq!(entity, server_state::document_id("arena", "arena-1"));
     assert_eq!(entity.entity, "arena/arena-1");
     let one = text(read::server(&stored, RECEIVED_AT).unwrap());
     insta::assert_snapshot!(one.replace(",\"", ",\n\""), @r#"
@@ -116,7 +116,7 @@ fn a_server_is_shown_with_all_that_its_events_told() {
     "#);
 }
 
-/// The same body with the time of an event so many seconds before it came in.
+/// Same body with its event time this many seconds before arrival.
 fn aged(mut body: Value, seconds: i64) -> Value {
     body["envelope"]["source_time"] = (RECEIVED_AT.0 / 1000 - seconds).into();
     body
@@ -139,11 +139,11 @@ fn a_server_is_online_for_360_seconds_after_its_event() {
 }
 
 #[test]
-fn a_heartbeat_that_comes_late_is_as_old_as_it_says() {
+fn a_late_heartbeat_keeps_its_own_time() {
     for (age, expected) in [(300, true), (361, false), (86_400, false)] {
         assert_eq!(is_online(&[aged(heartbeat(1), age)], 0), expected, "{age}");
     }
-    // The newest counts, whichever came last.
+    // The newest sequence wins, regardless of the arrival order.
     let [old, new] = [aged(heartbeat(1), 86_400), aged(heartbeat(2), 10)];
     assert!(is_online(&[old.clone(), new.clone()], 0) && is_online(&[new, old], 0));
 }
@@ -193,7 +193,7 @@ fn an_older_event_never_replaces_a_newer_one() {
 }
 
 #[test]
-fn a_heartbeat_without_a_map_says_that_none_is_loaded() {
+fn a_heartbeat_without_a_map_reports_that_none_is_loaded() {
     let with = |sequence, map: Option<Value>| {
         let mut body = heartbeat(sequence);
         for part in ["payload", "metadata"] {
@@ -215,7 +215,7 @@ fn a_heartbeat_without_a_map_says_that_none_is_loaded() {
 }
 
 #[test]
-fn other_events_that_leave_the_map_out_say_nothing_about_it() {
+fn other_events_without_a_map_leave_it_unchanged() {
     let mut body = lifecycle(2, "map.begin");
     let server = &mut body["envelope"]["metadata"]["context"]["server"];
     server.as_object_mut().unwrap().remove("current_map");
@@ -255,7 +255,7 @@ fn a_lifecycle_event_without_a_payload_is_read_by_its_metadata() {
 }
 
 #[test]
-fn newer_plugins_tell_their_queue_in_an_object() {
+fn newer_plugins_send_their_queue_as_an_object() {
     let mut body = heartbeat(1);
     let payload = body["envelope"]["payload"].as_object_mut().unwrap();
     payload.remove("queue_depth");
@@ -296,7 +296,7 @@ fn events_that_declare_no_login_never_merge_with_a_server() {
 }
 
 #[test]
-fn the_sample_of_the_contract_counts_and_tells_nothing_more() {
+fn the_sample_of_the_contract_is_counted_and_sets_no_other_field() {
     let shown = seen(&[super::sample()]);
     assert_eq!(shown["event_counts"]["lifecycle"], 1);
     assert_eq!(shown["match"], Value::Null);

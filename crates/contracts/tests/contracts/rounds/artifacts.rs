@@ -1,13 +1,13 @@
-//! What each source writes, read whole; and what is wrong with it, kept and told.
+//! Artifacts of each source: complete parsing, and reporting of unreadable content.
 
 use admit_contracts::rounds::{Rounds, Settings};
-use admit_contracts::{BELOW, Contract as _};
-use admit_core::{Code, Door, Entry, Recorded, Verdict};
+use admit_contracts::{Contract as _, SUBPATH};
+use admit_core::{Code, Door, Entry, RecordedEntry, Verdict};
 use serde_json::{Value, json};
 
 use super::world::{
-    Book, END, GAMETIME, GAMETIME_NAME, PROXIMITY, PROXIMITY_NAME, READY, START, STATS, STATS_NAME,
-    file, fixture, reference, submission, vetted,
+    END, GAMETIME, GAMETIME_NAME, PROXIMITY, PROXIMITY_NAME, READY, RoundsLedger, START, STATS,
+    STATS_NAME, file, fixture, reference, submission, vetted,
 };
 
 #[test]
@@ -43,17 +43,17 @@ fn a_raw_artifact_and_its_normalised_event_have_the_same_key() {
 }
 
 #[test]
-fn white_space_and_what_the_gate_assigns_make_no_other_content() {
-    let mut book = Book::new();
+fn whitespace_and_gate_assigned_members_do_not_change_the_content() {
+    let mut ledger = RoundsLedger::new();
     let body: Value = serde_json::from_str(fixture!("round_event-stats_ready.json")).unwrap();
-    assert_eq!(book.tell("stats_ready", &body).get("disposition"), "new");
+    assert_eq!(ledger.deliver("stats_ready", &body).get("disposition"), "new");
     let mut assigned = body.clone();
     assigned["received_at"] = json!("2026-02-11T21:02:03Z");
     assigned["parse_status"] = json!("ok");
     assigned["link_status"] = json!("unlinked");
     assigned["confidence"] = json!("high");
     let pretty = serde_json::to_string_pretty(&assigned).unwrap();
-    assert_eq!(book.post("stats_ready", &pretty).get("disposition"), "replay");
+    assert_eq!(ledger.post("stats_ready", &pretty).get("disposition"), "replay");
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn legacy_labels_of_the_message_are_read_too() {
     let event = vetted("stats_ready", body.to_string().as_bytes());
     assert_eq!((event.start, event.end), (Some(START), Some(END)));
     let fields = event.fields.read();
-    let told = |name: &str| fields.get(name).map(super::world::read).unwrap();
-    assert_eq!(told("end_reason"), "SURRENDER");
-    assert_eq!(told("total_pause_seconds"), 30);
-    assert_eq!(told("time_limit_minutes"), 20);
+    let field = |name: &str| fields.get(name).map(super::world::read).unwrap();
+    assert_eq!(field("end_reason"), "SURRENDER");
+    assert_eq!(field("total_pause_seconds"), 30);
+    assert_eq!(field("time_limit_minutes"), 20);
 }
 
-/// What is posted, and the reason it cannot be read.
+/// Unreadable bodies with their reason codes.
 fn unreadable() -> Vec<(&'static str, String, &'static str)> {
     let message = |fields: Value| {
         json!({ "content": "STATS_READY", "embeds": [{ "fields": fields }] }).to_string()
@@ -140,7 +140,7 @@ fn unreadable() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// The same for what only one source sends.
+/// Unreadable bodies specific to one source.
 fn unreadable_files() -> Vec<(&'static str, String, &'static str)> {
     vec![
         ("gametime_fallback", "{}".to_owned(), "missing_meta"),
@@ -162,24 +162,24 @@ fn unreadable_files() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[test]
-fn w22_what_cannot_be_read_is_kept_with_its_reason_and_its_replay_grows_nothing() {
-    let mut book = Book::new();
+fn w22_an_unreadable_artifact_is_stored_with_its_reason_and_its_replay_adds_nothing() {
+    let mut ledger = RoundsLedger::new();
     let all = || unreadable().into_iter().chain(unreadable_files());
     for (source, body, reason) in all() {
-        let said = book.post(source, &body);
-        assert_eq!(said.get("state"), "parse_failed", "{body}");
-        assert_eq!(said.get("reason_code"), reason, "{body}");
-        assert_eq!(said.get("link_status"), "unlinked");
-        assert_eq!(said.get("disposition"), "new");
-        let again = book.post(source, &body);
+        let result = ledger.post(source, &body);
+        assert_eq!(result.get("state"), "parse_failed", "{body}");
+        assert_eq!(result.get("reason_code"), reason, "{body}");
+        assert_eq!(result.get("link_status"), "unlinked");
+        assert_eq!(result.get("disposition"), "new");
+        let again = ledger.post(source, &body);
         assert_eq!(again.get("disposition"), "replay", "{body}");
     }
-    assert_eq!(book.events.len(), all().count());
-    assert!(book.records.is_empty());
+    assert_eq!(ledger.events.len(), all().count());
+    assert!(ledger.entities.is_empty());
 }
 
 #[test]
-fn w22_what_can_be_read_in_part_is_read_in_part() {
+fn w22_a_partly_readable_artifact_is_read_in_part() {
     let broken_list = READY.replace("[{\\\"guid\\\": \\\"0A26D447\\\"", "[{oops");
     assert_ne!(broken_list, READY);
     let other_map = STATS.replacen("\\supply\\", "\\radar\\", 1);
@@ -188,23 +188,27 @@ fn w22_what_can_be_read_in_part_is_read_in_part() {
     let bad_track = PROXIMITY.replacen("5D989160;olz;ALLIES;ENGINEER;2000;0", "5D989160;olz", 1);
     let unnamed = json!({ "map_name": "supply", "round_number": 1, "details": 7 }).to_string();
     for (source, body, note) in [
-        ("stats_ready", broken_list, "axis_json is no list"),
+        ("stats_ready", broken_list, "axis_json is not a list"),
         ("filename_trigger", file(STATS_NAME, &other_map), "the header names the map"),
-        ("filename_trigger", file(STATS_NAME, &bad_player), "line 4 tells of no player"),
-        ("proximity_file", file(PROXIMITY_NAME, &bad_track), "is no line of PLAYER_TRACKS"),
+        ("filename_trigger", file(STATS_NAME, &bad_player), "line 4 describes no player"),
+        (
+            "proximity_file",
+            file(PROXIMITY_NAME, &bad_track),
+            "is not a valid line of PLAYER_TRACKS",
+        ),
         ("gametime_fallback", file(GAMETIME_NAME, "{oops"), "invalid_json"),
         ("gametime_fallback", file("gametime-oops.json", GAMETIME), "the file name is not"),
         ("stats_ready", unnamed, "details must be an object"),
     ] {
         let event = vetted(source, body.as_bytes());
         assert_eq!(event.parse.status.word(), "partial", "{note}");
-        assert!(event.parse.notes.iter().any(|told| told.contains(note)), "{:?}", event.parse);
+        assert!(event.parse.notes.iter().any(|text| text.contains(note)), "{:?}", event.parse);
         assert_eq!(event.group, "supply");
     }
 }
 
 #[test]
-fn what_meta_says_counts_only_where_the_message_is_silent() {
+fn meta_is_used_only_where_the_message_has_no_value() {
     let mut body: Value = serde_json::from_str(GAMETIME).unwrap();
     body["meta"]["map"] = json!("radar");
     body["meta"]["round"] = json!(1);
@@ -218,7 +222,7 @@ fn what_meta_says_counts_only_where_the_message_is_silent() {
 }
 
 #[test]
-fn a_source_that_does_not_exist_is_turned_away() {
+fn an_unknown_source_is_rejected() {
     let rounds = Rounds::new(Settings::default()).unwrap();
     for (below, query, code) in
         [("no_such", "", Code::NotFound), ("stats_ready", "update=all", Code::InvalidRequest)]
@@ -227,20 +231,20 @@ fn a_source_that_does_not_exist_is_turned_away() {
         let Entry::Refused(refused) = &entry else { panic!("accepted") };
         assert_eq!(refused.code, code);
         let verdict = Verdict::Refused { seq: None };
-        let reply = rounds.reply(&Recorded { entry, verdict, ledger: 1, outcome: None });
+        let reply = rounds.reply(&RecordedEntry { entry, verdict, ledger: 1, outcome: None });
         assert_eq!(reply.status, code.http_status());
     }
-    assert!(rounds.headers().contains(&BELOW));
-    assert_eq!(rounds.below().len(), 5);
+    assert!(rounds.headers().contains(&SUBPATH));
+    assert_eq!(rounds.subpaths().len(), 5);
 }
 
 #[test]
 fn the_day_of_a_trackers_rows_is_that_of_its_file_also_in_a_normalised_event() {
-    let told = json!({
+    let body = json!({
         "map_name": "supply", "round_number": 2, "round_start_unix": START, "round_end_unix": END,
         "filename": "2026-02-10-235900-supply-round-2_engagements.txt",
     });
-    let event = vetted("proximity_file", told.to_string().as_bytes());
+    let event = vetted("proximity_file", body.to_string().as_bytes());
     let fields: Value = serde_json::from_str(event.fields.as_str()).unwrap();
     assert_eq!(fields["session_date"], "2026-02-10");
 }

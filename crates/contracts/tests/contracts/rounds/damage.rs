@@ -1,10 +1,10 @@
-//! Damaged artifacts: whatever bytes come, there is an event, it is kept, and its copy is known.
+//! Damaged artifacts: any bytes become an event, are stored, and their copy is recognised.
 
 use proptest::prelude::*;
 
-use super::world::{Book, fixture, reference, vetted};
+use super::world::{RoundsLedger, fixture, reference, vetted};
 
-/// One way to damage a text.
+/// One kind of damage to a text.
 #[derive(Clone, Debug)]
 enum Harm {
     Cut(usize),
@@ -50,7 +50,7 @@ fn harmed(text: &str, harms: &[Harm]) -> Vec<u8> {
     bytes
 }
 
-/// Every body there is to damage.
+/// All undamaged bodies.
 fn bodies() -> Vec<(&'static str, String)> {
     let mut bodies = reference();
     let stats_ready = fixture!("round_event-stats_ready.json");
@@ -82,20 +82,20 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_file_is_kept_told_of_and_known_again(which in 0usize..8, harms in harms()) {
+    fn a_damaged_file_is_stored_reported_and_recognised_again(which in 0usize..8, harms in harms()) {
         let bodies = bodies();
         let (source, body) = &bodies[which % bodies.len()];
         let Some(body) = harmed_inside(source, body, &harms) else { return Ok(()) };
-        let mut book = Book::new();
+        let mut ledger = RoundsLedger::new();
         for (source, body) in reference() {
-            book.post(source, &body);
+            ledger.post(source, &body);
         }
-        let players = book.field("players");
-        let said = book.post(source, &body);
-        prop_assert!(!said.get("state").is_empty() && !said.get("reason_code").is_empty());
-        let again = book.post(source, &body);
+        let players = ledger.field("players");
+        let result = ledger.post(source, &body);
+        prop_assert!(!result.get("state").is_empty() && !result.get("reason_code").is_empty());
+        let again = ledger.post(source, &body);
         prop_assert_eq!(again.get("disposition"), "replay");
-        prop_assert_eq!(book.field("players"), players, "a damaged copy changes no totals");
+        prop_assert_eq!(ledger.field("players"), players, "a damaged copy changes no totals");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Names: normalisation, fingerprints, hard keys, and what two of them have to say to each other.
+//! Normalisation, fingerprints, hard keys, and collisions between them.
 
 use serde_json::{Value, json};
 
-use super::world::{Book, END, START, STATS, STATS_NAME, file, vetted};
+use super::world::{END, RoundsLedger, START, STATS, STATS_NAME, file, vetted};
 
-fn told(start: Value, end: Value) -> Value {
+fn round_body(start: Value, end: Value) -> Value {
     json!({
         "map_name": "supply", "round_number": 2,
         "round_start_unix": start, "round_end_unix": end,
@@ -22,9 +22,9 @@ fn w01_spelling_does_not_make_another_round() {
         "round_end_unix": "1770843722.2", "round_date": "2026-02-11", "round_time": "22:02:05",
     });
     let fingerprints = |body: &Value| {
-        let mut book = Book::new();
-        let said = book.tell("gametime_fallback", body);
-        book.link(&said).fingerprints.clone()
+        let mut ledger = RoundsLedger::new();
+        let result = ledger.deliver("gametime_fallback", body);
+        ledger.link(&result).fingerprints.clone()
     };
     assert_eq!(fingerprints(&canonical), fingerprints(&spelt));
     let values: Vec<String> = fingerprints(&spelt).into_iter().map(|one| one.value).collect();
@@ -33,13 +33,13 @@ fn w01_spelling_does_not_make_another_round() {
 }
 
 #[test]
-fn w02_the_kind_of_a_fingerprint_is_the_strongest_time_there_is() {
+fn w02_the_kind_of_a_fingerprint_is_the_strongest_known_time() {
     let kind = |start: Value, end: Value| {
-        let mut body = told(start, end);
+        let mut body = round_body(start, end);
         body["round_date"] = json!("2026-02-11");
         body["round_time"] = json!("220205");
-        let said = Book::new().tell("gametime_fallback", &body);
-        said.body["fingerprint"]["kind"].as_str().unwrap().to_owned()
+        let result = RoundsLedger::new().deliver("gametime_fallback", &body);
+        result.body["fingerprint"]["kind"].as_str().unwrap().to_owned()
     };
     assert_eq!(kind(json!(START), json!(END)), "start");
     for missing in [json!(0), json!(null), json!(-5)] {
@@ -49,90 +49,90 @@ fn w02_the_kind_of_a_fingerprint_is_the_strongest_time_there_is() {
 }
 
 #[test]
-fn w03_the_same_start_is_the_same_round_whatever_the_end() {
-    let mut book = Book::new();
-    book.post("filename_trigger", &file(STATS_NAME, STATS));
-    let one = book.tell("stats_ready", &told(json!(START), json!(END)));
-    let two = book.tell("gametime_fallback", &told(json!(START), json!(END + 90)));
+fn w03_the_same_start_is_the_same_round_for_any_end() {
+    let mut ledger = RoundsLedger::new();
+    ledger.post("filename_trigger", &file(STATS_NAME, STATS));
+    let one = ledger.deliver("stats_ready", &round_body(json!(START), json!(END)));
+    let two = ledger.deliver("gametime_fallback", &round_body(json!(START), json!(END + 90)));
     assert_eq!(one.get("link_status"), "linked_round_id");
     assert_eq!(two.get("round_id"), one.get("round_id"));
     assert_eq!(two.get("confidence"), "high");
-    assert_eq!(book.field("round_end_unix"), (json!(END), "stats_ready".to_owned()));
+    assert_eq!(ledger.field("round_end_unix"), (json!(END), "stats_ready".to_owned()));
 }
 
 #[test]
 fn w03_another_start_is_ambiguous_also_with_the_same_end_and_both_are_kept() {
     for with_file in [true, false] {
-        let mut book = Book::new();
+        let mut ledger = RoundsLedger::new();
         if with_file {
-            book.post("filename_trigger", &file(STATS_NAME, STATS));
+            ledger.post("filename_trigger", &file(STATS_NAME, STATS));
         }
-        let one = book.tell("stats_ready", &told(json!(START), json!(END)));
-        let two = book.tell("proximity_file", &told(json!(START + 1), json!(END)));
+        let one = ledger.deliver("stats_ready", &round_body(json!(START), json!(END)));
+        let two = ledger.deliver("proximity_file", &round_body(json!(START + 1), json!(END)));
         assert_eq!(two.get("link_status"), "ambiguous");
         assert_eq!(two.get("state"), "link_failed");
         assert_eq!(two.get("confidence"), "low");
         assert_eq!(two.get("reason_code"), "fingerprint_mismatch");
         assert_eq!(two.body["round_id"], Value::Null);
         let expected = if with_file { "linked_round_id" } else { "unlinked" };
-        assert_eq!(book.link(&one).status.word(), expected, "the more trusted one stands");
-        assert_eq!(book.events.len(), 2 + usize::from(with_file));
+        assert_eq!(ledger.link(&one).status.word(), expected, "the more trusted source wins");
+        assert_eq!(ledger.events.len(), 2 + usize::from(with_file));
     }
 }
 
 #[test]
 fn w04_events_are_compared_on_the_strongest_level_both_have() {
-    let mut book = Book::new();
-    book.post("filename_trigger", &file(STATS_NAME, STATS));
-    book.tell("stats_ready", &told(json!(START), json!(END)));
-    let by_end = book.tell("gametime_fallback", &told(json!(0), json!(END)));
+    let mut ledger = RoundsLedger::new();
+    ledger.post("filename_trigger", &file(STATS_NAME, STATS));
+    ledger.deliver("stats_ready", &round_body(json!(START), json!(END)));
+    let by_end = ledger.deliver("gametime_fallback", &round_body(json!(0), json!(END)));
     assert_eq!(by_end.get("link_status"), "linked_round_id");
-    assert_eq!(book.link(&by_end).matched.map(|matched| matched.word()), Some("end"));
-    let mut book = Book::new();
-    book.post("filename_trigger", &file(STATS_NAME, STATS));
-    let mut clock = told(json!(null), json!(null));
+    assert_eq!(ledger.link(&by_end).matched.map(|matched| matched.word()), Some("end"));
+    let mut ledger = RoundsLedger::new();
+    ledger.post("filename_trigger", &file(STATS_NAME, STATS));
+    let mut clock = round_body(json!(null), json!(null));
     clock["round_date"] = json!("2026-02-11");
     clock["round_time"] = json!("22:02:05");
-    let by_clock = book.tell("gametime_fallback", &clock);
-    assert_eq!(book.link(&by_clock).matched.map(|matched| matched.word()), Some("clock"));
+    let by_clock = ledger.deliver("gametime_fallback", &clock);
+    assert_eq!(ledger.link(&by_clock).matched.map(|matched| matched.word()), Some("clock"));
     assert_eq!(by_clock.get("confidence"), "low");
 }
 
 #[test]
-fn two_ends_of_the_hour_that_comes_twice_share_a_key_and_nothing_is_overwritten() {
-    let mut book = Book::new();
-    let first = book.tell("stats_ready", &told(json!(0), json!(1_792_888_200)));
-    let second = book.tell("stats_ready", &told(json!(0), json!(1_792_891_800)));
-    assert_eq!(book.events[0].hard_key.as_deref(), Some("2026-10-25-023000|2"));
-    assert_eq!(book.events[0].key, book.events[1].key);
+fn two_ends_in_the_repeated_hour_share_a_key_and_nothing_is_overwritten() {
+    let mut ledger = RoundsLedger::new();
+    let first = ledger.deliver("stats_ready", &round_body(json!(0), json!(1_792_888_200)));
+    let second = ledger.deliver("stats_ready", &round_body(json!(0), json!(1_792_891_800)));
+    assert_eq!(ledger.events[0].hard_key.as_deref(), Some("2026-10-25-023000|2"));
+    assert_eq!(ledger.events[0].key, ledger.events[1].key);
     assert_eq!(second.get("disposition"), "replay", "kept, and not applied");
     assert_eq!(second.get("link_status"), "ambiguous");
     assert_eq!(second.get("reason_code"), "hard_key_collision");
-    assert_eq!(book.link(&first).reason, "no_rows_for_map_round");
+    assert_eq!(ledger.link(&first).reason, "no_rows_for_map_round");
 }
 
 #[test]
 fn a_hard_key_on_another_map_is_a_collision() {
-    let mut book = Book::new();
-    book.tell("stats_ready", &told(json!(START), json!(END)));
+    let mut ledger = RoundsLedger::new();
+    ledger.deliver("stats_ready", &round_body(json!(START), json!(END)));
     let other = json!({
         "map_name": "radar", "round_number": 2, "round_start_unix": START, "round_end_unix": END,
     });
-    let said = book.tell("stats_ready", &other);
-    assert_eq!(said.get("reason_code"), "hard_key_collision");
-    assert_eq!(said.get("link_status"), "ambiguous");
+    let result = ledger.deliver("stats_ready", &other);
+    assert_eq!(result.get("reason_code"), "hard_key_collision");
+    assert_eq!(result.get("link_status"), "ambiguous");
 }
 
 #[test]
-fn the_id_of_a_match_is_the_local_time_of_its_end_whatever_else_calls_itself_so() {
+fn the_match_id_is_the_local_time_of_the_end_regardless_of_other_ids() {
     let key = |body: Value| vetted("gametime_fallback", body.to_string().as_bytes()).hard_key;
-    let mut body = told(json!(START), json!(END));
+    let mut body = round_body(json!(START), json!(END));
     assert_eq!(key(body.clone()).as_deref(), Some("2026-02-11-220202|2"));
     body["match_id"] = json!("1770843722");
     assert_eq!(key(body.clone()).as_deref(), Some("2026-02-11-220202|2"));
     body["match_id"] = json!("2026-02-11-220202");
     assert_eq!(key(body.clone()).as_deref(), Some("2026-02-11-220202|2"));
-    assert_eq!(key(told(json!(START), json!(0))), None);
+    assert_eq!(key(round_body(json!(START), json!(0))), None);
 }
 
 #[test]
@@ -152,18 +152,18 @@ fn rounds_without_a_start_do_not_collide() {
 }
 
 #[test]
-fn the_id_of_a_round_is_its_own_for_ever() {
-    let mut book = Book::new();
-    let said = book.post("filename_trigger", &file(STATS_NAME, STATS));
-    assert_eq!(said.get("round_id"), "rnd-338a11a7fb9371b9");
-    let again = book.post("filename_trigger", &file(STATS_NAME, STATS));
-    assert_eq!(again.get("round_id"), said.get("round_id"));
+fn the_id_of_a_round_never_changes() {
+    let mut ledger = RoundsLedger::new();
+    let result = ledger.post("filename_trigger", &file(STATS_NAME, STATS));
+    assert_eq!(result.get("round_id"), "rnd-338a11a7fb9371b9");
+    let again = ledger.post("filename_trigger", &file(STATS_NAME, STATS));
+    assert_eq!(again.get("round_id"), result.get("round_id"));
     assert_eq!(again.get("disposition"), "replay");
-    let mut other = Book::new();
-    other.tell("stats_ready", &told(json!(START), json!(END)));
+    let mut other = RoundsLedger::new();
+    other.deliver("stats_ready", &round_body(json!(START), json!(END)));
     let named = json!({
         "map_name": "SUPPLY", "round_number": "2", "round_date": "2026-02-11",
         "round_time": "22:02:05",
     });
-    assert_eq!(other.tell("filename_trigger", &named).get("round_id"), said.get("round_id"));
+    assert_eq!(other.deliver("filename_trigger", &named).get("round_id"), result.get("round_id"));
 }

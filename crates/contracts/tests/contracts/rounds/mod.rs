@@ -1,4 +1,4 @@
-//! The door of rounds and the rule behind it, without a ledger: artifacts in, one record out.
+//! The rounds door and its merge rule, without a ledger: artifacts in, one record out.
 
 mod artifacts;
 mod damage;

@@ -1,25 +1,25 @@
-//! Orders: whatever comes first, however often, the records and links are the same in the end.
+//! Order independence: any order and any repetition gives the same records and links.
 
-use admit_core::record::{Neighbourhood, Resolution, resolve};
+use admit_core::entity::{CandidateSet, Resolution, resolve};
 use admit_core::{Millis, Seq};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::world::{Book, END, START, reference};
+use super::world::{END, RoundsLedger, START, reference};
 
-/// What is posted: a source and a body. When it is received belongs to it, not to its turn.
+/// Source and body of a post. Its arrival time depends on the post, not on its position.
 type Post = (&'static str, String);
 
-fn played(posts: &[Post], order: &[usize]) -> Book {
-    let mut book = Book::new();
+fn played(posts: &[Post], order: &[usize]) -> RoundsLedger {
+    let mut ledger = RoundsLedger::new();
     for at in order {
         let (source, body) = &posts[*at];
         let received_at = 1_771_000_000_000 + i64::try_from(*at).unwrap();
-        book.post_at(source, "", body, received_at);
+        ledger.post_at(source, "", body, received_at);
     }
-    book
+    ledger
 }
 
 fn permutations(of: usize) -> Vec<Vec<usize>> {
@@ -40,7 +40,7 @@ fn permutations(of: usize) -> Vec<Vec<usize>> {
 fn w14_all_orders_of_the_sources_give_one_round() {
     let posts = reference();
     let expected = played(&posts, &[0, 1, 2, 3, 4]);
-    assert_eq!(expected.records.len(), 1);
+    assert_eq!(expected.entities.len(), 1);
     assert!(expected.links.values().all(|link| link.record_id.is_some()));
     for order in permutations(posts.len()) {
         assert_eq!(played(&posts, &order).summary(), expected.summary(), "{order:?}");
@@ -55,26 +55,26 @@ fn a_start_that_is_a_second_off_is_ambiguous_in_every_order() {
     for order in permutations(4) {
         assert_eq!(played(&posts, &order).summary(), expected, "{order:?}");
     }
-    let book = played(&posts, &[3, 2, 1, 0]);
+    let ledger = played(&posts, &[3, 2, 1, 0]);
     let of = |source: &str| {
-        let event = book.events.iter().find(|event| event.source == source).unwrap();
-        book.links[&event.seq].status.word()
+        let event = ledger.events.iter().find(|event| event.source == source).unwrap();
+        ledger.links[&event.seq].status.word()
     };
     assert_eq!(of("proximity_file"), "ambiguous");
     assert_eq!(of("stats_ready"), "linked_round_id");
     assert_eq!(of("gametime_fallback"), "linked_round_id");
 }
 
-/// What says nothing of its map follows the telling whose hard key it has: into a round, and out of
-/// it again when a better telling of that round comes.
+/// An event without a map follows the event that shares its hard key: into a round, and out of it
+/// again when a better match of that round arrives.
 #[test]
-fn what_is_led_by_a_hard_key_leaves_a_round_together_with_what_leads_it() {
+fn an_event_linked_by_a_hard_key_leaves_a_round_with_its_canonical_event() {
     let ready = |end: i64, start: Option<i64>| {
-        let told = json!({
+        let body = json!({
             "map_name": "supply", "round_number": 2,
             "round_end_unix": end, "round_start_unix": start,
         });
-        ("stats_ready", told.to_string())
+        ("stats_ready", body.to_string())
     };
     let spawns = json!({
         "match_id": "2026-10-25-014800", "round_number": 2, "round_end_unix": 1_792_885_680,
@@ -102,19 +102,19 @@ fn what_is_led_by_a_hard_key_leaves_a_round_together_with_what_leads_it() {
     }
 }
 
-/// Seconds by which clocks differ from each other.
+/// Clock differences, in seconds.
 const JITTER: [i64; 8] = [0, 0, 0, 1, 3, 59, 61, 200];
 
-/// Tellings of rounds that are close enough to each other to be mistaken, over some hours or over
-/// days, so that most of them lie beyond the reach of each other.
+/// Events of rounds that are close enough to be confused, spread over some hours or over days, so
+/// that most of them are out of each other's reach.
 fn posts() -> impl Strategy<Value = Vec<Post>> {
     let minutes = prop_oneof![Just(7i64), Just(25), Just(44), Just(170)];
     let posts = minutes.prop_flat_map(|minutes| prop::collection::vec(post(minutes * 60), 1..18));
     posts.prop_map(one_map_for_each_hard_key)
 }
 
-/// A hard key is one match, on one map. Where two maps claimed it, what names no map would go with
-/// the one it was seen with last; so there are no such tellings here.
+/// A hard key is one match on one map. If two maps claimed it, an event without a map would follow
+/// whichever came last; so such inputs are excluded here.
 fn one_map_for_each_hard_key(mut posts: Vec<Post>) -> Vec<Post> {
     let event = |(source, body): &Post| super::world::vetted(source, body.as_bytes());
     let led: Vec<Option<String>> = posts
@@ -130,7 +130,7 @@ fn one_map_for_each_hard_key(mut posts: Vec<Post>) -> Vec<Post> {
     posts
 }
 
-/// A telling of one of these rounds.
+/// An event of one of these rounds.
 fn post(apart: i64) -> impl Strategy<Value = Post> {
     let source = prop_oneof![
         3 => Just("filename_trigger"),
@@ -143,7 +143,7 @@ fn post(apart: i64) -> impl Strategy<Value = Post> {
     let jitter = prop::sample::select(&JITTER[..]);
     (source, map, 1i64..3, 0i64..24, jitter, any::<u8>(), 0i64..3).prop_map(
         move |(source, map, number, slot, jitter, has, value)| {
-            // The hour that comes twice is in the middle of the evening.
+            // The repeated hour is in the middle of the evening.
             let end = 1_792_888_200 + (slot - 8) * apart + jitter;
             let mut body = json!({
                 "map_name": map, "round_number": number,
@@ -176,8 +176,8 @@ fn post(apart: i64) -> impl Strategy<Value = Post> {
     )
 }
 
-/// The places of `posts` in another order, some of them again, where what one source says under one
-/// hard key comes in the order it was said first.
+/// Positions of `posts` in another order, some repeated; posts of one source under one hard key
+/// keep their relative order.
 fn in_turn(posts: &[Post], shuffled: &[usize], again: &[usize]) -> Vec<usize> {
     let key = |at: usize| super::world::vetted(posts[at].0, posts[at].1.as_bytes()).key;
     let keys: Vec<_> = (0..posts.len()).map(key).collect();
@@ -185,9 +185,9 @@ fn in_turn(posts: &[Post], shuffled: &[usize], again: &[usize]) -> Vec<usize> {
     for key in &keys {
         let slots: Vec<usize> =
             (0..order.len()).filter(|slot| keys[order[*slot]] == *key).collect();
-        let mut said: Vec<usize> = slots.iter().map(|slot| order[*slot]).collect();
-        said.sort_unstable();
-        for (slot, at) in slots.into_iter().zip(said) {
+        let mut in_order: Vec<usize> = slots.iter().map(|slot| order[*slot]).collect();
+        in_order.sort_unstable();
+        for (slot, at) in slots.into_iter().zip(in_order) {
             order[slot] = at;
         }
     }
@@ -202,8 +202,8 @@ fn in_turn(posts: &[Post], shuffled: &[usize], again: &[usize]) -> Vec<usize> {
 }
 
 fn without_far(summary: &Value) -> Value {
-    // Why something is not linked tells of what was known when it was tried, where that lies
-    // beyond the reach. Everything else is the same in every order.
+    // The reason why an event is not linked reflects what was known at that time, for events beyond
+    // the reach. Everything else is the same in every order.
     let mut summary = summary.clone();
     for link in summary["links"].as_object_mut().unwrap().values_mut() {
         if link["status"] == "unlinked" {
@@ -238,15 +238,15 @@ proptest! {
         posts in posts(),
     ) {
         let straight: Vec<usize> = (0..posts.len()).collect();
-        let book = played(&posts, &straight);
+        let ledger = played(&posts, &straight);
         for group in ["supply", "radar"] {
-            let events: Vec<_> = book
+            let events: Vec<_> = ledger
                 .events
                 .iter()
                 .filter(|event| event.group == group || event.group.is_empty())
                 .cloned()
                 .collect();
-            let all = resolve(book.policy(), Neighbourhood {
+            let all = resolve(ledger.policy(), CandidateSet {
                 group,
                 around: None,
                 covered: None,
@@ -255,18 +255,18 @@ proptest! {
                 known: &[],
                 far: &[],
             });
-            let Resolution { links, records, .. } = all;
+            let Resolution { links, entities, .. } = all;
             for (seq, link) in links {
                 let mut floating = events.iter().filter(|event| event.group.is_empty());
                 let is_floating = floating.any(|event| event.seq == seq);
-                let kept = &book.links[&seq];
+                let kept = &ledger.links[&seq];
                 prop_assert!(
                     is_floating || (link.status, &link.record_id) == (kept.status, &kept.record_id),
                     "{:?} is kept as {:?}", link, kept
                 );
             }
-            for record in records {
-                let kept = book.records.get(&record.record_id);
+            for record in entities {
+                let kept = ledger.entities.get(&record.record_id);
                 prop_assert_eq!(Some(&record.fields), kept.map(|kept| &kept.fields));
             }
         }
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn counters_are_never_added_up_whatever_is_told_again() {
+fn replays_never_add_up_counters() {
     let posts = reference();
     let straight: Vec<usize> = (0..posts.len()).collect();
     let once = played(&posts, &straight);

@@ -1,19 +1,21 @@
-//! A book: the least a ledger does for records, so that the rule can be tested without one.
+//! Minimal in-memory ledger for records, so that the merge rule can be tested without a real one.
 
 use std::collections::BTreeMap;
 
 use admit_contracts::rounds::{Rounds, Settings, recompute};
-use admit_contracts::{BELOW, Contract as _, QUERY};
-use admit_core::record::{
-    Far, Known, Link, Neighbourhood, Policy, Record, Resolution, SourceEvent, Transition, resolve,
+use admit_contracts::{Contract as _, QUERY, SUBPATH};
+use admit_core::entity::{
+    CandidateSet, DistantEvent, Entity, KnownLink, Link, Policy, Resolution, SourceEvent,
+    Transition, resolve,
 };
 use admit_core::{
-    Digest, Door, Entry, Event, First, Millis, Principal, Recorded, Seq, Submission, Verdict,
+    Digest, Door, Entry, Event, Millis, Principal, PriorAdmission, RecordedEntry, Seq, Submission,
+    Verdict,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// Reads one of the artifacts beside the tests.
+/// Reads an artifact from the test fixtures.
 macro_rules! fixture {
     ($name:literal) => {
         include_str!(concat!("../../fixtures/rounds/", $name))
@@ -30,11 +32,11 @@ pub(crate) const PROXIMITY_NAME: &str = "2026-02-11-220202-supply-round-1_engage
 pub(crate) const PROXIMITY: &str = fixture!("2026-02-11-220202-supply-round-1_engagements.txt");
 pub(crate) const SPAWNS: &str = fixture!("lua_spawn_stats-supply-R2.json");
 
-/// When the reference round started and ended.
+/// Start and end of the reference round.
 pub(crate) const START: i64 = 1_770_843_143;
 pub(crate) const END: i64 = 1_770_843_722;
 
-/// A file as it is posted.
+/// Request body of a file.
 pub(crate) fn file(name: &str, content: &str) -> String {
     json!({ "filename": name, "content": content }).to_string()
 }
@@ -51,7 +53,7 @@ pub(crate) fn reference() -> Vec<(&'static str, String)> {
 }
 
 pub(crate) fn submission(source: &str, query: &str, body: &str, at: i64) -> Submission {
-    let mut headers = vec![(BELOW.to_owned(), source.to_owned())];
+    let mut headers = vec![(SUBPATH.to_owned(), source.to_owned())];
     if !query.is_empty() {
         headers.push((QUERY.to_owned(), query.to_owned()));
     }
@@ -64,7 +66,7 @@ pub(crate) fn submission(source: &str, query: &str, body: &str, at: i64) -> Subm
     }
 }
 
-/// The source event that a body is vetted as.
+/// Source event of a vetted body.
 pub(crate) fn vetted(source: &str, body: &[u8]) -> SourceEvent {
     let rounds = Rounds::new(Settings::default()).unwrap();
     let mut submission = submission(source, "", "", 1);
@@ -77,31 +79,31 @@ pub(crate) fn vetted(source: &str, body: &[u8]) -> SourceEvent {
     event.record.unwrap().event().clone()
 }
 
-/// What one post came to.
+/// Result of a post.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct PostResult {
     pub(crate) seq: Seq,
     pub(crate) body: Value,
 }
 
-impl Said {
+impl PostResult {
     pub(crate) fn get(&self, name: &str) -> &str {
         self.body[name].as_str().unwrap_or_default()
     }
 }
 
-/// Events, links, records and steps, as a ledger would keep them.
-pub(crate) struct Book {
+/// Events, links, records and history, as a ledger would store them.
+pub(crate) struct RoundsLedger {
     pub(crate) rounds: Rounds,
     pub(crate) events: Vec<SourceEvent>,
     digests: Vec<Digest>,
     pub(crate) links: BTreeMap<Seq, Link>,
-    pub(crate) records: BTreeMap<String, Record>,
+    pub(crate) entities: BTreeMap<String, Entity>,
     pub(crate) history: Vec<Transition>,
     pub(crate) now: i64,
 }
 
-impl Book {
+impl RoundsLedger {
     pub(crate) fn new() -> Self {
         Self::with(Settings::default())
     }
@@ -112,7 +114,7 @@ impl Book {
             events: Vec::new(),
             digests: Vec::new(),
             links: BTreeMap::new(),
-            records: BTreeMap::new(),
+            entities: BTreeMap::new(),
             history: Vec::new(),
             now: 1_771_000_000_000,
         }
@@ -122,17 +124,17 @@ impl Book {
         self.rounds.policy()
     }
 
-    /// Posts a body as a source, now.
-    pub(crate) fn post(&mut self, source: &str, body: &str) -> Said {
+    /// Posts a body as a source at the current time.
+    pub(crate) fn post(&mut self, source: &str, body: &str) -> PostResult {
         self.now += 1000;
         self.post_at(source, "", body, self.now)
     }
 
-    pub(crate) fn tell(&mut self, source: &str, body: &Value) -> Said {
+    pub(crate) fn deliver(&mut self, source: &str, body: &Value) -> PostResult {
         self.post(source, &body.to_string())
     }
 
-    pub(crate) fn post_at(&mut self, source: &str, query: &str, body: &str, at: i64) -> Said {
+    pub(crate) fn post_at(&mut self, source: &str, query: &str, body: &str, at: i64) -> PostResult {
         let door = Door::new("rounds");
         let Entry::Event(event) = self.rounds.vet(&door, submission(source, query, body, at))
         else {
@@ -141,19 +143,20 @@ impl Book {
         let (verdict, seq) = self.record(&event);
         let outcome = self.links.get(&seq).map(Link::outcome);
         let entry = Entry::Event(event);
-        let reply = self.rounds.reply(&Recorded { entry, verdict, ledger: 7, outcome });
+        let reply = self.rounds.reply(&RecordedEntry { entry, verdict, ledger: 7, outcome });
         assert_eq!(reply.status, 200);
-        Said { seq, body: serde_json::from_slice(&reply.body).unwrap() }
+        PostResult { seq, body: serde_json::from_slice(&reply.body).unwrap() }
     }
 
-    /// The verdict, and the place of the event that it is about.
+    /// Returns the verdict and the seq of the event it is about.
     fn record(&mut self, event: &Event) -> (Verdict, Seq) {
-        let told = event.record.as_ref().unwrap().event();
+        let source_event = event.record.as_ref().unwrap().event();
         let place = |at: usize| Seq(at as u64 + 1);
-        let first = (0..self.events.len()).find(|at| self.events[*at].key == told.key);
-        let known = (0..self.events.len())
-            .find(|at| self.events[*at].key == told.key && self.digests[*at] == event.digest);
-        let first_of = |at: usize| First {
+        let first = (0..self.events.len()).find(|at| self.events[*at].key == source_event.key);
+        let known = (0..self.events.len()).find(|at| {
+            self.events[*at].key == source_event.key && self.digests[*at] == event.digest
+        });
+        let first_of = |at: usize| PriorAdmission {
             seq: place(at),
             digest: self.digests[at],
             received_at: self.events[at].received_at,
@@ -166,12 +169,12 @@ impl Book {
         }
         let tolerance = self.policy().tolerance_seconds;
         let earlier = first.map(|first| &self.events[first]);
-        let admitted = told.clone().admitted(seq, earlier, tolerance);
+        let admitted = source_event.clone().admitted(seq, earlier, tolerance);
         let verdict = match first {
             Some(first) => Verdict::Revision { seq, first: first_of(first) },
             None => Verdict::Fresh { seq },
         };
-        // What a ledger keeps is a text; what it reads back must be the same.
+        // A ledger stores the event as text; reading it back must give the same event.
         let stored = SourceEvent::from_text(&admitted.to_text(), admitted.fields.clone()).unwrap();
         assert_eq!(stored, admitted);
         self.events.push(stored);
@@ -181,7 +184,7 @@ impl Book {
         (verdict, seq)
     }
 
-    /// Resolves the neighbourhood of an event, as the ledger does when it arrives.
+    /// Resolves the candidate set of an event, like a ledger on arrival.
     fn resolve(&mut self, at: usize) -> Resolution {
         let event = self.events[at].clone();
         let mut range = self.policy().range(&event);
@@ -201,7 +204,7 @@ impl Book {
                 || (other.group.is_empty() && other.hard_key.is_some() && is_near(other))
         };
         let events: Vec<SourceEvent> = self.events.iter().filter(is_in).cloned().collect();
-        let far: Vec<Far> = self
+        let far: Vec<DistantEvent> = self
             .events
             .iter()
             .filter(|other| {
@@ -209,13 +212,13 @@ impl Book {
             })
             .filter_map(|other| {
                 let (number, time) = other.number.zip(other.event_time)?;
-                Some(Far { number, time, date: other.date.clone() })
+                Some(DistantEvent { number, time, date: other.date.clone() })
             })
             .collect();
         let known = self.known(&events);
         let resolution = resolve(
             self.policy(),
-            Neighbourhood {
+            CandidateSet {
                 group: &range.group,
                 around: range.around,
                 covered: None,
@@ -229,10 +232,10 @@ impl Book {
         resolution
     }
 
-    fn known(&self, events: &[SourceEvent]) -> Vec<Known> {
+    fn known(&self, events: &[SourceEvent]) -> Vec<KnownLink> {
         let known = |event: &SourceEvent| {
             let link = self.links.get(&event.seq)?.clone();
-            Some(Known { seq: event.seq, link })
+            Some(KnownLink { seq: event.seq, link })
         };
         events.iter().filter_map(known).collect()
     }
@@ -243,15 +246,15 @@ impl Book {
             self.links.insert(seq, link);
         }
         for id in resolution.retired {
-            self.records.remove(&id);
+            self.entities.remove(&id);
         }
-        for record in resolution.records {
-            self.records.insert(record.record_id.clone(), record);
+        for record in resolution.entities {
+            self.entities.insert(record.record_id.clone(), record);
         }
         self.history.extend(resolution.transitions);
     }
 
-    /// Resolves what is not linked once more; how many were looked at, how many changed.
+    /// Resolves unlinked events again; returns how many were tried and how many changed.
     pub(crate) fn relink(&mut self) -> (usize, usize) {
         let open: Vec<usize> = (0..self.events.len())
             .filter(|at| self.links[&self.events[*at].seq].record_id.is_none())
@@ -264,17 +267,17 @@ impl Book {
         (open.len(), updated)
     }
 
-    pub(crate) fn link(&self, said: &Said) -> &Link {
-        &self.links[&said.seq]
+    pub(crate) fn link(&self, result: &PostResult) -> &Link {
+        &self.links[&result.seq]
     }
 
-    /// The only record there is.
-    pub(crate) fn record_of_all(&self) -> &Record {
-        assert_eq!(self.records.len(), 1, "{:?}", self.records.keys());
-        self.records.values().next().unwrap()
+    /// The only record.
+    pub(crate) fn record_of_all(&self) -> &Entity {
+        assert_eq!(self.entities.len(), 1, "{:?}", self.entities.keys());
+        self.entities.values().next().unwrap()
     }
 
-    /// A field of the only record, with who told it.
+    /// Field of the only record, with its source.
     pub(crate) fn field(&self, name: &str) -> (Value, String) {
         let field = self.record_of_all().field(name);
         let field = field.unwrap_or_else(|| panic!("there is no {name}"));
@@ -290,7 +293,7 @@ impl Book {
             .map(|(seq, link)| {
                 let fingerprints: Vec<&str> =
                     link.fingerprints.iter().map(|one| one.value.as_str()).collect();
-                let told = json!({
+                let summary = json!({
                     "status": link.status.word(),
                     "state": link.state.word(),
                     "reason": link.reason,
@@ -302,26 +305,26 @@ impl Book {
                     "fingerprints": fingerprints,
                     "diff": link.diagnostics.best_diff_seconds,
                 });
-                (name(*seq), told)
+                (name(*seq), summary)
             })
             .collect();
         let records: BTreeMap<&String, Value> = self
-            .records
+            .entities
             .iter()
             .map(|(id, record)| {
                 let fields: BTreeMap<&str, Value> = record
                     .fields
                     .iter()
                     .map(|field| {
-                        let told =
+                        let merged =
                             [read(&field.value), json!(field.source), json!(name(field.event))];
-                        (field.name.as_str(), json!(told))
+                        (field.name.as_str(), json!(merged))
                     })
                     .collect();
                 let mut sources: Vec<String> =
                     record.sources.iter().map(|(seq, _)| name(*seq)).collect();
                 sources.sort();
-                let told = json!({
+                let summary = json!({
                     "fields": fields,
                     "sources": sources,
                     "state": record.state.word(),
@@ -330,14 +333,14 @@ impl Book {
                     "number": record.number,
                     "clock": [record.date.clone(), record.time.clone()],
                 });
-                (id, told)
+                (id, summary)
             })
             .collect();
         json!({ "links": links, "records": records })
     }
 }
 
-/// A value of ours as one of serde's, to compare.
+/// Converts one of our values to a serde value for comparison.
 pub(crate) fn read(value: &admit_core::json::Value<'_>) -> Value {
     let mut text = Vec::new();
     admit_core::json::write(value, &mut text);

@@ -13,7 +13,7 @@ mod table;
 
 use std::sync::Arc;
 
-use admit_contracts::describe::{Answer, Description};
+use admit_contracts::describe::{ResponseDescription, Description};
 use admit_core::Code;
 use axum::extract::State;
 use axum::response::Response;
@@ -120,7 +120,7 @@ fn read(route: &Route, is_open: bool) -> Value {
         "" => json!({ "type": "string" }),
         name => schemas::reference("schemas", name),
     };
-    let answer = |content_type: &&'static str| Answer {
+    let answer = |content_type: &&'static str| ResponseDescription {
         status: 200,
         when: route.summary.to_owned(),
         content_type,
@@ -129,7 +129,7 @@ fn read(route: &Route, is_open: bool) -> Value {
             _ => json!({ "type": "string" }),
         },
     };
-    let mut answers: Vec<Answer> = route.content_types.iter().map(answer).collect();
+    let mut answers: Vec<ResponseDescription> = route.content_types.iter().map(answer).collect();
     let error = schemas::reference("schemas", "Error");
     let (codes, error) = match route.access {
         Access::Everybody => (ALWAYS.to_vec(), error),
@@ -162,7 +162,7 @@ fn read(route: &Route, is_open: bool) -> Value {
         }
         Access::Operators => {
             let when = "the gateway refused it or did not answer".to_owned();
-            answers.push(Answer { status: 502, when, content_type: JSON, schema });
+            answers.push(ResponseDescription { status: 502, when, content_type: JSON, schema });
             ([ALWAYS, WITH_KEY, ACTED].concat(), error)
         }
     };
@@ -269,7 +269,7 @@ fn socket(mount: &DoorMount, path: &str, is_open: bool) -> Value {
 }
 
 /// The answers by status. Heads that cannot be read are answered before any route is known.
-fn responses(answers: &[Answer]) -> Map<String, Value> {
+fn responses(answers: &[ResponseDescription]) -> Map<String, Value> {
     let error = schemas::reference("schemas", "Error");
     let unread = [
         (400, "the head cannot be read"),
@@ -277,7 +277,7 @@ fn responses(answers: &[Answer]) -> Map<String, Value> {
         (414, "the address is too long"),
         (431, "the headers are too large"),
     ];
-    let unread = unread.map(|(status, when)| Answer {
+    let unread = unread.map(|(status, when)| ResponseDescription {
         status,
         when: when.to_owned(),
         content_type: JSON,

@@ -1,6 +1,6 @@
 //! The parts of the OpenAPI document that are about rounds.
 
-use admit_core::record::State;
+use admit_core::entity::ProcessingState;
 use serde_json::{Value, json};
 
 use super::ingestion::reason;
@@ -98,7 +98,7 @@ pub(super) fn parameters() -> Value {
         "round_state": query(
             "state",
             "only rounds that stand so",
-            json!({ "enum": State::ALL.map(State::word) }),
+            json!({ "enum": ProcessingState::ALL.map(ProcessingState::word) }),
         ),
         "after_round": query(
             "after",

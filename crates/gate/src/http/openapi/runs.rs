@@ -1,6 +1,6 @@
 //! The routes of the scenario runner in the document.
 
-use admit_contracts::describe::Answer;
+use admit_contracts::describe::ResponseDescription;
 use admit_core::Code;
 use serde_json::{Value, json};
 
@@ -41,9 +41,9 @@ pub(super) const ROUTES: &[Route] = &[
 ];
 
 /// A run that may still become ready.
-pub(super) fn pending(schema: Value) -> Answer {
+pub(super) fn pending(schema: Value) -> ResponseDescription {
     let when = "the run is not final yet".to_owned();
-    Answer { status: 202, when, content_type: JSON, schema }
+    ResponseDescription { status: 202, when, content_type: JSON, schema }
 }
 
 /// The parameters of routes about runs.

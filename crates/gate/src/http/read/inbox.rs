@@ -7,7 +7,7 @@ use std::sync::Arc;
 use admit_contracts::skyra::DOOR;
 use admit_core::json::{self, DEPTH_CEILING, Limits, Object, Value};
 use admit_core::{Code, Door, Key, Millis, Seq};
-use admit_ledger::port::{Claimed, DONE, InboxFilter, InboxRow, LeaseAnswer, inbox_status};
+use admit_ledger::port::{ClaimedEntry, DONE, InboxFilter, InboxRow, LeaseResult, inbox_status};
 use axum::extract::State;
 use http::HeaderMap;
 
@@ -146,7 +146,7 @@ pub(in crate::http) async fn claim(
 /// inbox.
 async fn held(
     way_out: &dyn WayOut,
-    claimed: &Claimed,
+    claimed: &ClaimedEntry,
     now: Millis,
 ) -> Result<Object<'static>, admit_core::Fault> {
     let entry = &claimed.entry;
@@ -204,8 +204,8 @@ pub(in crate::http) async fn change(
         Err(fault) => return Routed::fault(&gate, &fault),
     };
     match answers.first() {
-        Some(LeaseAnswer::Done) => changed(&event_id, asked.status.as_str(), false, until),
-        Some(LeaseAnswer::AlreadyDone) => {
+        Some(LeaseResult::Done) => changed(&event_id, asked.status.as_str(), false, until),
+        Some(LeaseResult::AlreadyDone) => {
             let before = Seq(seq.0.saturating_sub(1));
             match way_out.finished(door, before, 1).await {
                 Err(fault) => Routed::fault(&gate, &fault),
@@ -216,11 +216,11 @@ pub(in crate::http) async fn change(
                 }
             }
         }
-        Some(LeaseAnswer::StaleLease) => {
+        Some(LeaseResult::StaleLease) => {
             let message = "the lease no longer holds this event";
             Routed(answer::refuse(&gate, Code::LeaseLost, message))
         }
-        Some(LeaseAnswer::UnknownPlace) | None => Routed::not_found(&gate, NO_SUCH),
+        Some(LeaseResult::UnknownPlace) | None => Routed::not_found(&gate, NO_SUCH),
     }
 }
 

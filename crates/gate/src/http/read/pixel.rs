@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit_contracts::pixel_control::{DOOR, read, server as model};
+use admit_contracts::pixel_control::{DOOR, read, server_state as model};
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Door, Fault, FaultKind};
 use axum::extract::State;

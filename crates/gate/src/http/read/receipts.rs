@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admit_contracts::Reply;
 use admit_core::json::{Object, Value};
 use admit_core::{Code, Receipt, ReceiptId};
-use admit_ledger::{Filter, ReceiptPage};
+use admit_ledger::{ReceiptFilter, ReceiptPage};
 use axum::extract::State;
 
 use super::query::{Asked, Named, ReceiptQuery, ReceiptsQuery, after, invalid, rows, verdicts};
@@ -50,7 +50,7 @@ pub(in crate::http) async fn document(
     };
     match detail.as_ref().and_then(IngestDetail::document) {
         Some(filed) => {
-            let body = filed.issued.text.clone().into_bytes();
+            let body = filed.document.text.clone().into_bytes();
             let (content_type, headers) = ("application/json", Vec::new());
             Routed(Reply { status: 200, content_type, headers, body })
         }
@@ -153,8 +153,8 @@ fn filter(
     door: Option<String>,
     query: &ReceiptsQuery,
     allowed: &[&str],
-) -> Result<Filter, String> {
-    Ok(Filter {
+) -> Result<ReceiptFilter, String> {
+    Ok(ReceiptFilter {
         door,
         principal: query.principal.clone(),
         verdicts: verdicts(query.verdict.as_deref(), allowed)?,

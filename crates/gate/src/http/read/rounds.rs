@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admit_contracts::rounds::DOOR;
 use admit_core::json::{Object, Value};
-use admit_core::record::{Policy, State as RoundState};
+use admit_core::entity::{Policy, ProcessingState as RoundState};
 use admit_core::{Code, Door, Seq};
 use admit_ledger::port::{RecordFilter, Records};
 use axum::extract::{FromRequestParts, State};

@@ -10,7 +10,7 @@ use admit_contracts::events::{problem, view};
 use admit_core::json::{Object, Value};
 use admit_core::{Age, Code, Door, Millis, ReceiptId, Seq};
 use admit_ledger::port::{
-    Change, Claimed, DONE, Lease, LeaseAnswer, LeaseChange, Page, StreamEntry, Wanted, read_or_wait,
+    LeaseAction, ClaimedEntry, DONE, Lease, LeaseResult, LeaseChange, Page, StreamEntry, ClaimRequest, read_or_wait,
 };
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -154,14 +154,14 @@ pub(super) struct ClaimBody {
 
 impl ClaimBody {
     /// What is wanted, or what is wrong with the wish.
-    pub(super) fn wanted(self, door: Door, now: Millis) -> Result<Wanted, String> {
+    pub(super) fn wanted(self, door: Door, now: Millis) -> Result<ClaimRequest, String> {
         let length = self.consumer.chars().count();
         if !(1..=CONSUMER_CHARS_MAX).contains(&length) || self.consumer.contains(char::is_control) {
             return Err(format!("consumer must be 1 to {CONSUMER_CHARS_MAX} characters"));
         }
         let rows_max = rows(self.max.or(Some(1))).map_err(|_| "max must be 1 to 1000")?;
         let lease = lease(self.lease_seconds)?;
-        Ok(Wanted {
+        Ok(ClaimRequest {
             door,
             consumer: self.consumer,
             rows_max,
@@ -202,7 +202,7 @@ pub(in crate::http) async fn claim(
     }
 }
 
-fn held(ledger: u32, claimed: &Claimed) -> Object<'static> {
+fn held(ledger: u32, claimed: &ClaimedEntry) -> Object<'static> {
     let mut held = seen(ledger, &claimed.entry);
     held.push("lease", claimed.lease.to_string());
     held.push("lease_expires_at", claimed.expires_at.to_rfc3339_millis());
@@ -258,12 +258,12 @@ impl ChangeBody {
         let until = lease(self.lease_seconds)?.after(now);
         let change = match self.status {
             word @ (ChangeWord::Done | ChangeWord::Failed) => {
-                Change::Finish { status: word.as_str().to_owned() }
+                LeaseAction::Finish { status: word.as_str().to_owned() }
             }
-            ChangeWord::Released => Change::Release { again_at: now },
-            ChangeWord::Extended => Change::Extend { until },
+            ChangeWord::Released => LeaseAction::Release { again_at: now },
+            ChangeWord::Extended => LeaseAction::Extend { until },
         };
-        let is_extended = matches!(change, Change::Extend { .. });
+        let is_extended = matches!(change, LeaseAction::Extend { .. });
         Ok((LeaseChange { seq, lease: held, change }, is_extended.then_some(until)))
     }
 }
@@ -298,13 +298,13 @@ pub(in crate::http) async fn change(
         Err(fault) => return Routed::fault(&gate, &fault),
     };
     match answers.first() {
-        Some(LeaseAnswer::Done) => changed(id, asked.status.as_str(), false, until),
-        Some(LeaseAnswer::AlreadyDone) => finished(&stream, id, asked.status).await,
-        Some(LeaseAnswer::StaleLease) => {
+        Some(LeaseResult::Done) => changed(id, asked.status.as_str(), false, until),
+        Some(LeaseResult::AlreadyDone) => finished(&stream, id, asked.status).await,
+        Some(LeaseResult::StaleLease) => {
             let message = "the lease no longer holds this event";
             Routed(answer::refuse(&gate, Code::LeaseLost, message))
         }
-        Some(LeaseAnswer::UnknownPlace) | None => {
+        Some(LeaseResult::UnknownPlace) | None => {
             Routed::not_found(&gate, "there is no such event in this stream")
         }
     }

@@ -1,43 +1,45 @@
-//! Checks what is kept of records against what the rule makes of the same events. It only reads.
+//! Verifies stored links and records against the result of the rule for the same events. Read-only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use admit_core::record::{Link, LinkStatus, Policy, Record, SourceEvent, State, Told, merged};
+use admit_core::entity::{
+    Entity, Link, LinkStatus, Policy, ProcessingState, SourceEvent, EntityInput, merge_entity,
+};
 use admit_core::{Millis, Seq};
 
-use super::near::{self, Near};
-use super::tables::{Asked, Decided, Tables};
+use super::candidates::{self, LoadedCandidates};
+use super::tables::{EventQuery, StoredEvent, Tables};
 use super::{RecordError, shown};
-use crate::verify_records::{KeptField, KeptRecord, RecordsChecked, TellingRow};
+use crate::verify_records::{EventRow, RecordsChecked, StoredRecord, StoredRecordField};
 
-/// Takes what is wrong: the event it is about, where there is one, and how.
-pub(crate) type EachWrong<'f> = dyn FnMut(Option<Seq>, String) + 'f;
+/// Receives inconsistencies: the event, if any, and a message.
+pub(crate) type MismatchSink<'f> = dyn FnMut(Option<Seq>, String) + 'f;
 
-/// The rule, and the door whose events it is for.
+/// The rule, and the door of its events.
 #[derive(Clone, Copy)]
-pub(crate) struct Checking<'a> {
+pub(crate) struct RecordCheck<'a> {
     pub(crate) door: &'a str,
     pub(crate) policy: &'a Arc<Policy>,
 }
 
-impl Checking<'_> {
-    /// Decides the links of these events again, as an arrival would.
+impl RecordCheck<'_> {
+    /// Resolves the links of these events again, as an arrival would.
     pub(crate) fn links<T: Tables>(
         &self,
         tables: &mut T,
         seqs: &[Seq],
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<(), RecordError<T::Error>> {
         let mut left: BTreeSet<Seq> = seqs.iter().copied().collect();
         while let Some(seq) = left.pop_first() {
-            match self.around(tables, seq) {
-                Ok(Some(mut around)) => {
-                    self.decide(tables, &mut around, (seq, &mut left), checked, wrong)?;
+            match self.load(tables, seq) {
+                Ok(Some(mut loaded)) => {
+                    self.compare_links(tables, &mut loaded, (seq, &mut left), checked, wrong)?;
                 }
                 Ok(None) => {}
-                // The row itself is named where it is read; its neighbours cannot be decided without it.
+                // The scan of the rows reports the unreadable one; its neighbours cannot be resolved without it.
                 Err(RecordError::Unreadable(_) | RecordError::Undecided) => checked.undecided += 1,
                 Err(error @ RecordError::Store(_)) => return Err(error),
             }
@@ -45,25 +47,27 @@ impl Checking<'_> {
         Ok(())
     }
 
-    fn around<T: Tables>(
+    fn load<T: Tables>(
         &self,
         tables: &mut T,
         seq: Seq,
-    ) -> Result<Option<(Told, Near)>, RecordError<T::Error>> {
-        let Some(Decided { event, .. }) = near::one(tables, seq)? else { return Ok(None) };
-        let rule = Told { policy: Arc::clone(self.policy), event };
-        let near = Near::load(tables, self.door, &rule, &rule.event)?;
+    ) -> Result<Option<(EntityInput, LoadedCandidates)>, RecordError<T::Error>> {
+        let Some(StoredEvent { event, .. }) = candidates::event_at(tables, seq)? else {
+            return Ok(None);
+        };
+        let rule = EntityInput { policy: Arc::clone(self.policy), event };
+        let near = LoadedCandidates::load(tables, self.door, &rule, &rule.event)?;
         Ok(Some((rule, near)))
     }
 
-    /// The links that are decided around one event, of those that are left.
-    fn decide<T: Tables>(
+    /// Compares the links that are decided by the candidates of one event, of those in `left`.
+    fn compare_links<T: Tables>(
         &self,
         tables: &mut T,
-        (rule, near): &mut (Told, Near),
+        (rule, near): &mut (EntityInput, LoadedCandidates),
         (seq, left): (Seq, &mut BTreeSet<Seq>),
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<(), RecordError<T::Error>> {
         let window = self.policy.window_seconds;
         if near.known.iter().any(|known| known.link.diagnostics.window_seconds != window) {
@@ -84,15 +88,16 @@ impl Checking<'_> {
                 continue;
             }
             checked.links += 1;
-            let again = resolution.link(known.seq);
-            if let Some(how) = again.and_then(|again| link_differs(&known.link, again)) {
-                wrong(Some(known.seq), how);
+            let expected = resolution.link(known.seq);
+            let mismatch = expected.and_then(|expected| link_mismatch(&known.link, expected));
+            if let Some(message) = mismatch {
+                wrong(Some(known.seq), message);
             }
         }
         Ok(())
     }
 
-    /// Whether the range of `middle` holds everything that the link of `event` depends on.
+    /// Whether the range of `middle` contains everything that the link of `event` depends on.
     fn is_decided(&self, middle: &SourceEvent, event: &SourceEvent) -> bool {
         let reach = self.policy.reach().unsigned_abs();
         let is_near = |(one, other): (i64, i64)| one.abs_diff(other) <= reach;
@@ -100,17 +105,17 @@ impl Checking<'_> {
         !event.group.is_empty() && event.group == middle.group && times.is_some_and(is_near)
     }
 
-    /// Merges a record again from its events.
+    /// Merges a record again from its events and compares.
     pub(crate) fn record<T: Tables>(
         &self,
         tables: &mut T,
-        kept: &KeptRecord,
+        stored: &StoredRecord,
         members: &[Seq],
         checked: &mut RecordsChecked,
-        wrong: &mut EachWrong<'_>,
+        wrong: &mut MismatchSink<'_>,
     ) -> Result<(), RecordError<T::Error>> {
-        let asked: Vec<Asked<'_>> = members.iter().copied().map(Asked::At).collect();
-        let found = match tables.events(self.door, &asked) {
+        let queries: Vec<EventQuery<'_>> = members.iter().copied().map(EventQuery::At).collect();
+        let found = match tables.events(self.door, &queries) {
             Ok(found) => found,
             Err(RecordError::Unreadable(_) | RecordError::Undecided) => {
                 checked.unmerged += 1;
@@ -118,90 +123,90 @@ impl Checking<'_> {
             }
             Err(error @ RecordError::Store(_)) => return Err(error),
         };
-        let told = tables.told(members).map_err(RecordError::Store)?;
-        let mut told: BTreeMap<_, _> = told.into_iter().collect();
-        let mut decided: Vec<Decided> = found.into_iter().flatten().collect();
-        for one in &mut decided {
-            one.event.fields = told.remove(&one.event.seq).unwrap_or_default();
+        let fields = tables.fields(members).map_err(RecordError::Store)?;
+        let mut fields: BTreeMap<_, _> = fields.into_iter().collect();
+        let mut linked: Vec<StoredEvent> = found.into_iter().flatten().collect();
+        for stored in &mut linked {
+            stored.event.fields = fields.remove(&stored.event.seq).unwrap_or_default();
         }
-        let events: Vec<&SourceEvent> = decided.iter().map(|one| &one.event).collect();
-        let id = &kept.record_id;
+        let events: Vec<&SourceEvent> = linked.iter().map(|stored| &stored.event).collect();
+        let id = &stored.record_id;
         checked.records += 1;
-        let Some((record, applied)) = merged(self.policy, id, &events) else {
+        let Some((record, applied)) = merge_entity(self.policy, id, &events) else {
             wrong(None, format!("no event opens the record {id}"));
             return Ok(());
         };
-        for one in &decided {
-            if one.link.is_applied != applied.contains(&one.event.seq) {
-                let message = "whether it counts in its record is not what the rule makes of it";
-                wrong(Some(one.event.seq), message.to_owned());
+        for StoredEvent { event, link, .. } in &linked {
+            if link.is_applied != applied.contains(&event.seq) {
+                let message = "its link has another `is_applied` than the rule computes";
+                wrong(Some(event.seq), message.to_owned());
             }
         }
         let stamps: Vec<&str> =
             self.policy.sources.iter().filter_map(|source| source.stamp).collect();
-        for what in record_differs(kept, &record, &stamps) {
-            wrong(None, format!("{what} of the record {id} is not what its events make it"));
+        for what in record_mismatches(stored, &record, &stamps) {
+            wrong(None, format!("{what} of the record {id} differs from the merge of its events"));
         }
         Ok(())
     }
 }
 
-/// What a link says otherwise than the rule makes of the same events. How many others there were and
-/// which attempt it was are told as of then. Why something is not linked depends on how far was looked.
-fn link_differs(kept: &Link, again: &Link) -> Option<String> {
-    let is_linked = again.status != LinkStatus::Unlinked;
+/// How a link differs from the one the rule computes for the same events. Candidate counts and attempts
+/// are those of that time; the reason of a missing link depends on the range of that time. None is compared.
+fn link_mismatch(stored: &Link, expected: &Link) -> Option<String> {
+    let is_linked = expected.status != LinkStatus::Unlinked;
     let parts = [
-        ("status", kept.status != again.status),
-        ("record", kept.record_id != again.record_id),
-        ("match", kept.matched != again.matched),
-        ("confidence", kept.confidence != again.confidence),
-        ("number", (kept.number, &kept.number_from) != (again.number, &again.number_from)),
-        ("fingerprints", kept.fingerprints != again.fingerprints),
-        ("reason", is_linked && kept.reason != again.reason),
-        ("state", kept.state != again.state),
+        ("status", stored.status != expected.status),
+        ("record", stored.record_id != expected.record_id),
+        ("match", stored.matched != expected.matched),
+        ("confidence", stored.confidence != expected.confidence),
+        ("number", (stored.number, &stored.number_from) != (expected.number, &expected.number_from)),
+        ("fingerprints", stored.fingerprints != expected.fingerprints),
+        ("reason", is_linked && stored.reason != expected.reason),
+        ("state", stored.state != expected.state),
     ];
-    named(&parts)
-        .map(|names| format!("its link has another {names} than the rule makes of its events"))
+    joined(&parts)
+        .map(|names| format!("its link has another {names} than the rule computes for its events"))
 }
 
-/// The parts of a record that are not what its events make them.
-fn record_differs(kept: &KeptRecord, record: &Record, stamps: &[&str]) -> Vec<String> {
-    let is_fresh = [State::Linked, State::Enriched].iter().any(|it| it.word() == kept.state);
+/// The parts of a record that differ from the merge of its events.
+fn record_mismatches(stored: &StoredRecord, record: &Entity, stamps: &[&str]) -> Vec<String> {
+    let is_fresh = [ProcessingState::Linked, ProcessingState::Enriched].iter().any(|it| it.word() == stored.state);
     let parts = [
-        ("the group", kept.group != record.group),
-        ("the number", kept.number != record.number),
-        ("the date", kept.date != record.date),
-        ("the time", kept.time != record.time),
-        ("the event time", kept.event_time != record.event_time),
-        ("the state", is_fresh && kept.state != record.state.word()),
-        ("the list of fingerprints", kept.fingerprints != record.fingerprints_text()),
+        ("the group", stored.group != record.group),
+        ("the number", stored.number != record.number),
+        ("the date", stored.date != record.date),
+        ("the time", stored.time != record.time),
+        ("the event time", stored.event_time != record.event_time),
+        ("the state", is_fresh && stored.state != record.state.word()),
+        ("the list of fingerprints", stored.fingerprints != record.fingerprints_text()),
     ];
     let wrong = parts.iter().filter(|(_, differs)| *differs);
     let mut wrong: Vec<String> = wrong.map(|(name, _)| (*name).to_owned()).collect();
-    let fields: BTreeMap<&str, &KeptField> =
-        kept.fields.iter().map(|field| (field.name.as_str(), field)).collect();
+    let fields: BTreeMap<&str, &StoredRecordField> =
+        stored.fields.iter().map(|field| (field.name.as_str(), field)).collect();
     for field in &record.fields {
         let mut value = Vec::new();
         admit_core::json::write(&field.value, &mut value);
-        // A copy moves the stamp and not the event that it stands for.
+        // A copy moves the stamp and not its event.
         let is_stamp = stamps.contains(&field.name.as_str());
-        let is_right = fields.get(field.name.as_str()).is_some_and(|kept| {
-            kept.value.as_bytes() == value
-                && kept.source == field.source
-                && (is_stamp || kept.event == field.event)
+        let is_right = fields.get(field.name.as_str()).is_some_and(|stored| {
+            stored.value.as_bytes() == value
+                && stored.source == field.source
+                && (is_stamp || stored.event == field.event)
         });
         if !is_right {
             wrong.push(format!("the field {}", field.name));
         }
     }
     let is_known = |name: &str| record.field(name).is_some();
-    let strange = kept.fields.iter().filter(|field| !is_known(&field.name));
+    let strange = stored.fields.iter().filter(|field| !is_known(&field.name));
     wrong.extend(strange.map(|field| format!("the field {}", field.name)));
     wrong
 }
 
-/// The columns of an event that are not what its texts say.
-pub(crate) fn columns_differ(row: &TellingRow, event: &SourceEvent, link: &Link) -> Option<String> {
+/// The columns of an event that differ from its stored texts.
+pub(crate) fn column_mismatch(row: &EventRow, event: &SourceEvent, link: &Link) -> Option<String> {
     let (state, reason) = shown(link, row.drift.as_deref());
     let parts = [
         ("source", row.source != event.source),
@@ -215,11 +220,11 @@ pub(crate) fn columns_differ(row: &TellingRow, event: &SourceEvent, link: &Link)
         ("confidence", row.confidence != link.confidence.word()),
         ("record_id", row.record_id != link.record_id),
     ];
-    named(&parts)
-        .map(|names| format!("the columns of its event say otherwise than its texts: {names}"))
+    joined(&parts)
+        .map(|names| format!("columns of its event differ from its stored text: {names}"))
 }
 
-fn named(parts: &[(&str, bool)]) -> Option<String> {
+fn joined(parts: &[(&str, bool)]) -> Option<String> {
     let wrong = parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name);
     let wrong: Vec<&str> = wrong.collect();
     (!wrong.is_empty()).then(|| wrong.join(", "))

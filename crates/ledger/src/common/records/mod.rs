@@ -1,13 +1,13 @@
-//! Records inside the writer's transaction: what an event tells is put together with what others
-//! told, and everything that follows is written in the same commit.
+//! Records inside the writer's transaction: an event is merged with the others of its entity, and everything
+//! that follows is written in the same commit.
 //!
-//! Invariant: the rule decides, this only reads and writes, through the [`Tables`] of a ledger. Rows
-//! of the queried tables are made from events; where an index of somebody else's is in their way,
-//! they are left out and the event says so, and nothing else is held up by it.
+//! Invariant: the rule decides, this only reads and writes, through the [`Tables`] of a ledger. Rows of the
+//! queried tables are made from events; rows that a foreign index rejects are left out, the event is marked,
+//! and nothing else is affected.
 
 mod accept;
+pub(crate) mod candidates;
 mod check;
-pub(crate) mod near;
 pub(crate) mod publications;
 mod relink;
 mod rows;
@@ -17,110 +17,109 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::record::{
-    Link, LinkStatus, NotStored, Policy, RecordRule, Resolution, SourceEvent, State,
+use admit_core::entity::{
+    Link, LinkStatus, StoredTextError, Policy, EntityRule, Resolution, SourceEvent, ProcessingState,
 };
 use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
 
-use near::Near;
+use candidates::LoadedCandidates;
 use publications::{PublicationTables, catch_up};
 
-pub(crate) use accept::Accepting;
-pub(crate) use check::{Checking, EachWrong, columns_differ};
-pub(crate) use relink::Relinking;
+pub(crate) use accept::AcceptEvent;
+pub(crate) use check::{RecordCheck, MismatchSink, column_mismatch};
+pub(crate) use relink::RelinkSlice;
 pub(crate) use tables::{
-    Asked, Decided, Drift, FarAsked, Linked, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
-    Step, Tables, Write, decided,
+    EventQuery, StoredEvent, Drift, FarQuery, LinkRow, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
+    Step, Tables, Write, stored_event,
 };
 
-/// Why a record could not be put together.
+/// Why a record could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError<E> {
-    /// The database said no.
+    /// Database error.
     #[error(transparent)]
     Store(E),
-    /// What the ledger keeps of an event cannot be read.
+    /// A stored event cannot be parsed.
     #[error(transparent)]
-    Unreadable(#[from] NotStored),
-    /// The rule said nothing about the event itself.
+    Unreadable(#[from] StoredTextError),
+    /// The rule returned no link for the event itself.
     #[error("the rule left the event itself undecided")]
     Undecided,
 }
 
-/// Why nothing was told.
+/// Why an event could not be applied to its record.
 #[derive(Debug)]
-pub(crate) enum NotTold<E> {
-    /// The database said no.
+pub(crate) enum RecordApplyError<E> {
+    /// Database error.
     Store(E),
-    /// The event cannot be recorded; without it others can.
+    /// The event cannot be recorded; without it the others can.
     Poisoned(Fault),
 }
 
-/// Puts what an event tells together with what others told, by the verdict on it; `told_at` is the
-/// place that holds what it says. Returns how it stands. A failure, even a panic, is the event's own.
-pub(crate) fn tell<T: PublicationTables>(
+/// Applies an event to its record, by its verdict; `content_seq` is the seq that holds its content. Returns
+/// the state of the record for the reply. A failure, even a panic, affects this event only.
+pub(crate) fn apply<T: PublicationTables>(
     tables: &mut T,
     event: &Event,
-    rule: &dyn RecordRule,
+    rule: &dyn EntityRule,
     verdict: &Verdict,
-    told_at: Seq,
-) -> Result<Option<Object<'static>>, NotTold<T::Error>> {
+    content_seq: Seq,
+) -> Result<Option<Object<'static>>, RecordApplyError<T::Error>> {
     let (door, at) = (event.door.as_str(), event.received_at);
-    let told = catch_unwind(AssertUnwindSafe(|| match verdict {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match verdict {
         Verdict::Fresh { seq } => arrive(tables, door, (*seq, None), rule, at).map(Some),
         Verdict::Revision { seq, first } => {
             arrive(tables, door, (*seq, Some(first.seq)), rule, at).map(Some)
         }
-        Verdict::Duplicate { .. } | Verdict::Conflict { .. } => seen(tables, rule, told_at, at),
+        Verdict::Duplicate { .. } | Verdict::Conflict { .. } => seen(tables, rule, content_seq, at),
         Verdict::Refused { .. } => Ok(None),
     }));
-    let message = "the record that this event tells of failed, nothing was stored";
-    match told {
+    let message = "resolving the record of this event failed, nothing was stored";
+    match outcome {
         Ok(Ok(outcome)) => Ok(outcome),
-        Ok(Err(RecordError::Store(error))) => Err(NotTold::Store(error)),
+        Ok(Err(RecordError::Store(error))) => Err(RecordApplyError::Store(error)),
         Ok(Err(error @ (RecordError::Unreadable(_) | RecordError::Undecided))) => {
-            Err(NotTold::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
+            Err(RecordApplyError::Poisoned(Fault::caused_by(FaultKind::Internal, message, error)))
         }
-        Err(_) => Err(NotTold::Poisoned(Fault::new(FaultKind::Internal, message))),
+        Err(_) => Err(RecordApplyError::Poisoned(Fault::new(FaultKind::Internal, message))),
     }
 }
 
-/// The event that `rule` is about came to its place; with the first admission under its key, when
-/// it is a later one.
+/// Resolves an arrived event; with the first admission under its key if it is a later one.
 fn arrive<T: PublicationTables>(
     tables: &mut T,
     door: &str,
     (seq, first): (Seq, Option<Seq>),
-    rule: &dyn RecordRule,
+    rule: &dyn EntityRule,
     at: Millis,
 ) -> Result<Object<'static>, RecordError<T::Error>> {
-    let first = first.map(|first| near::one(tables, first)).transpose()?.flatten();
+    let first = first.map(|first| candidates::event_at(tables, first)).transpose()?.flatten();
     let first = first.as_ref().map(|first| &first.event);
     let tolerance = rule.policy().tolerance_seconds;
     let event = rule.event().clone().admitted(seq, first, tolerance);
-    let mut near = Near::load(tables, door, rule, &event)?;
-    near.arrives(event.clone());
+    let mut near = LoadedCandidates::load(tables, door, rule, &event)?;
+    near.add_arrival(event.clone());
     let resolution = near.resolve(tables, rule, at)?;
     let link = resolution.link(seq).cloned().ok_or(RecordError::Undecided)?;
     let (policy, resolution, new) = (rule.policy(), &resolution, Some((&event, &link)));
-    let settling = Settling { door, policy, resolution, new, at };
-    let settled = settle(tables, &mut near, &settling)?;
+    let write = ResolutionWrite { door, policy, resolution, new, at };
+    let settled = write_resolution(tables, &mut near, &write)?;
     let link = match settled.caught_up {
-        true => near::one(tables, seq)?.map_or(link, |now| now.link),
+        true => candidates::event_at(tables, seq)?.map_or(link, |now| now.link),
         false => link,
     };
     let is_later = event.revision_of.is_some();
-    Ok(standing(&link, settled.drift.get(&seq).and_then(Option::as_deref), is_later))
+    Ok(reply_state(&link, settled.drift.get(&seq).and_then(Option::as_deref), is_later))
 }
 
-/// A copy of the event at `seq` came: it tells nothing, but when its source last told it.
+/// A copy of the event at `seq` arrived: it changes only the last time its source sent the event.
 fn seen<T: Tables>(
     tables: &mut T,
-    rule: &dyn RecordRule,
+    rule: &dyn EntityRule,
     seq: Seq,
     at: Millis,
 ) -> Result<Option<Object<'static>>, RecordError<T::Error>> {
-    let Some(Decided { event, link, drift }) = near::one(tables, seq)? else { return Ok(None) };
+    let Some(StoredEvent { event, link, drift }) = candidates::event_at(tables, seq)? else { return Ok(None) };
     tables.seen(seq, at).map_err(RecordError::Store)?;
     let policy = rule.policy();
     let stamp = policy.source(&event.source).and_then(|source| source.stamp);
@@ -134,11 +133,11 @@ fn seen<T: Tables>(
             stamped.map_err(RecordError::Store)?;
         }
     }
-    Ok(Some(standing(&link, drift.as_deref(), event.revision_of.is_some())))
+    Ok(Some(reply_state(&link, drift.as_deref(), event.revision_of.is_some())))
 }
 
-/// How an event stands, for the reply; `is_later` is whether other content came before it under its key.
-fn standing(link: &Link, drift: Option<&str>, is_later: bool) -> Object<'static> {
+/// State of an event for the reply; `is_later` is whether other content arrived first under its key.
+fn reply_state(link: &Link, drift: Option<&str>, is_later: bool) -> Object<'static> {
     let text = link.to_text();
     let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
     let mut object = match json::parse(text.as_bytes(), &limits) {
@@ -162,47 +161,47 @@ fn standing(link: &Link, drift: Option<&str>, is_later: bool) -> Object<'static>
     object
 }
 
-/// The state and the reason that people are shown: without its rows an event has enriched nothing.
-/// Where a record could not go out, that is why an event stands where it does.
-fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (State, &'a str) {
+/// State and reason shown to operators: without its rows an event has enriched nothing. If its record could
+/// not be published, that is the reason.
+fn shown<'a>(link: &'a Link, drift: Option<&str>) -> (ProcessingState, &'a str) {
     match drift {
-        Some(drift) if link.status == LinkStatus::Linked => (State::Linked, code(drift)),
+        Some(drift) if link.status == LinkStatus::Linked => (ProcessingState::Linked, code(drift)),
         _ => (link.state, link.unsent.as_deref().unwrap_or(&link.reason)),
     }
 }
 
-/// The code of what is said about rows that are missing.
+/// Code of a drift message.
 fn code(drift: &str) -> &'static str {
     if drift.starts_with(ROW_KEY_TAKEN) { ROW_KEY_TAKEN } else { SCHEMA_DRIFT }
 }
 
-/// What became of a resolution that was written.
-struct Written {
+/// Result of writing a resolution.
+struct WrittenResolution {
     drift: Drift,
-    /// Whether events took part in what had become of their record before they came.
+    /// Whether events took over a state that their record had reached before they arrived.
     caught_up: bool,
 }
 
-/// What is settled, and about whom.
-struct Settling<'a> {
+/// A resolution to be written.
+struct ResolutionWrite<'a> {
     door: &'a str,
     policy: &'a Policy,
     resolution: &'a Resolution,
-    /// The event that has just come, with its link.
+    /// The new event, with its link.
     new: Option<(&'a SourceEvent, &'a Link)>,
     at: Millis,
 }
 
-/// Writes everything that a resolution says: first what rows may be in the way of, then what is said
-/// of events, which rests on that.
-fn settle<T: PublicationTables>(
+/// Writes a resolution: first the rows, which may be rejected, then the links and steps, which depend on
+/// that.
+fn write_resolution<T: PublicationTables>(
     tables: &mut T,
-    near: &mut Near,
-    settling: &Settling<'_>,
-) -> Result<Written, RecordError<T::Error>> {
-    let Settling { door, policy, resolution, new, at } = *settling;
+    near: &mut LoadedCandidates,
+    write: &ResolutionWrite<'_>,
+) -> Result<WrittenResolution, RecordError<T::Error>> {
+    let ResolutionWrite { door, policy, resolution, new, at } = *write;
     let links: BTreeMap<Seq, &Link> = resolution.links.iter().map(|(s, link)| (*s, link)).collect();
-    let shares = rows::sharing(tables, policy, near, &moved(near, resolution));
+    let shares = rows::load_shares(tables, policy, near, &relinked(near, resolution));
     let shares = shares.map_err(RecordError::Store)?;
     let mut drift = Drift::new();
     let mut writes: Vec<Write<'_>> =
@@ -210,29 +209,29 @@ fn settle<T: PublicationTables>(
     if !resolution.retired.is_empty() {
         writes.push(Write::Retire(&resolution.retired));
     }
-    let records = resolution.records.iter();
+    let records = resolution.entities.iter();
     writes.extend(records.map(|record| Write::Record(NewRecord::of(door, record, at))));
     writes.extend(rows::writes(policy, near, &links, &shares, &mut drift));
     if !writes.is_empty() {
-        let said = tables.write(&writes).map_err(RecordError::Store)?;
-        rows::note(&writes, said, &mut drift);
+        let messages = tables.write(&writes).map_err(RecordError::Store)?;
+        rows::collect_drift(&writes, messages, &mut drift);
     }
-    let said = |seq: &Seq| match drift.get(seq) {
+    let messages = |seq: &Seq| match drift.get(seq) {
         Some(now) => now.as_deref(),
         None => near.drift.get(seq).map(String::as_str),
     };
-    let linked: Vec<Linked<'_>> =
-        resolution.links.iter().map(|(seq, link)| Linked::of(*seq, link, said(seq))).collect();
-    let said = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
+    let linked: Vec<LinkRow<'_>> =
+        resolution.links.iter().map(|(seq, link)| LinkRow::of(*seq, link, messages(seq))).collect();
+    let messages = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
     let steps: Vec<Step<'_>> =
-        resolution.transitions.iter().filter_map(|step| Step::of(step, said(step.seq))).collect();
-    let ids: Vec<&str> = resolution.records.iter().map(|it| it.record_id.as_str()).collect();
-    let caught_up = catch_up(tables, &stands(&drift, &linked, &steps), &ids, at);
-    Ok(Written { caught_up: caught_up.map_err(RecordError::Store)?, drift })
+        resolution.transitions.iter().filter_map(|step| Step::of(step, messages(step.seq))).collect();
+    let ids: Vec<&str> = resolution.entities.iter().map(|it| it.record_id.as_str()).collect();
+    let caught_up = catch_up(tables, &link_writes(&drift, &linked, &steps), &ids, at);
+    Ok(WrittenResolution { caught_up: caught_up.map_err(RecordError::Store)?, drift })
 }
 
-/// What is written of events that stand elsewhere now.
-fn stands<'a>(drift: &'a Drift, links: &'a [Linked<'a>], steps: &'a [Step<'a>]) -> Vec<Write<'a>> {
+/// Writes for events whose state changed.
+fn link_writes<'a>(drift: &'a Drift, links: &'a [LinkRow<'a>], steps: &'a [Step<'a>]) -> Vec<Write<'a>> {
     let mut writes = Vec::with_capacity(3);
     if !drift.is_empty() {
         writes.push(Write::Drift(drift));
@@ -246,8 +245,8 @@ fn stands<'a>(drift: &'a Drift, links: &'a [Linked<'a>], steps: &'a [Step<'a>]) 
     writes
 }
 
-/// The events that belong elsewhere now. Rows say that and nothing else of a link.
-fn moved(near: &Near, resolution: &Resolution) -> BTreeSet<Seq> {
+/// Events whose link changed. Rows contain nothing else of a link.
+fn relinked(near: &LoadedCandidates, resolution: &Resolution) -> BTreeSet<Seq> {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
     let is_elsewhere = |seq: &Seq, link: &Link| {
         known.get(seq).is_none_or(|before| {
@@ -255,6 +254,6 @@ fn moved(near: &Near, resolution: &Resolution) -> BTreeSet<Seq> {
                 != (link.status, &link.record_id, link.number)
         })
     };
-    let moved = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
-    moved.map(|(seq, _)| *seq).collect()
+    let relinked = resolution.links.iter().filter(|(seq, link)| is_elsewhere(seq, link));
+    relinked.map(|(seq, _)| *seq).collect()
 }

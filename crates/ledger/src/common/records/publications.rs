@@ -1,87 +1,87 @@
-//! Publications of records: begun and settled inside the writer's transaction.
+//! Publications of records, begun and settled inside the writer's transaction.
 //!
-//! The effect machine of the core decides about each step; here is what a step means for the record
-//! and for the events that go out with it, whatever database keeps them.
+//! The effect state machine of the core decides each step; this applies it to the record and to the events
+//! published with it, for every database.
 
-use admit_core::effect::{By, Evidence, Illegal, Standing, Starts, Step as Taken, advance as lead};
+use admit_core::effect::{Attribution, Evidence, IllegalStep, EffectState, InitialState, Step as EffectStep, advance as next_state};
 use admit_core::json::{self, Limits, Object, Value};
-use admit_core::record::{Link, PUBLISH_UNKNOWN, State, Transition};
+use admit_core::entity::{Link, PUBLISH_UNKNOWN, ProcessingState, Transition};
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{Asked, Decided, Linked, Step, Tables, Write};
-use crate::desk::Line;
+use super::tables::{EventQuery, StoredEvent, LinkRow, Step, Tables, Write};
+use crate::rules::HistoryLine;
 use crate::publications::{Offer, Publication, PublicationStep};
 
-/// What a lost attempt rests on.
+/// Evidence of a lost attempt.
 const LOST: &str = "the gate stopped while this attempt was in flight";
 
-/// The tables of publications, as they are inside one transaction.
+/// The tables of publications inside one transaction.
 pub(crate) trait PublicationTables: Tables {
-    /// How far records have come; those that are no more are left out.
-    fn ways(&mut self, ids: &[&str]) -> Result<Vec<Way>, Self::Error>;
+    /// Returns the publication progress of records; retired ones are left out.
+    fn publication_progress(&mut self, ids: &[&str]) -> Result<Vec<PublicationProgress>, Self::Error>;
 
-    /// Writes, and then says how far records have come.
-    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<Way>, Self::Error>;
+    /// Writes, then returns the publication progress of records.
+    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<PublicationProgress>, Self::Error>;
 
-    /// The events of a record that have something in it and are not out, in ledger order.
-    fn unsent(&mut self, record_id: &str, which: Unsent) -> Result<Vec<Seq>, Self::Error>;
+    /// Returns the events of a record that are enriched and not published, in ledger order.
+    fn unsent(&mut self, record_id: &str, which: UnsentEvents) -> Result<Vec<Seq>, Self::Error>;
 
-    /// One publication.
-    fn publication(&mut self, which: Which<'_>) -> Result<Option<Publication>, Self::Error>;
+    /// Returns one publication.
+    fn publication(&mut self, which: PublicationKey<'_>) -> Result<Option<Publication>, Self::Error>;
 
-    /// The events that went out with a publication, JSON.
+    /// Returns the events published with a publication, JSON.
     fn members(&mut self, n: u64) -> Result<String, Self::Error>;
 
-    /// Takes a revision as the one that is handed to the bus, so that nobody else can; whether it
-    /// is still the present one, and nobody has.
-    fn take_revision(&mut self, offer: &Offer) -> Result<bool, Self::Error>;
+    /// Claims a revision for publishing. Returns whether it is still the current one, and was not claimed
+    /// before.
+    fn claim_revision(&mut self, offer: &Offer) -> Result<bool, Self::Error>;
 
-    /// A revision that did not go out may be handed over again, if it is still the newest.
-    fn give_back(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<(), Self::Error>;
+    /// Releases a revision that was not published, if it is still the newest.
+    fn release_revision(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<(), Self::Error>;
 
-    /// The present revision of a record has gone out, or could not.
-    fn sent(&mut self, record_id: &str, revision: u64, state: State) -> Result<(), Self::Error>;
+    /// Sets the state of a record whose current revision was published, or failed.
+    fn set_sent(&mut self, record_id: &str, revision: u64, state: ProcessingState) -> Result<(), Self::Error>;
 
-    /// Keeps a publication that begins, and numbers it.
-    fn begun(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64, Self::Error>;
+    /// Inserts a publication and returns its number.
+    fn insert_publication(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64, Self::Error>;
 
-    /// Keeps another attempt at one that was found not to have gone out.
+    /// Stores another attempt at a publication that was found absent.
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<(), Self::Error>;
 
-    /// Keeps where a publication stands now.
-    fn turned(&mut self, publication: &Publication) -> Result<(), Self::Error>;
+    /// Stores the state of a publication.
+    fn update_publication(&mut self, publication: &Publication) -> Result<(), Self::Error>;
 
-    /// Adds a line to the history of a publication.
-    fn note(&mut self, n: u64, epoch: u64, line: &Line<'_>) -> Result<(), Self::Error>;
+    /// Appends a line to the history of a publication.
+    fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> Result<(), Self::Error>;
 }
 
-/// How far a record has come on its way to the bus.
-pub(crate) struct Way {
+/// Publication progress of a record.
+pub(crate) struct PublicationProgress {
     pub(crate) record_id: String,
     pub(crate) revision: u64,
-    /// The newest revision that was handed over.
+    /// Newest revision handed to the bus.
     pub(crate) offered: u64,
     pub(crate) state: String,
 }
 
-/// Which events of a record are asked for.
+/// Selects events of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unsent {
-    /// Those that have just got something into it.
+pub(crate) enum UnsentEvents {
+    /// Those added since the last publication.
     New,
-    /// Those too that could not go out before.
+    /// Also those whose publication failed before.
     All,
 }
 
-/// Which publication is asked for.
+/// Selects a publication.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Which<'a> {
+pub(crate) enum PublicationKey<'a> {
     Place(u64),
     Revision(&'a str, u64),
 }
 
-/// Who takes a step: the present start of a gate, and those that its process has had.
+/// The gate that applies a step: its current epoch, and all epochs of its process.
 #[derive(Clone, Copy)]
 pub(crate) struct Performer<'a> {
     pub(crate) epoch: u64,
@@ -89,29 +89,29 @@ pub(crate) struct Performer<'a> {
 }
 
 impl Performer<'_> {
-    /// In whose name it settles what stands so: what it began itself is still its own.
-    fn of(&self, standing: &Standing) -> u64 {
-        standing.epoch().filter(|epoch| self.own.contains(epoch)).unwrap_or(self.epoch)
+    /// The epoch to settle under: the original one if this process began the publication.
+    fn of(&self, state: &EffectState) -> u64 {
+        state.epoch().filter(|epoch| self.own.contains(epoch)).unwrap_or(self.epoch)
     }
 }
 
-/// Begins a publication, unless the record says something else by now or somebody has begun it.
+/// Begins a publication, unless the record has changed or another gate has begun it.
 pub(crate) fn begin<T: PublicationTables>(
     tables: &mut T,
     epoch: u64,
     offer: &Offer,
     at: Millis,
 ) -> Result<Option<Publication>, T::Error> {
-    let before = tables.publication(Which::Revision(&offer.record_id, offer.revision))?;
+    let before = tables.publication(PublicationKey::Revision(&offer.record_id, offer.revision))?;
     let renewed = before.map(|before| {
-        let standing = lead(before.standing.clone(), &Taken::Renew, epoch);
-        standing.map(|standing| Publication { standing, ..before })
+        let state = next_state(before.state.clone(), &EffectStep::Renew, epoch);
+        state.map(|state| Publication { state, ..before })
     });
-    // Somebody has begun it, and nobody has found that it did not go out.
-    if matches!(renewed, Some(Err(_))) || !tables.take_revision(offer)? {
+    // Another gate has begun it, and it was not found absent.
+    if matches!(renewed, Some(Err(_))) || !tables.claim_revision(offer)? {
         return Ok(None);
     }
-    let members = written(&tables.unsent(&offer.record_id, Unsent::All)?);
+    let members = written(&tables.unsent(&offer.record_id, UnsentEvents::All)?);
     let Offer { door, record_id, revision, topic, partition_key, dedupe_key, digest } =
         offer.clone();
     let mut publication = match renewed.and_then(Result::ok) {
@@ -124,7 +124,7 @@ pub(crate) fn begin<T: PublicationTables>(
             partition_key,
             dedupe_key,
             digest,
-            standing: Starts::InFlight.standing(epoch),
+            state: InitialState::InFlight.effect_state(epoch),
             reason: None,
             begun_at: at,
             changed_at: at,
@@ -132,60 +132,60 @@ pub(crate) fn begin<T: PublicationTables>(
     };
     (publication.reason, publication.begun_at, publication.changed_at) = (None, at, at);
     match publication.n {
-        0 => publication.n = tables.begun(&door, &publication, &members)?,
+        0 => publication.n = tables.insert_publication(&door, &publication, &members)?,
         _ => tables.renewed(&publication, &members)?,
     }
-    add_line(tables, epoch, &publication, None)?;
+    add_history_line(tables, epoch, &publication, None)?;
     Ok(Some(publication))
 }
 
-/// Takes one step. An illegal one writes nothing.
+/// Applies one step. An illegal one writes nothing.
 pub(crate) fn take<T: PublicationTables>(
     tables: &mut T,
     performer: Performer<'_>,
-    asked: &PublicationStep,
+    request: &PublicationStep,
     at: Millis,
-) -> Result<Result<Publication, Illegal>, T::Error> {
+) -> Result<Result<Publication, IllegalStep>, T::Error> {
     let epoch = performer.epoch;
-    let found = tables.publication(Which::Place(asked.n))?;
-    let Some(mut publication) = found else { return Ok(Err(Illegal::NoEffect)) };
-    let owner = performer.of(&publication.standing);
-    let standing = match lead(publication.standing.clone(), &asked.step, owner) {
-        Ok(standing) => standing,
+    let found = tables.publication(PublicationKey::Place(request.n))?;
+    let Some(mut publication) = found else { return Ok(Err(IllegalStep::NoEffect)) };
+    let owner = performer.of(&publication.state);
+    let state = match next_state(publication.state.clone(), &request.step, owner) {
+        Ok(state) => state,
         Err(illegal) => return Ok(Err(illegal)),
     };
-    if let Taken::Evidence { attempt, evidence } = &asked.step {
+    if let EffectStep::Evidence { attempt, evidence } = &request.step {
         let (attempt, evidence) = (*attempt, Some(evidence));
-        let line = Line { at, attempt, what: "evidence", by: None, evidence };
-        tables.note(asked.n, epoch, &line)?;
+        let line = HistoryLine { at, attempt, what: "evidence", by: None, evidence };
+        tables.note(request.n, epoch, &line)?;
         return Ok(Ok(publication));
     }
-    publication.standing = standing;
+    publication.state = state;
     publication.changed_at = at;
-    publication.reason = asked.reason.map(str::to_owned);
-    let by = if let Taken::Reconcile { by, .. } | Taken::Replay(by) = &asked.step {
+    publication.reason = request.reason.map(str::to_owned);
+    let by = if let EffectStep::Reconcile { by, .. } | EffectStep::Replay(by) = &request.step {
         Some(by)
     } else {
         None
     };
-    tables.turned(&publication)?;
-    add_line(tables, epoch, &publication, by)?;
-    match (&publication.standing, by) {
-        (Standing::Done(_), _) => went(tables, &publication, None, at)?,
-        // A person says that it did not go out: it may be handed over again.
-        (Standing::Refused(_), Some(_)) => {
-            tables.give_back(&publication.record_id, publication.revision, at)?;
+    tables.update_publication(&publication)?;
+    add_history_line(tables, epoch, &publication, by)?;
+    match (&publication.state, by) {
+        (EffectState::Done(_), _) => mark_sent(tables, &publication, None, at)?,
+        // An operator found it absent: it may be published again.
+        (EffectState::Refused(_), Some(_)) => {
+            tables.release_revision(&publication.record_id, publication.revision, at)?;
         }
-        (Standing::Refused(_) | Standing::Ambiguous(_), _) => {
-            went(tables, &publication, Some(asked.reason.unwrap_or(PUBLISH_UNKNOWN)), at)?;
+        (EffectState::Refused(_) | EffectState::Ambiguous(_), _) => {
+            mark_sent(tables, &publication, Some(request.reason.unwrap_or(PUBLISH_UNKNOWN)), at)?;
         }
-        (Standing::Withheld(_) | Standing::Intended(_) | Standing::InFlight(_), _) => {}
+        (EffectState::Withheld(_) | EffectState::Intended(_) | EffectState::InFlight(_), _) => {}
     }
     Ok(Ok(publication))
 }
 
-/// Looks after publications whose processes are gone: nobody knows what became of them.
-pub(crate) fn lose<T: PublicationTables>(
+/// Recovers publications of dead processes: their outcome is unknown.
+pub(crate) fn recover_lost<T: PublicationTables>(
     tables: &mut T,
     epoch: u64,
     left: Vec<Publication>,
@@ -194,19 +194,19 @@ pub(crate) fn lose<T: PublicationTables>(
     let mut lost = Vec::with_capacity(left.len());
     for mut publication in left {
         let evidence = Evidence::of(&Object::from_iter([("reason", LOST.into())]));
-        publication.standing = publication.standing.recovered(epoch, evidence);
+        publication.state = publication.state.recovered(epoch, evidence);
         publication.reason = Some(PUBLISH_UNKNOWN.to_owned());
         publication.changed_at = at;
-        tables.turned(&publication)?;
-        add_line(tables, epoch, &publication, None)?;
-        went(tables, &publication, Some(PUBLISH_UNKNOWN), at)?;
+        tables.update_publication(&publication)?;
+        add_history_line(tables, epoch, &publication, None)?;
+        mark_sent(tables, &publication, Some(PUBLISH_UNKNOWN), at)?;
         lost.push(publication);
     }
     Ok(lost)
 }
 
-/// Writes where events stand. Those that have just got into records which say nothing new with them
-/// become what has become of the record. Returns whether there was one.
+/// Writes the states of events. Events added to a record without changing it take over its publication
+/// state. Returns whether there was one.
 pub(super) fn catch_up<T: PublicationTables>(
     tables: &mut T,
     writes: &[Write<'_>],
@@ -214,45 +214,45 @@ pub(super) fn catch_up<T: PublicationTables>(
     at: Millis,
 ) -> Result<bool, T::Error> {
     let mut caught_up = false;
-    for Way { record_id, revision, offered, state } in tables.write_to(writes, ids)? {
-        let failed = match State::parse(&state) {
-            Some(State::Published) if offered >= revision => None,
-            Some(State::PublishFailed) if offered >= revision => {
-                let publication = tables.publication(Which::Revision(&record_id, revision))?;
+    for PublicationProgress { record_id, revision, offered, state } in tables.write_to(writes, ids)? {
+        let failed = match ProcessingState::parse(&state) {
+            Some(ProcessingState::Published) if offered >= revision => None,
+            Some(ProcessingState::PublishFailed) if offered >= revision => {
+                let publication = tables.publication(PublicationKey::Revision(&record_id, revision))?;
                 let reason = publication.and_then(|publication| publication.reason);
                 Some(reason.unwrap_or_else(|| PUBLISH_UNKNOWN.to_owned()))
             }
             _ => continue,
         };
-        let events = tables.unsent(&record_id, Unsent::New)?;
+        let events = tables.unsent(&record_id, UnsentEvents::New)?;
         send(tables, &events, &record_id, failed.as_deref(), at)?;
         caught_up |= !events.is_empty();
     }
     Ok(caught_up)
 }
 
-/// The record has gone out, or could not: says so of it and of its events. Where the record says
-/// something else by now, only those that were in it then have gone with it.
-fn went<T: PublicationTables>(
+/// Marks the record and its events as published, or failed. If the record has changed since, only the events
+/// of that publication are marked.
+fn mark_sent<T: PublicationTables>(
     tables: &mut T,
     publication: &Publication,
     failed: Option<&str>,
     at: Millis,
 ) -> Result<(), T::Error> {
     let Publication { n, record_id, revision, .. } = publication;
-    let is_present = tables.ways(&[record_id])?.iter().any(|way| way.revision == *revision);
+    let is_present = tables.publication_progress(&[record_id])?.iter().any(|way| way.revision == *revision);
     let events = if is_present {
-        let state = if failed.is_some() { State::PublishFailed } else { State::Published };
-        tables.sent(record_id, *revision, state)?;
-        tables.unsent(record_id, Unsent::All)?
+        let state = if failed.is_some() { ProcessingState::PublishFailed } else { ProcessingState::Published };
+        tables.set_sent(record_id, *revision, state)?;
+        tables.unsent(record_id, UnsentEvents::All)?
     } else {
         read(&tables.members(*n)?)
     };
     send(tables, &events, record_id, failed, at)
 }
 
-/// Takes the steps of events. One that belongs elsewhere by now, or whose rows are missing, takes
-/// none.
+/// Applies publication steps to events. An event that moved to another record, or whose rows are missing,
+/// is skipped.
 fn send<T: PublicationTables>(
     tables: &mut T,
     events: &[Seq],
@@ -267,28 +267,28 @@ fn send<T: PublicationTables>(
     if gone.is_empty() {
         return Ok(());
     }
-    let links: Vec<Linked<'_>> =
-        gone.iter().map(|(link, step)| Linked::of(step.seq, link, None)).collect();
+    let links: Vec<LinkRow<'_>> =
+        gone.iter().map(|(link, step)| LinkRow::of(step.seq, link, None)).collect();
     let steps: Vec<Step<'_>> = gone.iter().filter_map(|(_, step)| Step::of(step, None)).collect();
     tables.write(&[Write::Links(&links), Write::Steps(&steps)])?;
     Ok(())
 }
 
-/// Events with what was decided about them. What cannot be read is left as it is: what is known of a
-/// publication is not lost for it.
+/// Returns events with their links. An event that cannot be parsed is skipped: the state of a publication
+/// must not be lost because of it.
 fn readable<T: PublicationTables>(
     tables: &mut T,
     events: &[Seq],
-) -> Result<Vec<Decided>, T::Error> {
-    let asked: Vec<Asked<'_>> = events.iter().copied().map(Asked::At).collect();
-    if asked.is_empty() {
+) -> Result<Vec<StoredEvent>, T::Error> {
+    let request: Vec<EventQuery<'_>> = events.iter().copied().map(EventQuery::At).collect();
+    if request.is_empty() {
         return Ok(Vec::new());
     }
-    match (tables.events("", &asked), events) {
+    match (tables.events("", &request), events) {
         (Ok(found), _) => Ok(found.into_iter().flatten().collect()),
         (Err(RecordError::Store(error)), _) => Err(error),
         (Err(error), [seq]) => {
-            tracing::error!(seq = seq.0, %error, "an event of a record cannot be read");
+            tracing::error!(seq = seq.0, %error, "stored event of a record cannot be parsed");
             Ok(Vec::new())
         }
         (Err(_), events) => {
@@ -301,19 +301,19 @@ fn readable<T: PublicationTables>(
     }
 }
 
-fn add_line<T: PublicationTables>(
+fn add_history_line<T: PublicationTables>(
     tables: &mut T,
     epoch: u64,
     publication: &Publication,
-    by: Option<&By>,
+    by: Option<&Attribution>,
 ) -> Result<(), T::Error> {
-    let Publication { n, standing, changed_at, .. } = publication;
-    let (attempt, what) = (standing.attempt(), standing.word());
-    let line = Line { at: *changed_at, attempt, what, by, evidence: standing.evidence() };
+    let Publication { n, state, changed_at, .. } = publication;
+    let (attempt, what) = (state.attempt(), state.word());
+    let line = HistoryLine { at: *changed_at, attempt, what, by, evidence: state.evidence() };
     tables.note(*n, epoch, &line)
 }
 
-/// Places as they are kept.
+/// Seqs as stored.
 fn written(events: &[Seq]) -> String {
     let members: Value<'_> = events.iter().map(|seq| seq.0).collect();
     let mut text = Vec::new();

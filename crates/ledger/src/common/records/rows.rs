@@ -1,34 +1,34 @@
-//! Rows of the queried tables: made from events, again whenever their links change.
+//! Rows of the queried tables: made from events, and made again whenever their links change.
 //!
-//! Events that share a hard key share their rows. They are written one after the other, the most
-//! trusted last, and what one leaves out stays as the other said it; so the order in which they came
+//! Events that share a hard key share their rows. They are written one after the other, the most trusted
+//! source last, and a column that one leaves out keeps the value of another; so their order of arrival
 //! does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use admit_core::Seq;
 use admit_core::json::Object;
-use admit_core::record::{Link, LinkStatus, Policy, SourceEvent};
+use admit_core::entity::{Link, LinkStatus, Policy, SourceEvent};
 
-use super::near::Near;
+use super::candidates::LoadedCandidates;
 use super::tables::{Drift, RowSet, Tables, Write};
 
-/// Reads what is needed to write the rows of the events in `changed`, and of those that share them:
-/// which events share rows, by what names them.
-pub(super) fn sharing<T: Tables>(
+/// Loads what is needed to write the rows of the events in `changed` and of those that share their rows.
+/// Returns which events share rows, by owner name.
+pub(super) fn load_shares<T: Tables>(
     tables: &mut T,
     policy: &Policy,
-    near: &mut Near,
+    near: &mut LoadedCandidates,
     changed: &BTreeSet<Seq>,
 ) -> Result<Shares, T::Error> {
-    let tells = |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
-    let telling = || near.events.iter().filter(|event| tells(&event.source));
-    let owners = telling().filter(|event| changed.contains(&event.seq));
+    let has_tables = |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
+    let events = || near.events.iter().filter(|event| has_tables(&event.source));
+    let owners = events().filter(|event| changed.contains(&event.seq));
     let mut shares: Shares = owners.map(|event| (owner(policy, event), Vec::new())).collect();
     if shares.is_empty() {
         return Ok(shares);
     }
-    for event in telling() {
+    for event in events() {
         if let Some(share) = shares.get_mut(&owner(policy, event)) {
             share.push(event.seq);
         }
@@ -38,26 +38,26 @@ pub(super) fn sharing<T: Tables>(
     Ok(shares)
 }
 
-/// Events that share rows, by what names them.
+/// Events that share rows, by owner name.
 pub(super) type Shares = BTreeMap<String, Vec<Seq>>;
 
-/// What is to be written for rows, in its order; `links` are the links that have changed. Every event
-/// that rows were looked for gets its place in `drift`.
+/// Returns the row writes in order; `links` are the changed links. Every event whose rows are written gets
+/// an entry in `drift`.
 pub(super) fn writes<'a>(
     policy: &'a Policy,
-    near: &'a Near,
+    near: &'a LoadedCandidates,
     links: &BTreeMap<Seq, &'a Link>,
     shares: &'a Shares,
     drift: &mut Drift,
 ) -> Vec<Write<'a>> {
     let mut writes = Vec::new();
-    for (owner, sharing) in shares {
-        share(policy, near, links, (owner, sharing), drift, &mut writes);
+    for (owner, load_shares) in shares {
+        share(policy, near, links, (owner, load_shares), drift, &mut writes);
     }
     writes
 }
 
-/// What names the events that share rows.
+/// Owner name of the events that share rows.
 fn owner(policy: &Policy, event: &SourceEvent) -> String {
     let family = policy.family(&event.source);
     match &event.hard_key {
@@ -66,19 +66,19 @@ fn owner(policy: &Policy, event: &SourceEvent) -> String {
     }
 }
 
-/// What is to be written for events that share their rows.
+/// Appends the writes of events that share their rows.
 fn share<'a>(
     policy: &'a Policy,
-    near: &'a Near,
+    near: &'a LoadedCandidates,
     links: &BTreeMap<Seq, &'a Link>,
-    (owner, sharing): (&'a str, &[Seq]),
+    (owner, load_shares): (&'a str, &[Seq]),
     drift: &mut Drift,
     writes: &mut Vec<Write<'a>>,
 ) {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
-    let is_sharing = |event: &&SourceEvent| sharing.contains(&event.seq);
+    let is_sharing = |event: &&SourceEvent| load_shares.contains(&event.seq);
     let all: Vec<&SourceEvent> = near.events.iter().filter(is_sharing).collect();
-    let told: BTreeMap<Seq, Object<'_>> =
+    let fields_by_event: BTreeMap<Seq, Object<'_>> =
         all.iter().map(|event| (event.seq, event.fields.read())).collect();
     for table in policy.tables {
         let rank = |event: &SourceEvent| table.sources.iter().position(|s| *s == event.source);
@@ -96,11 +96,11 @@ fn share<'a>(
             writes.push(Write::ClearRows(table, before));
         }
         for event in events {
-            let (Some(link), Some(fields)) = (link_of(&event.seq), told.get(&event.seq)) else {
+            let (Some(link), Some(fields)) = (link_of(&event.seq), fields_by_event.get(&event.seq)) else {
                 continue;
             };
             drift.entry(event.seq).or_default();
-            // What contradicts others has rows of its own only where it shares none with them.
+            // An ambiguous event has rows of its own only if no linked event shares them.
             if !link.has_rows() || (link.status == LinkStatus::Ambiguous && has_sure) {
                 continue;
             }
@@ -112,20 +112,20 @@ fn share<'a>(
     }
 }
 
-/// Notes what was in the way of rows, for their events.
-pub(super) fn note(writes: &[Write<'_>], said: Vec<Option<String>>, drift: &mut Drift) {
+/// Records which rows could not be stored, by event.
+pub(super) fn collect_drift(writes: &[Write<'_>], messages: Vec<Option<String>>, drift: &mut Drift) {
     let sets = writes
         .iter()
         .filter_map(|write| if let Write::Rows(set) = write { Some(set) } else { None });
-    for (set, said) in sets.zip(said) {
-        let Some(said) = said else { continue };
-        // It is told by the event itself and by the diagnostics; a folder of such files would flood
+    for (set, message) in sets.zip(messages) {
+        let Some(message) = message else { continue };
+        // The event itself and the diagnostics report it; at a higher level an import of such files would flood
         // the log.
-        tracing::debug!(seq = set.event.seq.0, table = set.table.name, said, "rows are left out");
+        tracing::debug!(seq = set.event.seq.0, table = set.table.name, message, "rows of an event skipped");
         match drift.entry(set.event.seq).or_default() {
-            // The rows of its other tables are kept; each table that lacks some is named.
-            Some(before) => *before = format!("{before}; {said}"),
-            none => *none = Some(said),
+            // The rows of its other tables are stored; each table that lacks some is named.
+            Some(before) => *before = format!("{before}; {message}"),
+            none => *none = Some(message),
         }
     }
 }

@@ -1,32 +1,32 @@
-//! One group inside its transaction: what it needs to know is read at once, every entry is decided
-//! in memory, everything it causes is written at once.
+//! One batch inside its transaction: its rows are prefetched at once, every entry is decided in memory,
+//! everything is written at once.
 //!
-//! However many entries there are, the database is asked a handful of times. Nothing here changes
-//! memory that outlives the transaction: what a batch learns is handed back and counts only once the
+//! The number of round trips is constant, regardless of the number of entries. Nothing here changes memory
+//! that outlives the transaction: the new state of a batch is returned and takes effect only once the
 //! commit is durable.
 
-mod fetch;
+mod prefetch;
+mod records;
 mod refusals;
 mod rows;
-mod tell;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Code, Decision, Entry, Event, Fault, FaultKind, First, Issue, Key, Seq, Verdict, decide,
-    refusal_of_conflict,
+    Code, Decision, Entry, Event, Fault, FaultKind, Issue, Key, PriorAdmission, Seq, Verdict,
+    decide, refusal_of_conflict,
 };
 
 use super::conn::{self, Conn};
-use super::desk::Desk;
 use super::documents::{ApplyError, Documents};
-use super::head::Position;
-use super::inbox::Arrived;
+use super::effect_store::PgEffectStore;
+use super::head_lock::Position;
+use super::inbox::NewInboxRows;
 use crate::common::RefusalQuota;
-use crate::common::job::{Written, facts_text};
-use crate::desk;
-use fetch::Known;
+use crate::common::write_command::{EntryOutcome, facts_text};
+use crate::rules;
+use prefetch::Prefetched;
 use refusals::Refusals;
 use rows::Rows;
 
@@ -35,39 +35,39 @@ pub(super) struct Batch<'c> {
     pub(super) conn: &'c Conn,
     pub(super) epoch: u64,
     pub(super) position: Position,
-    /// The effects of events, and the documents and runs of doors that issue.
-    pub(super) desk: Desk<'c>,
-    known: Known,
-    /// What this batch itself has admitted; a repeat inside a batch is a duplicate like any other.
-    fresh: HashMap<Key, First>,
+    /// Effects of events, and documents and runs of doors that issue documents.
+    pub(super) store: PgEffectStore<'c>,
+    known: Prefetched,
+    /// Admissions of this batch; a repeat inside a batch is a duplicate like any other.
+    fresh: HashMap<Key, PriorAdmission>,
     refusals: Refusals,
     rows: Rows,
-    inbox: Arrived,
+    inbox: NewInboxRows,
     documents: Documents,
 }
 
-/// Why a batch could not go on.
+/// Why a batch could not continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BatchError {
-    /// The database said no.
+    /// Database error.
     #[error(transparent)]
     Server(#[from] conn::Error),
     /// This entry cannot be recorded; without it the others can.
     #[error(transparent)]
     Poisoned(Fault),
-    /// A promise of the ledger is broken.
+    /// An invariant of the ledger is broken.
     #[error(transparent)]
     Broken(#[from] ClaimedTwice),
     /// Another process has started under the name of this gate.
     #[error("another process has started under the name of this gate")]
     Replaced,
-    /// The lease of this gate ran out, and another gate has its bus.
+    /// The lease of this gate ran out, and another gate holds its bus.
     #[error("another gate has taken the bus of this gate")]
     BusTaken,
 }
 
-/// A key that was free under the lock was claimed all the same. It cannot happen; if it does,
-/// somebody writes without the lock and the gate must stop.
+/// A key that was free under the lock was claimed all the same. It cannot happen; if it does, something
+/// writes without the lock and the gate must stop.
 #[derive(Debug, thiserror::Error)]
 #[error("{claimed} keys were to be claimed and {taken} of them are taken")]
 pub(super) struct ClaimedTwice {
@@ -75,76 +75,79 @@ pub(super) struct ClaimedTwice {
     taken: usize,
 }
 
-/// One entry of the group, with what puts its decision into words at a door that issues.
+/// One entry of the batch, with the document factory at a door that issues documents.
 pub(super) type Delivery<'e> = (&'e Entry, Option<&'e dyn Issue>);
 
 impl<'c> Batch<'c> {
-    /// Reads what the deliveries need, inside a transaction that has the lock.
-    pub(super) fn fetch(
+    /// Prefetches what the deliveries need, inside a transaction that holds the lock.
+    pub(super) fn prefetch(
         conn: &'c Conn,
         epoch: u64,
         quota: RefusalQuota,
         position: Position,
         deliveries: &[Delivery<'_>],
     ) -> conn::Result<Self> {
-        let known = Known::fetch(conn, deliveries)?;
-        let mut desk = Desk::new(conn, epoch, position.last_issued);
-        desk.prepare(&known.wanted(deliveries))?;
-        let (refusals, documents) = fetch::beside(conn, quota, &known, deliveries)?;
+        let known = Prefetched::prefetch(conn, deliveries)?;
+        let mut store = PgEffectStore::new(conn, epoch, position.last_issued);
+        store.prepare(&known.expected(deliveries))?;
+        let (refusals, documents) = prefetch::prefetch_rest(conn, quota, &known, deliveries)?;
         Ok(Self {
             conn,
             epoch,
             position,
-            desk,
+            store,
             known,
             fresh: HashMap::new(),
             refusals,
             rows: Rows::default(),
-            inbox: Arrived::default(),
+            inbox: NewInboxRows::default(),
             documents,
         })
     }
 
-    /// Records one entry, with its documents where the door issues some. After an error the
+    /// Records one entry, with its documents at a door that issues some. After an error the
     /// transaction must be rolled back.
     pub(super) fn record(
         &mut self,
         entry: &Entry,
         issue: Option<&dyn Issue>,
-    ) -> Result<Written, BatchError> {
+    ) -> Result<EntryOutcome, BatchError> {
         if let Some(issue) = issue {
-            let (verdict, told) = self.issuing(entry, issue)?;
-            return Ok(Written { told: Some(Box::new(told)), ..Written::plain(verdict) });
+            let (verdict, issued) = self.issuing(entry, issue)?;
+            return Ok(EntryOutcome {
+                issued: Some(Box::new(issued)),
+                ..EntryOutcome::plain(verdict)
+            });
         }
         match entry {
             Entry::Event(event) => {
-                let (verdict, told_at) = self.event(event)?;
+                let (verdict, content_seq) = self.event(event)?;
                 let outcome = match &event.record {
                     None => None,
-                    Some(rule) => self.tell(event, &**rule, &verdict, told_at)?,
+                    Some(rule) => self.apply_to_record(event, &**rule, &verdict, content_seq)?,
                 };
-                Ok(Written { outcome, ..Written::plain(verdict) })
+                Ok(EntryOutcome { outcome, ..EntryOutcome::plain(verdict) })
             }
-            Entry::Refused(refused) => Ok(Written::plain(self.refused(refused)?)),
+            Entry::Refused(refused) => Ok(EntryOutcome::plain(self.refused(refused)?)),
         }
     }
 
-    /// Writes everything. The commit itself is the caller's.
+    /// Writes everything. The caller commits.
     pub(super) fn flush(mut self) -> Result<Position, BatchError> {
         let claims = self.rows.claims();
-        let asks = self.inbox.asks();
-        let claimed = self.rows.flush(self.conn, self.epoch, asks)?;
+        let queries = self.inbox.queries();
+        let claimed = self.rows.flush(self.conn, self.epoch, queries)?;
         if claimed != claims {
             return Err(ClaimedTwice { claimed: claims, taken: claims - claimed }.into());
         }
         self.position.keys += claims as u64;
         self.refusals.flush(self.conn)?;
         self.documents.flush(self.conn)?;
-        self.position.last_issued = self.desk.flush()?;
+        self.position.last_issued = self.store.flush()?;
         Ok(self.position)
     }
 
-    /// What an event means, and the place that holds what it says.
+    /// Decides an event; returns the verdict and the seq that holds its content.
     fn event(&mut self, event: &Event) -> Result<(Verdict, Seq), BatchError> {
         let Some(first) = self.first(&event.key) else {
             return self.admit(event, None);
@@ -153,11 +156,11 @@ impl<'c> Batch<'c> {
             Decision::Fresh => self.admit(event, None),
             Decision::Duplicate => {
                 let seq = self.sighting(first.seq, event, None);
-                let told_at = first.seq;
-                Ok((Verdict::Duplicate { seq, first }, told_at))
+                let content_seq = first.seq;
+                Ok((Verdict::Duplicate { seq, first }, content_seq))
             }
-            // A version that was here before is a late copy, not newer content.
-            Decision::Revision => match self.known.again(self.conn, event)? {
+            // A version received before is a late copy, not newer content.
+            Decision::Revision => match self.known.same_content(self.conn, event)? {
                 Some(known) => {
                     let seq = self.sighting(known, event, None);
                     Ok((Verdict::Duplicate { seq, first }, known))
@@ -165,22 +168,22 @@ impl<'c> Batch<'c> {
                 None => self.admit(event, Some(first)),
             },
             Decision::Conflict => {
-                let told_at = first.seq;
-                Ok((self.conflict(event, first)?, told_at))
+                let content_seq = first.seq;
+                Ok((self.conflict(event, first)?, content_seq))
             }
         }
     }
 
-    /// What is known under `key`, in this batch or in the ledger.
-    pub(super) fn first(&self, key: &Key) -> Option<First> {
+    /// Returns the first admission under `key`, in this batch or in the ledger.
+    pub(super) fn first(&self, key: &Key) -> Option<PriorAdmission> {
         self.fresh.get(key).or_else(|| self.known.first(key)).cloned()
     }
 
-    /// A fresh admission, or a revision of `first`: kept and applied.
+    /// Admits a fresh event, or a revision of `first`: stored and applied.
     pub(super) fn admit(
         &mut self,
         event: &Event,
-        first: Option<First>,
+        first: Option<PriorAdmission>,
     ) -> Result<(Verdict, Seq), BatchError> {
         let facts = facts_text(&event.facts);
         let verdict = if first.is_some() { "revision" } else { "fresh" };
@@ -193,16 +196,16 @@ impl<'c> Batch<'c> {
         }
         self.inbox.push(seq, event);
         if let Some(intent) = &event.effect {
-            desk::born(&mut self.desk, seq, intent, event.received_at)?;
+            rules::begin_effect(&mut self.store, seq, intent, event.received_at)?;
         }
         self.rows.claim(event.key, seq);
         let (digest, received_at) = (event.digest, event.received_at);
         let (principal, facts) = (event.principal.clone(), facts.into());
-        self.fresh.insert(event.key, First { seq, digest, received_at, principal, facts });
+        self.fresh.insert(event.key, PriorAdmission { seq, digest, received_at, principal, facts });
         Ok((Verdict::Fresh { seq }, seq))
     }
 
-    /// Applies the event's side effects. A failure, even a panic, is the event's own.
+    /// Applies the event's projections. A failure, even a panic, affects this event only.
     fn project(&mut self, event: &Event, seq: Seq) -> Result<(), BatchError> {
         let apply = || self.documents.apply(self.conn, &event.projections, seq);
         match catch_unwind(AssertUnwindSafe(apply)) {
@@ -219,9 +222,13 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Other content under a known key: kept once as evidence, seen each time, never applied.
-    pub(super) fn conflict(&mut self, event: &Event, first: First) -> conn::Result<Verdict> {
-        let (seq, other) = match self.known.again(self.conn, event)? {
+    /// Records other content under a known key: stored once as evidence, sighted each time, never applied.
+    pub(super) fn conflict(
+        &mut self,
+        event: &Event,
+        first: PriorAdmission,
+    ) -> conn::Result<Verdict> {
+        let (seq, other) = match self.known.same_content(self.conn, event)? {
             Some(known) => (None, known),
             None => {
                 let facts = facts_text(&event.facts);
@@ -253,7 +260,7 @@ impl<'c> Batch<'c> {
         self.seen(admission, event.received_at, event.attempt, other)
     }
 
-    /// A copy came.
+    /// Adds a sighting.
     fn seen(
         &mut self,
         admission: Seq,

@@ -1,59 +1,58 @@
-//! Refused submissions of a group: the same bytes are kept once, and no producer keeps more than its
-//! quota.
+//! Refusals of a batch: the same bytes are stored once, and no producer stores more than its quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admit_core::{Digest, Refused, Seq, Verdict};
+use admit_core::{Digest, RefusedSubmission, Seq, Verdict};
 use tokio_postgres::Row;
 
-use super::super::conn::{self, Ask, Columns, Conn, Result, big};
-use super::super::{sql, text};
+use super::super::conn::{self, Columns, Conn, Query, Result, big};
+use super::super::{nul_escape, sql};
 use super::Batch;
-use crate::common::job::facts_text;
+use crate::common::write_command::facts_text;
 use crate::common::{RefusalQuota, refusal_cost};
 
-/// What makes two refusals the same.
+/// Identity of a refusal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Content {
+struct RefusedContent {
     digest: Digest,
     door: String,
     principal: String,
     code: &'static str,
 }
 
-impl Content {
-    fn of(refused: &Refused) -> Self {
+impl RefusedContent {
+    fn of(refused: &RefusedSubmission) -> Self {
         Self {
             digest: Digest::of(&refused.body),
             door: refused.door.as_str().to_owned(),
-            principal: text::kept(refused.principal.as_str()).into_owned(),
+            principal: nul_escape::escape(refused.principal.as_str()).into_owned(),
             code: refused.code.as_str(),
         }
     }
 }
 
-/// What a producer has used of its quota at a door.
+/// Quota usage of a producer at a door.
 #[derive(Clone, Copy, Default)]
-struct Used {
-    /// Whether anything was ever kept.
+struct QuotaUsage {
+    /// Whether it has a stored row.
     is_known: bool,
     rows: u64,
     bytes: u64,
     has_changed: bool,
 }
 
-/// What is known about the refusals of a group.
+/// Prefetched refusals of a batch.
 pub(super) struct Refusals {
     quota: RefusalQuota,
-    /// Where each is kept, as far as somebody has asked.
-    before: BTreeMap<Content, Option<Seq>>,
-    used: BTreeMap<(String, String), Used>,
-    asked: Columns4,
+    /// Seq of the stored refusal, as far as looked up.
+    before: BTreeMap<RefusedContent, Option<Seq>>,
+    used: BTreeMap<(String, String), QuotaUsage>,
+    lookup: LookupColumns,
 }
 
-/// The contents that are asked for, column by column.
+/// The contents to look up, column by column.
 #[derive(Default)]
-struct Columns4 {
+struct LookupColumns {
     digests: Vec<Vec<u8>>,
     doors: Vec<String>,
     principals: Vec<String>,
@@ -61,51 +60,51 @@ struct Columns4 {
 }
 
 impl Refusals {
-    pub(super) fn wanting<'e>(
+    pub(super) fn expecting<'e>(
         quota: RefusalQuota,
-        refused: impl Iterator<Item = &'e Refused>,
+        refused: impl Iterator<Item = &'e RefusedSubmission>,
     ) -> Self {
-        let contents: BTreeSet<Content> = refused.map(Content::of).collect();
+        let contents: BTreeSet<RefusedContent> = refused.map(RefusedContent::of).collect();
         let mut refusals = Self {
             quota,
             before: BTreeMap::new(),
             used: BTreeMap::new(),
-            asked: Columns4::default(),
+            lookup: LookupColumns::default(),
         };
         for content in contents {
-            refusals.asked.digests.push(content.digest.as_bytes().to_vec());
-            refusals.asked.doors.push(content.door.clone());
-            refusals.asked.principals.push(content.principal.clone());
-            refusals.asked.codes.push(content.code);
+            refusals.lookup.digests.push(content.digest.as_bytes().to_vec());
+            refusals.lookup.doors.push(content.door.clone());
+            refusals.lookup.principals.push(content.principal.clone());
+            refusals.lookup.codes.push(content.code);
             let producer = (content.door.clone(), content.principal.clone());
-            refusals.used.insert(producer, Used::default());
+            refusals.used.insert(producer, QuotaUsage::default());
             refusals.before.insert(content, None);
         }
         refusals
     }
 
-    /// What has to be asked; nothing in a group without refusals.
-    pub(super) fn asks(&self) -> Vec<Ask<'_>> {
-        let Columns4 { digests, doors, principals, codes } = &self.asked;
+    /// The queries to send; none for a batch without refusals.
+    pub(super) fn queries(&self) -> Vec<Query<'_>> {
+        let LookupColumns { digests, doors, principals, codes } = &self.lookup;
         if digests.is_empty() {
             return Vec::new();
         }
         vec![
-            Ask::new(sql!("refused_befores"), vec![digests, doors, principals, codes]),
-            Ask::new(sql!("quotas"), vec![doors, principals]),
+            Query::new(sql!("refused_befores"), vec![digests, doors, principals, codes]),
+            Query::new(sql!("quotas"), vec![doors, principals]),
         ]
     }
 
-    pub(super) fn answered(&mut self, answers: &[Vec<Row>]) -> Result<()> {
-        let [before, used] = answers else { return Ok(()) };
+    pub(super) fn load(&mut self, results: &[Vec<Row>]) -> Result<()> {
+        let [before, used] = results else { return Ok(()) };
         for row in before {
-            // Which of the contents that were asked for, counted from one.
+            // Index into the looked-up contents, counted from one.
             let at = usize::try_from(row.num("at")?).unwrap_or(usize::MAX).wrapping_sub(1);
-            let Some(&code) = self.asked.codes.get(at) else { continue };
-            let content = Content {
+            let Some(&code) = self.lookup.codes.get(at) else { continue };
+            let content = RefusedContent {
                 digest: Digest::from_bytes(row.bytes32("digest")?),
-                door: self.asked.doors[at].clone(),
-                principal: self.asked.principals[at].clone(),
+                door: self.lookup.doors[at].clone(),
+                principal: self.lookup.principals[at].clone(),
                 code,
             };
             self.before.insert(content, Some(row.seq("seq")?));
@@ -113,16 +112,17 @@ impl Refusals {
         for row in used {
             let producer = (row.val("door")?, row.val("principal")?);
             let (rows, bytes) = (row.num("rows")?, row.num("bytes")?);
-            self.used.insert(producer, Used { is_known: true, rows, bytes, has_changed: false });
+            self.used
+                .insert(producer, QuotaUsage { is_known: true, rows, bytes, has_changed: false });
         }
         Ok(())
     }
 
-    /// One that was not in the group as it came: asked for by itself.
-    fn ask_one(&mut self, conn: &Conn, refused: &Refused) -> Result<()> {
-        let mut one = Self::wanting(self.quota, std::iter::once(refused));
-        let answers = conn.query_all(&one.asks())?;
-        one.answered(&answers)?;
+    /// Looks up a refusal that was not in the batch as received.
+    fn look_up_one(&mut self, conn: &Conn, refused: &RefusedSubmission) -> Result<()> {
+        let mut one = Self::expecting(self.quota, std::iter::once(refused));
+        let results = conn.query_all(&one.queries())?;
+        one.load(&results)?;
         self.before.extend(one.before);
         for (producer, used) in one.used {
             self.used.entry(producer).or_insert(used);
@@ -130,7 +130,7 @@ impl Refusals {
         Ok(())
     }
 
-    /// Takes one refusal from the quota; `false` when it is used up.
+    /// Takes one refusal from the quota; returns `false` if it is used up.
     fn take(&mut self, producer: (String, String), bytes: u64) -> bool {
         let used = self.used.entry(producer).or_default();
         let fits = used.rows < self.quota.rows_max && used.bytes + bytes <= self.quota.bytes_max;
@@ -138,11 +138,11 @@ impl Refusals {
             return false;
         }
         let (rows, bytes) = (used.rows + 1, used.bytes + bytes);
-        *used = Used { is_known: true, rows, bytes, has_changed: true };
+        *used = QuotaUsage { is_known: true, rows, bytes, has_changed: true };
         true
     }
 
-    /// Writes what was used.
+    /// Writes the quota usage.
     pub(super) fn flush(&self, conn: &Conn) -> Result<()> {
         let (mut doors, mut principals) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes) = (Vec::new(), Vec::new());
@@ -160,10 +160,13 @@ impl Refusals {
 }
 
 impl Batch<'_> {
-    pub(in super::super) fn refused(&mut self, refused: &Refused) -> conn::Result<Verdict> {
-        let content = Content::of(refused);
+    pub(in super::super) fn refused(
+        &mut self,
+        refused: &RefusedSubmission,
+    ) -> conn::Result<Verdict> {
+        let content = RefusedContent::of(refused);
         if !self.refusals.before.contains_key(&content) {
-            self.refusals.ask_one(self.conn, refused)?;
+            self.refusals.look_up_one(self.conn, refused)?;
         }
         if let Some(Some(admission)) = self.refusals.before.get(&content) {
             let seq = self.seen(*admission, refused.received_at, refused.attempt, None);

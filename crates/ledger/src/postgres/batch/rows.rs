@@ -1,15 +1,15 @@
-//! The rows of a group, collected column by column and written in one go.
+//! The rows of a batch, collected column by column and written in one round trip.
 
-use admit_core::{Code, Digest, Door, Event, Key, Millis, Principal, Refused, Seq};
+use admit_core::{Code, Digest, Door, Event, Key, Millis, Principal, RefusedSubmission, Seq};
 use bytes::Bytes;
 
-use super::super::conn::{Ask, Conn, Param, Result, big, big_opt};
-use super::super::{sql, text};
+use super::super::conn::{Conn, Param, Query, Result, big, big_opt};
+use super::super::{nul_escape, sql};
 
-/// At most so many bytes of bodies in one statement, unless one alone is larger.
+/// Maximum bytes of bodies in one statement, unless one alone is larger.
 const STATEMENT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Rows to be written.
+/// Rows to write.
 #[derive(Default)]
 pub(super) struct Rows {
     admissions: Admissions,
@@ -68,12 +68,18 @@ impl Rows {
         rows.firsts.push(first.map(|first| big(first.0)));
         rows.codes.push(reason.map(|(code, _)| code.as_str()));
         rows.messages.push(reason.map(|(_, message)| message.to_owned()));
-        rows.facts.push(text::into_kept(facts));
+        rows.facts.push(nul_escape::escape_owned(facts));
         rows.happened_ats.push(event.happened_at.map(|at| at.0));
         self.bodies.push((big(seq.0), event.body.clone()));
     }
 
-    pub(super) fn refused(&mut self, seq: Seq, refused: &Refused, digest: Digest, facts: String) {
+    pub(super) fn refused(
+        &mut self,
+        seq: Seq,
+        refused: &RefusedSubmission,
+        digest: Digest,
+        facts: String,
+    ) {
         let rows = &mut self.admissions;
         rows.seqs.push(big(seq.0));
         rows.doors.push(refused.door.clone());
@@ -85,8 +91,8 @@ impl Rows {
         rows.attempts.push(refused.attempt.map(i64::from));
         rows.firsts.push(None);
         rows.codes.push(Some(refused.code.as_str()));
-        rows.messages.push(Some(text::kept(&refused.message).into_owned()));
-        rows.facts.push(text::into_kept(facts));
+        rows.messages.push(Some(nul_escape::escape(&refused.message).into_owned()));
+        rows.facts.push(nul_escape::escape_owned(facts));
         rows.happened_ats.push(None);
         self.bodies.push((big(seq.0), refused.body.clone()));
     }
@@ -111,29 +117,29 @@ impl Rows {
         self.claims.push((key, big(seq.0)));
     }
 
-    /// How many keys are claimed.
+    /// Number of claimed keys.
     pub(super) fn claims(&self) -> usize {
         self.claims.len()
     }
 
-    /// Writes them, and `more` after them, in one round trip. Returns how many keys were free.
-    pub(super) fn flush(&mut self, conn: &Conn, epoch: u64, more: Vec<Ask<'_>>) -> Result<usize> {
-        // Neighbours in the index are claimed together.
+    /// Writes the rows, and `more` after them, in one round trip. Returns how many keys were free.
+    pub(super) fn flush(&mut self, conn: &Conn, epoch: u64, more: Vec<Query<'_>>) -> Result<usize> {
+        // Neighbours in the index are inserted together.
         self.claims.sort_unstable();
         let keys: Vec<&[u8]> = self.claims.iter().map(|(key, _)| &key.as_bytes()[..]).collect();
         let places: Vec<i64> = self.claims.iter().map(|(_, seq)| *seq).collect();
         let admissions = AdmissionColumns::of(&self.admissions);
         let bodies = chunks(&self.bodies);
         let epoch = big(epoch);
-        let mut asks = Vec::new();
+        let mut queries = Vec::new();
         if !keys.is_empty() {
-            asks.push(Ask::new(sql!("keys_claim"), vec![&keys, &places]));
+            queries.push(Query::new(sql!("keys_claim"), vec![&keys, &places]));
         }
         if !admissions.seqs.is_empty() {
-            asks.push(Ask::new(sql!("insert_admissions"), admissions.params(&epoch)));
+            queries.push(Query::new(sql!("insert_admissions"), admissions.params(&epoch)));
         }
         for (seqs, bytes) in &bodies {
-            asks.push(Ask::new(sql!("insert_bodies"), vec![seqs, bytes]));
+            queries.push(Query::new(sql!("insert_bodies"), vec![seqs, bytes]));
         }
         let seen = &self.sightings;
         if !seen.seqs.is_empty() {
@@ -144,19 +150,19 @@ impl Rows {
                 &seen.attempts,
                 &seen.others,
             ];
-            asks.push(Ask::new(sql!("insert_sightings"), columns));
+            queries.push(Query::new(sql!("insert_sightings"), columns));
         }
-        asks.extend(more);
-        if asks.is_empty() {
+        queries.extend(more);
+        if queries.is_empty() {
             return Ok(0);
         }
-        let counts = conn.execute_all(&asks)?;
+        let counts = conn.execute_all(&queries)?;
         let claimed = if keys.is_empty() { 0 } else { counts[0] };
         Ok(usize::try_from(claimed).unwrap_or(usize::MAX))
     }
 }
 
-/// The columns of `admission` as the statement takes them.
+/// The columns of `admission` as statement parameters.
 struct AdmissionColumns<'r> {
     seqs: &'r Vec<i64>,
     doors: Vec<&'r str>,
@@ -169,7 +175,7 @@ struct AdmissionColumns<'r> {
 
 impl<'r> AdmissionColumns<'r> {
     fn of(rows: &'r Admissions) -> Self {
-        let kept = |name: &Principal| text::kept(name.as_str()).into_owned();
+        let kept = |name: &Principal| nul_escape::escape(name.as_str()).into_owned();
         Self {
             seqs: &rows.seqs,
             doors: rows.doors.iter().map(Door::as_str).collect(),
@@ -201,7 +207,7 @@ impl<'r> AdmissionColumns<'r> {
     }
 }
 
-/// Bodies in statements of a bounded size.
+/// Splits bodies into statements of a bounded size.
 fn chunks(bodies: &[(i64, Bytes)]) -> Vec<(Vec<i64>, Vec<&[u8]>)> {
     let mut chunks: Vec<(Vec<i64>, Vec<&[u8]>)> = Vec::new();
     let mut bytes = usize::MAX;

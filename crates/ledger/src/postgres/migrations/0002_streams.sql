@@ -19,7 +19,7 @@ CREATE TABLE claim (
   lease      BYTEA,                  -- 16 random bytes; none once it was given back
   consumer   TEXT COLLATE "C" NOT NULL,         -- who holds it, or held it last
   attempt    BIGINT NOT NULL,      -- how often it was handed out
-  expires_at BIGINT NOT NULL,      -- from then on anybody may claim it
+  expires_at BIGINT NOT NULL,      -- from then on it may be claimed
   PRIMARY KEY (door, seq)
 );
 CREATE INDEX claim_free ON claim (door, expires_at);

@@ -9,15 +9,15 @@ CREATE TABLE effect (
   attempt      BIGINT NOT NULL,     -- 0 before the first
   epoch        BIGINT,              -- the start of a gate that has it in flight, is about to, or lost it
   evidence     TEXT COLLATE "C",                 -- what a settled state rests on, JSON
-  reply_status BIGINT,              -- what was said when the first attempt was settled;
+  reply_status BIGINT,              -- the reply when the first attempt was settled;
   reply        BYTEA,                 -- copies of the event get it again, byte for byte
   changed_at   BIGINT NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
--- What is done is the great majority and nobody looks for it by state.
+-- Most effects are done, and they are never looked up by state.
 CREATE INDEX effect_state ON effect (state, seq) WHERE state <> 'done';
 
--- What was lost by whoever could not put it into words; few, and never for long.
+-- Lost effects without documents yet; few, and never for long.
 CREATE INDEX effect_unsaid ON effect (seq) WHERE state = 'ambiguous' AND epoch IS NOT NULL;
 
 -- Every step that was ever taken; rows are only added.
@@ -28,7 +28,7 @@ CREATE TABLE effect_history (
   attempt  BIGINT NOT NULL,
   what     TEXT COLLATE "C" NOT NULL,            -- the state that was reached, or evidence
   epoch    BIGINT NOT NULL,         -- the start of the gate that wrote it
-  who      TEXT COLLATE "C",                     -- who asked, where a person did
+  who      TEXT COLLATE "C",                     -- the operator, where there is one
   why      TEXT COLLATE "C",
   evidence TEXT COLLATE "C",                     -- JSON
   PRIMARY KEY (seq, n)

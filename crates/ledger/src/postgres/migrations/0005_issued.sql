@@ -26,7 +26,7 @@ CREATE TABLE issued (
   epoch         BIGINT NOT NULL DEFAULT 0 -- the start of the gate that issued it, and so writes its file
 );
 
--- One id stands for one document of its kind in its run. The id comes first: people ask by it.
+-- One id stands for one document of its kind in its run. The id comes first, for look-ups.
 CREATE UNIQUE INDEX issued_id ON issued (id, run, kind);
 CREATE INDEX issued_of ON issued (of) WHERE of IS NOT NULL;
 CREATE INDEX issued_quarantine ON issued (run, n) WHERE kind = 'quarantine';
@@ -38,7 +38,7 @@ CREATE TABLE run (
   state           TEXT COLLATE "C" NOT NULL,     -- open, closing, closed
   opened_at       BIGINT NOT NULL,
   changed_at      BIGINT NOT NULL,
-  deliveries      BIGINT NOT NULL,  -- whatever came, copies included
+  deliveries      BIGINT NOT NULL,  -- all deliveries, copies included
   in_flight       BIGINT NOT NULL,
   ambiguous       BIGINT NOT NULL,
   admit           BIGINT NOT NULL,  -- receipts by their decision

@@ -1,13 +1,13 @@
--- Records: entities that several sources tell of, put together in the commit of every telling.
+-- Records: entities merged from several sources, in the commit of every event.
 -- Times called *_at are milliseconds since the Unix epoch, event_time is in seconds.
 
--- What each source told, one row for each admission at a door that keeps records. Narrow, because
--- every arrival reads those around it; what the events tell stands apart.
+-- Events of the sources, one row for each admission at a door that keeps records. Narrow, because
+-- every arrival reads those around it; the fields of the events are in a table of their own.
 CREATE TABLE record_event (
   seq         BIGINT PRIMARY KEY,  -- the admission
   door        TEXT COLLATE "C" NOT NULL,
   source      TEXT COLLATE "C" NOT NULL,
-  grp         TEXT COLLATE "C" NOT NULL,        -- the neighbourhood: for rounds the map; empty when not told
+  grp         TEXT COLLATE "C" NOT NULL,        -- the group: for rounds the map; empty if unknown
   number      BIGINT,              -- which entity of the group, corrected where it has to be
   event_time  BIGINT,              -- the best time there is
   hard_key    TEXT COLLATE "C",                 -- what names it among the events of its family of sources
@@ -29,7 +29,7 @@ CREATE INDEX record_event_open ON record_event (door, seq)
   WHERE link_status <> 'linked_round_id' OR drift IS NOT NULL;
 CREATE INDEX record_event_received ON record_event (door, received_at);
 
--- What the events tell: a JSON object of fields.
+-- The fields of the events: a JSON object.
 CREATE TABLE record_told (
   seq    BIGINT PRIMARY KEY,
   fields TEXT COLLATE "C" NOT NULL
@@ -45,10 +45,10 @@ CREATE TABLE record (
   time         TEXT COLLATE "C",
   event_time   BIGINT,
   state        TEXT COLLATE "C" NOT NULL,
-  revision     BIGINT NOT NULL,    -- 1, 2, 3 … with every change of what it says
+  revision     BIGINT NOT NULL,    -- 1, 2, 3 … with every change of its content
   opened_at    BIGINT NOT NULL,
   changed_at   BIGINT NOT NULL,
-  digest       BYTEA NOT NULL,       -- of what it says, to tell a change from none
+  digest       BYTEA NOT NULL,       -- of its content, to detect changes
   fingerprints TEXT COLLATE "C" NOT NULL        -- {kind: [value, …]}
 );
 -- Lists are read from the newest on; a record without a time comes last.
@@ -56,7 +56,7 @@ CREATE INDEX record_time ON record (door, coalesce(event_time, 0), record_id);
 CREATE INDEX record_group ON record (door, grp, event_time);
 CREATE INDEX record_date ON record (door, date, event_time);
 
--- Each field with its value, who is believed, and the event that told it.
+-- Each field with its value, its source, and its event.
 CREATE TABLE record_field (
   record_id TEXT COLLATE "C" NOT NULL,
   name      TEXT COLLATE "C" NOT NULL,
@@ -84,8 +84,8 @@ CREATE TABLE record_history (
   PRIMARY KEY (seq, n)
 );
 
--- The tables below are rows of what the events of the rounds door tell, under the names and unique
--- keys that their readers know. event is the admission that told a row last; owner is what names
+-- The tables below are rows made from the events of the rounds door, under the names and unique
+-- keys that their readers know. event is the admission that wrote a row last; owner is what names
 -- the events it may come from. What a source calls a number may have a fraction.
 
 CREATE TABLE lua_round_teams (
@@ -146,7 +146,7 @@ CREATE TABLE combat_engagement (
   round_start_unix BIGINT NOT NULL,
   engagement_id    NUMERIC NOT NULL,
   map_name         TEXT COLLATE "C",
-  data             TEXT COLLATE "C" NOT NULL,   -- the engagement as the tracker told it, JSON
+  data             TEXT COLLATE "C" NOT NULL,   -- the engagement as the tracker sent it, JSON
   captured_at      BIGINT NOT NULL,
   round_id         TEXT COLLATE "C",
   event            BIGINT NOT NULL,
@@ -264,7 +264,7 @@ SELECT r.record_id AS id,
        to_char(to_timestamp(r.opened_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at
 FROM record r WHERE r.door = 'rounds';
 
--- What the stats files say of players, and of their weapons.
+-- Statistics of players and their weapons, from the stats files.
 CREATE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,
@@ -289,7 +289,7 @@ FROM record_field f, json_array_elements(admit_list(admit_json(f.value))) p,
      json_array_elements(admit_list(p.value -> 'weapons')) w
 WHERE f.name = 'players';
 
--- Totals of a map, added up from the rows of each file when they are asked for: importing a file
+-- Totals of a map, added up from the rows of each file when they are read: importing a file
 -- again cannot make them grow.
 CREATE VIEW map_kill_heatmap AS
 SELECT map_name, grid_x, grid_y,

@@ -6,7 +6,7 @@ CREATE TABLE run_closure (
   attempt         BIGINT NOT NULL,  -- counts beginnings; only the last one can end it
   epoch           BIGINT NOT NULL,  -- the start of the gate that began it
   begun_at        BIGINT NOT NULL,
-  begun_by        TEXT COLLATE "C" NOT NULL,     -- who asked
+  begun_by        TEXT COLLATE "C" NOT NULL,     -- the operator
   begun_why       TEXT COLLATE "C",
   closed_at       BIGINT,           -- nothing as long as the run is not closed
   path            TEXT COLLATE "C",              -- where the file of the closure is

@@ -48,13 +48,13 @@ CREATE TABLE record_publication_history (
 DROP INDEX record_event_near;
 CREATE INDEX record_event_near ON record_event (door, grp, event_time, seq);
 
--- Why something is not linked is told by the nearest event beyond the range that opens a record of the
+-- Why something is not linked is explained by the nearest event beyond the range that opens a record of the
 -- same number; without this every event of a crowded group would be looked at for it.
 CREATE INDEX record_event_number ON record_event (door, grp, number, source, event_time);
 
 DROP VIEW rounds;
--- Rounds as their readers know them, one row a record. A match id is the name of the stats file; where
--- nobody told that name, the one it would have. published_revision is what the bus has of a round.
+-- Rounds as their readers know them, one row a record. A match id is the name of the stats file, or
+-- the name it would have. published_revision is what the bus has of a round.
 CREATE VIEW rounds AS
 SELECT r.record_id AS id,
        coalesce(

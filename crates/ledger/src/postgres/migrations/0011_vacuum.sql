@@ -2,7 +2,7 @@
 -- change, which is too long for a table of a hundred million rows, and freeze rows late, all at once.
 
 -- Rows that are changed a few times and then rest: room for the next version beside the first, and a
--- look after a twentieth has changed.
+-- run after a twentieth has changed.
 ALTER TABLE record_event SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE record SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE record_field SET (autovacuum_vacuum_scale_factor = 0.05);
@@ -36,7 +36,7 @@ BEGIN
     EXECUTE format('ALTER TABLE %I SET (autovacuum_freeze_min_age = 0,
                                         toast.autovacuum_freeze_min_age = 0)', part);
   END LOOP;
-  -- The inbox may have been there before, and be somebody else's.
+  -- The inbox may be an existing foreign table.
   IF (SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'event_inbox'::regclass
         AND relkind = 'r') THEN
     ALTER TABLE event_inbox SET (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05);

@@ -1,5 +1,5 @@
 -- The map is part of what names a row of a proximity file: two maps may begin at the same second, on
--- two servers. Only the key of ours is replaced, whatever its name; constraints of others stay.
+-- two servers. Only our own key is replaced, under any name; constraints of others stay.
 DO $$
 DECLARE
   made record;
@@ -25,7 +25,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raw names stand beside those without colour codes, where an event told of them.
+-- Raw names beside those without colour codes, where an event has them.
 CREATE OR REPLACE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,

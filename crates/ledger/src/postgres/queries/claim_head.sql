@@ -1,2 +1,2 @@
--- Up to where a stream was handed out.
+-- The seq up to which a stream was claimed.
 SELECT head FROM claim_head WHERE door = $1;

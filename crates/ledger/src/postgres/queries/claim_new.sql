@@ -1,4 +1,4 @@
--- What was never handed out: everything after the head, in ledger order.
+-- Entries that were never claimed: everything after the head, in ledger order.
 SELECT a.seq, 0::bigint AS attempt, coalesce(octet_length(b.bytes), 0)::bigint AS bytes
 FROM admission a LEFT JOIN body b ON b.seq = a.seq
 WHERE a.door = $1 AND a.seq > coalesce((SELECT head FROM claim_head WHERE door = $1), 0)

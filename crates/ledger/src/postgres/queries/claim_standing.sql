@@ -1,5 +1,5 @@
--- How far a stream was handed out and goes; how many places are held at $2, how many are free again,
--- and when the next one becomes free. A lease that reaches beyond $3 holds nothing.
+-- Progress of a stream: its head and newest seq; entries leased at $2, entries free again, and when
+-- the next lease expires. A lease beyond $3 counts as expired.
 SELECT coalesce((SELECT head FROM claim_head WHERE door = $1), 0) AS head,
        coalesce((SELECT a.seq FROM admission a
                  WHERE a.door = $1 AND a.verdict IN ('fresh', 'revision')

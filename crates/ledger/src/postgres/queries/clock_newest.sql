@@ -1,5 +1,5 @@
--- When the newest admission and the newest sighting were received. By place and not by time: a row
--- that a wrong clock wrote long ago says nothing.
+-- Arrival of the newest admission and the newest sighting. By seq and not by time, so that an old
+-- row with a wrong clock does not matter.
 SELECT max(received_at) FROM (
   SELECT received_at FROM (SELECT received_at FROM admission ORDER BY seq DESC LIMIT 1) AS a
   UNION ALL

@@ -1,2 +1,2 @@
--- A projected document as it stands.
+-- Returns a projected document.
 SELECT text FROM document WHERE projection = $1 AND entity = $2;

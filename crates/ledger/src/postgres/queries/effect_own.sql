@@ -1,3 +1,3 @@
--- Effects that a gate has taken from one that is gone: what was not begun is its own to begin, and of
--- what is lost it is not said yet.
+-- Takes over effects of a dead gate: intended ones are to be begun by this gate, and lost ones are
+-- not documented yet.
 UPDATE effect SET epoch = $2 WHERE seq = ANY($1::bigint[]) AND state IN ('intended', 'ambiguous');

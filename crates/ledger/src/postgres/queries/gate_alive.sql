@@ -1,2 +1,2 @@
--- One row as long as nobody may take this gate for dead.
+-- One row while the lease of this gate is alive.
 SELECT 1 FROM gate WHERE epoch = $1 AND admit_lease_holds(alive_until, lease_ms);

@@ -1,3 +1,3 @@
--- A gate starts that has a name of its own: whoever had it before is gone, or has to go.
+-- Ends the lease of earlier processes under an exclusive gate id.
 UPDATE gate SET alive_until = clock_timestamp()
 WHERE owner = $1 AND alive_until > clock_timestamp();

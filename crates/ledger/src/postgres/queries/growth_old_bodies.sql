@@ -1,5 +1,5 @@
--- The oldest partition of bodies, if every place in it is given out and everything in it was received
--- before $1. Its last admission is looked at first, which mostly settles it.
+-- The oldest partition of bodies, if every seq in it is assigned and everything in it was received
+-- before $1. Its last admission is checked first, which mostly decides.
 SELECT g.lo, g.hi
 FROM (SELECT lo, hi FROM growth WHERE parent = 'body' ORDER BY lo LIMIT 1) g, head h
 WHERE g.hi <= h.last_seq

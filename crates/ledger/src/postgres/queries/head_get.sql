@@ -1,2 +1,2 @@
--- Where the ledger stands, without waiting for whoever writes.
+-- Reads the counters of the ledger, without waiting for the writer.
 SELECT tag, last_seq, given_back FROM head;

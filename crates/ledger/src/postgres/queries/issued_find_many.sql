@@ -1,5 +1,5 @@
--- The documents that have these names. Each is looked for by itself, so that the index serves it
--- whatever the planner thinks of the table.
+-- Returns the documents with these names. A look-up for each, so that the index is used in any
+-- plan.
 SELECT i.* FROM unnest($1::text[], $2::text[], $3::text[]) AS u(id, run, kind)
 CROSS JOIN LATERAL (
   SELECT * FROM issued WHERE issued.id = u.id COLLATE "C" AND issued.run = u.run COLLATE "C"

@@ -1,3 +1,3 @@
--- Forgets keys, except those that somebody else has claimed since.
+-- Forgets keys, except those that another seq has claimed since.
 DELETE FROM key_index k USING unnest($1::bytea[], $2::bigint[]) AS w(key, seq)
 WHERE k.key = w.key AND k.seq = w.seq;

@@ -1,5 +1,4 @@
--- A revision that is about to be handed to the bus, in flight. Whoever writes holds the head, so nobody
--- else takes the next number.
+-- Inserts a publication in flight. The head lock serialises the numbers.
 INSERT INTO record_publication (n, door, record_id, revision, topic, partition_key, dedupe_key, digest,
                                 members, state, attempt, epoch, begun_at, changed_at)
 VALUES ((SELECT coalesce(max(n), 0) + 1 FROM record_publication),

@@ -1,4 +1,4 @@
--- How much each source told, since when how much of it, and what of that is linked.
+-- Events by source: all, recent, and how many are linked.
 SELECT source, count(*) AS total,
        count(*) FILTER (WHERE link_status <> 'linked_round_id') AS unlinked,
        count(*) FILTER (WHERE received_at >= $2) AS recent,

@@ -1,2 +1,2 @@
--- A copy of an event came; nothing of what it tells is new.
+-- Records a sighting of an event.
 UPDATE record_event SET seen_at = greatest(seen_at, $2) WHERE seq = $1;

@@ -1,4 +1,4 @@
--- The fields of a record, unless it says the same already.
+-- Writes the fields of a record, unless it is unchanged.
 INSERT INTO record_field (record_id, name, value, source, event)
 SELECT $1, t.name, t.value, t.source, t.event
 FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS t (name, value, source, event)

@@ -1,3 +1,3 @@
--- The fields of records; those that are long are left out where $2 says how long.
+-- The fields of records; with $2, only those up to that length.
 SELECT record_id, name, value, source, event FROM record_field
 WHERE record_id = ANY($1) AND ($2::bigint IS NULL OR length(value) <= $2) ORDER BY record_id, name;

@@ -1,2 +1,2 @@
--- What these events tell.
+-- The fields of events.
 SELECT seq, fields FROM record_told WHERE seq = ANY($1);

@@ -1,4 +1,4 @@
--- A table of somebody else's under a name of ours.
+-- A foreign table with a name of ours.
 SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n
   ON n.oid = c.relnamespace
 WHERE n.nspname = $1

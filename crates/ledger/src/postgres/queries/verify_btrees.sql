@@ -1,4 +1,4 @@
--- The b-trees of this schema, for whoever may have them checked one by one.
+-- The b-trees of this schema, to be checked one by one.
 SELECT c.oid::bigint AS id, c.relname AS name
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid

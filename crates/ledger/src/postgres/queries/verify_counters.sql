@@ -1,2 +1,2 @@
--- Where the ledger stands.
+-- The counters of the ledger.
 SELECT last_seq, admissions, sightings FROM head;

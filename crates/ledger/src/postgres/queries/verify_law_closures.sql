@@ -1,9 +1,9 @@
--- Closures of no run, closed ones that are not whole, and those whose text is not what the row, the run and
--- the receipts give. Copies come after a run is closed too, so their numbers may only have grown.
-SELECT CAST(NULL AS BIGINT) AS seq, 'the closure of ' || c.platform_run_id || ' is of no run' AS what
+-- Closures without a run, incomplete closed ones, and those whose text does not match the row, the run and the
+-- receipts. Copies arrive after a run is closed too, so their numbers may only have grown.
+SELECT CAST(NULL AS BIGINT) AS seq, 'the closure of ' || c.platform_run_id || ' has no run' AS what
 FROM run_closure c WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.platform_run_id = c.platform_run_id)
 UNION ALL
-SELECT NULL, 'the closure of ' || c.platform_run_id || ' is closed, and has no document that says so'
+SELECT NULL, 'the closure of ' || c.platform_run_id || ' is closed, but has no document'
 FROM run_closure c
 WHERE c.closed_at IS NOT NULL
   AND (c.path IS NULL OR c.text IS NULL OR (replace(c.text, '\u0000', '\ufffd')::jsonb ->> 'platform_run_id') IS DISTINCT FROM c.platform_run_id)

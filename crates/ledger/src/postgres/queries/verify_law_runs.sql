@@ -1,6 +1,6 @@
--- Runs whose state or counters are not what the rows about them say. Refusals beyond the quota are only
--- counted, so there may be more deliveries than rows of them, and never fewer.
-WITH told AS (
+-- Runs whose state or counters do not match their rows. Refusals beyond the quota are only counted,
+-- so there may be more deliveries than rows, and never fewer.
+WITH counted AS (
   SELECT (replace(a.facts, '\u0000', '\ufffd')::jsonb #>> '{envelope,platform_run_id}') AS run, a.seq, a.verdict, e.state
   FROM admission a LEFT JOIN effect e ON e.seq = a.seq WHERE a.door = 'ingestion-gate' AND a.verdict = 'fresh'
   UNION ALL
@@ -12,28 +12,28 @@ WITH told AS (
          sum(1 + (SELECT count(*) FROM sighting s WHERE s.admission = t.seq)) AS deliveries,
          sum(CASE WHEN t.state = 'in_flight' THEN 1 ELSE 0 END) AS in_flight,
          sum(CASE WHEN t.state = 'ambiguous' THEN 1 ELSE 0 END) AS ambiguous
-  FROM told t WHERE t.run IS NOT NULL GROUP BY t.run
+  FROM counted t WHERE t.run IS NOT NULL GROUP BY t.run
 ), counted AS (
   SELECT r.*, coalesce(s.deliveries, 0) AS d, coalesce(s.in_flight, 0) AS f,
          coalesce(s.ambiguous, 0) AS m, c.closed_at, c.platform_run_id AS closing
   FROM run r LEFT JOIN sums s ON s.run = r.platform_run_id
   LEFT JOIN run_closure c ON c.platform_run_id = r.platform_run_id
 )
-SELECT CAST(NULL AS BIGINT) AS seq, 'ambiguous of ' || platform_run_id || ' is ' || ambiguous || ', counted were ' || m AS what
+SELECT CAST(NULL AS BIGINT) AS seq, 'ambiguous of ' || platform_run_id || ' is ' || ambiguous || ', but counted ' || m AS what
 FROM counted WHERE ambiguous <> m
 UNION ALL
-SELECT NULL, 'in_flight of ' || platform_run_id || ' is ' || in_flight || ', counted were ' || f
+SELECT NULL, 'in_flight of ' || platform_run_id || ' is ' || in_flight || ', but counted ' || f
 FROM counted WHERE in_flight <> f
 UNION ALL
-SELECT NULL, 'deliveries of ' || platform_run_id || ' is ' || deliveries || ', kept are ' || d
+SELECT NULL, 'deliveries of ' || platform_run_id || ' is ' || deliveries || ', stored are ' || d
 FROM counted WHERE deliveries < d
 UNION ALL
-SELECT NULL, platform_run_id || ' is ' || state || ', and its closure says that it is '
+SELECT NULL, platform_run_id || ' is ' || state || ', but by its closure it is '
        || CASE WHEN closed_at IS NOT NULL THEN 'closed' ELSE 'not closed' END
 FROM counted
 WHERE (state = 'closed') <> (closed_at IS NOT NULL) OR (state = 'closing' AND closing IS NULL)
    OR state NOT IN ('open', 'closing', 'closed')
 UNION ALL
-SELECT NULL, s.run || ' is named by events, and there is no such run'
+SELECT NULL, s.run || ' is named by events, but does not exist'
 FROM sums s WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.platform_run_id = s.run)
 ORDER BY 2;

@@ -1,5 +1,4 @@
-//! The tables of records in PostgreSQL, and the questions about them. What is done with them stands
-//! in [`crate::common::records`].
+//! Storage of records in PostgreSQL. The rules are in [`crate::common::records`].
 
 mod publications;
 mod published;
@@ -9,25 +8,26 @@ mod write;
 
 use std::borrow::Cow;
 
-use admit_core::record::{Fields, Table};
+use admit_core::entity::{EventFields, Table};
 use admit_core::{Millis, Seq};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::conn::{self, Ask, Columns, Conn, Error, big};
+use super::conn::{self, Columns, Conn, Error, Query, big};
+use super::nul_escape::escape;
 use super::sql;
-use super::task::{Tx, Work};
-use super::text::kept;
+use super::write_op::{Tx, WriteOp};
 use crate::common::records::{
-    Accepting, Asked, Decided, FarAsked, RecordError, Relinking, Side, Tables, Write, decided,
+    AcceptEvent, EventQuery, FarQuery, RecordError, RelinkSlice, Side, StoredEvent, Tables, Write,
+    stored_event,
 };
-use crate::port::{Accepted, NotAccepted, Relinked};
+use crate::port::{AcceptError, AcceptedEvent, RelinkCounts};
 
 /// The tables inside the writer's transaction.
 pub(super) struct RecordTables<'c> {
     conn: &'c Conn,
-    /// Whether there is a point to go back to that nobody needs any more. It is forgotten with the next
-    /// statements that are sent, and at the latest with the transaction.
+    /// Whether there is a savepoint that is no longer needed. It is released with the next statements, and at the
+    /// latest with the transaction.
     is_guarded: bool,
 }
 
@@ -43,10 +43,10 @@ impl From<Error> for RecordError<Error> {
     }
 }
 
-/// Parameters that a statement owns until it is sent.
+/// Parameters owned by a statement until it is sent.
 type Owned = Vec<Box<dyn ToSql + Sync>>;
 
-/// A statement that is about to be sent.
+/// A statement to be sent.
 struct Statement {
     sql: Cow<'static, str>,
     params: Owned,
@@ -57,20 +57,20 @@ impl Statement {
         Self { sql: sql.into(), params }
     }
 
-    fn ask(&self) -> Ask<'_> {
-        Ask::new(
+    fn event_query(&self) -> Query<'_> {
+        Query::new(
             &self.sql,
             self.params.iter().map(|param| -> conn::Param<'_> { &**param }).collect(),
         )
     }
 }
 
-/// A parameter that is text.
+/// A text parameter.
 fn text(text: &str) -> Box<dyn ToSql + Sync> {
-    Box::new(kept(text).into_owned())
+    Box::new(escape(text).into_owned())
 }
 
-/// A parameter that is text, where there is one.
+/// An optional text parameter.
 fn text_opt(text: Option<&str>) -> Box<dyn ToSql + Sync> {
     Box::new(kept_opt(text))
 }
@@ -80,12 +80,12 @@ fn param(param: impl ToSql + Sync + 'static) -> Box<dyn ToSql + Sync> {
     Box::new(param)
 }
 
-/// What is asked, as a statement with its parameters.
-fn statement(door: &str, asked: Asked<'_>) -> Statement {
+/// The statement of an event query.
+fn statement(door: &str, event_queries: EventQuery<'_>) -> Statement {
     let number = |number: i64| param(number);
-    let (sql, params) = match asked {
-        Asked::At(seq) => (sql!("record_event_get"), vec![number(big(seq.0))]),
-        Asked::Near { side, group, from, to, most } => {
+    let (sql, params) = match event_queries {
+        EventQuery::At(seq) => (sql!("record_event_get"), vec![number(big(seq.0))]),
+        EventQuery::Near { side, group, from, to, most } => {
             let mut params = vec![text(door), text(group)];
             params.extend([from, to, most].map(number));
             match side {
@@ -93,10 +93,10 @@ fn statement(door: &str, asked: Asked<'_>) -> Statement {
                 Side::After => (sql!("record_near_after"), params),
             }
         }
-        Asked::Timeless { group, most } => {
+        EventQuery::Timeless { group, most } => {
             (sql!("record_timeless"), vec![text(door), text(group), number(most)])
         }
-        Asked::Groupless { side, from, to, most } => {
+        EventQuery::Groupless { side, from, to, most } => {
             let mut params = vec![text(door)];
             params.extend([from, to, most].map(number));
             match side {
@@ -104,7 +104,7 @@ fn statement(door: &str, asked: Asked<'_>) -> Statement {
                 Side::After => (sql!("record_groupless_after"), params),
             }
         }
-        Asked::SameKey { hard_key, group, most } => {
+        EventQuery::SameKey { hard_key, group, most } => {
             let params = vec![text(door), text(hard_key), text(group), number(most)];
             (sql!("record_same_key"), params)
         }
@@ -112,9 +112,9 @@ fn statement(door: &str, asked: Asked<'_>) -> Statement {
     Statement::new(sql, params)
 }
 
-/// What lies beyond an edge, as a statement with its parameters.
-fn far_statement(asked: &FarAsked<'_>) -> Statement {
-    let FarAsked { side, door, group, edge, number, source } = *asked;
+/// The statement of a query beyond an edge.
+fn far_statement(event_queries: &FarQuery<'_>) -> Statement {
+    let FarQuery { side, door, group, edge, number, source } = *event_queries;
     let query = match side {
         Side::Before => sql!("record_far_before"),
         Side::After => sql!("record_far_after"),
@@ -123,14 +123,14 @@ fn far_statement(asked: &FarAsked<'_>) -> Statement {
     Statement::new(query, params)
 }
 
-/// All of them, to be sent at once.
-fn asks(statements: &[Statement]) -> Vec<Ask<'_>> {
-    statements.iter().map(Statement::ask).collect()
+/// Builds all queries, to be sent at once.
+fn queries(statements: &[Statement]) -> Vec<Query<'_>> {
+    statements.iter().map(Statement::event_query).collect()
 }
 
-fn event(row: &Row) -> Result<Decided, RecordError<Error>> {
+fn event(row: &Row) -> Result<StoredEvent, RecordError<Error>> {
     let (seen_at, drift) = (row.millis("seen_at")?, row.text_opt("drift")?);
-    Ok(decided(&row.text("head")?, &row.text("link")?, seen_at, drift)?)
+    Ok(stored_event(&row.text("head")?, &row.text("link")?, seen_at, drift)?)
 }
 
 fn places(seqs: &[Seq]) -> Vec<i64> {
@@ -138,7 +138,7 @@ fn places(seqs: &[Seq]) -> Vec<i64> {
 }
 
 fn kept_opt(text: Option<&str>) -> Option<String> {
-    text.map(|text| kept(text).into_owned())
+    text.map(|text| escape(text).into_owned())
 }
 
 impl Tables for RecordTables<'_> {
@@ -147,16 +147,17 @@ impl Tables for RecordTables<'_> {
     fn events(
         &mut self,
         door: &str,
-        asked: &[Asked<'_>],
-    ) -> Result<Vec<Vec<Decided>>, RecordError<Error>> {
-        let asked: Vec<_> = asked.iter().map(|asked| statement(door, *asked)).collect();
-        let answers = self.conn.query_all(&asks(&asked))?;
+        event_queries: &[EventQuery<'_>],
+    ) -> Result<Vec<Vec<StoredEvent>>, RecordError<Error>> {
+        let event_queries: Vec<_> =
+            event_queries.iter().map(|event_queries| statement(door, *event_queries)).collect();
+        let answers = self.conn.query_all(&queries(&event_queries))?;
         answers.iter().map(|rows| rows.iter().map(event).collect()).collect()
     }
 
-    fn far(&mut self, asked: &[FarAsked<'_>]) -> conn::Result<Vec<Option<(i64, String)>>> {
-        let asked: Vec<_> = asked.iter().map(far_statement).collect();
-        let answers = self.conn.query_all(&asks(&asked))?;
+    fn far(&mut self, event_queries: &[FarQuery<'_>]) -> conn::Result<Vec<Option<(i64, String)>>> {
+        let event_queries: Vec<_> = event_queries.iter().map(far_statement).collect();
+        let answers = self.conn.query_all(&queries(&event_queries))?;
         let first =
             |rows: &Vec<Row>| rows.first().map(|row| Ok((row.val(0)?, row.text(1)?))).transpose();
         answers.iter().map(first).collect()
@@ -164,13 +165,13 @@ impl Tables for RecordTables<'_> {
 
     fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> conn::Result<Vec<Seq>> {
         let open =
-            self.conn.query(sql!("record_open"), &[&kept(door), &big(after.0), &rows_max])?;
+            self.conn.query(sql!("record_open"), &[&escape(door), &big(after.0), &rows_max])?;
         open.iter().map(|row| row.seq(0)).collect()
     }
 
-    fn told(&mut self, seqs: &[Seq]) -> conn::Result<Vec<(Seq, Fields)>> {
-        let told = self.conn.query(sql!("record_told"), &[&places(seqs)])?;
-        told.iter().map(|row| Ok((row.seq(0)?, Fields::from_stored(row.text(1)?)))).collect()
+    fn fields(&mut self, seqs: &[Seq]) -> conn::Result<Vec<(Seq, EventFields)>> {
+        let rows = self.conn.query(sql!("record_told"), &[&places(seqs)])?;
+        rows.iter().map(|row| Ok((row.seq(0)?, EventFields::from_stored(row.text(1)?)))).collect()
     }
 
     fn write(&mut self, writes: &[Write<'_>]) -> conn::Result<Vec<Option<String>>> {
@@ -190,7 +191,7 @@ impl Tables for RecordTables<'_> {
         value: &str,
     ) -> conn::Result<()> {
         let row: [conn::Param<'_>; 4] =
-            [&kept(record_id), &kept(name), &kept(source), &kept(value)];
+            [&escape(record_id), &escape(name), &escape(source), &escape(value)];
         self.conn.execute(sql!("record_field_seen"), &row)?;
         Ok(())
     }
@@ -214,19 +215,19 @@ impl Tables for RecordTables<'_> {
     }
 }
 
-impl Work for Accepting {
-    type Answer = Result<Accepted, NotAccepted>;
+impl WriteOp for AcceptEvent {
+    type Output = Result<AcceptedEvent, AcceptError>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<Self::Output> {
         self.accept(&mut RecordTables::new(tx.conn))
     }
 }
 
-impl Work for Relinking {
-    /// What this slice came to, and where the next one begins.
-    type Answer = (Relinked, Option<Seq>);
+impl WriteOp for RelinkSlice {
+    /// Runs the slice. Returns its counts, and where the next one begins.
+    type Output = (RelinkCounts, Option<Seq>);
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<Self::Output> {
         self.slice(&mut RecordTables::new(tx.conn))
     }
 }

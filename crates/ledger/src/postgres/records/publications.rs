@@ -1,30 +1,30 @@
-//! The tables of publications in PostgreSQL, and the writer's work with them. What is done with them
-//! stands in [`crate::common::records::publications`].
+//! Storage of publications in PostgreSQL. The rules are in [`crate::common::records::publications`].
 //!
-//! A publication in flight belongs to the start of the gate that began it. Only once the lease of
-//! that one has ended does another gate say that nobody knows what became of it; nobody repeats it.
+//! A publication in flight is owned by the epoch that began it. Only once the lease of that epoch has ended
+//! does another gate mark it as ambiguous; it is never repeated.
 
-use admit_core::effect::Illegal;
-use admit_core::record::State;
+use admit_core::effect::IllegalStep;
+use admit_core::entity::ProcessingState;
 use admit_core::{Fault, Millis, Seq};
 use tokio_postgres::Row;
 
 use super::published::publication_row;
 use super::write::statements;
-use super::{RecordTables, Statement, asks, kept_opt, param};
+use super::{RecordTables, Statement, kept_opt, param, queries};
 use crate::common::records::Write;
 use crate::common::records::publications::{
-    Performer, PublicationTables, Unsent, Way, Which, begin, lose, take,
+    Performer, PublicationKey, PublicationProgress, PublicationTables, UnsentEvents, begin,
+    recover_lost, take,
 };
-use crate::desk::{Line, evidence_text};
 use crate::port::BoxFuture;
 use crate::postgres::conn::{Columns, Conn, Result, big, big_opt, rows};
-use crate::postgres::task::{Tx, Work};
-use crate::postgres::text::kept;
+use crate::postgres::nul_escape::escape;
+use crate::postgres::write_op::{Tx, WriteOp};
 use crate::postgres::{PostgresLedger, sql};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
+use crate::rules::{HistoryLine, evidence_text};
 
-/// Most publications that are looked after in one commit: everything else waits for it.
+/// Maximum publications recovered in one commit: everything else waits for it.
 const LOST_MAX: usize = 256;
 
 impl Publications for PostgresLedger {
@@ -40,20 +40,20 @@ impl Publications for PostgresLedger {
         &self,
         batch: Vec<PublicationStep>,
         at: Millis,
-    ) -> BoxFuture<'_, std::result::Result<Vec<std::result::Result<Publication, Illegal>>, Fault>>
+    ) -> BoxFuture<'_, std::result::Result<Vec<std::result::Result<Publication, IllegalStep>>, Fault>>
     {
         Box::pin(self.write(Steps { batch, at }))
     }
 
-    /// Looks first, beside the writer: most of the time nobody has left anything.
+    /// Checks outside the writer first: usually there is nothing to recover.
     fn recover_publications(
         &self,
         door: String,
         at: Millis,
     ) -> BoxFuture<'_, std::result::Result<Vec<Publication>, Fault>> {
         Box::pin(async move {
-            let asked = door.clone();
-            let left = self.readers.read(move |conn, _| left(conn, &asked, 1)).await?;
+            let of_door = door.clone();
+            let left = self.readers.read(move |conn, _| left(conn, &of_door, 1)).await?;
             let mut lost = Vec::new();
             let mut is_over = left.is_empty();
             while !is_over {
@@ -66,57 +66,57 @@ impl Publications for PostgresLedger {
     }
 }
 
-/// Beginnings, for the writer.
+/// Begins publications.
 struct Begin {
     batch: Vec<Offer>,
     at: Millis,
 }
 
-impl Work for Begin {
-    type Answer = Vec<Option<Publication>>;
+impl WriteOp for Begin {
+    type Output = Vec<Option<Publication>>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
         let mut tables = RecordTables::new(tx.conn);
         self.batch.iter().map(|offer| begin(&mut tables, tx.epoch, offer, self.at)).collect()
     }
 }
 
-/// Steps, for the writer.
+/// Applies steps.
 struct Steps {
     batch: Vec<PublicationStep>,
     at: Millis,
 }
 
-impl Work for Steps {
-    type Answer = Vec<std::result::Result<Publication, Illegal>>;
+impl WriteOp for Steps {
+    type Output = Vec<std::result::Result<Publication, IllegalStep>>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
         let mut tables = RecordTables::new(tx.conn);
         let performer = Performer { epoch: tx.epoch, own: tx.own };
         self.batch.iter().map(|step| take(&mut tables, performer, step, self.at)).collect()
     }
 }
 
-/// Looking after what gates left whose leases have ended, for the writer.
+/// Recovers publications of gates whose leases have ended.
 struct Recover {
     door: String,
     at: Millis,
 }
 
-impl Work for Recover {
-    type Answer = Vec<Publication>;
+impl WriteOp for Recover {
+    type Output = Vec<Publication>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer> {
-        if !tx.may_judge {
+    fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
+        if !tx.may_recover_others {
             return Ok(Vec::new());
         }
         let left = left(tx.conn, &self.door, LOST_MAX)?;
-        lose(&mut RecordTables::new(tx.conn), tx.epoch, left, self.at)
+        recover_lost(&mut RecordTables::new(tx.conn), tx.epoch, left, self.at)
     }
 }
 
-fn way(row: &Row) -> Result<Way> {
-    Ok(Way {
+fn way(row: &Row) -> Result<PublicationProgress> {
+    Ok(PublicationProgress {
         record_id: row.text("record_id")?,
         revision: row.num("revision")?,
         offered: row.num("offered")?,
@@ -124,40 +124,40 @@ fn way(row: &Row) -> Result<Way> {
     })
 }
 
-/// What gates left in flight whose leases have ended.
+/// Returns publications in flight of gates whose leases have ended.
 fn left(conn: &Conn, door: &str, rows_max: usize) -> Result<Vec<Publication>> {
-    let left = conn.query(sql!("publications_lost"), &[&kept(door), &rows(rows_max)])?;
+    let left = conn.query(sql!("publications_lost"), &[&escape(door), &rows(rows_max)])?;
     left.iter().map(publication_row).collect()
 }
 
 impl PublicationTables for RecordTables<'_> {
-    fn ways(&mut self, ids: &[&str]) -> Result<Vec<Way>> {
+    fn publication_progress(&mut self, ids: &[&str]) -> Result<Vec<PublicationProgress>> {
         self.write_to(&[], ids)
     }
 
-    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<Way>> {
+    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<PublicationProgress>> {
         let mut sent = self.before();
         sent.extend(writes.iter().flat_map(statements));
-        let ids: Vec<String> = ids.iter().map(|id| kept(id).into_owned()).collect();
+        let ids: Vec<String> = ids.iter().map(|id| escape(id).into_owned()).collect();
         sent.push(Statement::new(sql!("record_standings"), vec![param(ids)]));
-        let answers = self.conn.query_all(&asks(&sent))?;
+        let answers = self.conn.query_all(&queries(&sent))?;
         answers.iter().flatten().map(way).collect()
     }
 
-    fn unsent(&mut self, record_id: &str, which: Unsent) -> Result<Vec<Seq>> {
+    fn unsent(&mut self, record_id: &str, which: UnsentEvents) -> Result<Vec<Seq>> {
         let query = match which {
-            Unsent::New => sql!("record_events_enriched"),
-            Unsent::All => sql!("record_events_unsent"),
+            UnsentEvents::New => sql!("record_events_enriched"),
+            UnsentEvents::All => sql!("record_events_unsent"),
         };
-        self.conn.query(query, &[&kept(record_id)])?.iter().map(|row| row.seq(0)).collect()
+        self.conn.query(query, &[&escape(record_id)])?.iter().map(|row| row.seq(0)).collect()
     }
 
-    fn publication(&mut self, which: Which<'_>) -> Result<Option<Publication>> {
+    fn publication(&mut self, which: PublicationKey<'_>) -> Result<Option<Publication>> {
         let found = match which {
-            Which::Place(n) => self.conn.query_opt(sql!("publication_get"), &[&big(n)])?,
-            Which::Revision(record_id, revision) => {
-                self.conn.query_opt(sql!("publication_of"), &[&kept(record_id), &big(revision)])?
-            }
+            PublicationKey::Place(n) => self.conn.query_opt(sql!("publication_get"), &[&big(n)])?,
+            PublicationKey::Revision(record_id, revision) => self
+                .conn
+                .query_opt(sql!("publication_of"), &[&escape(record_id), &big(revision)])?,
         };
         found.as_ref().map(publication_row).transpose()
     }
@@ -166,39 +166,39 @@ impl PublicationTables for RecordTables<'_> {
         self.conn.query_one(sql!("publication_get"), &[&big(n)])?.text("members")
     }
 
-    fn take_revision(&mut self, offer: &Offer) -> Result<bool> {
-        let (id, door) = (kept(&offer.record_id), kept(&offer.door));
+    fn claim_revision(&mut self, offer: &Offer) -> Result<bool> {
+        let (id, door) = (escape(&offer.record_id), escape(&offer.door));
         Ok(self.conn.execute(sql!("record_offer"), &[&id, &door, &big(offer.revision)])? > 0)
     }
 
-    fn give_back(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<()> {
+    fn release_revision(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<()> {
         let revision = big(revision);
-        self.conn.execute(sql!("record_release"), &[&kept(record_id), &revision, &at.0])?;
+        self.conn.execute(sql!("record_release"), &[&escape(record_id), &revision, &at.0])?;
         Ok(())
     }
 
-    fn sent(&mut self, record_id: &str, revision: u64, state: State) -> Result<()> {
-        let (id, revision) = (kept(record_id), big(revision));
+    fn set_sent(&mut self, record_id: &str, revision: u64, state: ProcessingState) -> Result<()> {
+        let (id, revision) = (escape(record_id), big(revision));
         self.conn.execute(sql!("record_sent"), &[&id, &revision, &state.word()])?;
         Ok(())
     }
 
-    fn begun(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64> {
-        let standing = &new.standing;
+    fn insert_publication(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64> {
+        let state = &new.state;
         let row = self.conn.query_one(
             sql!("publication_insert"),
             &[
-                &kept(door),
-                &kept(&new.record_id),
+                &escape(door),
+                &escape(&new.record_id),
                 &big(new.revision),
-                &kept(&new.topic),
-                &kept(&new.partition_key),
-                &kept(&new.dedupe_key),
+                &escape(&new.topic),
+                &escape(&new.partition_key),
+                &escape(&new.dedupe_key),
                 &&new.digest.as_bytes()[..],
                 &members,
-                &standing.word(),
-                &i64::from(standing.attempt()),
-                &big_opt(standing.epoch()),
+                &state.word(),
+                &i64::from(state.attempt()),
+                &big_opt(state.epoch()),
                 &new.begun_at.0,
             ],
         )?;
@@ -206,33 +206,33 @@ impl PublicationTables for RecordTables<'_> {
     }
 
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<()> {
-        let standing = &again.standing;
+        let state = &again.state;
         self.conn.execute(
             sql!("publication_renew"),
             &[
                 &big(again.n),
-                &kept(&again.topic),
+                &escape(&again.topic),
                 &&again.digest.as_bytes()[..],
                 &members,
-                &standing.word(),
-                &i64::from(standing.attempt()),
-                &big_opt(standing.epoch()),
+                &state.word(),
+                &i64::from(state.attempt()),
+                &big_opt(state.epoch()),
                 &again.begun_at.0,
             ],
         )?;
         Ok(())
     }
 
-    fn turned(&mut self, publication: &Publication) -> Result<()> {
-        let standing = &publication.standing;
-        let evidence = standing.evidence().map(evidence_text);
+    fn update_publication(&mut self, publication: &Publication) -> Result<()> {
+        let state = &publication.state;
+        let evidence = state.evidence().map(evidence_text);
         self.conn.execute(
             sql!("publication_update"),
             &[
                 &big(publication.n),
-                &standing.word(),
-                &i64::from(standing.attempt()),
-                &big_opt(standing.epoch()),
+                &state.word(),
+                &i64::from(state.attempt()),
+                &big_opt(state.epoch()),
                 &kept_opt(evidence.as_deref()),
                 &kept_opt(publication.reason.as_deref()),
                 &publication.changed_at.0,
@@ -241,7 +241,7 @@ impl PublicationTables for RecordTables<'_> {
         Ok(())
     }
 
-    fn note(&mut self, n: u64, epoch: u64, line: &Line<'_>) -> Result<()> {
+    fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> Result<()> {
         let evidence = line.evidence.map(evidence_text);
         self.conn.execute(
             sql!("publication_note"),

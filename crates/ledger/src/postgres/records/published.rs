@@ -1,27 +1,27 @@
-//! Publications as they are read, also beside the writer.
+//! Reads publications.
 
-use admit_core::effect::Passage;
+use admit_core::effect::EffectLogEntry;
 use admit_core::{Digest, Fault};
 use tokio_postgres::Row;
 
 use super::read::at_one_moment;
 use crate::port::BoxFuture;
-use crate::postgres::answers::answering;
 use crate::postgres::conn::{Columns, Conn, Param, Result, big, rows};
 use crate::postgres::effects::{passage_row, standing};
+use crate::postgres::nul_escape::escape;
+use crate::postgres::read_ports::read_port;
 use crate::postgres::sql;
-use crate::postgres::text::kept;
-use crate::publications::{Publication, PublicationCounts, PublicationReader, Unoffered};
+use crate::publications::{Publication, PublicationCounts, PublicationReader, UnpublishedRecord};
 
-/// Most publications of one record that are shown.
+/// Maximum publications of one record to list.
 const SHOWN_MAX: i64 = 100;
 
-answering!(PublicationReader {
+read_port!(PublicationReader {
     fn unoffered(
         &self,
         door: String,
         rows_max: usize,
-    ) -> BoxFuture<'_, std::result::Result<Vec<Unoffered>, Fault>> {
+    ) -> BoxFuture<'_, std::result::Result<Vec<UnpublishedRecord>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| unoffered(conn, &door, rows_max)))
     }
 
@@ -32,8 +32,8 @@ answering!(PublicationReader {
         rows_max: usize,
     ) -> BoxFuture<'_, std::result::Result<Vec<Publication>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked: [Param<'_>; 3] = [&kept(&door), &big(after), &rows(rows_max)];
-            list(conn, sql!("publications"), &asked)
+            let params: [Param<'_>; 3] = [&escape(&door), &big(after), &rows(rows_max)];
+            list(conn, sql!("publications"), &params)
         }))
     }
 
@@ -43,8 +43,8 @@ answering!(PublicationReader {
         record_id: String,
     ) -> BoxFuture<'_, std::result::Result<Vec<Publication>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked: [Param<'_>; 3] = [&kept(&record_id), &kept(&door), &SHOWN_MAX];
-            list(conn, sql!("publications_of"), &asked)
+            let params: [Param<'_>; 3] = [&escape(&record_id), &escape(&door), &SHOWN_MAX];
+            list(conn, sql!("publications_of"), &params)
         }))
     }
 
@@ -55,8 +55,8 @@ answering!(PublicationReader {
         rows_max: usize,
     ) -> BoxFuture<'_, std::result::Result<Vec<Publication>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked: [Param<'_>; 3] = [&kept(&door), &big(after), &rows(rows_max)];
-            list(conn, sql!("publications_ambiguous"), &asked)
+            let params: [Param<'_>; 3] = [&escape(&door), &big(after), &rows(rows_max)];
+            list(conn, sql!("publications_ambiguous"), &params)
         }))
     }
 
@@ -66,8 +66,8 @@ answering!(PublicationReader {
         dedupe_key: String,
     ) -> BoxFuture<'_, std::result::Result<Option<Publication>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
-            let asked: [Param<'_>; 2] = [&kept(&door), &kept(&dedupe_key)];
-            let found = conn.query_opt(sql!("publication_named"), &asked)?;
+            let params: [Param<'_>; 2] = [&escape(&door), &escape(&dedupe_key)];
+            let found = conn.query_opt(sql!("publication_named"), &params)?;
             found.as_ref().map(publication_row).transpose()
         }))
     }
@@ -75,7 +75,7 @@ answering!(PublicationReader {
     fn publication_history(
         &self,
         n: u64,
-    ) -> BoxFuture<'_, std::result::Result<Vec<Passage>, Fault>> {
+    ) -> BoxFuture<'_, std::result::Result<Vec<EffectLogEntry>, Fault>> {
         Box::pin(self.readers.read(move |conn, _| {
             let lines = conn.query(sql!("publication_history"), &[&big(n)])?;
             lines.iter().map(passage_row).collect()
@@ -101,17 +101,17 @@ pub(super) fn publication_row(row: &Row) -> Result<Publication> {
         partition_key: row.text("partition_key")?,
         dedupe_key: row.text("dedupe_key")?,
         digest: Digest::from_bytes(row.bytes32("digest")?),
-        standing: standing(row)?,
+        state: standing(row)?,
         reason: row.text_opt("reason_code")?,
         begun_at: row.millis("begun_at")?,
         changed_at: row.millis("changed_at")?,
     })
 }
 
-fn unoffered(conn: &Conn, door: &str, rows_max: usize) -> Result<Vec<Unoffered>> {
-    let waiting = conn.query(sql!("record_unoffered"), &[&kept(door), &rows(rows_max)])?;
+fn unoffered(conn: &Conn, door: &str, rows_max: usize) -> Result<Vec<UnpublishedRecord>> {
+    let waiting = conn.query(sql!("record_unoffered"), &[&escape(door), &rows(rows_max)])?;
     let one = |row: &Row| {
-        Ok(Unoffered {
+        Ok(UnpublishedRecord {
             record_id: row.text("record_id")?,
             revision: row.num("revision")?,
             changed_at: row.millis("changed_at")?,
@@ -121,14 +121,14 @@ fn unoffered(conn: &Conn, door: &str, rows_max: usize) -> Result<Vec<Unoffered>>
     waiting.iter().map(one).collect()
 }
 
-fn list(conn: &Conn, query: &str, asked: &[Param<'_>]) -> Result<Vec<Publication>> {
-    conn.query(query, asked)?.iter().map(publication_row).collect()
+fn list(conn: &Conn, query: &str, params: &[Param<'_>]) -> Result<Vec<Publication>> {
+    conn.query(query, params)?.iter().map(publication_row).collect()
 }
 
 fn counts(conn: &Conn, door: &str) -> Result<PublicationCounts> {
-    let states = conn.query(sql!("publication_counts"), &[&kept(door)])?;
+    let states = conn.query(sql!("publication_counts"), &[&escape(door)])?;
     let states = states.iter().map(|row| Ok((row.text(0)?, row.num(1)?)));
-    let waiting = conn.query_one(sql!("record_unoffered_count"), &[&kept(door)])?;
+    let waiting = conn.query_one(sql!("record_unoffered_count"), &[&escape(door)])?;
     Ok(PublicationCounts {
         states: states.collect::<Result<_>>()?,
         waiting: waiting.num(0)?,

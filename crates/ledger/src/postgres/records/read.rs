@@ -1,26 +1,26 @@
-//! Questions about records, answered on a read connection.
+//! Reads records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use admit_core::record::{Acceptance, Policy};
+use admit_core::entity::{Acceptance, Policy};
 use admit_core::{Fault, Millis, Seq};
 use tokio_postgres::Row;
 
-use crate::common::records::{Accepting, Relinking};
+use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::port::{
-    Accepted, BoxFuture, CountsAsked, EventLine, FieldLine, NotAccepted, RecordCounts,
-    RecordDetail, RecordFilter, RecordLine, RecordReader, Records, Relinked, SourceCounts,
+    AcceptError, AcceptedEvent, BoxFuture, CountsFilter, EventLine, FieldLine, RecordCounts,
+    RecordDetail, RecordFilter, RecordLine, RecordReader, Records, RelinkCounts, SourceCounts,
     StepLine,
 };
 use crate::postgres::conn::{Columns, Conn, Param, Result, big, rows};
-use crate::postgres::text::kept;
+use crate::postgres::nul_escape::escape;
 use crate::postgres::{PostgresLedger, PostgresReader, sql};
 
-/// Longer fields are not shown in lists, in characters of JSON.
+/// Longer fields are not listed, in characters of JSON.
 const SHORT_CHARS_MAX: i64 = 200;
 
-/// Most events and steps of one record that are shown.
+/// Maximum events and steps of one record to list.
 const EVENTS_MAX: i64 = 1_000;
 const STEPS_MAX: i64 = 10_000;
 
@@ -56,10 +56,10 @@ macro_rules! answer_about_records {
             fn record_counts(
                 &self,
                 door: String,
-                asked: CountsAsked,
+                params: CountsFilter,
             ) -> BoxFuture<'_, std::result::Result<RecordCounts, Fault>> {
                 Box::pin(self.readers.read(move |conn, _| {
-                    at_one_moment(conn, || counts(conn, &door, &asked))
+                    at_one_moment(conn, || counts(conn, &door, &params))
                 }))
             }
         }
@@ -75,8 +75,9 @@ impl Records for PostgresLedger {
         policy: Arc<Policy>,
         seq: Seq,
         word: Acceptance,
-    ) -> BoxFuture<'_, std::result::Result<std::result::Result<Accepted, NotAccepted>, Fault>> {
-        Box::pin(self.write(Accepting { door, policy, seq, word }))
+    ) -> BoxFuture<'_, std::result::Result<std::result::Result<AcceptedEvent, AcceptError>, Fault>>
+    {
+        Box::pin(self.write(AcceptEvent { door, policy, seq, word }))
     }
 
     fn relink(
@@ -85,10 +86,10 @@ impl Records for PostgresLedger {
         policy: Arc<Policy>,
         at: Millis,
         is_dry: bool,
-    ) -> BoxFuture<'_, std::result::Result<Relinked, Fault>> {
+    ) -> BoxFuture<'_, std::result::Result<RelinkCounts, Fault>> {
         Box::pin(async move {
-            let mut all = Relinked::default();
-            let mut slice = Relinking { door, policy, at, is_dry, after: Seq(0) };
+            let mut all = RelinkCounts::default();
+            let mut slice = RelinkSlice { door, policy, at, is_dry, after: Seq(0) };
             loop {
                 let (relinked, next) = self.write(slice.clone()).await?;
                 all.scanned += relinked.scanned;
@@ -102,20 +103,20 @@ impl Records for PostgresLedger {
     }
 }
 
-/// Reads all of it as it stood at one moment.
+/// Reads in one snapshot.
 pub(super) fn at_one_moment<T>(conn: &Conn, read: impl FnOnce() -> Result<T>) -> Result<T> {
     conn.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let found = read();
-    // The connection is somebody else's next.
+    // Rolled back, because the connection returns to the pool.
     conn.batch("ROLLBACK")?;
     found
 }
 
 fn list(conn: &Conn, filter: &RecordFilter) -> Result<Vec<RecordLine>> {
     let (at, id) = filter.after.clone().unzip();
-    let kept_opt = |text: &Option<String>| text.as_deref().map(|it| kept(it).into_owned());
-    let asked: [Param<'_>; 7] = [
-        &kept(&filter.door),
+    let kept_opt = |text: &Option<String>| text.as_deref().map(|it| escape(it).into_owned());
+    let params: [Param<'_>; 7] = [
+        &escape(&filter.door),
         &kept_opt(&filter.group),
         &kept_opt(&filter.date),
         &filter.state,
@@ -123,7 +124,7 @@ fn list(conn: &Conn, filter: &RecordFilter) -> Result<Vec<RecordLine>> {
         &kept_opt(&id),
         &rows(filter.rows_max),
     ];
-    let found = conn.query(sql!("records"), &asked)?;
+    let found = conn.query(sql!("records"), &params)?;
     let mut lines: Vec<RecordLine> = found.iter().map(line).collect::<Result<_>>()?;
     let ids: Vec<&str> = lines.iter().map(|line| line.record_id.as_str()).collect();
     let mut fields = fields(conn, &ids, Some(SHORT_CHARS_MAX))?;
@@ -134,32 +135,32 @@ fn list(conn: &Conn, filter: &RecordFilter) -> Result<Vec<RecordLine>> {
 }
 
 fn one(conn: &Conn, door: &str, id: &str) -> Result<Option<RecordDetail>> {
-    let asked: [Param<'_>; 2] = [&kept(id), &kept(door)];
-    let Some(found) = conn.query_opt(sql!("record_get"), &asked)? else { return Ok(None) };
+    let params: [Param<'_>; 2] = [&escape(id), &escape(door)];
+    let Some(found) = conn.query_opt(sql!("record_get"), &params)? else { return Ok(None) };
     let (mut line, fingerprints) = (line(&found)?, found.text("fingerprints")?);
     line.fields = fields(conn, &[id], None)?.remove(id).unwrap_or_default();
-    let events = events(conn, sql!("record_events_of"), &[&kept(id), &EVENTS_MAX])?;
-    let steps = conn.query(sql!("record_history"), &[&kept(id), &STEPS_MAX])?;
+    let events = events(conn, sql!("record_events_of"), &[&escape(id), &EVENTS_MAX])?;
+    let steps = conn.query(sql!("record_history"), &[&escape(id), &STEPS_MAX])?;
     let steps = steps.iter().map(step).collect::<Result<_>>()?;
     Ok(Some(RecordDetail { line, fingerprints, events, steps }))
 }
 
 fn open(conn: &Conn, door: &str, after: Seq, rows_max: usize) -> Result<Vec<EventLine>> {
-    let asked: [Param<'_>; 3] = [&kept(door), &big(after.0), &rows(rows_max)];
-    events(conn, sql!("record_events_open"), &asked)
+    let params: [Param<'_>; 3] = [&escape(door), &big(after.0), &rows(rows_max)];
+    events(conn, sql!("record_events_open"), &params)
 }
 
-fn counts(conn: &Conn, door: &str, asked: &CountsAsked) -> Result<RecordCounts> {
-    let door = kept(door);
-    let sources = conn.query(sql!("record_count_sources"), &[&door, &asked.recent_since.0])?;
+fn counts(conn: &Conn, door: &str, params: &CountsFilter) -> Result<RecordCounts> {
+    let door = escape(door);
+    let sources = conn.query(sql!("record_count_sources"), &[&door, &params.recent_since.0])?;
     let states = conn.query(sql!("record_count_states"), &[&door])?;
-    let days = conn.query(sql!("record_count_days"), &[&door, &asked.days_since.0])?;
-    let since = asked.days_since.0 / 1000;
+    let days = conn.query(sql!("record_count_days"), &[&door, &params.days_since.0])?;
+    let since = params.days_since.0 / 1000;
     let record_days =
-        conn.query(sql!("record_count_record_days"), &[&door, &since, &asked.without])?;
+        conn.query(sql!("record_count_record_days"), &[&door, &since, &params.without])?;
     let counted = conn.query(sql!("record_count_rows"), &[])?;
-    let row_days = conn.query(sql!("record_count_row_days"), &[&asked.days_since.0])?;
-    let newest = events(conn, sql!("record_events_newest"), &[&door, &rows(asked.newest)])?;
+    let row_days = conn.query(sql!("record_count_row_days"), &[&params.days_since.0])?;
+    let newest = events(conn, sql!("record_events_newest"), &[&door, &rows(params.newest)])?;
     let source = |row: &Row| {
         Ok(SourceCounts {
             source: row.text("source")?,
@@ -202,13 +203,13 @@ fn line(row: &Row) -> Result<RecordLine> {
     })
 }
 
-/// The fields of these records, by their ids.
+/// Returns the fields of these records, by their ids.
 fn fields(
     conn: &Conn,
     ids: &[&str],
     chars_max: Option<i64>,
 ) -> Result<BTreeMap<String, Vec<FieldLine>>> {
-    let ids: Vec<_> = ids.iter().map(|id| kept(id)).collect();
+    let ids: Vec<_> = ids.iter().map(|id| escape(id)).collect();
     let mut fields: BTreeMap<String, Vec<FieldLine>> = BTreeMap::new();
     for row in conn.query(sql!("record_fields"), &[&ids, &chars_max])? {
         fields.entry(row.text("record_id")?).or_default().push(FieldLine {
@@ -221,8 +222,8 @@ fn fields(
     Ok(fields)
 }
 
-fn events(conn: &Conn, query: &str, asked: &[Param<'_>]) -> Result<Vec<EventLine>> {
-    let found = conn.query(query, asked)?;
+fn events(conn: &Conn, query: &str, params: &[Param<'_>]) -> Result<Vec<EventLine>> {
+    let found = conn.query(query, params)?;
     let event = |row: &Row| {
         Ok(EventLine {
             seq: row.seq("seq")?,

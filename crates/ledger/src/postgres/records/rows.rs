@@ -1,18 +1,18 @@
 //! Rows of the queried tables in PostgreSQL, whose columns have types.
 //!
-//! What SQLite's columns would make of a value is made of it here: a number written as text is a
-//! number, a number in a column of texts is its text. What is no number at all is left out of a
-//! column of numbers; where it names the row, the row cannot be kept and the event says so.
+//! Values are converted as SQLite's column affinity would: numeric text becomes a number, a number in a text
+//! column becomes text. A value that is no number is left out of a numeric column; in a key column, the row
+//! cannot be stored and the event reports it.
 
 use std::collections::BTreeMap;
 
-use admit_core::record::{Scalar, Table};
+use admit_core::entity::{Scalar, Table};
 
-use super::{Owned, Statement, asks, kept_opt, param, text as text_param, text_opt};
+use super::{Owned, Statement, kept_opt, param, queries, text as text_param, text_opt};
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
 use crate::postgres::conn::{Conn, Error, Result, big};
 
-/// The columns that hold text; all others hold numbers. The migrations say the same.
+/// The text columns; all others are numeric, as in the migrations.
 const TEXTS: [&str; 13] = [
     "match_id",
     "map_name",
@@ -29,7 +29,7 @@ const TEXTS: [&str; 13] = [
     "data",
 ];
 
-/// What writes rows, and how many of them; or what is in their way already.
+/// The statement that writes rows, and their number; or why they cannot be written.
 pub(super) fn statement(set: &RowSet<'_>) -> std::result::Result<(Statement, u64), String> {
     let rows = fitted(set)?;
     let column = |column: usize| {
@@ -44,40 +44,40 @@ pub(super) fn statement(set: &RowSet<'_>) -> std::result::Result<(Statement, u64
     Ok((Statement::new(upsert(set.table), params), rows.len() as u64))
 }
 
-/// Writes rows, or nothing of them when something is in their way; then that is what it says.
+/// Writes all rows or none; returns the reason if they were rejected.
 pub(super) fn put(conn: &Conn, set: &RowSet<'_>) -> Result<Option<String>> {
     let (statement, count) = match statement(set) {
         Ok(statement) => statement,
-        Err(said) => return Ok(Some(said)),
+        Err(reasons) => return Ok(Some(reasons)),
     };
-    let done = conn.guarded(|| {
-        let written: u64 = conn.execute_all(&asks(&[statement]))?.into_iter().sum();
-        // Fewer than were sent: somebody else's row has one of the keys. None of them is kept.
+    let done = conn.in_savepoint(|| {
+        let written: u64 = conn.execute_all(&queries(&[statement]))?.into_iter().sum();
+        // Fewer than were sent: a row of another owner has one of the keys. None of them is stored.
         if written < count {
-            return Err(Error::NotOurs(set.key_taken()));
+            return Err(Error::Unexpected(set.key_taken()));
         }
         Ok(())
     })?;
     match done {
         Ok(()) => Ok(None),
-        Err(Error::NotOurs(said)) => Ok(Some(said)),
-        Err(error) => drift(&error).map_or(Err(error), |said| Ok(Some(said))),
+        Err(Error::Unexpected(reasons)) => Ok(Some(reasons)),
+        Err(error) => drift(&error).map_or(Err(error), |reasons| Ok(Some(reasons))),
     }
 }
 
-/// What is said about an error that is about these very rows: a constraint of somebody else's, or a
-/// value that a column of somebody else's does not take.
+/// The reason if an error concerns these rows: a foreign constraint, or a value that a foreign column type
+/// rejects.
 fn drift(error: &Error) -> Option<String> {
     let Error::Server(error) = error else { return None };
-    let said = error.as_db_error()?;
-    let class = said.code().code().get(..2)?;
-    matches!(class, "22" | "23").then(|| format!("{SCHEMA_DRIFT}: {}", said.message()))
+    let reasons = error.as_db_error()?;
+    let class = reasons.code().code().get(..2)?;
+    matches!(class, "22" | "23").then(|| format!("{SCHEMA_DRIFT}: {}", reasons.message()))
 }
 
-/// A cell as its column takes it.
+/// Converts a cell to the type of its column.
 type Fitted = Option<String>;
 
-/// The rows, with one for each key: what a later one leaves out stays as an earlier one said it.
+/// Merges rows with the same key: columns that a later one leaves out keep the value of an earlier one.
 fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
     let mut rows: Vec<Vec<Fitted>> = Vec::with_capacity(set.rows.len());
     let mut known: BTreeMap<Vec<Fitted>, usize> = BTreeMap::new();
@@ -133,28 +133,33 @@ fn number(cell: &Scalar) -> Fitted {
     }
 }
 
-/// One spelling for each number, so that equal keys are equal texts.
+/// Normal form of a number, so that equal keys are equal texts.
 fn spelt(real: f64) -> Fitted {
     real.is_finite().then(|| if real == 0.0 { "0".to_owned() } else { real.to_string() })
 }
 
-/// The statement that writes rows: what they leave out stays, and rows of others are left alone.
+/// The statement that upserts rows: columns they leave out keep their value, and rows of other owners are not
+/// touched.
 fn upsert(table: &Table) -> String {
     let own: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
     let arrays: Vec<String> = (1..=own.len()).map(|place| format!("${place}::text[]")).collect();
     let cell = |name: &&str| {
-        if TEXTS.contains(name) { format!("told.{name}") } else { format!("told.{name}::numeric") }
+        if TEXTS.contains(name) {
+            format!("input.{name}")
+        } else {
+            format!("input.{name}::numeric")
+        }
     };
     let cells: Vec<String> = own.iter().map(cell).collect();
     let [captured_at, round_id, event, owner] =
         [1, 2, 3, 4].map(|place| format!("${}", own.len() + place));
-    let told = own.iter().filter(|name| !table.key.contains(name));
+    let fields = own.iter().filter(|name| !table.key.contains(name));
     let set: String =
-        told.map(|name| format!("{name} = coalesce(excluded.{name}, kept.{name}), ")).collect();
+        fields.map(|name| format!("{name} = coalesce(excluded.{name}, kept.{name}), ")).collect();
     format!(
         "INSERT INTO {table} AS kept ({names}, {common}) \
          SELECT {cells}, {captured_at}::bigint, {round_id}::text, {event}::bigint, {owner}::text \
-         FROM unnest({arrays}) AS told ({names}) \
+         FROM unnest({arrays}) AS input ({names}) \
          ON CONFLICT ({key}) DO UPDATE SET {set}\
          captured_at = greatest(kept.captured_at, excluded.captured_at), \
          round_id = coalesce(excluded.round_id, kept.round_id), event = excluded.event \
@@ -172,7 +177,7 @@ fn upsert(table: &Table) -> String {
 mod tests {
     use super::*;
 
-    /// The columns of the queried tables and their types, as the migration makes them.
+    /// The columns of the queried tables and their types, from the migration.
     fn columns() -> Vec<(&'static str, &'static str)> {
         let migration = include_str!("../migrations/0006_records.sql");
         let tables = migration.split("CREATE TABLE ").filter(|table| {

@@ -1,38 +1,40 @@
-//! What an arrival writes, sent together: a database that is far away is asked twice, not twenty times.
+//! Writes of an arrival, pipelined: two round trips instead of twenty.
 //!
-//! Something may be in the way of rows. They are sent behind a point to go back to, as if nothing were;
-//! only when something is, they are taken back and written set by set, to find out which.
+//! Rows may be rejected. They are sent behind a savepoint optimistically; only if one is rejected, they are
+//! rolled back and written set by set, to find out which.
 
-use admit_core::record::{Link, SourceEvent};
+use admit_core::entity::{Link, SourceEvent};
 
-use super::{Owned, RecordTables, Statement, asks, kept_opt, param, places, rows, text, text_opt};
-use crate::common::records::{Drift, Linked, NewRecord, Step, Write};
+use super::{
+    Owned, RecordTables, Statement, kept_opt, param, places, queries, rows, text, text_opt,
+};
+use crate::common::records::{Drift, LinkRow, NewRecord, Step, Write};
 use crate::postgres::conn::{Result, big};
+use crate::postgres::nul_escape::escape;
 use crate::postgres::sql;
-use crate::postgres::text::kept;
 
-/// The point before rows.
+/// The savepoint before rows.
 const GUARD: &str = "SAVEPOINT record_rows";
 const UNGUARD: &str = "RELEASE SAVEPOINT record_rows";
 const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT record_rows; RELEASE SAVEPOINT record_rows";
 
 impl RecordTables<'_> {
-    /// Does these in their order, and says what was in the way of each set of rows.
+    /// Executes writes in order, and returns for each row set why it was rejected, if it was.
     pub(super) fn write_all(&mut self, writes: &[Write<'_>]) -> Result<Vec<Option<String>>> {
         let is_of_rows = |write: &Write<'_>| matches!(write, Write::ClearRows(..) | Write::Rows(_));
         let first = writes.iter().position(is_of_rows).unwrap_or(writes.len());
-        let (plain, guarded) = writes.split_at(first);
+        let (plain, in_savepoint) = writes.split_at(first);
         let mut sent = self.before();
         sent.extend(plain.iter().flat_map(statements));
-        if guarded.is_empty() {
-            self.conn.execute_all(&asks(&sent))?;
+        if in_savepoint.is_empty() {
+            self.conn.execute_all(&queries(&sent))?;
             return Ok(Vec::new());
         }
         sent.push(Statement::new(GUARD, Owned::new()));
         let certain = sent.len();
-        let mut said = Vec::new();
+        let mut reasons = Vec::new();
         let mut wanted = Vec::new();
-        for write in guarded {
+        for write in in_savepoint {
             let Write::Rows(set) = write else {
                 sent.extend(statements(write));
                 continue;
@@ -41,47 +43,47 @@ impl RecordTables<'_> {
                 Ok((statement, count)) => {
                     wanted.push((sent.len(), count));
                     sent.push(statement);
-                    said.push(None);
+                    reasons.push(None);
                 }
-                Err(why) => said.push(Some(why)),
+                Err(why) => reasons.push(Some(why)),
             }
         }
-        let mut done = self.conn.try_all(&asks(&sent))?;
+        let mut done = self.conn.try_all(&queries(&sent))?;
         let in_the_way = done.split_off(certain);
-        // What is not about rows is nobody's to get over.
+        // Errors that do not concern rows fail the transaction.
         done.into_iter().collect::<std::result::Result<Vec<u64>, _>>()?;
         let written = |at: usize| in_the_way.get(at - certain).and_then(|done| done.as_ref().ok());
         let is_whole = wanted.iter().all(|(at, count)| written(*at) == Some(count));
         if is_whole && in_the_way.iter().all(std::result::Result::is_ok) {
             self.is_guarded = true;
-            return Ok(said);
+            return Ok(reasons);
         }
         self.conn.batch(TAKE_BACK)?;
-        self.one_by_one(guarded)
+        self.one_by_one(in_savepoint)
     }
 
-    /// Writes what is said of rows set by set: each that something is in the way of is left out.
+    /// Writes row sets one by one; rejected ones are left out.
     fn one_by_one(&self, writes: &[Write<'_>]) -> Result<Vec<Option<String>>> {
-        let mut said = Vec::new();
+        let mut reasons = Vec::new();
         for write in writes {
             if let Write::Rows(set) = write {
-                said.push(rows::put(self.conn, set)?);
+                reasons.push(rows::put(self.conn, set)?);
             } else {
                 let statements: Vec<Statement> = statements(write).collect();
-                self.conn.execute_all(&asks(&statements))?;
+                self.conn.execute_all(&queries(&statements))?;
             }
         }
-        Ok(said)
+        Ok(reasons)
     }
 
-    /// What is to be sent before anything else.
+    /// Statements to send before the rows.
     pub(super) fn before(&mut self) -> Vec<Statement> {
         let is_guarded = std::mem::take(&mut self.is_guarded);
         is_guarded.then(|| Statement::new(UNGUARD, Owned::new())).into_iter().collect()
     }
 }
 
-/// What has to be said for it. Rows are not among it: something may be in their way.
+/// The statements of a write, except rows, which may be rejected.
 pub(super) fn statements(write: &Write<'_>) -> impl Iterator<Item = Statement> + use<> {
     let statements = match write {
         Write::Event(door, event, link) => Vec::from(arrival(door, event, link)),
@@ -91,7 +93,7 @@ pub(super) fn statements(write: &Write<'_>) -> impl Iterator<Item = Statement> +
         }
         Write::Retire(ids) => {
             let ids =
-                || vec![param(ids.iter().map(|id| kept(id).into_owned()).collect::<Vec<_>>())];
+                || vec![param(ids.iter().map(|id| escape(id).into_owned()).collect::<Vec<_>>())];
             vec![
                 Statement::new(sql!("record_field_clear"), ids()),
                 Statement::new(sql!("record_remove"), ids()),
@@ -110,10 +112,10 @@ pub(super) fn statements(write: &Write<'_>) -> impl Iterator<Item = Statement> +
     statements.into_iter()
 }
 
-/// Keeps an event that has just come.
+/// Inserts a new event.
 fn arrival(door: &str, event: &SourceEvent, link: &Link) -> [Statement; 2] {
     let seq = big(event.seq.0);
-    let told = vec![param(seq), text(event.fields.as_str())];
+    let fields = vec![param(seq), text(event.fields.as_str())];
     let row = vec![
         param(seq),
         text(door),
@@ -132,21 +134,21 @@ fn arrival(door: &str, event: &SourceEvent, link: &Link) -> [Statement; 2] {
         text(&link.to_text()),
     ];
     [
-        Statement::new(sql!("record_told_put"), told),
+        Statement::new(sql!("record_told_put"), fields),
         Statement::new(sql!("record_event_insert"), row),
     ]
 }
 
-/// Writes a record and its fields, if what it says has changed. The fields are first: whether it has
-/// is told by what the record said before.
+/// Upserts a record and its fields, if its content changed. The fields come first, because the change is
+/// detected by the stored digest of the record.
 fn record(new: &NewRecord<'_>) -> [Statement; 3] {
     let record = new.record;
     let (id, digest) = (|| text(&record.record_id), || param(new.digest.as_bytes().to_vec()));
     let fields = || record.fields.iter();
     let texts = |of: Vec<&str>| {
-        param(of.into_iter().map(|text| kept(text).into_owned()).collect::<Vec<String>>())
+        param(of.into_iter().map(|text| escape(text).into_owned()).collect::<Vec<String>>())
     };
-    let values: Vec<String> = new.values().map(|value| kept(&value).into_owned()).collect();
+    let values: Vec<String> = new.values().map(|value| escape(&value).into_owned()).collect();
     let put = vec![
         id(),
         texts(fields().map(|field| &*field.name).collect()),
@@ -175,17 +177,17 @@ fn record(new: &NewRecord<'_>) -> [Statement; 3] {
     ]
 }
 
-/// Writes down whether the rows of events could be kept.
+/// Stores whether the rows of events could be stored.
 fn drifted(drift: &Drift) -> Statement {
     let seqs: Vec<i64> = drift.keys().map(|seq| big(seq.0)).collect();
     let whys: Vec<Option<String>> = drift.values().map(|why| kept_opt(why.as_deref())).collect();
     Statement::new(sql!("record_event_drift"), vec![param(seqs), param(whys)])
 }
 
-/// Where events belong now.
-fn relink(links: &[Linked<'_>]) -> Statement {
-    let owned = |text: &str| kept(text).into_owned();
-    let words = |word: fn(&Linked<'_>) -> &'static str| {
+/// Stores the links of events.
+fn relink(links: &[LinkRow<'_>]) -> Statement {
+    let owned = |text: &str| escape(text).into_owned();
+    let words = |word: fn(&LinkRow<'_>) -> &'static str| {
         param(links.iter().map(word).collect::<Vec<&'static str>>())
     };
     let seqs: Vec<i64> = links.iter().map(|linked| big(linked.seq.0)).collect();
@@ -207,7 +209,7 @@ fn relink(links: &[Linked<'_>]) -> Statement {
     Statement::new(sql!("record_event_link"), params)
 }
 
-/// Adds steps, each after those that its event has.
+/// Appends history rows; each gets its event's next step number.
 fn step(steps: &[Step<'_>]) -> Statement {
     let taken = || steps.iter().map(|step| step.taken);
     let numbers = |numbers: Vec<i64>| param(numbers);
@@ -217,7 +219,7 @@ fn step(steps: &[Step<'_>]) -> Statement {
         prints().map(|print| print.map(|print| print.kind.word())).collect();
     let values: Vec<Option<String>> =
         prints().map(|print| kept_opt(print.map(|print| print.value.as_str()))).collect();
-    let sources: Vec<String> = taken().map(|step| kept(&step.source).into_owned()).collect();
+    let sources: Vec<String> = taken().map(|step| escape(&step.source).into_owned()).collect();
     let reasons: Vec<Option<String>> = steps.iter().map(|step| kept_opt(step.reason)).collect();
     let records: Vec<Option<String>> =
         taken().map(|step| kept_opt(step.record_id.as_deref())).collect();

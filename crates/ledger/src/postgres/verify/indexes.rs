@@ -1,8 +1,8 @@
-//! Indexes, looked into by the database's own checker, the extension `amcheck`.
+//! Checks indexes with the extension `amcheck`.
 //!
-//! Where it is installed and this user may call it, it is called. Where it is not, it is created for
-//! the time of one transaction, if this user may do that, and nothing of it stays. Every index is a
-//! transaction of its own, so that nothing old is held for long.
+//! If it is installed and this user may call it, it is used. If not, it is created for the duration of one
+//! transaction, if this user may do that, and rolled back. Every index is checked in its own transaction, so
+//! that no old snapshot is held for long.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use super::super::connect::identifier;
 use super::super::sql;
 use crate::verify::Structure;
 
-/// How long one index may take.
+/// Timeout of one index.
 const INDEX_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Begins a transaction that may take as long.
-const PATIENT: &str = "BEGIN; SET LOCAL statement_timeout = 0; \
+/// Begins a transaction without server timeouts.
+const BEGIN_UNLIMITED: &str = "BEGIN; SET LOCAL statement_timeout = 0; \
                        SET LOCAL idle_in_transaction_session_timeout = 0";
 
-/// Where the checker is.
+/// Location of the extension.
 enum Checker {
-    /// In this schema.
+    /// Installed in this schema.
     In(String),
-    /// Nowhere; whoever wants it makes it.
+    /// Not installed; created for the check.
     Missing,
 }
 
-/// What became of one index.
-enum Checked {
+/// Result of one index.
+enum IndexResult {
     Whole,
-    /// It is gone: retention drops old partitions.
+    /// Dropped meanwhile: retention drops old partitions.
     Gone,
     Broken(String),
-    /// Nobody knows, and of the others neither.
+    /// Cannot be checked, and neither can the others.
     Not(String),
 }
 
-/// Has every b-tree of the schema checked, as far as that can be done.
-pub(super) fn check(conn: &Conn, complain: &mut dyn FnMut(&str, &str)) -> Result<Structure> {
+/// Checks every b-tree of the schema, if possible.
+pub(super) fn check(conn: &Conn, report: &mut dyn FnMut(&str, &str)) -> Result<Structure> {
     let checker = conn.query_one(sql!("verify_checker"), &[])?;
     let checker = match checker.val::<Option<String>>("schema")? {
         Some(_) if !checker.val::<bool>("is_allowed")? => {
@@ -52,13 +52,13 @@ pub(super) fn check(conn: &Conn, complain: &mut dyn FnMut(&str, &str)) -> Result
     for row in conn.query(sql!("verify_btrees"), &[])? {
         let (id, name) = (row.val::<i64>("id")?, row.text("name")?);
         match one(conn, &checker, id)? {
-            Checked::Whole => structure.indexes += 1,
-            Checked::Gone => {}
-            Checked::Broken(said) => {
+            IndexResult::Whole => structure.indexes += 1,
+            IndexResult::Gone => {}
+            IndexResult::Broken(problem) => {
                 structure.indexes += 1;
-                complain(&name, &said);
+                report(&name, &problem);
             }
-            Checked::Not(why) => {
+            IndexResult::Not(why) => {
                 structure.unchecked = Some(why);
                 break;
             }
@@ -68,13 +68,13 @@ pub(super) fn check(conn: &Conn, complain: &mut dyn FnMut(&str, &str)) -> Result
 }
 
 /// Checks one index in a transaction that leaves nothing.
-fn one(conn: &Conn, checker: &Checker, id: i64) -> Result<Checked> {
-    conn.batch(PATIENT)?;
-    let checked = conn.patiently(INDEX_MAX, || match checker {
-        Checker::In(schema) => look(conn, &format!("{}.", identifier(schema)), id),
-        // Nobody else sees it before it is gone again.
+fn one(conn: &Conn, checker: &Checker, id: i64) -> Result<IndexResult> {
+    conn.batch(BEGIN_UNLIMITED)?;
+    let checked = conn.with_timeout(INDEX_MAX, || match checker {
+        Checker::In(schema) => run_check(conn, &format!("{}.", identifier(schema)), id),
+        // Invisible to other sessions until it is rolled back.
         Checker::Missing => match conn.batch("CREATE EXTENSION amcheck") {
-            Ok(()) => look(conn, "", id),
+            Ok(()) => run_check(conn, "", id),
             Err(error) => missing(error),
         },
     });
@@ -82,25 +82,26 @@ fn one(conn: &Conn, checker: &Checker, id: i64) -> Result<Checked> {
     checked
 }
 
-/// What the checker says of an index: its order, and that it leads to every row of its table.
-fn look(conn: &Conn, place: &str, id: i64) -> Result<Checked> {
+/// Checks the order of an index, and that it has an entry for every row of its table.
+fn run_check(conn: &Conn, place: &str, id: i64) -> Result<IndexResult> {
     let check = format!("SELECT {place}bt_index_check({id}::bigint::oid::regclass, true)");
     match conn.query_once(&check) {
-        Ok(_) => Ok(Checked::Whole),
-        Err(Error::Server(error)) => match error.as_db_error().map(|said| said.code().code()) {
+        Ok(_) => Ok(IndexResult::Whole),
+        Err(Error::Server(error)) => match error.as_db_error().map(|problem| problem.code().code())
+        {
             Some(code) if code.starts_with("XX") => {
-                Ok(Checked::Broken(Error::Server(error).to_string()))
+                Ok(IndexResult::Broken(Error::Server(error).to_string()))
             }
-            Some("42704" | "42P01") => Ok(Checked::Gone),
-            Some("42501") => Ok(Checked::Not(format!("amcheck: {}", Error::Server(error)))),
+            Some("42704" | "42P01") => Ok(IndexResult::Gone),
+            Some("42501") => Ok(IndexResult::Not(format!("amcheck: {}", Error::Server(error)))),
             _ => Err(Error::Server(error)),
         },
         Err(error) => Err(error),
     }
 }
 
-/// Why the checker could not be made: it is not on the server, this user may not, or it is a standby.
-fn missing(error: Error) -> Result<Checked> {
+/// Why the extension could not be created: it is not on the server, this user may not, or it is a standby.
+fn missing(error: Error) -> Result<IndexResult> {
     let Error::Server(error) = error else { return Err(error) };
     if error.as_db_error().is_none() {
         return Err(Error::Server(error));
@@ -110,5 +111,5 @@ fn missing(error: Error) -> Result<Checked> {
          administrator run: CREATE EXTENSION amcheck",
         Error::Server(error)
     );
-    Ok(Checked::Not(why))
+    Ok(IndexResult::Not(why))
 }

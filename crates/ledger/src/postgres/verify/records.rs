@@ -1,40 +1,40 @@
-//! The records of a PostgreSQL ledger that is checked. What belongs together is read in one transaction.
+//! Record verification on PostgreSQL. Related rows are read in one transaction.
 
 use admit_core::Seq;
 use tokio_postgres::Row;
 
 use super::super::conn::{Columns as _, Conn, Error, Result, big};
 use super::super::records::RecordTables;
-use super::super::{sql, text};
-use crate::common::records::{Checking, EachWrong, RecordError};
+use super::super::{nul_escape, sql};
+use crate::common::records::{RecordCheck, MismatchSink, RecordError};
 use crate::verify::{RecordsChecked, SLICE_ROWS, VerifyError};
-use crate::verify_records::{EachTelling, KeptField, KeptRecord, TellingRow};
+use crate::verify_records::{EventRowSink, StoredRecordField, StoredRecord, EventRow};
 
-/// Records of one slice.
+/// Records per slice.
 const RECORDS: i64 = 200;
 
-/// One state of the ledger for several questions.
+/// Several queries on one snapshot.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-pub(super) fn tellings(
+pub(super) fn event_rows(
     conn: &Conn,
     door: &str,
     (after, to): (Seq, Seq),
-    each: &mut EachTelling<'_>,
+    each: &mut EventRowSink<'_>,
 ) -> Result<Option<Seq>> {
-    let params: [super::Param<'_>; 4] = [&big(after.0), &big(to.0), &SLICE_ROWS, &text::kept(door)];
+    let params: [super::Param<'_>; 4] = [&big(after.0), &big(to.0), &SLICE_ROWS, &nul_escape::escape(door)];
     let found = conn.query(sql!("verify_tellings"), &params)?;
     let mut last = None;
     for row in &found {
         let seq = row.seq("seq")?;
-        each(telling(row, seq).map_err(|error| (seq, error.to_string())));
+        each(event_row(row, seq).map_err(|error| (seq, error.to_string())));
         last = Some(seq);
     }
     Ok(last.filter(|_| found.len() as i64 == SLICE_ROWS))
 }
 
-fn telling(row: &Row, seq: Seq) -> Result<TellingRow> {
-    Ok(TellingRow {
+fn event_row(row: &Row, seq: Seq) -> Result<EventRow> {
+    Ok(EventRow {
         seq,
         source: row.text("source")?,
         group: row.text("grp")?,
@@ -57,30 +57,30 @@ fn telling(row: &Row, seq: Seq) -> Result<TellingRow> {
 
 pub(super) fn links(
     conn: &Conn,
-    checking: Checking<'_>,
+    check: RecordCheck<'_>,
     seqs: &[Seq],
     checked: &mut RecordsChecked,
-    wrong: &mut EachWrong<'_>,
+    wrong: &mut MismatchSink<'_>,
 ) -> std::result::Result<(), VerifyError> {
-    in_one_state(conn, || checking.links(&mut RecordTables::new(conn), seqs, checked, wrong))
+    on_one_snapshot(conn, || check.links(&mut RecordTables::new(conn), seqs, checked, wrong))
 }
 
 pub(super) fn records(
     conn: &Conn,
-    checking: Checking<'_>,
+    check: RecordCheck<'_>,
     after: &str,
     checked: &mut RecordsChecked,
-    wrong: &mut EachWrong<'_>,
+    wrong: &mut MismatchSink<'_>,
 ) -> std::result::Result<Option<String>, VerifyError> {
     let mut last = None;
-    in_one_state(conn, || {
+    on_one_snapshot(conn, || {
         let params: [super::Param<'_>; 3] =
-            [&text::kept(checking.door), &text::kept(after), &RECORDS];
+            [&nul_escape::escape(check.door), &nul_escape::escape(after), &RECORDS];
         let rows = conn.query(sql!("verify_records"), &params)?;
         for row in &rows {
-            let (kept, members) = record(conn, row)?;
-            checking.record(&mut RecordTables::new(conn), &kept, &members, checked, wrong)?;
-            last = Some(kept.record_id);
+            let (stored, members) = record(conn, row)?;
+            check.record(&mut RecordTables::new(conn), &stored, &members, checked, wrong)?;
+            last = Some(stored.record_id);
         }
         last.take_if(|_| (rows.len() as i64) < RECORDS);
         Ok(())
@@ -88,18 +88,18 @@ pub(super) fn records(
     Ok(last)
 }
 
-fn record(conn: &Conn, row: &Row) -> Result<(KeptRecord, Vec<Seq>)> {
+fn record(conn: &Conn, row: &Row) -> Result<(StoredRecord, Vec<Seq>)> {
     let record_id = row.text("record_id")?;
-    let id = text::kept(&record_id);
+    let id = nul_escape::escape(&record_id);
     let field = |row: &Row| {
         let (name, value) = (row.text("name")?, row.text("value")?);
-        Ok(KeptField { name, value, source: row.text("source")?, event: row.seq("event")? })
+        Ok(StoredRecordField { name, value, source: row.text("source")?, event: row.seq("event")? })
     };
     let found = conn.query(sql!("verify_record_fields"), &[&id])?;
     let fields = found.iter().map(field).collect::<Result<_>>()?;
     let found = conn.query(sql!("verify_record_events"), &[&id])?;
     let members = found.iter().map(|row| row.seq("seq")).collect::<Result<_>>()?;
-    let kept = KeptRecord {
+    let stored = StoredRecord {
         group: row.text("grp")?,
         number: row.val("number")?,
         date: row.text_opt("date")?,
@@ -110,11 +110,11 @@ fn record(conn: &Conn, row: &Row) -> Result<(KeptRecord, Vec<Seq>)> {
         fields,
         record_id,
     };
-    Ok((kept, members))
+    Ok((stored, members))
 }
 
-/// Runs `read` in a transaction that leaves nothing.
-fn in_one_state(
+/// Runs `read` in a read-only transaction and rolls it back.
+fn on_one_snapshot(
     conn: &Conn,
     read: impl FnOnce() -> std::result::Result<(), RecordError<Error>>,
 ) -> std::result::Result<(), VerifyError> {

@@ -1,63 +1,67 @@
-//! The lease of a gate: as long as it is alive, nobody else touches the effects it performs.
+//! The lease of a gate: while it is alive, no other gate touches the effects it performs.
 //!
-//! A gate says in time that it is alive, in its own commits and by the clock of the database. One
-//! that was late is a new gate: it takes a new epoch in the transaction that notices, and what it
-//! had in flight is what a dead gate left. Only as long as nobody has looked after it may the gate
-//! still say how it ended, for it has not died after all.
+//! A gate renews its lease in its own commits, by the clock of the database. A gate that was late is a new
+//! gate: it takes a new epoch in the transaction that notices, and what it had in flight counts as left by
+//! a dead gate. Until another gate has recovered an effect, this one may still settle it, because it has
+//! not died after all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::conn::{Columns, Conn, Result, big};
-use super::super::head::millis;
-use super::super::{Options, bus_holder, sql, text};
+use super::super::head_lock::millis;
+use super::super::{Options, bus_holder, nul_escape, sql};
 use crate::port::StoreId;
 
-/// So many epochs of its own a gate remembers: enough for whatever it may still have in flight.
+/// Maximum epochs a process remembers: enough for everything it may still have in flight.
 const EPOCHS_MAX: usize = 64;
 
-/// The epochs that one process has had. Every late renewal adds one.
+/// The epochs of one process. Every late renewal adds one.
 #[derive(Debug)]
-pub(in super::super) struct Epochs(Mutex<Terms>);
+pub(in super::super) struct Epochs(Mutex<EpochHistory>);
 
 #[derive(Debug)]
-struct Terms {
+struct EpochHistory {
     all: Vec<u64>,
-    /// When the last lease had run out.
-    started_over: Option<Instant>,
+    /// Time when the last lease had run out.
+    epoch_renewed_at: Option<Instant>,
     /// The bus in a folder that this process holds.
     bus: Option<StoreId>,
 }
 
 impl Epochs {
     fn new(epoch: u64) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Terms { all: vec![epoch], started_over: None, bus: None })))
+        Arc::new(Self(Mutex::new(EpochHistory {
+            all: vec![epoch],
+            epoch_renewed_at: None,
+            bus: None,
+        })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Terms> {
+    fn lock(&self) -> MutexGuard<'_, EpochHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_over(&self, epoch: u64) {
-        let mut terms = self.lock();
-        if terms.all.len() >= EPOCHS_MAX {
-            terms.all.remove(0);
+    fn renew_epoch(&self, epoch: u64) {
+        let mut history = self.lock();
+        if history.all.len() >= EPOCHS_MAX {
+            history.all.remove(0);
         }
-        terms.all.push(epoch);
-        terms.started_over = Some(Instant::now());
+        history.all.push(epoch);
+        history.epoch_renewed_at = Some(Instant::now());
     }
 
-    /// The present one.
+    /// The current epoch.
     pub(in super::super) fn current(&self) -> u64 {
         self.lock().all.last().copied().unwrap_or_default()
     }
 
-    /// All of them, the present one last.
+    /// All epochs, the current one last.
     pub(in super::super) fn all(&self) -> Vec<u64> {
         self.lock().all.clone()
     }
 
-    /// This process holds a bus from now on.
+    /// Records that this process holds a bus.
     pub(in super::super) fn hold(&self, bus: StoreId) {
         self.lock().bus = Some(bus);
     }
@@ -66,10 +70,10 @@ impl Epochs {
         self.lock().bus
     }
 
-    /// Whether this gate may take others for dead. Where its own lease ran out just now, theirs may
-    /// have for the same reason, and they get the time of one lease to say that they live.
-    fn may_judge(&self, lease: Duration) -> bool {
-        self.lock().started_over.is_none_or(|at| at.elapsed() > lease)
+    /// Whether this gate may treat others as dead. If its own lease ran out just now, theirs may have for the
+    /// same reason, so they get one lease duration to renew.
+    fn may_recover_others(&self, lease: Duration) -> bool {
+        self.lock().epoch_renewed_at.is_none_or(|at| at.elapsed() > lease)
     }
 }
 
@@ -81,7 +85,7 @@ pub(in super::super) struct Lease {
     length: Duration,
     epoch: u64,
     renewed: Instant,
-    /// The epoch and the renewal of the open transaction, which count once it is durable.
+    /// Epoch and renewal time of the open transaction, which take effect once it is durable.
     pending: Option<(u64, Instant)>,
     shared: Arc<Epochs>,
 }
@@ -91,7 +95,7 @@ impl Lease {
     pub(in super::super) fn take(conn: &Conn, options: &Options) -> Result<Self> {
         let Options { owner, lease: length, is_named, .. } = options;
         if *is_named {
-            conn.execute(sql!("gate_supersede"), &[&text::kept(owner)])?;
+            conn.execute(sql!("gate_supersede"), &[&nul_escape::escape(owner)])?;
         }
         let renewed = Instant::now();
         let epoch = start(conn, owner, *length)?;
@@ -106,7 +110,7 @@ impl Lease {
         })
     }
 
-    /// The epochs, for whoever asks from outside.
+    /// The epochs, shared with other components.
     pub(in super::super) fn shared(&self) -> Arc<Epochs> {
         Arc::clone(&self.shared)
     }
@@ -115,41 +119,45 @@ impl Lease {
         self.epoch
     }
 
-    /// Every epoch of this process.
+    /// All epochs of this process.
     pub(super) fn own(&self) -> Vec<u64> {
         self.shared.all()
     }
 
-    /// Whether the open transaction, of `epoch`, may take other gates for dead.
-    pub(super) fn may_judge(&self, epoch: u64) -> bool {
-        epoch == self.epoch && self.shared.may_judge(self.length)
+    /// Whether the open transaction, of `epoch`, may treat other gates as dead.
+    pub(super) fn may_recover_others(&self, epoch: u64) -> bool {
+        epoch == self.epoch && self.shared.may_recover_others(self.length)
     }
 
-    /// How long until the gate has to say that it is alive.
+    /// Time until the lease has to be renewed.
     pub(super) fn until_due(&self) -> Duration {
         (self.length / 3).saturating_sub(self.renewed.elapsed())
     }
 
-    /// Whether others may have taken this gate for dead.
-    pub(super) fn has_run_out(&self) -> bool {
+    /// Whether other gates may have treated this one as dead.
+    pub(super) fn has_expired(&self) -> bool {
         self.renewed.elapsed() >= self.length
     }
 
-    /// The length, when it is time to say it.
+    /// The lease duration, if the renewal is due.
     pub(super) fn renewal(&self) -> Option<Duration> {
         self.until_due().is_zero().then_some(self.length)
     }
 
-    /// A transaction has begun that renews it.
+    /// The open transaction renews the lease.
     pub(super) fn renews(&mut self, began: Instant) {
         self.pending = Some((self.epoch, began));
     }
 
-    /// Whether another process has started under the name that is this gate's alone.
+    /// Whether another process has started under the name that is exclusive to this gate.
     pub(super) fn is_taken(&self, conn: &Conn) -> Result<bool> {
-        let asked =
-            || conn.query_opt(sql!("gate_newer"), &[&text::kept(&self.owner), &big(self.epoch)]);
-        Ok(self.is_named && asked()?.is_some())
+        let newer = || {
+            conn.query_opt(
+                sql!("gate_newer"),
+                &[&nul_escape::escape(&self.owner), &big(self.epoch)],
+            )
+        };
+        Ok(self.is_named && newer()?.is_some())
     }
 
     /// Whether another gate took the bus of this one while its lease had run out.
@@ -158,8 +166,8 @@ impl Lease {
         bus_holder::is_taken(conn, bus, &self.own())
     }
 
-    /// It had run out: a new epoch, in the open transaction.
-    pub(super) fn start_over(&mut self, conn: &Conn, began: Instant) -> Result<u64> {
+    /// Starts a new epoch in the open transaction, because the lease had run out.
+    pub(super) fn renew_epoch(&mut self, conn: &Conn, began: Instant) -> Result<u64> {
         let epoch = start(conn, &self.owner, self.length)?;
         if let Some(bus) = self.shared.bus() {
             bus_holder::put(conn, bus, epoch)?;
@@ -167,7 +175,7 @@ impl Lease {
         tracing::warn!(
             was = self.epoch,
             is = epoch,
-            "the lease of this gate ran out, what it had in flight is ambiguous"
+            "the lease of this gate expired; its effects in flight are ambiguous"
         );
         self.pending = Some((epoch, began));
         Ok(epoch)
@@ -176,7 +184,7 @@ impl Lease {
     pub(super) fn committed(&mut self) {
         if let Some((epoch, renewed)) = self.pending.take() {
             if epoch != self.epoch {
-                self.shared.start_over(epoch);
+                self.shared.renew_epoch(epoch);
             }
             (self.epoch, self.renewed) = (epoch, renewed);
         }
@@ -186,15 +194,15 @@ impl Lease {
         self.pending = None;
     }
 
-    /// The gate stops.
-    pub(super) fn give_up(&self, conn: &Conn) -> Result<()> {
+    /// Ends the lease on shutdown.
+    pub(super) fn release(&self, conn: &Conn) -> Result<()> {
         conn.execute(sql!("gate_stop"), &[&big(self.epoch)])?;
         Ok(())
     }
 }
 
-/// Starts by the clock of the database, as everything about leases goes.
+/// Starts an epoch by the clock of the database, which all leases use.
 fn start(conn: &Conn, owner: &str, length: Duration) -> Result<u64> {
-    let owner = text::kept(owner);
+    let owner = nul_escape::escape(owner);
     conn.query_one(sql!("gate_start"), &[&owner, &millis(length)])?.num("epoch")
 }

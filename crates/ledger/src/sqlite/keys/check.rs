@@ -1,28 +1,28 @@
-//! Every claim in the file, for whoever checks it: a key that is not where it is looked for could be claimed
-//! again.
+//! Reads every claim in the file for `admit verify`: a key that is not where look-ups search for it could be
+//! claimed again.
 
 use admit_core::{Key, Seq};
 use rusqlite::{Connection, ErrorCode, Row};
 
 use super::pages::{self, BEFORE_ALL, CLAIM_BYTES, KEY_BYTES, READ_ROWS};
-use super::round::Round;
-use super::{find_merged, noted};
+use super::merge_cursor::MergeCursor;
+use super::{find_merged, key_log};
 use crate::sqlite::queries;
 
-/// A claim as it is in the file.
+/// A claim as stored in the file.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::sqlite) struct Found<'f> {
-    /// 32 bytes, unless it is damaged.
+pub(in crate::sqlite) struct CheckedClaim<'f> {
+    /// 32 bytes, unless damaged.
     pub(in crate::sqlite) key: &'f [u8],
     pub(in crate::sqlite) seq: Seq,
     /// Whether a look-up for the key finds this claim.
     pub(in crate::sqlite) is_in_place: bool,
 }
 
-type Each<'e> = dyn FnMut(Found<'_>) -> rusqlite::Result<()> + 'e;
+type Each<'e> = dyn FnMut(CheckedClaim<'_>) -> rusqlite::Result<()> + 'e;
 
-/// A slice of the claims that are not only noted: those of the plain index first, then those in pages. Takes
-/// and returns where it is; `None` at the end.
+/// Reads a slice of the merged claims: those of the plain index first, then those in pages. Takes and
+/// returns the cursor; `None` at the end.
 pub(in crate::sqlite) fn merged(
     conn: &Connection,
     after: &[u8],
@@ -38,7 +38,7 @@ pub(in crate::sqlite) fn merged(
     let (mut count, mut last) = (0, Vec::new());
     while let Some(row) = rows.next()? {
         let key = row.get_ref("key")?.as_blob()?;
-        each(Found { key, seq: Seq(row.get("seq")?), is_in_place: true })?;
+        each(CheckedClaim { key, seq: Seq(row.get("seq")?), is_in_place: true })?;
         (count, last) = (count + 1, key.to_vec());
     }
     if count == rows_max {
@@ -57,61 +57,61 @@ fn in_pages(conn: &Connection, after: i64, each: &mut Each<'_>) -> rusqlite::Res
         let next: Option<i64> = row.get("next")?;
         let mut before: &[u8] = &[];
         let claims = row.get_ref("claims")?;
-        // Nobody looks for bytes in a text.
+        // Look-ups search for blobs, not texts.
         let is_blob = claims.as_blob().is_ok();
         for claim in claims.as_bytes().unwrap_or_default().chunks(CLAIM_BYTES) {
             let (key, place) = claim.split_at_checked(KEY_BYTES).unwrap_or((claim, &[]));
-            let lead = key.try_into().map(|key| pages::lead(&Key::from_bytes(key)));
+            let key_prefix = key.try_into().map(|key| pages::key_prefix(&Key::from_bytes(key)));
             let is_of_row =
-                lead.is_ok_and(|lead| lead >= last && next.is_none_or(|next| lead < next));
+                key_prefix.is_ok_and(|key_prefix| key_prefix >= last && next.is_none_or(|next| key_prefix < next));
             let is_in_place = is_blob && claim.len() == CLAIM_BYTES && is_of_row && before < key;
             let seq = place.iter().fold(0, |seq, byte| seq << 8 | u64::from(*byte));
-            each(Found { key, seq: Seq(seq), is_in_place })?;
+            each(CheckedClaim { key, seq: Seq(seq), is_in_place })?;
             before = key;
         }
     }
     Ok((count == READ_ROWS).then_some(last))
 }
 
-/// What noted claims are held against.
-pub(in crate::sqlite) struct Noted<'c> {
+/// Checks logged claims against the merged ones.
+pub(in crate::sqlite) struct LoggedClaims<'c> {
     conn: &'c Connection,
-    /// How far regions are merged, where there are any.
-    round: Option<Round>,
+    /// Merge progress of the regions, if there are pages.
+    cursor: Option<MergeCursor>,
 }
 
-impl<'c> Noted<'c> {
+impl<'c> LoggedClaims<'c> {
     pub(in crate::sqlite) fn load(conn: &'c Connection) -> rusqlite::Result<Self> {
-        let round = pages::exist(conn)?.then(|| Round::load(conn)).transpose()?;
-        Ok(Self { conn, round })
+        let cursor = pages::exist(conn)?.then(|| MergeCursor::load(conn)).transpose()?;
+        Ok(Self { conn, cursor })
     }
 
-    /// The claims of a row of `key_log`. One that no other place holds is in place, unless it is no longer
-    /// read because it is said to be merged, and is not.
+    /// Reads the claims of a row of `key_log`. A claim found nowhere else is in place, unless its region counts as
+    /// merged, so that it would not be loaded.
     pub(in crate::sqlite) fn claims(
         &self,
         row: &Row<'_>,
         each: &mut Each<'_>,
     ) -> rusqlite::Result<()> {
-        let Ok(claims) = noted::claims(row) else {
-            // It cannot be read, and a start would say so.
+        let Ok(claims) = key_log::claims(row) else {
+            // A start would refuse an unreadable row.
             let (first, keys) =
                 (row.get::<_, u64>(0)?, row.get_ref(1)?.as_bytes().unwrap_or_default());
             let all = keys.chunks(KEY_BYTES).zip(first..);
             return all
-                .map(|(key, seq)| Found { key, seq: Seq(seq), is_in_place: false })
+                .map(|(key, seq)| CheckedClaim { key, seq: Seq(seq), is_in_place: false })
                 .try_for_each(each);
         };
         for (key, seq) in claims {
             let is_in_place = match find_merged(self.conn, &key) {
                 Ok(Some(place)) => place == seq,
-                Ok(None) => self.round.as_ref().is_none_or(|round| !round.is_merged(&key, seq)),
+                Ok(None) => self.cursor.as_ref().is_none_or(|cursor| !cursor.is_merged(&key, seq)),
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
                     false
                 }
                 Err(error) => return Err(error),
             };
-            each(Found { key: key.as_bytes(), seq, is_in_place })?;
+            each(CheckedClaim { key: key.as_bytes(), seq, is_in_place })?;
         }
         Ok(())
     }
@@ -121,10 +121,10 @@ impl<'c> Noted<'c> {
 mod tests {
     use super::*;
 
-    /// How many claims there are, and which places are not where they are looked for.
+    /// Returns the number of claims, and the seqs of those out of place.
     fn all(conn: &Connection) -> (usize, Vec<Seq>) {
         let (mut count, mut out_of_place, mut after) = (0, Vec::new(), Some(Vec::new()));
-        let mut each = |found: Found<'_>| {
+        let mut each = |found: CheckedClaim<'_>| {
             count += 1;
             out_of_place.extend((!found.is_in_place).then_some(found.seq));
             Ok(())
@@ -132,7 +132,7 @@ mod tests {
         while let Some(at) = after {
             after = merged(conn, &at, 10, &mut each).unwrap();
         }
-        let noted = Noted::load(conn).unwrap();
+        let noted = LoggedClaims::load(conn).unwrap();
         let mut rows = conn.prepare("SELECT seq, key FROM key_log").unwrap();
         let mut rows = rows.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
@@ -151,7 +151,7 @@ mod tests {
         for n in 2_001..=2_025 {
             conn.execute(queries::KEY_CLAIM, (key(n).as_bytes(), n)).unwrap();
         }
-        noted::append(&conn, &[(key(3_001), Seq(3_001)), (key(3_002), Seq(3_002))]).unwrap();
+        key_log::append(&conn, &[(key(3_001), Seq(3_001)), (key(3_002), Seq(3_002))]).unwrap();
         assert_eq!(all(&conn), (1_027, Vec::new()));
         for (harm, out_of_place) in [
             // A row begins later than its first key, and ends there.
@@ -167,7 +167,7 @@ mod tests {
             ("UPDATE key_page SET claims = CAST(claims || x'00' AS BLOB) WHERE first = 0", 1),
             ("UPDATE key_page SET claims = CAST(claims AS TEXT) WHERE first = 0", 143),
             ("UPDATE key_region SET merged_to = 3001", 1),
-            // It is found; that it names a place without such a key is for others to see.
+            // It is found; that its seq has no such key is detected elsewhere.
             ("UPDATE key_log SET seq = 3000", 0),
             ("INSERT INTO key_log SELECT 9, key FROM key_index LIMIT 1", 1),
         ] {

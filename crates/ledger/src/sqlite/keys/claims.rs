@@ -1,18 +1,18 @@
-//! Claims in memory, in many small parts by the beginning of their keys.
+//! Claims in memory, partitioned by key prefix.
 //!
-//! One large map has to move everything when it grows, which would hold up the commits of that
-//! moment, or take all of its memory before it is needed. Many small ones grow one at a time, and each
-//! is little enough to be put in order between two commits.
+//! One large map moves everything when it grows, which would delay the commits of that moment, or needs
+//! all of its memory up front. Many small ones grow one at a time, and each is small enough to be sorted
+//! between two commits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use admit_core::{Key, Seq};
 
-/// Keys are hashes, so their first twelve bits spread them evenly.
+/// Number of partitions. Keys are hashes, so their first twelve bits spread them evenly.
 pub(super) const PARTS: usize = 1 << 12;
 
-/// Which place claimed a key.
+/// Map from key to the seq that claimed it.
 #[derive(Debug)]
 pub(super) struct Claims {
     parts: Vec<HashMap<Key, Seq, Seed>>,
@@ -33,12 +33,12 @@ impl Claims {
         self.len
     }
 
-    /// The newest place that ever claimed a key.
+    /// The newest seq that ever claimed a key.
     pub(super) fn last(&self) -> Seq {
         self.last
     }
 
-    /// Says that places up to this one were there before, wherever they are now.
+    /// Sets the newest seq to at least `place`.
     pub(super) fn reach(&mut self, place: Seq) {
         self.last = self.last.max(place);
     }
@@ -60,7 +60,7 @@ impl Claims {
         removed
     }
 
-    /// Takes a part out, in the order of its keys.
+    /// Removes a partition and returns its claims sorted by key.
     pub(super) fn take(&mut self, part: usize) -> Vec<(Key, Seq)> {
         let emptied = HashMap::with_hasher(*self.parts[part].hasher());
         let taken = std::mem::replace(&mut self.parts[part], emptied);
@@ -71,14 +71,14 @@ impl Claims {
     }
 }
 
-/// Which part a key is in. Parts are in the order of keys.
+/// Partition of a key. Partitions are in key order.
 pub(super) fn part_of(key: &Key) -> usize {
     let bytes = key.as_bytes();
     usize::from(u16::from_be_bytes([bytes[0], bytes[1]]) >> 4)
 }
 
-/// Hashes keys. They are hashes already and only need something mixed in that a producer who chooses
-/// their keys cannot know.
+/// Hash builder for keys. They are hashes already and only need a random value mixed in that a producer who
+/// chooses keys cannot know.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sqlite) struct Seed(u64);
 
@@ -89,20 +89,20 @@ impl Seed {
 }
 
 impl BuildHasher for Seed {
-    type Hasher = Mixed;
+    type Hasher = KeyHasher;
 
-    fn build_hasher(&self) -> Mixed {
-        Mixed(self.0)
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher(self.0)
     }
 }
 
-/// An odd number with its bits well spread.
+/// An odd number with well-distributed bits.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A hash in the making.
-pub(in crate::sqlite) struct Mixed(u64);
+/// Hasher state.
+pub(in crate::sqlite) struct KeyHasher(u64);
 
-impl Hasher for Mixed {
+impl Hasher for KeyHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

@@ -1,64 +1,63 @@
-//! Which keys are certainly not known: a few bits in memory for each that is.
+//! Bloom filter of claimed keys, in memory.
 //!
-//! Most events are fresh, and nothing is known under their key; finding that out in the index means
-//! reading a page of a tree that is far larger than the cache. The filter answers instead. It may
-//! say "perhaps" for a key that was never claimed or was forgotten since, which costs one look-up.
+//! Most events are fresh and have an unknown key; finding that out in the index means reading a page of
+//! a tree that is far larger than the cache. The filter excludes such keys instead. A false positive, for a
+//! key that was never claimed or was forgotten since, costs one look-up.
 //!
-//! Invariant: once it says anything at all, it says "perhaps" for every key that is claimed. Keys
-//! enter before the commit that claims them, and nothing ever leaves. Those merged in earlier starts
-//! are read from the index on a thread of its own (see `walk`); until they are all in, every answer
-//! is "perhaps".
+//! Invariant: once the filter is complete, it excludes no claimed key. Keys enter before the commit that
+//! claims them, and are never removed. Those merged in earlier starts are read from the index on a thread
+//! of its own (see `filter_loader`); until they are all loaded, nothing is excluded.
 
 use std::hint::black_box;
 
 use admit_core::Key;
 
-use super::walk::Earlier;
+use super::filter_loader::BackgroundLoad;
 
-/// Bits for each key. With these about one fresh key in three hundred is looked up for nothing.
+/// Bits per key; about one fresh key in three hundred is a false positive.
 const BITS_PER_KEY: usize = 12;
 
-/// A key sets one bit in each word of its block; a block is as large as a line of cache.
+/// A key sets one bit in each word of its block; a block is one cache line.
 type Block = [u64; 8];
 
-/// The size of a block in bits, and in bytes.
+/// Size of a block in bits, and in bytes.
 const BLOCK_BITS: usize = 512;
 const BLOCK_BYTES: usize = BLOCK_BITS / 8;
 
-/// The first layer is for so many keys (1.5 MiB), and every later one for so many at least (24 MiB).
+/// Minimum keys of the first layer (1.5 MiB), and of every later one (24 MiB).
 const LAYER_KEYS_MIN: usize = 1 << 20;
 const LATER_LAYER_KEYS_MIN: usize = 16 << 20;
 
-/// All layers together stay below this; then keys share bits and more look-ups are for nothing.
-/// Room for 178 million keys.
+/// Maximum memory of all layers, enough for 178 million keys; beyond it keys share bits and false
+/// positives increase.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The filter in front of all claims.
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(super) struct KeyFilter {
     layers: Vec<Layer>,
-    /// The keys of earlier starts, while they are being read.
-    earlier: Option<Earlier>,
+    /// Background load of the keys of earlier starts, until it is complete.
+    loading: Option<BackgroundLoad>,
     bytes_max: usize,
 }
 
-impl Filter {
+impl KeyFilter {
     /// A filter for an index whose keys are all in `layer`.
     pub(super) fn complete(layer: Layer) -> Self {
-        Self { layers: vec![layer], earlier: None, bytes_max: BYTES_MAX }
+        Self { layers: vec![layer], loading: None, bytes_max: BYTES_MAX }
     }
 
-    /// A filter for an index that is still being read.
-    pub(super) fn incomplete(earlier: Earlier) -> Self {
-        Self { layers: Vec::new(), earlier: Some(earlier), bytes_max: BYTES_MAX }
+    /// A filter for an index that is still being loaded.
+    pub(super) fn incomplete(loading: BackgroundLoad) -> Self {
+        Self { layers: Vec::new(), loading: Some(loading), bytes_max: BYTES_MAX }
     }
 
-    /// `true` once the keys of earlier starts are all in.
+    /// `true` once the keys of earlier starts are loaded.
     pub(super) fn is_complete(&self) -> bool {
-        self.earlier.is_none()
+        self.loading.is_none()
     }
 
-    /// `true` when `key` is certainly not claimed.
+    /// `true` if `key` is certainly not claimed.
     pub(super) fn excludes(&self, key: &Key) -> bool {
         self.is_complete() && !self.has(key)
     }
@@ -67,14 +66,14 @@ impl Filter {
         self.layers.iter().any(|layer| layer.has(key))
     }
 
-    /// Brings the places of keys that will be asked for into the cache. One after the other each would be
-    /// waited for; here the processor fetches several at a time.
-    pub(super) fn warm<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
+    /// Prefetches the cache lines of keys about to be looked up. Looked up one by one, each would be a cache
+    /// miss; here the processor fetches several at a time.
+    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
         black_box(keys.filter(|key| self.excludes(key)).count());
     }
 
-    /// Puts a key in, before its claim is committed. One that is in already takes no room a second time:
-    /// while commits fail the same keys come again and again.
+    /// Adds a key, before its claim is committed. A key that is present takes no room again: while commits fail
+    /// the same keys are added repeatedly.
     pub(super) fn add(&mut self, key: &Key) {
         if self.has(key) {
             return;
@@ -82,13 +81,13 @@ impl Filter {
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.has_room()) {
             return layer.add(key);
         }
-        // Each new layer has three times the room of all before it, so that there are few of them to ask:
-        // each is a line of memory that no cache holds.
+        // Each new layer has three times the room of all before it, so that there are few of them: a look-up in
+        // each is a cache miss.
         let room: usize = self.layers.iter().map(|layer| layer.keys_max).sum();
         let bytes: usize = self.layers.iter().map(Layer::bytes).sum();
         let keys = if room == 0 { 0 } else { (3 * room).max(LATER_LAYER_KEYS_MIN) };
         let left = self.bytes_max.saturating_sub(bytes);
-        // When hardly any room is left, keys share bits in what there is.
+        // With hardly any memory left, keys share bits in the existing layers.
         let is_worth_it = left >= LAYER_KEYS_MIN * BITS_PER_KEY / 8;
         match self.layers.iter_mut().max_by_key(|layer| layer.keys_max) {
             Some(largest) if !is_worth_it => largest.add(key),
@@ -100,17 +99,17 @@ impl Filter {
         }
     }
 
-    /// Takes in the keys of earlier starts, once they are all read.
-    pub(super) fn take_in_earlier(&mut self) {
-        if let Some(layer) = self.earlier.as_ref().and_then(Earlier::read) {
+    /// Adds the keys of earlier starts, once they are loaded.
+    pub(super) fn add_loaded(&mut self) {
+        if let Some(layer) = self.loading.as_ref().and_then(BackgroundLoad::read) {
             tracing::debug!("the filter of merged keys is complete");
             self.layers.insert(0, layer);
-            self.earlier = None;
+            self.loading = None;
         }
     }
 }
 
-/// Bits for so many keys as were thought of when it was made.
+/// Bloom filter of a fixed size.
 #[derive(Debug)]
 pub(super) struct Layer {
     blocks: Vec<Block>,
@@ -124,12 +123,12 @@ impl Layer {
         Self::within(keys.saturating_add(keys / 4), BYTES_MAX)
     }
 
-    /// A layer with room for `keys`, or as many as go into `bytes_max`.
+    /// A layer with room for `keys`, or as many as fit into `bytes_max`.
     fn within(keys: usize, bytes_max: usize) -> Self {
         let wanted = keys.max(LAYER_KEYS_MIN).saturating_mul(BITS_PER_KEY).div_ceil(BLOCK_BITS);
         let count = wanted.min(bytes_max / BLOCK_BYTES).max(1);
         let keys_max = count * BLOCK_BITS / BITS_PER_KEY;
-        // The memory comes zeroed from the system and is taken page by page as bits are set.
+        // The memory is zeroed by the system and allocated page by page as bits are set.
         Self { blocks: vec![[0; 8]; count], keys: 0, keys_max }
     }
 
@@ -154,8 +153,8 @@ impl Layer {
         self.blocks[at].iter().zip(bits).all(|(word, bit)| word & bit != 0)
     }
 
-    /// The block of a key and its bit in each word. Keys are hashes, so their bytes will do; and
-    /// blocks are in the order of keys, so that keys in order touch memory in order.
+    /// The block of a key and its bit in each word. Keys are hashes, so their bytes will do; blocks are in key
+    /// order, so that sorted keys touch memory sequentially.
     fn place(&self, key: &Key) -> (usize, Block) {
         let [lead, bits, ..] = key.as_bytes().as_chunks::<8>().0 else {
             unreachable!("a key has 32 bytes");
@@ -185,12 +184,12 @@ mod tests {
         Key::from_bytes(bytes)
     }
 
-    fn with_bytes_max(bytes_max: usize) -> Filter {
-        Filter { layers: Vec::new(), earlier: None, bytes_max }
+    fn with_bytes_max(bytes_max: usize) -> KeyFilter {
+        KeyFilter { layers: Vec::new(), loading: None, bytes_max }
     }
 
     proptest! {
-        /// Whatever the keys and however little memory there is.
+        /// For any keys and any amount of memory.
         #[test]
         fn a_key_that_was_put_in_is_never_excluded(
             keys in prop::collection::vec(any::<[u8; 32]>(), 0..200),

@@ -1,22 +1,22 @@
-//! Which admission claimed a key: the promise "one key, one fresh admission" lives here.
+//! Key index: holds the invariant "one key, one fresh admission".
 //!
-//! Two ways to keep the same promise. `plain` claims each key in a unique index at once: simple,
-//! and the yardstick. `merged` notes claims in arrival order and merges them later, in the order of
-//! their keys, into pages of many: what the gate uses, because random inserts into a large B-tree
-//! dirty a page per event. A differential test holds the two to the same verdicts.
+//! Two implementations. `plain` inserts each key into a unique index at once: simple, and the
+//! reference. `merged` logs claims in arrival order and merges them later, in key order, into pages:
+//! used by the gate, because random inserts into a large B-tree dirty a page per event. A differential
+//! test checks that both give the same verdicts.
 
 pub(super) mod check;
 mod claims;
 mod filter;
 mod merged;
-mod noted;
+mod key_log;
 mod pages;
 mod plain;
-mod read_back;
-mod round;
+mod recovery;
+mod merge_cursor;
 #[cfg(test)]
 mod tests;
-mod walk;
+mod filter_loader;
 
 use std::path::Path;
 
@@ -24,20 +24,20 @@ use admit_core::{Key, Seq};
 use rusqlite::Connection;
 
 pub(super) use claims::Seed;
-use merged::Merged;
-pub(super) use pages::take_over;
-use plain::Plain;
+use merged::MergedIndex;
+pub(super) use pages::migrate_plain_index;
+use plain::PlainIndex;
 
-/// Which index to keep.
+/// Kind of key index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyIndexKind {
     /// Every claim goes into the unique index at once.
     Plain,
-    /// Claims are merged in the order of their keys, into pages of many.
+    /// Claims are merged in key order, into pages.
     Merged {
-        /// How many claims wait in memory before one is merged for each that comes. More means fewer
-        /// page writes per claim, more memory (60 to 90 bytes each) and a longer start, which reads
-        /// back twice as many and more.
+        /// Number of claims in memory above which one is merged for each new one. More means fewer page
+        /// writes per claim, more memory (60 to 90 bytes each) and a longer start, which loads twice as
+        /// many and more.
         unmerged_max: usize,
     },
 }
@@ -66,40 +66,39 @@ pub(super) enum ClaimError {
     ClaimedTwice(#[from] ClaimedTwice),
 }
 
-/// The key index of a writer. Lookups see committed claims only; the writer keeps its own batch's.
+/// Key index of the writer. Look-ups see committed claims only; the writer tracks those of its batch.
 #[derive(Debug)]
 pub(super) enum KeyIndex {
-    Plain(Plain),
-    Merged(Box<Merged>),
+    Plain(PlainIndex),
+    Merged(Box<MergedIndex>),
 }
 
 impl KeyIndex {
-    /// Reads back what is not merged yet. `path` is the file of `conn`, for whatever is read later
-    /// and aside.
+    /// Loads the unmerged claims. `path` is the file of `conn`, for background reads.
     pub(super) fn load(
         conn: &Connection,
         path: &Path,
         kind: KeyIndexKind,
     ) -> Result<Self, ClaimError> {
         match kind {
-            KeyIndexKind::Plain => Plain::load(conn).map(Self::Plain),
+            KeyIndexKind::Plain => PlainIndex::load(conn).map(Self::Plain),
             KeyIndexKind::Merged { unmerged_max } => {
-                pages::take_over(conn)?;
-                let filter = walk::load(conn, path)?;
-                Ok(Self::Merged(Box::new(Merged::load(conn, path, filter, unmerged_max)?)))
+                pages::migrate_plain_index(conn)?;
+                let filter = filter_loader::load(conn, path)?;
+                Ok(Self::Merged(Box::new(MergedIndex::load(conn, path, filter, unmerged_max)?)))
             }
         }
     }
 
-    /// Makes looking for many keys at once quicker.
-    pub(super) fn warm<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
+    /// Prefetches the filter for many keys.
+    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
         match self {
             Self::Plain(_) => {}
-            Self::Merged(merged) => merged.warm(keys),
+            Self::Merged(merged) => merged.prefetch(keys),
         }
     }
 
-    /// Who claimed `key`, among committed claims.
+    /// Returns the seq that claimed `key`, among committed claims.
     pub(super) fn find(&self, conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
         match self {
             Self::Plain(_) => plain::find(conn, key),
@@ -111,8 +110,8 @@ impl KeyIndex {
         }
     }
 
-    /// Writes a batch's claims inside its transaction. They count once [`Self::committed`] is
-    /// called; [`Self::rolled_back`] forgets them.
+    /// Writes a batch's claims inside its transaction. They take effect with [`Self::committed`];
+    /// [`Self::rolled_back`] discards them.
     pub(super) fn claim(
         &mut self,
         conn: &Connection,
@@ -124,8 +123,8 @@ impl KeyIndex {
         }
     }
 
-    /// Forgets the claim of `key` by `seq` inside the open transaction, after the batch's own claims
-    /// were written. It counts once [`Self::committed`] is called; `false` when there is none.
+    /// Forgets the claim of `key` by `seq` inside the open transaction, after the batch's own claims were
+    /// written. Takes effect with [`Self::committed`]; returns `false` if there is none.
     pub(super) fn forget(
         &mut self,
         conn: &Connection,
@@ -146,7 +145,7 @@ impl KeyIndex {
         }
     }
 
-    /// The transaction with the last claims did not happen.
+    /// The transaction with the last claims was rolled back.
     pub(super) fn rolled_back(&mut self) {
         match self {
             Self::Plain(_) => {}
@@ -155,13 +154,13 @@ impl KeyIndex {
     }
 }
 
-/// What SQLite would say of a page that it cannot read, of one that we cannot.
+/// The error for a damaged row, the same as SQLite's for a damaged page.
 fn damaged(what: &str) -> rusqlite::Error {
     let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    rusqlite::Error::SqliteFailure(corrupt, Some(format!("{what} is not whole")))
+    rusqlite::Error::SqliteFailure(corrupt, Some(format!("{what} is malformed")))
 }
 
-/// Who claimed `key`, in the file, where it is not only noted.
+/// Returns the seq that claimed `key`, among merged claims in the file.
 pub(super) fn find_merged(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
     // A ledger that no gate of this version has opened yet has no pages.
     let in_pages = if pages::exist(conn)? { pages::find(conn, key)? } else { None };
@@ -171,11 +170,11 @@ pub(super) fn find_merged(conn: &Connection, key: &Key) -> rusqlite::Result<Opti
     }
 }
 
-/// Who claimed `key`, wherever it is in the file. Reads all that are noted: for questions, never on the way
-/// of an event.
+/// Returns the seq that claimed `key`, in the file. Scans all logged claims: for queries, not for the hot
+/// path.
 pub(super) fn find_anywhere(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
     match find_merged(conn, key)? {
         Some(seq) => Ok(Some(seq)),
-        None => noted::find(conn, key),
+        None => key_log::find(conn, key),
     }
 }

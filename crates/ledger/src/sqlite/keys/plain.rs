@@ -1,24 +1,24 @@
-//! The plain index: every key goes into the unique index with its batch.
+//! The plain index: every key is inserted into the unique index with its batch.
 
 use admit_core::{Key, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{ClaimError, ClaimedTwice, noted, pages};
+use super::{ClaimError, ClaimedTwice, key_log, pages};
 use crate::sqlite::queries;
 
-/// Keeps nothing in memory: the unique index is the whole truth.
+/// Without state in memory: the unique index is the only truth.
 #[derive(Debug)]
-pub(in crate::sqlite) struct Plain;
+pub(in crate::sqlite) struct PlainIndex;
 
-impl Plain {
-    /// Takes over a ledger that was kept with the merged index: what is there is claimed now.
+impl PlainIndex {
+    /// Migrates a ledger that was opened with the merged index.
     pub(super) fn load(conn: &Connection) -> Result<Self, ClaimError> {
         let mut claims = Vec::new();
         pages::read_all(conn, |key, seq| claims.push((key, seq)))?;
         let mut waiting = conn.prepare(queries::KEY_LOG_READ)?;
         let mut rows = waiting.query([0, i64::MAX])?;
         while let Some(row) = rows.next()? {
-            claims.extend(noted::claims(row)?);
+            claims.extend(key_log::claims(row)?);
         }
         let tx = conn.unchecked_transaction()?;
         Self.claim(conn, &claims)?;
@@ -34,7 +34,7 @@ impl Plain {
             if claim.execute((key.as_bytes(), seq.0))? == 1 {
                 continue;
             }
-            // The same claim again is fine, another one is not.
+            // The same claim again is accepted, another one is not.
             if let Some(first) = find(conn, key)?.filter(|first| first != seq) {
                 return Err(ClaimedTwice { key: *key, first, second: *seq }.into());
             }
@@ -47,7 +47,7 @@ impl Plain {
     }
 }
 
-/// Who claimed `key`, in the plain index.
+/// Returns the seq that claimed `key`, in the plain index.
 pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Option<Seq>> {
     let mut find = conn.prepare_cached(queries::KEY_FIND)?;
     find.query_row([key.as_bytes()], |row| row.get(0).map(Seq)).optional()

@@ -8,7 +8,7 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 
 -- Each start of a gate is an epoch; what it admits carries the epoch's number, so that many gates
--- can share a ledger and the work of a dead one can be told from that of a living one.
+-- can share a ledger and the work of a dead one is distinguished from that of a live one.
 CREATE TABLE gate (
   epoch      INTEGER PRIMARY KEY,
   owner      TEXT NOT NULL,
@@ -49,7 +49,7 @@ CREATE TABLE sighting (
   admission   INTEGER NOT NULL,     -- what it is a copy of
   received_at INTEGER NOT NULL,
   attempt     INTEGER,
-  other       INTEGER               -- the conflict row that holds what this copy said instead
+  other       INTEGER               -- the conflict row that holds the other content of this copy
 );
 CREATE INDEX sighting_of ON sighting (admission, seq);
 

@@ -22,7 +22,7 @@ CREATE TABLE claim (
   lease      BLOB,                  -- 16 random bytes; none once it was given back
   consumer   TEXT NOT NULL,         -- who holds it, or held it last
   attempt    INTEGER NOT NULL,      -- how often it was handed out
-  expires_at INTEGER NOT NULL,      -- from then on anybody may claim it
+  expires_at INTEGER NOT NULL,      -- from then on it may be claimed
   PRIMARY KEY (door, seq)
 ) WITHOUT ROWID;
 CREATE INDEX claim_free ON claim (door, expires_at);

@@ -9,12 +9,12 @@ CREATE TABLE effect (
   attempt      INTEGER NOT NULL,     -- 0 before the first
   epoch        INTEGER,              -- which start of which gate has it in flight
   evidence     TEXT,                 -- what a settled state rests on, JSON
-  reply_status INTEGER,              -- what was said when the first attempt was settled;
+  reply_status INTEGER,              -- the reply when the first attempt was settled;
   reply        BLOB,                 -- copies of the event get it again, byte for byte
   changed_at   INTEGER NOT NULL
 );
 
--- What is done is the great majority and nobody looks for it by state.
+-- Most effects are done, and they are never looked up by state.
 CREATE INDEX effect_state ON effect (state, seq) WHERE state <> 'done';
 
 -- Every step that was ever taken; rows are only added.
@@ -25,7 +25,7 @@ CREATE TABLE effect_history (
   attempt  INTEGER NOT NULL,
   what     TEXT NOT NULL,            -- the state that was reached, or evidence
   epoch    INTEGER NOT NULL,         -- the start of the gate that wrote it
-  who      TEXT,                     -- who asked, where a person did
+  who      TEXT,                     -- the operator, where there is one
   why      TEXT,
   evidence TEXT,                     -- JSON
   PRIMARY KEY (seq, n)

@@ -25,7 +25,7 @@ CREATE TABLE issued (
   released_at   INTEGER
 );
 
--- One id stands for one document of its kind in its run. The id comes first: people ask by it.
+-- One id stands for one document of its kind in its run. The id comes first, for look-ups.
 CREATE UNIQUE INDEX issued_id ON issued (id, run, kind);
 CREATE INDEX issued_of ON issued (of) WHERE of IS NOT NULL;
 CREATE INDEX issued_quarantine ON issued (run, n) WHERE kind = 'quarantine';
@@ -37,7 +37,7 @@ CREATE TABLE run (
   state           TEXT NOT NULL,     -- open, closing, closed
   opened_at       INTEGER NOT NULL,
   changed_at      INTEGER NOT NULL,
-  deliveries      INTEGER NOT NULL,  -- whatever came, copies included
+  deliveries      INTEGER NOT NULL,  -- all deliveries, copies included
   in_flight       INTEGER NOT NULL,
   ambiguous       INTEGER NOT NULL,
   admit           INTEGER NOT NULL,  -- receipts by their decision

@@ -1,13 +1,13 @@
--- Records: entities that several sources tell of, put together in the commit of every telling.
+-- Records: entities merged from several sources, in the commit of every event.
 -- Times called *_at are milliseconds since the Unix epoch, event_time is in seconds.
 
--- What each source told, one row for each admission at a door that keeps records. Narrow, because
--- every arrival reads those around it; what the events tell stands apart.
+-- Events of the sources, one row for each admission at a door that keeps records. Narrow, because
+-- every arrival reads those around it; the fields of the events are in a table of their own.
 CREATE TABLE record_event (
   seq         INTEGER PRIMARY KEY,  -- the admission
   door        TEXT NOT NULL,
   source      TEXT NOT NULL,
-  grp         TEXT NOT NULL,        -- the neighbourhood: for rounds the map; empty when not told
+  grp         TEXT NOT NULL,        -- the group: for rounds the map; empty if unknown
   number      INTEGER,              -- which entity of the group, corrected where it has to be
   event_time  INTEGER,              -- the best time there is
   hard_key    TEXT,                 -- what names it among the events of its family of sources
@@ -29,7 +29,7 @@ CREATE INDEX record_event_open ON record_event (door, seq)
   WHERE link_status <> 'linked_round_id' OR drift IS NOT NULL;
 CREATE INDEX record_event_received ON record_event (door, received_at);
 
--- What the events tell: a JSON object of fields.
+-- The fields of the events: a JSON object.
 CREATE TABLE record_told (
   seq    INTEGER PRIMARY KEY,
   fields TEXT NOT NULL
@@ -45,10 +45,10 @@ CREATE TABLE record (
   time         TEXT,
   event_time   INTEGER,
   state        TEXT NOT NULL,
-  revision     INTEGER NOT NULL,    -- 1, 2, 3 … with every change of what it says
+  revision     INTEGER NOT NULL,    -- 1, 2, 3 … with every change of its content
   opened_at    INTEGER NOT NULL,
   changed_at   INTEGER NOT NULL,
-  digest       BLOB NOT NULL,       -- of what it says, to tell a change from none
+  digest       BLOB NOT NULL,       -- of its content, to detect changes
   fingerprints TEXT NOT NULL        -- {kind: [value, …]}
 );
 -- Lists are read from the newest on; a record without a time comes last.
@@ -56,7 +56,7 @@ CREATE INDEX record_time ON record (door, coalesce(event_time, 0), record_id);
 CREATE INDEX record_group ON record (door, grp, event_time);
 CREATE INDEX record_date ON record (door, date, event_time);
 
--- Each field with its value, who is believed, and the event that told it.
+-- Each field with its value, its source, and its event.
 CREATE TABLE record_field (
   record_id TEXT NOT NULL,
   name      TEXT NOT NULL,
@@ -84,8 +84,8 @@ CREATE TABLE record_history (
   PRIMARY KEY (seq, n)
 ) WITHOUT ROWID;
 
--- The tables below are rows of what the events of the rounds door tell, under the names and unique
--- keys that their readers know. event is the admission that told a row last; owner is what names
+-- The tables below are rows made from the events of the rounds door, under the names and unique
+-- keys that their readers know. event is the admission that wrote a row last; owner is what names
 -- the events it may come from.
 
 CREATE TABLE lua_round_teams (
@@ -146,7 +146,7 @@ CREATE TABLE combat_engagement (
   round_start_unix INTEGER NOT NULL,
   engagement_id    INTEGER NOT NULL,
   map_name         TEXT,
-  data             TEXT NOT NULL,   -- the engagement as the tracker told it, JSON
+  data             TEXT NOT NULL,   -- the engagement as the tracker sent it, JSON
   captured_at      INTEGER NOT NULL,
   round_id         TEXT,
   event            INTEGER NOT NULL,
@@ -264,7 +264,7 @@ SELECT r.record_id AS id,
        strftime('%Y-%m-%dT%H:%M:%fZ', r.opened_at / 1000.0, 'unixepoch') AS created_at
 FROM record r WHERE r.door = 'rounds';
 
--- What the stats files say of players, and of their weapons.
+-- Statistics of players and their weapons, from the stats files.
 CREATE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        json_extract(p.value, '$.guid')      AS player_guid,
@@ -288,7 +288,7 @@ SELECT f.record_id AS round_id,
 FROM record_field f, json_each(f.value) p, json_each(json_extract(p.value, '$.weapons')) w
 WHERE f.name = 'players';
 
--- Totals of a map, added up from the rows of each file when they are asked for: importing a file
+-- Totals of a map, added up from the rows of each file when they are read: importing a file
 -- again cannot make them grow.
 CREATE VIEW map_kill_heatmap AS
 SELECT map_name, grid_x, grid_y,

@@ -29,7 +29,7 @@ CREATE TABLE sr_run (
   turned_at       INTEGER NOT NULL  -- since when it stands so
 ) WITHOUT ROWID;
 
--- What somebody has to look after: few of all there are.
+-- Runs that need work: few of all.
 CREATE INDEX sr_run_unfinished ON sr_run (run_id)
   WHERE shown < version OR state NOT IN ('READY', 'FAILED', 'QUARANTINED');
 
@@ -53,7 +53,7 @@ CREATE TABLE sr_run_event (
 );
 
 -- What was published about a run on the control bus. In flight is written before the first byte
--- leaves; what nobody knows the outcome of stays unknown until a person emits it again.
+-- leaves; an unknown outcome stays unknown until an operator emits it again.
 CREATE TABLE sr_publication (
   run_id     TEXT NOT NULL,
   attempt    INTEGER NOT NULL,

@@ -6,7 +6,7 @@ CREATE TABLE run_closure (
   attempt         INTEGER NOT NULL,  -- counts beginnings; only the last one can end it
   epoch           INTEGER NOT NULL,  -- the start of the gate that began it
   begun_at        INTEGER NOT NULL,
-  begun_by        TEXT NOT NULL,     -- who asked
+  begun_by        TEXT NOT NULL,     -- the operator
   begun_why       TEXT,
   closed_at       INTEGER,           -- nothing as long as the run is not closed
   path            TEXT,              -- where the file of the closure is

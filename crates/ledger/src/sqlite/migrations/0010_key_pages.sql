@@ -1,5 +1,5 @@
 -- Keys in bulk. From here on a row of key_log holds the keys of a run of places, 32 bytes each: the first
--- is claimed by seq, the next by seq + 1, and so on. Rows of one key, as they were before, say the same.
+-- is claimed by seq, the next by seq + 1, and so on. Rows of one key, as before, are equivalent.
 
 -- Merged claims, in the order of their keys: a key of 32 bytes and the place that claimed it, in 6, each
 -- with the highest byte first. A row holds the keys that begin like first (the first 63 bits of a key as

@@ -11,7 +11,7 @@ CREATE TABLE combat_engagement (
   round_start_unix INTEGER NOT NULL,
   engagement_id    INTEGER NOT NULL,
   map_name         TEXT NOT NULL,   -- empty where the file names none
-  data             TEXT NOT NULL,   -- the engagement as the tracker told it, JSON
+  data             TEXT NOT NULL,   -- the engagement as the tracker sent it, JSON
   captured_at      INTEGER NOT NULL,
   round_id         TEXT,
   event            INTEGER NOT NULL,
@@ -118,7 +118,7 @@ SELECT session_date, round_number, round_start_unix, grid_x, grid_y, coalesce(ma
 FROM kept_rows;
 DROP TABLE temp.kept_rows;
 
--- Raw names stand beside those without colour codes, where an event told of them.
+-- Raw names beside those without colour codes, where an event has them.
 DROP VIEW player_comprehensive_stats;
 CREATE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,

@@ -1,2 +1,2 @@
--- Another bus becomes the one of the ledger; how far the old one was acknowledged says nothing about it.
+-- Forgets the acknowledged ends of the previous bus, because another bus was attached.
 DELETE FROM meta WHERE substr(name, 1, length(?1)) = ?1;

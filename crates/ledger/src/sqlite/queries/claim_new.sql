@@ -1,4 +1,4 @@
--- What was never handed out: everything after the head, in ledger order.
+-- Entries that were never claimed: everything after the head, in ledger order.
 SELECT a.seq, 0, coalesce(length(b.bytes), 0)
 FROM admission a LEFT JOIN body b ON b.seq = a.seq
 WHERE a.door = ?1 AND a.seq > ?2

@@ -1,2 +1,2 @@
--- A place is held for longer, or given back (then without a lease).
+-- Extends or releases a lease (then without a token).
 UPDATE claim SET lease = ?3, expires_at = ?4 WHERE door = ?1 AND seq = ?2;

@@ -1,3 +1,3 @@
--- Runs that are being closed, by nobody of this start.
+-- Runs being closed since before this start.
 SELECT r.platform_run_id FROM run r LEFT JOIN run_closure c ON c.platform_run_id = r.platform_run_id
 WHERE r.state = 'closing' AND (c.epoch IS NULL OR c.epoch < ?1);

@@ -1,4 +1,4 @@
--- What a door has open or has lost without a document that says so. The partial index serves it.
+-- Open effects of a door, and outcomes without documents. The partial index is used.
 SELECT e.* FROM effect e JOIN admission a ON a.seq = e.seq
 WHERE e.state <> 'done' AND e.state IN ('in_flight', 'ambiguous') AND a.door = ?1
   AND (e.state = 'in_flight' OR NOT EXISTS (

@@ -1,5 +1,4 @@
--- The body at a place is too old to be kept. Its copy in the inbox goes with it, unless nobody has
--- finished with it yet.
+-- Removes the inbox copy of an expired body, unless the event is not finished yet.
 DELETE FROM event_inbox
 WHERE status IN ('done', 'failed')
   AND event_id = (SELECT json_extract(facts, '$.event_id') FROM admission

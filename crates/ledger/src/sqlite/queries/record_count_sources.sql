@@ -1,4 +1,4 @@
--- How much each source told, since when how much of it, and what of that is linked.
+-- Events by source: all, recent, and how many are linked.
 SELECT source, count(*), sum(link_status <> 'linked_round_id'), sum(received_at >= ?2),
        sum(received_at >= ?2 AND link_status <> 'linked_round_id'), max(received_at),
        sum(state = 'parse_failed'), sum(drift IS NOT NULL)

@@ -1,5 +1,5 @@
--- A record as it stands. Its revision moves only when what it says has changed; one that comes again
--- after it was no more goes on after the last revision that was published.
+-- Upserts a record. Its revision is incremented only if its content changed; a record that is
+-- created again after it was retired continues after its last published revision.
 INSERT INTO record (record_id, door, grp, number, date, time, event_time, state, revision, opened_at,
                     changed_at, digest, fingerprints, unoffered_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,

@@ -1,2 +1,2 @@
--- How a record stands on its way to the bus.
+-- Publication progress of a record.
 SELECT revision, offered, state FROM record WHERE record_id = ?1;

@@ -1,2 +1,2 @@
--- What an event tells.
+-- The fields of an event.
 SELECT fields FROM record_told WHERE seq = ?1;

@@ -1,2 +1,2 @@
--- A gate starts: whoever led a run was another process on this folder, and is gone.
+-- Ends the leases of earlier processes on this folder, at start.
 UPDATE sr_run_leases SET expires_at = 0 WHERE expires_at > 0;

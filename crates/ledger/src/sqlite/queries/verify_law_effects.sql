@@ -1,5 +1,5 @@
--- Effects after the place ?1 and up to ?2 that do not stand where their history ends, and places that
--- have one but should not, or should have one.
+-- Effects after the seq ?1 and up to ?2 whose state is not the end of their history, and missing or
+-- unexpected ones.
 SELECT e.seq AS seq,
        'its effect is ' || e.state || ' in attempt ' || e.attempt || ', its history ends with '
        || coalesce(h.what || ' in attempt ' || h.attempt, 'nothing')

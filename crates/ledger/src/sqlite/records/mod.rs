@@ -1,24 +1,23 @@
-//! The tables of records in SQLite, and the questions about them. What is done with them stands in
-//! [`crate::common::records`].
+//! Storage of records in SQLite. The rules are in [`crate::common::records`].
 
 #[cfg(test)]
-mod near_tests;
+mod candidates_tests;
 pub(super) mod publications;
 pub(super) mod published;
 pub(super) mod read;
 mod rows;
 
-use admit_core::record::{Fields, Link, SourceEvent, Table};
+use admit_core::entity::{EventFields, Link, SourceEvent, Table};
 use admit_core::{Millis, Seq};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::queries;
-use super::task::{Tx, Work};
+use super::write_op::{Tx, WriteOp};
 use crate::common::records::{
-    Accepting, Asked, Decided, Drift, FarAsked, Linked, NewRecord, RecordError, Relinking, Side,
-    Step, Tables, Write, decided,
+    AcceptEvent, Drift, EventQuery, FarQuery, LinkRow, NewRecord, RecordError, RelinkSlice, Side,
+    Step, StoredEvent, Tables, Write, stored_event,
 };
-use crate::port::{Accepted, NotAccepted, Relinked};
+use crate::port::{AcceptError, AcceptedEvent, RelinkCounts};
 
 /// The tables inside the writer's transaction.
 pub(super) struct RecordTables<'c>(pub(super) &'c Connection);
@@ -33,22 +32,22 @@ impl RecordTables<'_> {
     fn rows(
         &self,
         query: &str,
-        asked: impl rusqlite::Params,
-    ) -> Result<Vec<Decided>, RecordError<rusqlite::Error>> {
+        event_queries: impl rusqlite::Params,
+    ) -> Result<Vec<StoredEvent>, RecordError<rusqlite::Error>> {
         let mut statement = self.0.prepare_cached(query)?;
-        let mut rows = statement.query(asked)?;
+        let mut rows = statement.query(event_queries)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let text = |name| row.get_ref(name)?.as_str().map_err(rusqlite::Error::from);
             let (seen_at, drift) = (Millis(row.get("seen_at")?), row.get("drift")?);
-            found.push(decided(text("head")?, text("link")?, seen_at, drift)?);
+            found.push(stored_event(text("head")?, text("link")?, seen_at, drift)?);
         }
         Ok(found)
     }
 
     fn insert(&self, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
-        let told = (event.seq.0, event.fields.as_str());
-        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(told)?;
+        let fields = (event.seq.0, event.fields.as_str());
+        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(fields)?;
         self.0.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(params![
             event.seq.0,
             door,
@@ -77,9 +76,9 @@ impl RecordTables<'_> {
         Ok(())
     }
 
-    fn relink(&self, links: &[Linked<'_>]) -> rusqlite::Result<()> {
+    fn relink(&self, links: &[LinkRow<'_>]) -> rusqlite::Result<()> {
         let mut put = self.0.prepare_cached(queries::RECORD_EVENT_LINK)?;
-        for Linked { seq, link, state, reason, text } in links {
+        for LinkRow { seq, link, state, reason, text } in links {
             put.execute((
                 seq.0,
                 link.number,
@@ -157,37 +156,40 @@ impl Tables for RecordTables<'_> {
     fn events(
         &mut self,
         door: &str,
-        asked: &[Asked<'_>],
-    ) -> Result<Vec<Vec<Decided>>, RecordError<rusqlite::Error>> {
-        let answer = |asked: &Asked<'_>| match *asked {
-            Asked::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
-            Asked::Near { side, group, from, to, most } => {
+        event_queries: &[EventQuery<'_>],
+    ) -> Result<Vec<Vec<StoredEvent>>, RecordError<rusqlite::Error>> {
+        let answer = |event_queries: &EventQuery<'_>| match *event_queries {
+            EventQuery::At(seq) => self.rows(queries::RECORD_EVENT_GET, [seq.0]),
+            EventQuery::Near { side, group, from, to, most } => {
                 let query = match side {
                     Side::Before => queries::RECORD_NEAR_BEFORE,
                     Side::After => queries::RECORD_NEAR_AFTER,
                 };
                 self.rows(query, (door, group, from, to, most))
             }
-            Asked::Timeless { group, most } => {
+            EventQuery::Timeless { group, most } => {
                 self.rows(queries::RECORD_TIMELESS, (door, group, most))
             }
-            Asked::Groupless { side, from, to, most } => {
+            EventQuery::Groupless { side, from, to, most } => {
                 let query = match side {
                     Side::Before => queries::RECORD_GROUPLESS_BEFORE,
                     Side::After => queries::RECORD_GROUPLESS_AFTER,
                 };
                 self.rows(query, (door, from, to, most))
             }
-            Asked::SameKey { hard_key, group, most } => {
+            EventQuery::SameKey { hard_key, group, most } => {
                 self.rows(queries::RECORD_SAME_KEY, (door, hard_key, group, most))
             }
         };
-        asked.iter().map(answer).collect()
+        event_queries.iter().map(answer).collect()
     }
 
-    fn far(&mut self, asked: &[FarAsked<'_>]) -> rusqlite::Result<Vec<Option<(i64, String)>>> {
-        let answer = |asked: &FarAsked<'_>| {
-            let FarAsked { side, door, group, edge, number, source } = *asked;
+    fn far(
+        &mut self,
+        event_queries: &[FarQuery<'_>],
+    ) -> rusqlite::Result<Vec<Option<(i64, String)>>> {
+        let answer = |event_queries: &FarQuery<'_>| {
+            let FarQuery { side, door, group, edge, number, source } = *event_queries;
             let query = match side {
                 Side::Before => queries::RECORD_FAR_BEFORE,
                 Side::After => queries::RECORD_FAR_AFTER,
@@ -199,7 +201,7 @@ impl Tables for RecordTables<'_> {
                 })
                 .optional()
         };
-        asked.iter().map(answer).collect()
+        event_queries.iter().map(answer).collect()
     }
 
     fn open(&mut self, door: &str, after: Seq, rows_max: i64) -> rusqlite::Result<Vec<Seq>> {
@@ -209,18 +211,18 @@ impl Tables for RecordTables<'_> {
             .collect()
     }
 
-    fn told(&mut self, seqs: &[Seq]) -> rusqlite::Result<Vec<(Seq, Fields)>> {
+    fn fields(&mut self, seqs: &[Seq]) -> rusqlite::Result<Vec<(Seq, EventFields)>> {
         let mut get = self.0.prepare_cached(queries::RECORD_TOLD_GET)?;
-        let mut told = Vec::with_capacity(seqs.len());
+        let mut fields = Vec::with_capacity(seqs.len());
         for seq in seqs {
             let text: Option<String> = get.query_row([seq.0], |row| row.get(0)).optional()?;
-            told.extend(text.map(|text| (*seq, Fields::from_stored(text))));
+            fields.extend(text.map(|text| (*seq, EventFields::from_stored(text))));
         }
-        Ok(told)
+        Ok(fields)
     }
 
     fn write(&mut self, writes: &[Write<'_>]) -> rusqlite::Result<Vec<Option<String>>> {
-        let mut said = Vec::new();
+        let mut reasons = Vec::new();
         for write in writes {
             match write {
                 Write::Event(door, event, link) => self.insert(door, event, link)?,
@@ -231,13 +233,13 @@ impl Tables for RecordTables<'_> {
                 Write::Retire(ids) => self.retire(ids)?,
                 Write::Record(new) => self.put(new)?,
                 Write::ClearRows(table, seqs) => rows::clear(self.0, table, seqs)?,
-                Write::Rows(set) => said.push(rows::put(self.0, set)?),
+                Write::Rows(set) => reasons.push(rows::put(self.0, set)?),
                 Write::Drift(drift) => self.drifted(drift)?,
                 Write::Links(links) => self.relink(links)?,
                 Write::Steps(steps) => self.step(steps)?,
             }
         }
-        Ok(said)
+        Ok(reasons)
     }
 
     fn seen(&mut self, seq: Seq, at: Millis) -> rusqlite::Result<()> {
@@ -275,19 +277,19 @@ impl Tables for RecordTables<'_> {
     }
 }
 
-impl Work for Accepting {
-    type Answer = Result<Accepted, NotAccepted>;
+impl WriteOp for AcceptEvent {
+    type Output = Result<AcceptedEvent, AcceptError>;
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
         self.accept(&mut RecordTables(tx.conn))
     }
 }
 
-impl Work for Relinking {
-    /// What this slice came to, and where the next one begins.
-    type Answer = (Relinked, Option<Seq>);
+impl WriteOp for RelinkSlice {
+    /// Runs the slice. Returns its counts, and where the next one begins.
+    type Output = (RelinkCounts, Option<Seq>);
 
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Answer> {
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
         self.slice(&mut RecordTables(tx.conn))
     }
 }

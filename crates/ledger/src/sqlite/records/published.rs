@@ -1,20 +1,20 @@
-//! Publications as they are read, also beside the writer.
+//! Reads publications.
 
-use admit_core::effect::{Passage, Standing};
+use admit_core::effect::{EffectLogEntry, EffectState};
 use admit_core::{Digest, Millis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use crate::publications::{Publication, PublicationCounts, Unoffered};
+use crate::publications::{Publication, PublicationCounts, UnpublishedRecord};
 use crate::sqlite::effects::{evidence, passage_row};
 use crate::sqlite::queries;
 
-/// Most publications of one record that are shown.
+/// Maximum publications of one record to list.
 const SHOWN_MAX: i64 = 100;
 
 pub(super) fn publication_row(row: &Row<'_>) -> rusqlite::Result<Publication> {
     let word = row.get_ref("state")?.as_str()?;
-    let standing = Standing::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
+    let state = EffectState::restore(word, row.get("attempt")?, row.get("epoch")?, evidence(row)?)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(9, Type::Text, error.into()))?;
     Ok(Publication {
         n: row.get("n")?,
@@ -24,7 +24,7 @@ pub(super) fn publication_row(row: &Row<'_>) -> rusqlite::Result<Publication> {
         partition_key: row.get("partition_key")?,
         dedupe_key: row.get("dedupe_key")?,
         digest: Digest::from_bytes(row.get("digest")?),
-        standing,
+        state,
         reason: row.get("reason_code")?,
         begun_at: Millis(row.get("begun_at")?),
         changed_at: Millis(row.get("changed_at")?),
@@ -35,11 +35,11 @@ pub(in crate::sqlite) fn unoffered(
     conn: &Connection,
     door: &str,
     rows_max: usize,
-) -> rusqlite::Result<Vec<Unoffered>> {
+) -> rusqlite::Result<Vec<UnpublishedRecord>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     conn.prepare_cached(queries::RECORD_UNOFFERED)?
         .query_map((door, rows_max), |row| {
-            Ok(Unoffered {
+            Ok(UnpublishedRecord {
                 record_id: row.get(0)?,
                 revision: row.get(1)?,
                 changed_at: Millis(row.get(2)?),
@@ -98,7 +98,10 @@ pub(in crate::sqlite) fn named(
         .optional()
 }
 
-pub(in crate::sqlite) fn history(conn: &Connection, n: u64) -> rusqlite::Result<Vec<Passage>> {
+pub(in crate::sqlite) fn history(
+    conn: &Connection,
+    n: u64,
+) -> rusqlite::Result<Vec<EffectLogEntry>> {
     conn.prepare_cached(queries::PUBLICATION_HISTORY)?.query_map([n], passage_row)?.collect()
 }
 

@@ -1,18 +1,18 @@
-//! Questions about records, answered on a read connection.
+//! Reads records.
 
 use admit_core::{Millis, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::port::{
-    CountsAsked, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
+    CountsFilter, EventLine, FieldLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
     SourceCounts, StepLine,
 };
 use crate::sqlite::queries;
 
-/// Longer fields are not shown in lists, in characters of JSON.
+/// Longer fields are not listed, in characters of JSON.
 const SHORT_CHARS_MAX: i64 = 200;
 
-/// Most events and steps of one record that are shown.
+/// Maximum events and steps of one record to list.
 const EVENTS_MAX: i64 = 1_000;
 const STEPS_MAX: i64 = 10_000;
 
@@ -22,10 +22,10 @@ pub(in crate::sqlite) fn list(
 ) -> rusqlite::Result<Vec<RecordLine>> {
     let (at, id) = filter.after.clone().unzip();
     let rows_max = i64::try_from(filter.rows_max).unwrap_or(i64::MAX);
-    let asked = (&filter.door, &filter.group, &filter.date, &filter.state, at, id, rows_max);
+    let params = (&filter.door, &filter.group, &filter.date, &filter.state, at, id, rows_max);
     let mut lines: Vec<RecordLine> = conn
         .prepare_cached(queries::RECORDS)?
-        .query_map(asked, line)?
+        .query_map(params, line)?
         .collect::<rusqlite::Result<_>>()?;
     for line in &mut lines {
         line.fields = fields(conn, &line.record_id, Some(SHORT_CHARS_MAX))?;
@@ -38,7 +38,7 @@ pub(in crate::sqlite) fn one(
     door: &str,
     id: &str,
 ) -> rusqlite::Result<Option<RecordDetail>> {
-    // All of it as it stood at one moment.
+    // In one snapshot.
     let tx = conn.unchecked_transaction()?;
     let found = tx
         .prepare_cached(queries::RECORD_GET)?
@@ -67,12 +67,12 @@ pub(in crate::sqlite) fn open(
 pub(in crate::sqlite) fn counts(
     conn: &Connection,
     door: &str,
-    asked: &CountsAsked,
+    params: &CountsFilter,
 ) -> rusqlite::Result<RecordCounts> {
     let tx = conn.unchecked_transaction()?;
     let sources = tx
         .prepare_cached(queries::RECORD_COUNT_SOURCES)?
-        .query_map((door, asked.recent_since.0), |row| {
+        .query_map((door, params.recent_since.0), |row| {
             Ok(SourceCounts {
                 source: row.get(0)?,
                 total: row.get(1)?,
@@ -91,14 +91,14 @@ pub(in crate::sqlite) fn counts(
         .collect::<rusqlite::Result<_>>()?;
     let days = tx
         .prepare_cached(queries::RECORD_COUNT_DAYS)?
-        .query_map((door, asked.days_since.0), |row| {
+        .query_map((door, params.days_since.0), |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let without = format!(" {} ", asked.without.join(" "));
+    let without = format!(" {} ", params.without.join(" "));
     let record_days = tx
         .prepare_cached(queries::RECORD_COUNT_RECORD_DAYS)?
-        .query_map((door, asked.days_since.0 / 1000, without), |row| {
+        .query_map((door, params.days_since.0 / 1000, without), |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
@@ -109,9 +109,9 @@ pub(in crate::sqlite) fn counts(
         .collect::<rusqlite::Result<_>>()?;
     let row_days = tx
         .prepare_cached(queries::RECORD_COUNT_ROW_DAYS)?
-        .query_map([asked.days_since.0], three)?
+        .query_map([params.days_since.0], three)?
         .collect::<rusqlite::Result<_>>()?;
-    let newest = i64::try_from(asked.newest).unwrap_or(i64::MAX);
+    let newest = i64::try_from(params.newest).unwrap_or(i64::MAX);
     let newest = events(&tx, queries::RECORD_EVENTS_NEWEST, (door, newest))?;
     Ok(RecordCounts { sources, states, days, record_days, rows, row_days, newest })
 }
@@ -148,10 +148,10 @@ fn fields(conn: &Connection, id: &str, chars_max: Option<i64>) -> rusqlite::Resu
 fn events(
     conn: &Connection,
     query: &str,
-    asked: impl rusqlite::Params,
+    params: impl rusqlite::Params,
 ) -> rusqlite::Result<Vec<EventLine>> {
     conn.prepare_cached(query)?
-        .query_map(asked, |row| {
+        .query_map(params, |row| {
             Ok(EventLine {
                 seq: Seq(row.get("seq")?),
                 source: row.get("source")?,

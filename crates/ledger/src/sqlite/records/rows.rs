@@ -1,13 +1,13 @@
-//! Rows of the queried tables in SQLite, whose columns take whatever a source tells.
+//! Rows of the queried tables in SQLite, whose columns accept any value.
 
-use admit_core::record::{Scalar, Table};
+use admit_core::entity::{Scalar, Table};
 use admit_core::{Millis, Seq};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Error, ErrorCode, ToSql};
 
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
 
-/// Removes what these events put into a table.
+/// Deletes the rows that these events made in a table.
 pub(super) fn clear(conn: &Connection, table: &Table, seqs: &[Seq]) -> rusqlite::Result<()> {
     let query = format!("DELETE FROM {} WHERE event = ?1", table.name);
     let mut remove = conn.prepare_cached(&query)?;
@@ -17,21 +17,21 @@ pub(super) fn clear(conn: &Connection, table: &Table, seqs: &[Seq]) -> rusqlite:
     Ok(())
 }
 
-/// Writes rows, or nothing of them when something is in their way; then that is what it says.
+/// Writes all rows or none; returns the reason if they were rejected.
 pub(super) fn put(conn: &Connection, rows: &RowSet<'_>) -> rusqlite::Result<Option<String>> {
     conn.prepare_cached("SAVEPOINT record_rows")?.execute([])?;
-    let said = match write(conn, rows) {
-        Ok(said) => said,
+    let reasons = match write(conn, rows) {
+        Ok(reasons) => reasons,
         Err(Error::SqliteFailure(code, message)) if code.code == ErrorCode::ConstraintViolation => {
             Some(format!("{SCHEMA_DRIFT}: {}", message.unwrap_or_else(|| code.to_string())))
         }
         Err(error) => return Err(error),
     };
-    if said.is_some() {
+    if reasons.is_some() {
         conn.prepare_cached("ROLLBACK TO record_rows")?.execute([])?;
     }
     conn.prepare_cached("RELEASE record_rows")?.execute([])?;
-    Ok(said)
+    Ok(reasons)
 }
 
 fn write(conn: &Connection, set: &RowSet<'_>) -> rusqlite::Result<Option<String>> {
@@ -52,15 +52,16 @@ fn write(conn: &Connection, set: &RowSet<'_>) -> rusqlite::Result<Option<String>
     Ok(None)
 }
 
-/// The statement that writes a row: what it leaves out stays, and rows of others are left alone.
+/// The statement that upserts a row: columns it leaves out keep their value, and rows of other owners are not
+/// touched.
 fn upsert(table: &Table) -> String {
     let own = table.columns.iter().map(|(name, _)| *name);
     let names: Vec<&str> = own.chain(RowSet::COMMON).collect();
     let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
-    let is_told = |name: &&&str| !table.key.contains(name) && !RowSet::COMMON.contains(name);
-    let told = names.iter().filter(is_told);
+    let is_updated = |name: &&&str| !table.key.contains(name) && !RowSet::COMMON.contains(name);
+    let fields = names.iter().filter(is_updated);
     let set: Vec<String> =
-        told.map(|name| format!("{name} = coalesce(excluded.{name}, {name})")).collect();
+        fields.map(|name| format!("{name} = coalesce(excluded.{name}, {name})")).collect();
     format!(
         "INSERT INTO {table} ({names}) VALUES ({places}) ON CONFLICT ({key}) DO UPDATE SET {set}{comma} \
          captured_at = max(captured_at, excluded.captured_at), \
@@ -75,7 +76,7 @@ fn upsert(table: &Table) -> String {
     )
 }
 
-/// A copy of the event at `seq` came.
+/// Records a sighting of the event at `seq`.
 pub(super) fn seen(conn: &Connection, table: &Table, seq: Seq, at: Millis) -> rusqlite::Result<()> {
     let query =
         format!("UPDATE {} SET captured_at = max(captured_at, ?2) WHERE event = ?1", table.name);
@@ -83,7 +84,7 @@ pub(super) fn seen(conn: &Connection, table: &Table, seq: Seq, at: Millis) -> ru
     Ok(())
 }
 
-/// A cell as SQLite takes it.
+/// Converts a cell for SQLite.
 struct Bound<'a>(&'a Scalar);
 
 impl ToSql for Bound<'_> {

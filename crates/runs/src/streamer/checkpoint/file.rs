@@ -1,6 +1,6 @@
-//! Checkpoints in a SQLite file of the streamer's own.
+//! Checkpoints in a SQLite file.
 //!
-//! A commit need not be synced (`synchronous=NORMAL`): a killed process loses nothing, a power cut
+//! Commits are not synced (`synchronous=NORMAL`): a killed process loses nothing, a power cut only
 //! some progress.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 use admit_core::Millis;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{CheckpointError, Checkpoints, Cursor, Occasion, RunLock};
+use super::{CheckpointError, CheckpointReason, Checkpoints, Cursor, RunLock};
 use crate::streamer::progress::Counts;
 
-/// The name of the file.
+/// File name.
 pub const FILE: &str = "stream.db";
-/// The folder of the locks beside it.
+/// Folder of the lock files.
 const LOCKS: &str = "stream-locks";
-/// How long others that open the file are waited for, and how often they are looked at.
-const OPEN_MAX: Duration = Duration::from_secs(10);
-const OPEN_LOOK: Duration = Duration::from_millis(2);
+/// Timeout and poll interval of the lock for opening the file.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+const OPEN_POLL: Duration = Duration::from_millis(2);
 const SCHEMA: &str = include_str!("../sql/schema.sql");
 const SAVE: &str = include_str!("../sql/save.sql");
-const REMEMBER: &str = include_str!("../sql/remember.sql");
+const APPEND_HISTORY: &str = include_str!("../sql/append_history.sql");
 const LOAD: &str = include_str!("../sql/load.sql");
-/// The version of the tables.
+/// Schema version.
 pub(super) const VERSION: i64 = 1;
 
 /// Checkpoints in a file.
@@ -38,15 +38,15 @@ pub struct FileCheckpoints {
 }
 
 impl FileCheckpoints {
-    /// Opens the checkpoints in a folder; both are made if they are not there.
+    /// Opens the checkpoints in a folder, creating folder and file if necessary.
     ///
     /// # Errors
-    /// When they cannot be used.
+    /// When the folder or file cannot be used.
     pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let place = |source| CheckpointError::Folder { path: folder.to_owned(), source };
         fs::create_dir_all(folder.join(LOCKS)).map_err(place)?;
-        // SQLite does not wait for others while it turns a new file to WAL, whatever its timeout.
-        let _alone = alone(&folder.join(LOCKS).join("open.lock")).map_err(place)?;
+        // SQLite ignores the busy timeout while switching a new file to WAL.
+        let _lock = lock_for_opening(&folder.join(LOCKS).join("open.lock")).map_err(place)?;
         let path = folder.join(FILE);
         let fail = |source| CheckpointError::File { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(fail)?;
@@ -71,19 +71,19 @@ impl FileCheckpoints {
     }
 }
 
-/// Waits until nobody else opens the file; who holds what it gives is alone with it.
-fn alone(path: &Path) -> io::Result<File> {
+/// Acquires the lock for opening the file.
+fn lock_for_opening(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    let until = Instant::now() + OPEN_MAX;
+    let deadline = Instant::now() + OPEN_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(OPEN_LOOK),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(OPEN_POLL),
             Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "another streamer has been opening its checkpoints for too long",
+                    "timeout: another streamer holds the lock for opening the checkpoints",
                 ));
             }
         }
@@ -126,7 +126,7 @@ impl Checkpoints for FileCheckpoints {
         pack_key: &str,
         output_id: &str,
         cursor: &Cursor,
-        occasion: Occasion,
+        reason: CheckpointReason,
         now: Millis,
     ) -> Result<(), CheckpointError> {
         let Cursor { last_file, last_row_index, last_ts_utc, counts } = cursor;
@@ -144,13 +144,13 @@ impl Checkpoints for FileCheckpoints {
                 counts.quarantined,
                 at,
             ])?;
-            transaction.prepare_cached(REMEMBER)?.execute(params![
+            transaction.prepare_cached(APPEND_HISTORY)?.execute(params![
                 pack_key,
                 output_id,
                 last_file,
                 last_row_index,
                 last_ts_utc,
-                occasion.as_str(),
+                reason.as_str(),
                 at,
             ])?;
             transaction.commit()
@@ -161,8 +161,8 @@ impl Checkpoints for FileCheckpoints {
     fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError> {
         let sql = "DELETE FROM wsp_checkpoint WHERE pack_key = ?1 AND output_id = ?2";
         let connection = self.connection();
-        let gone = connection.execute(sql, [pack_key, output_id]);
-        gone.map(drop).map_err(|source| self.failed(source))
+        let deleted = connection.execute(sql, [pack_key, output_id]);
+        deleted.map(drop).map_err(|source| self.failed(source))
     }
 
     fn position(&self, topic: &str, partition: u32) -> Result<String, CheckpointError> {

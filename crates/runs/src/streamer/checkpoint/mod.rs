@@ -1,8 +1,8 @@
-//! Checkpoints: how far each output of a run has come.
+//! Checkpoints: progress of each output of a run.
 //!
-//! A checkpoint is progress, not truth: it is saved after the gate has answered for every row up to
-//! it. Losing one sends rows again, which the gate knows as copies. They are in a SQLite file of the
-//! streamer's own, or in the database of the ledger where that is PostgreSQL.
+//! A checkpoint is progress, not truth: it is saved after the gate has decided on every row up to
+//! it. A lost checkpoint only causes rows to be sent again, which the gate deduplicates.
+//! Checkpoints are in a SQLite file, or in the ledger's database if that is PostgreSQL.
 
 mod file;
 #[cfg(feature = "postgres")]
@@ -22,86 +22,86 @@ pub use file::{FILE, FileCheckpoints};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresCheckpoints;
 
-/// Keeps progress. Every call blocks.
+/// Checkpoint store. Every call blocks.
 pub trait Checkpoints: Send + Sync {
-    /// Takes a run for this streamer alone; `None` when another one has it.
+    /// Locks a run for this streamer; `None` if another one holds the lock.
     ///
     /// # Errors
-    /// When locks cannot be used here.
+    /// When locking fails.
     fn lock(&self, pack_key: &str) -> Result<Option<RunLock>, CheckpointError>;
 
-    /// The last checkpoint of an output.
+    /// Loads the last checkpoint of an output.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the store cannot be read.
     fn load(&self, pack_key: &str, output_id: &str) -> Result<Option<Cursor>, CheckpointError>;
 
-    /// Saves a checkpoint and remembers that it was. It never goes back: an older one changes
-    /// nothing but the history.
+    /// Saves a checkpoint and appends it to the history. It never goes back: an older one is only
+    /// added to the history.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the store cannot be written.
     fn save(
         &self,
         pack_key: &str,
         output_id: &str,
         cursor: &Cursor,
-        occasion: Occasion,
+        reason: CheckpointReason,
         now: Millis,
     ) -> Result<(), CheckpointError>;
 
-    /// Lets the checkpoint of an output go, so that it begins anew; the history stays.
+    /// Deletes the checkpoint of an output, so that it restarts; the history stays.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the store cannot be written.
     fn forget(&self, pack_key: &str, output_id: &str) -> Result<(), CheckpointError>;
 
-    /// The offset from which a partition of the control bus must be read; everything before it is
-    /// dealt with for good. Empty at the beginning.
+    /// The saved read position of a partition of the control bus; all earlier messages are settled.
+    /// Empty is the beginning.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the store cannot be read.
     fn position(&self, topic: &str, partition: u32) -> Result<String, CheckpointError>;
 
-    /// Moves that offset.
+    /// Saves the read position.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the store cannot be written.
     fn move_to(&self, topic: &str, partition: u32, offset: &str) -> Result<(), CheckpointError>;
 }
 
-/// Why progress cannot be kept.
+/// Error of a checkpoint store.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The file.
+    /// The file cannot be used.
     #[error(
-        "the checkpoints in {} cannot be used; without the file every row is sent again, and known",
+        "the checkpoints in {} cannot be used; if the file is deleted every row is sent again, and deduplicated by the gate",
         path.display()
     )]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// The folder or a lock in it.
+    /// The folder or a lock file in it cannot be used.
     #[error("{} cannot be used", path.display())]
     Folder {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A newer streamer made it.
+    /// The file was created by a newer version.
     #[error(
-        "{} is of version {found}, this build knows {}; use the newer one",
+        "{} has schema version {found}, this build supports {}; use the newer build",
         path.display(),
         file::VERSION
     )]
     Newer {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Its version.
         found: i64,
@@ -110,25 +110,25 @@ pub enum CheckpointError {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Open(#[from] admit_ledger::postgres::OpenError),
-    /// It was open, and says no.
+    /// A query failed.
     #[cfg(feature = "postgres")]
-    #[error("the checkpoints in the ledger's database cannot be used")]
+    #[error("failed to access the checkpoints in the ledger's database")]
     Database(#[from] admit_ledger::postgres::SessionError),
-    /// What is kept there is none of ours.
+    /// An invalid value in the database.
     #[cfg(feature = "postgres")]
-    #[error("a checkpoint in the ledger's database cannot be read: {what}")]
-    NotOurs {
-        /// What is wrong.
-        what: String,
+    #[error("invalid checkpoint in the ledger's database: {detail}")]
+    InvalidValue {
+        /// The invalid value.
+        detail: String,
     },
 }
 
 /// Why a checkpoint was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
-    /// So many rows since the last.
+pub enum CheckpointReason {
+    /// `checkpoint_every` rows since the last one.
     PeriodicFlush,
-    /// No more rows may be sent.
+    /// The row limit was reached.
     MaxEvents,
     /// The end of a part file.
     FileComplete,
@@ -136,8 +136,8 @@ pub enum Occasion {
     OutputComplete,
 }
 
-impl Occasion {
-    /// The word for it.
+impl CheckpointReason {
+    /// Its name in the history.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PeriodicFlush => "periodic_flush",
@@ -148,26 +148,26 @@ impl Occasion {
     }
 }
 
-/// How far an output has come.
+/// Position in an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The part file of the last row.
     pub last_file: String,
     /// The last row in it, from 0.
     pub last_row_index: u64,
-    /// When that row happened.
+    /// Timestamp of that row.
     pub last_ts_utc: String,
-    /// What the gate decided about all rows up to it, as far as is known.
+    /// Decisions of the gate on all rows up to it, as far as known.
     pub counts: Counts,
 }
 
-/// Held by the one streamer that streams a run. Whoever lent it takes it back when the process dies.
+/// Lock of a run. Released by the operating system or the database when the process dies.
 pub struct RunLock {
-    _held: Box<dyn Any + Send + Sync>,
+    _guard: Box<dyn Any + Send + Sync>,
 }
 
 impl RunLock {
-    fn holding(held: impl Any + Send + Sync) -> Self {
-        Self { _held: Box::new(held) }
+    fn holding(guard: impl Any + Send + Sync) -> Self {
+        Self { _guard: Box::new(guard) }
     }
 }

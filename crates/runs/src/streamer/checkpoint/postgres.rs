@@ -1,7 +1,7 @@
-//! Checkpoints in the database of the ledger, so that any machine can go on with a run.
+//! Checkpoints in the ledger's database, so that any machine can resume a run.
 //!
-//! A run is taken by an advisory lock, which the database gives back when its session ends. A
-//! streamer that lost its session unseen and another may then stream one run together: the gate
+//! A run is locked by an advisory lock, which the database releases when the session ends. A
+//! streamer that lost its session unnoticed and another one may then stream the same run: the gate
 //! admits each row once, and checkpoints never go back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use admit_core::Millis;
 use admit_ledger::postgres::{Options, Session};
 
-use super::{CheckpointError, Checkpoints, Cursor, Occasion, RunLock};
+use super::{CheckpointError, CheckpointReason, Checkpoints, Cursor, RunLock};
 use crate::streamer::progress::Counts;
 
 const SAVE: &str = include_str!("../sql/postgres/save.sql");
@@ -27,7 +27,7 @@ pub struct PostgresCheckpoints {
 }
 
 impl PostgresCheckpoints {
-    /// Opens the checkpoints beside a ledger; the tables are made if they are not there.
+    /// Opens the checkpoints in a ledger's database, creating the tables if necessary.
     ///
     /// # Errors
     /// When the database cannot be used.
@@ -44,8 +44,8 @@ impl Checkpoints for PostgresCheckpoints {
     fn lock(&self, pack_key: &str) -> Result<Option<RunLock>, CheckpointError> {
         let mut session = self.session().another();
         let rows = session.query(LOCK, &[&pack_key])?;
-        let is_taken = rows.first().is_some_and(|row| row.get(0));
-        Ok(is_taken.then(|| RunLock::holding(Mutex::new(session))))
+        let is_locked = rows.first().is_some_and(|row| row.get(0));
+        Ok(is_locked.then(|| RunLock::holding(Mutex::new(session))))
     }
 
     fn load(&self, pack_key: &str, output_id: &str) -> Result<Option<Cursor>, CheckpointError> {
@@ -53,7 +53,7 @@ impl Checkpoints for PostgresCheckpoints {
         let Some(row) = rows.first() else { return Ok(None) };
         let count = |column: usize| {
             let found: i64 = row.get(column);
-            u64::try_from(found).map_err(|_| not_ours(found))
+            u64::try_from(found).map_err(|_| invalid_value(found))
         };
         Ok(Some(Cursor {
             last_file: row.get(0),
@@ -68,11 +68,11 @@ impl Checkpoints for PostgresCheckpoints {
         pack_key: &str,
         output_id: &str,
         cursor: &Cursor,
-        occasion: Occasion,
+        reason: CheckpointReason,
         now: Millis,
     ) -> Result<(), CheckpointError> {
         let Cursor { last_file, last_row_index, last_ts_utc, counts } = cursor;
-        let number = |number: u64| i64::try_from(number).map_err(|_| not_ours(number));
+        let number = |number: u64| i64::try_from(number).map_err(|_| invalid_value(number));
         self.session().query(
             SAVE,
             &[
@@ -85,7 +85,7 @@ impl Checkpoints for PostgresCheckpoints {
                 &number(counts.duplicates)?,
                 &number(counts.quarantined)?,
                 &now.to_rfc3339_millis(),
-                &occasion.as_str(),
+                &reason.as_str(),
             ],
         )?;
         Ok(())
@@ -107,6 +107,6 @@ impl Checkpoints for PostgresCheckpoints {
     }
 }
 
-fn not_ours(number: impl std::fmt::Display) -> CheckpointError {
-    CheckpointError::NotOurs { what: format!("{number} is no number of rows") }
+fn invalid_value(number: impl std::fmt::Display) -> CheckpointError {
+    CheckpointError::InvalidValue { detail: format!("{number} is not a valid number of rows") }
 }

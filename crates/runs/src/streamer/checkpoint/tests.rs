@@ -1,4 +1,4 @@
-//! What checkpoints promise, wherever they are kept.
+//! Contract tests of checkpoint stores.
 
 use rusqlite::Connection;
 
@@ -10,23 +10,23 @@ fn cursor(file: &str, row: u64) -> Cursor {
     Cursor { last_file: file.to_owned(), last_row_index: row, last_ts_utc, counts }
 }
 
-/// Everything that holds for all of them. `open` opens the same ones each time.
-fn keeps_its_promises(open: &dyn Fn() -> Box<dyn Checkpoints>) {
-    comes_back_and_never_goes_back(open);
-    a_run_has_one_streamer_at_a_time(open);
-    positions_are_kept_by_partition(open);
+/// Runs all contract tests. `open` opens the same store each time.
+fn check_contract(open: &dyn Fn() -> Box<dyn Checkpoints>) {
+    checkpoints_survive_and_never_go_back(open);
+    a_run_is_locked_by_one_streamer(open);
+    positions_are_saved_by_partition(open);
 }
 
-fn comes_back_and_never_goes_back(open: &dyn Fn() -> Box<dyn Checkpoints>) {
+fn checkpoints_survive_and_never_go_back(open: &dyn Fn() -> Box<dyn Checkpoints>) {
     let checkpoints = open();
     assert_eq!(checkpoints.load("k", "o").expect("read"), None);
-    let save = |file: &str, row, occasion| {
-        checkpoints.save("k", "o", &cursor(file, row), occasion, Millis(1)).expect("saved");
+    let save = |file: &str, row, reason| {
+        checkpoints.save("k", "o", &cursor(file, row), reason, Millis(1)).expect("saved");
     };
-    save("part-000000.parquet", 9, Occasion::PeriodicFlush);
-    save("part-000001.parquet", 3, Occasion::FileComplete);
-    save("part-000001.parquet", 2, Occasion::PeriodicFlush);
-    save("part-000000.parquet", 99, Occasion::PeriodicFlush);
+    save("part-000000.parquet", 9, CheckpointReason::PeriodicFlush);
+    save("part-000001.parquet", 3, CheckpointReason::FileComplete);
+    save("part-000001.parquet", 2, CheckpointReason::PeriodicFlush);
+    save("part-000000.parquet", 99, CheckpointReason::PeriodicFlush);
     drop(checkpoints);
     let again = open();
     assert_eq!(again.load("k", "o").expect("read"), Some(cursor("part-000001.parquet", 3)));
@@ -34,26 +34,26 @@ fn comes_back_and_never_goes_back(open: &dyn Fn() -> Box<dyn Checkpoints>) {
     again.forget("other run", "o").expect("nothing to forget");
     again.forget("k", "o").expect("forgotten");
     assert_eq!(again.load("k", "o").expect("read"), None);
-    let anew = cursor("part-000000.parquet", 0);
-    again.save("k", "o", &anew, Occasion::MaxEvents, Millis(2)).expect("saved");
-    assert_eq!(again.load("k", "o").expect("read"), Some(anew));
+    let restarted = cursor("part-000000.parquet", 0);
+    again.save("k", "o", &restarted, CheckpointReason::MaxEvents, Millis(2)).expect("saved");
+    assert_eq!(again.load("k", "o").expect("read"), Some(restarted));
 }
 
-fn a_run_has_one_streamer_at_a_time(open: &dyn Fn() -> Box<dyn Checkpoints>) {
+fn a_run_is_locked_by_one_streamer(open: &dyn Fn() -> Box<dyn Checkpoints>) {
     let (one, other) = (open(), open());
     let held = one.lock("k").expect("lock").expect("free");
     assert!(other.lock("k").expect("lock").is_none());
     assert!(other.lock("k2").expect("lock").is_some(), "other runs are free");
     drop(held);
-    // A session of a database ends a moment after its client is gone.
-    let given_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    // A database session ends shortly after its client has disconnected.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while other.lock("k").expect("lock").is_none() {
-        assert!(std::time::Instant::now() < given_up, "a lock that was let go is free");
+        assert!(std::time::Instant::now() < deadline, "the lock was not released");
         std::thread::yield_now();
     }
 }
 
-fn positions_are_kept_by_partition(open: &dyn Fn() -> Box<dyn Checkpoints>) {
+fn positions_are_saved_by_partition(open: &dyn Fn() -> Box<dyn Checkpoints>) {
     let checkpoints = open();
     assert_eq!(checkpoints.position("t", 0).expect("read"), "");
     checkpoints.move_to("t", 0, "5").expect("moved");
@@ -63,17 +63,17 @@ fn positions_are_kept_by_partition(open: &dyn Fn() -> Box<dyn Checkpoints>) {
 }
 
 #[test]
-fn checkpoints_in_a_file_keep_their_promises() {
+fn file_checkpoints_pass_the_contract() {
     let folder = tempfile::tempdir().expect("a folder");
-    keeps_its_promises(&|| Box::new(FileCheckpoints::open(folder.path()).expect("open")));
+    check_contract(&|| Box::new(FileCheckpoints::open(folder.path()).expect("open")));
     let raw = Connection::open(folder.path().join(FILE)).expect("open");
     let sql = "SELECT count(*) FROM wsp_checkpoint_history";
     let history: i64 = raw.query_row(sql, [], |row| row.get(0)).expect("counted");
-    assert_eq!(history, 5, "the history only grows, whatever is forgotten");
+    assert_eq!(history, 5, "the history is append-only");
 }
 
 #[test]
-fn streamers_that_start_at_once_make_one_file_together() {
+fn concurrent_streamers_can_create_the_file() {
     for _ in 0..20 {
         let folder = tempfile::tempdir().expect("a folder");
         std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn streamers_that_start_at_once_make_one_file_together() {
 }
 
 #[test]
-fn a_file_of_a_newer_streamer_is_left_alone() {
+fn a_file_of_a_newer_version_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     drop(FileCheckpoints::open(folder.path()).expect("open"));
     let raw = Connection::open(folder.path().join(FILE)).expect("open");
@@ -104,30 +104,30 @@ mod on_postgres {
     use super::*;
 
     #[test]
-    fn checkpoints_in_the_ledgers_database_keep_their_promises() {
+    fn database_checkpoints_pass_the_contract() {
         let Some(database) = database() else { return };
         let options = Options::new(&database.url);
-        keeps_its_promises(&|| Box::new(PostgresCheckpoints::open(&options).expect("open")));
+        check_contract(&|| Box::new(PostgresCheckpoints::open(&options).expect("open")));
         let mut session = Session::open(&options).expect("open");
         let rows = session.query("SELECT count(*) FROM wsp_checkpoint_history", &[]).expect("read");
-        assert_eq!(rows[0].get::<_, i64>(0), 5, "the history only grows");
+        assert_eq!(rows[0].get::<_, i64>(0), 5, "the history is append-only");
     }
 
     #[test]
-    fn a_database_that_starts_again_is_found_again() {
+    fn a_restarted_database_is_reconnected() {
         let Some(server) = Server::start() else { return };
         let options = Options::new(server.url("postgres"));
         let checkpoints = PostgresCheckpoints::open(&options).expect("open");
         checkpoints.move_to("t", 0, "5").expect("moved");
         server.stop();
-        assert!(checkpoints.position("t", 0).is_err(), "nobody is there");
+        assert!(checkpoints.position("t", 0).is_err(), "the database is down");
         server.start_again().expect("it starts");
         assert_eq!(checkpoints.position("t", 0).expect("read"), "5");
         checkpoints.move_to("t", 0, "6").expect("moved");
     }
 
     #[tokio::test]
-    async fn a_lock_may_be_let_go_on_any_thread() {
+    async fn a_lock_can_be_released_on_any_thread() {
         let Some(database) = database() else { return };
         let options = Options::new(&database.url);
         let locked = tokio::task::spawn_blocking(move || {

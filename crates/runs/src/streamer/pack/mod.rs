@@ -1,7 +1,8 @@
-//! A pack: a sealed folder of one engine run, with a receipt of its world and views to stream.
+//! Packs: a pack is a sealed folder of one engine run, with a receipt of its world and views to
+//! stream.
 //!
-//! Opening it checks everything that can be known before the first row leaves: whose world it is,
-//! that the gates have passed, that every view is complete and every file readable.
+//! Opening a pack checks everything before the first row is sent: its world, that its gates have
+//! passed, that every view is complete and every file readable.
 
 pub mod rows;
 #[cfg(feature = "s3")]
@@ -21,40 +22,40 @@ use super::reason::{Failure, Reason};
 use crate::catalogue::{Catalogue, Output, Role};
 use store::{PackStore, SMALL_BYTES_MAX};
 
-pub use view::{PartFile, View};
+pub use view::{PartFile, StreamView};
 
 /// The receipt of the engine run.
 const RECEIPT: &str = "run_receipt.json";
 /// The manifest of a pack that has one.
 const MANIFEST: &str = "_oracle_pack_manifest.json";
-/// Any of these seals a pack.
+/// Any of these files seals a pack.
 const SEALS: [&str; 3] = ["_SEALED.json", "_SEALED.flag", "_SEALED"];
-/// Where views are, if nobody says otherwise.
+/// Default location of the views.
 const VIEWS: &str = "stream_view/ts_utc";
 
-/// What a pack is opened for.
-pub struct Wanted<'a> {
-    /// What is streamed.
+/// Requirements for opening a pack.
+pub struct PackRequest<'a> {
+    /// The READY signal.
     pub ready: &'a Ready,
-    /// What its runner found.
+    /// The facts of the run.
     pub facts: &'a Facts,
     /// The scenario of the run.
     pub scenario_id: &'a str,
-    /// The pack's place, as it was written.
+    /// Location of the pack, as written.
     pub engine_root: &'a str,
     /// Outputs and gates.
     pub catalogue: &'a Catalogue,
-    /// Whether a manifest and a seal are a must.
+    /// Whether a manifest and a seal are required.
     pub must_be_sealed: bool,
-    /// The mode, whose outputs are streamed.
+    /// The mode that selects the outputs.
     pub mode: &'a str,
-    /// Only these of them; empty is all.
+    /// Restricts the outputs; empty is all.
     pub only: &'a [String],
-    /// Where views are, when they are not in the pack.
+    /// Location of the views, if outside the pack.
     pub views: Option<Arc<dyn PackStore>>,
 }
 
-/// A pack that may be streamed.
+/// A pack that passed all checks.
 pub struct Pack {
     /// Its key.
     pub key: String,
@@ -62,38 +63,38 @@ pub struct Pack {
     pub world: World,
     /// The engine's id of the run.
     pub engine_run_id: String,
-    /// The release that made it, where its manifest says so.
+    /// The release that made it, if in its manifest.
     pub engine_release: Option<String>,
-    /// What is streamed, traffic first.
-    pub views: Vec<Arc<View>>,
+    /// The views to stream, traffic first.
+    pub views: Vec<Arc<StreamView>>,
 }
 
 impl Pack {
     /// Opens a pack and checks it.
     ///
     /// # Errors
-    /// With the reason it may not be streamed.
-    pub fn open(store: &Arc<dyn PackStore>, wanted: &Wanted<'_>) -> Result<Self, Failure> {
-        let (world, engine_run_id) = receipt(&**store, wanted.scenario_id)?;
-        same_world(&world, &engine_run_id, wanted.facts)?;
-        let manifest = manifest(&**store, &world, wanted)?;
-        if wanted.must_be_sealed {
-            sealed(&**store)?;
+    /// With the reason why it must not be streamed.
+    pub fn open(store: &Arc<dyn PackStore>, request: &PackRequest<'_>) -> Result<Self, Failure> {
+        let (world, engine_run_id) = receipt(&**store, request.scenario_id)?;
+        same_world(&world, &engine_run_id, request.facts)?;
+        let manifest = manifest(&**store, &world, request)?;
+        if request.must_be_sealed {
+            check_seal(&**store)?;
         }
-        let outputs = outputs(wanted)?;
+        let outputs = outputs(request)?;
         for output in &outputs {
-            passed(&**store, output, &world, wanted)?;
+            check_gate(&**store, output, &world, request)?;
         }
-        let (views, root) = match &wanted.views {
-            Some(apart) => (apart, ""),
+        let (views, root) = match &request.views {
+            Some(view_store) => (view_store, ""),
             None => (store, VIEWS),
         };
-        let open = |output: &Output| View::open(views, root, output).map(Arc::new);
+        let open = |output: &Output| StreamView::open(views, root, output).map(Arc::new);
         Ok(Self {
             views: outputs.into_iter().map(open).collect::<Result<_, _>>()?,
             key: match &manifest {
                 Some(manifest) => manifest.id.clone(),
-                None => fallback_pack_key(wanted.engine_root),
+                None => fallback_pack_key(request.engine_root),
             },
             world,
             engine_run_id,
@@ -102,26 +103,30 @@ impl Pack {
     }
 }
 
-/// Reads one of the small files.
-fn small(store: &dyn PackStore, path: &str, reason: Reason) -> Result<Option<Vec<u8>>, Failure> {
+/// Reads a small file.
+fn read_small(
+    store: &dyn PackStore,
+    path: &str,
+    reason: Reason,
+) -> Result<Option<Vec<u8>>, Failure> {
     let fail = |error| Failure::caused(reason, format!("{path} cannot be read"), error);
     store.read(path).map_err(fail)
 }
 
-fn parsed<'b>(bytes: &'b [u8], path: &str, reason: Reason) -> Result<Value<'b>, Failure> {
+fn parse_json<'b>(bytes: &'b [u8], path: &str, reason: Reason) -> Result<Value<'b>, Failure> {
     let bytes_max = usize::try_from(SMALL_BYTES_MAX).unwrap_or(usize::MAX);
     let limits = Limits { bytes_max, ..Limits::default() };
     let fail = |error| Failure::caused(reason, format!("{path} is not JSON"), error);
     json::parse(bytes, &limits).map_err(fail)
 }
 
-/// The world of the pack and the engine's id of its run, from its receipt.
+/// Reads the world and the engine's run id from the receipt.
 fn receipt(store: &dyn PackStore, scenario_id: &str) -> Result<(World, String), Failure> {
     let reason = Reason::RunReceiptUnreadable;
-    let Some(bytes) = small(store, RECEIPT, reason)? else {
-        return Err(Failure::new(reason, format!("{RECEIPT} is not there")));
+    let Some(bytes) = read_small(store, RECEIPT, reason)? else {
+        return Err(Failure::new(reason, format!("{RECEIPT} does not exist")));
     };
-    let receipt = parsed(&bytes, RECEIPT, reason)?;
+    let receipt = parse_json(&bytes, RECEIPT, reason)?;
     let missing = |name: &str| {
         let detail = format!("{name} is missing in {RECEIPT} or malformed");
         Failure::new(Reason::WorldKeyMissing, detail)
@@ -139,7 +144,7 @@ fn receipt(store: &dyn PackStore, scenario_id: &str) -> Result<(World, String), 
     Ok((world, hex("run_id", 32)?))
 }
 
-/// The facts must tell of the world the pack is of.
+/// Checks that facts and pack have the same world.
 fn same_world(world: &World, engine_run_id: &str, facts: &Facts) -> Result<(), Failure> {
     let pins = &facts.pins;
     let run = |pin: &String| *pin == facts.run_id || pin == engine_run_id;
@@ -150,7 +155,7 @@ fn same_world(world: &World, engine_run_id: &str, facts: &Facts) -> Result<(), F
         ("run_id", pins.run_id.as_ref().is_none_or(run)),
     ] {
         if !agrees {
-            return Err(mismatch(format!("{name} of {RECEIPT} is not that of the facts")));
+            return Err(mismatch(format!("{name} of {RECEIPT} differs from that of the facts")));
         }
     }
     Ok(())
@@ -165,26 +170,26 @@ struct Manifest {
     engine_release: Option<String>,
 }
 
-/// The manifest, which must be of this world where there is one.
+/// Reads the manifest, if any, and checks its world.
 fn manifest(
     store: &dyn PackStore,
     world: &World,
-    wanted: &Wanted<'_>,
+    request: &PackRequest<'_>,
 ) -> Result<Option<Manifest>, Failure> {
     let reason = Reason::PackManifestInvalid;
-    let Some(bytes) = small(store, MANIFEST, reason)? else {
-        if wanted.must_be_sealed {
-            let detail = format!("{MANIFEST} is not there, and this profile wants one");
+    let Some(bytes) = read_small(store, MANIFEST, reason)? else {
+        if request.must_be_sealed {
+            let detail = format!("{MANIFEST} does not exist, and this profile requires it");
             return Err(Failure::new(Reason::PackManifestMissing, detail));
         }
         return Ok(None);
     };
-    let manifest = parsed(&bytes, MANIFEST, reason)?;
-    let said = |name: &str| {
+    let manifest = parse_json(&bytes, MANIFEST, reason)?;
+    let field = |name: &str| {
         let within = manifest.get("world_key").and_then(|key| key.get(name));
         within.or_else(|| manifest.get(name)).filter(|value| !value.is_null())
     };
-    let text = |name: &str| said(name).and_then(Value::as_str);
+    let text = |name: &str| field(name).and_then(Value::as_str);
     let id = text("oracle_pack_id").filter(|id| is_hex(id, 64));
     let Some(id) = id else {
         return Err(Failure::new(reason, "oracle_pack_id is missing or malformed"));
@@ -195,73 +200,76 @@ fn manifest(
         ("scenario_id", &world.scenario_id),
     ];
     for (name, ours) in texts {
-        if said(name).is_some_and(|value| value.as_str() != Some(ours)) {
-            return Err(mismatch(format!("{name} of {MANIFEST} is not that of the run")));
+        if field(name).is_some_and(|value| value.as_str() != Some(ours)) {
+            return Err(mismatch(format!("{name} of {MANIFEST} differs from that of the run")));
         }
     }
-    if said("seed").is_some_and(|seed| seed.as_u64() != Some(world.seed)) {
-        return Err(mismatch(format!("seed of {MANIFEST} is not that of the run")));
+    if field("seed").is_some_and(|seed| seed.as_u64() != Some(world.seed)) {
+        return Err(mismatch(format!("seed of {MANIFEST} differs from that of the run")));
     }
-    let made_by = (text("engine_release"), text("catalogue_digest"), text("gate_map_digest"));
-    if let (Some(release), Some(catalogue), Some(gates)) = made_by
+    let origin = (text("engine_release"), text("catalogue_digest"), text("gate_map_digest"));
+    if let (Some(release), Some(catalogue), Some(gates)) = origin
         && oracle_pack_id(world, release, catalogue, gates) != id
     {
-        return Err(Failure::new(reason, "oracle_pack_id is not that of the manifest's content"));
+        return Err(Failure::new(reason, "oracle_pack_id does not match the manifest's content"));
     }
-    let named = [&wanted.ready.pack.oracle_pack_id, &wanted.facts.pack.oracle_pack_id];
-    if named.into_iter().flatten().any(|named| named != id) {
-        return Err(mismatch(format!("oracle_pack_id of {MANIFEST} is not that of the run")));
+    let ids = [&request.ready.pack.oracle_pack_id, &request.facts.pack.oracle_pack_id];
+    if ids.into_iter().flatten().any(|other| other != id) {
+        return Err(mismatch(format!("oracle_pack_id of {MANIFEST} differs from that of the run")));
     }
     let engine_release = text("engine_release").map(str::to_owned);
     Ok(Some(Manifest { id: id.to_owned(), engine_release }))
 }
 
-fn sealed(store: &dyn PackStore) -> Result<(), Failure> {
+fn check_seal(store: &dyn PackStore) -> Result<(), Failure> {
     for seal in SEALS {
-        if small(store, seal, Reason::PackNotSealed)?.is_some() {
+        if read_small(store, seal, Reason::PackNotSealed)?.is_some() {
             return Ok(());
         }
     }
-    Err(Failure::new(Reason::PackNotSealed, "there is no _SEALED.json, and this profile wants one"))
+    Err(Failure::new(
+        Reason::PackNotSealed,
+        "_SEALED.json does not exist, and this profile requires it",
+    ))
 }
 
-/// The outputs to stream: those of the mode that the run is of, traffic first.
-fn outputs<'c>(wanted: &Wanted<'c>) -> Result<Vec<&'c Output>, Failure> {
-    let unknown = |id: &String| wanted.catalogue.output(id).is_none();
-    if let Some(id) = wanted.facts.outputs.iter().chain(wanted.only).find(|id| unknown(id)) {
+/// Outputs to stream: those of the mode that belong to the run, traffic first.
+fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, Failure> {
+    let unknown = |id: &String| request.catalogue.output(id).is_none();
+    if let Some(id) = request.facts.outputs.iter().chain(request.only).find(|id| unknown(id)) {
         let detail = format!("{id} is not in the catalogue");
         return Err(Failure::new(Reason::UnknownOutputId, detail));
     }
-    let is_wanted = |output: &&Output| {
+    let is_requested = |output: &&Output| {
         let is_of = |ids: &[String]| ids.contains(&output.output_id);
-        is_of(&wanted.facts.outputs) && (wanted.only.is_empty() || is_of(wanted.only))
+        is_of(&request.facts.outputs) && (request.only.is_empty() || is_of(request.only))
     };
     let found: Vec<&Output> =
-        wanted.catalogue.of_mode(wanted.mode).into_iter().filter(is_wanted).collect();
+        request.catalogue.of_mode(request.mode).into_iter().filter(is_requested).collect();
     if !found.iter().any(|output| output.role == Role::Traffic) {
-        let detail = format!("the run has no traffic output of mode {}", wanted.mode);
+        let detail = format!("the run has no traffic output of mode {}", request.mode);
         return Err(Failure::new(Reason::NoTrafficOutputs, detail));
     }
     Ok(found)
 }
 
-/// The gate of an output must have passed, in the facts and in the pack.
-fn passed(
+/// Checks that the gate of an output has passed, in the facts and in the pack.
+fn check_gate(
     store: &dyn PackStore,
     output: &Output,
     world: &World,
-    wanted: &Wanted<'_>,
+    request: &PackRequest<'_>,
 ) -> Result<(), Failure> {
     let reason = Reason::GatePassMissing;
     let gate = &output.gate;
-    if wanted.facts.failed_gates.contains(gate) {
-        return Err(Failure::new(reason, format!("the facts say that gate {gate} failed")));
+    if request.facts.failed_gates.contains(gate) {
+        return Err(Failure::new(reason, format!("gate {gate} failed according to the facts")));
     }
-    let flag = wanted.catalogue.flag(gate, &world.manifest_fingerprint);
+    let flag = request.catalogue.flag(gate, &world.manifest_fingerprint);
     let flag =
         flag.ok_or_else(|| Failure::new(reason, format!("{gate} is not in the catalogue")))?;
-    match small(store, &flag, reason)? {
+    match read_small(store, &flag, reason)? {
         Some(_) => Ok(()),
-        None => Err(Failure::new(reason, format!("{flag} is not there"))),
+        None => Err(Failure::new(reason, format!("{flag} does not exist"))),
     }
 }

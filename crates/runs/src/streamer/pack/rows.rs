@@ -1,7 +1,7 @@
-//! Rows of a Parquet file, some hundred at a time.
+//! Rows of a Parquet file, decoded in batches.
 //!
-//! Memory is bounded by construction: pages are read one by one, and of every column no more than
-//! [`ROWS_AT_ONCE`] cells are decoded at once, whatever the size of the file or its row groups.
+//! Memory is bounded: pages are read one by one, and at most [`ROWS_AT_ONCE`] cells per column are
+//! decoded at once, whatever the size of the file or its row groups.
 
 use admit_core::json::Value;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
@@ -14,30 +14,30 @@ use parquet::schema::types::Type;
 
 use super::source::Source;
 
-/// Rows that are decoded at a time.
+/// Rows decoded per batch.
 pub const ROWS_AT_ONCE: usize = 512;
 
-/// Most columns of a file.
+/// Maximum columns of a file.
 pub const COLUMNS_MAX: usize = 1_000;
 
-/// Why rows cannot be read.
+/// Error of reading rows.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
     /// The file or a page of it is damaged.
     #[error("the parquet file is damaged or not one")]
     Damaged(#[source] ParquetError),
-    /// A column has no plain JSON value.
+    /// A column type has no JSON equivalent.
     #[error(
         "column {column} is of type {found}; only integers, floats, booleans and texts can be streamed"
     )]
     ColumnType {
         /// The column.
         column: String,
-        /// What it is.
+        /// Its type.
         found: String,
     },
-    /// Two columns have one name, or there are too many, or none.
-    #[error("the columns cannot be a row: {0}")]
+    /// Duplicate column names, or too many or no columns.
+    #[error("invalid columns: {0}")]
     Columns(String),
     /// A cell has no JSON value.
     #[error("row {row}, column {column}: {reason}")]
@@ -46,11 +46,11 @@ pub enum RowsError {
         row: u64,
         /// The column.
         column: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A column ends before the others.
-    #[error("column {column} has fewer rows than the file says")]
+    /// A column has too few rows.
+    #[error("column {column} has fewer rows than the file's metadata")]
     Short {
         /// The column.
         column: String,
@@ -63,7 +63,7 @@ impl From<ParquetError> for RowsError {
     }
 }
 
-/// How the cells of a column become JSON.
+/// JSON conversion of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -76,7 +76,7 @@ enum Kind {
     Text,
 }
 
-/// A column: its name and what it holds.
+/// Name and type of a column.
 #[derive(Clone, Debug)]
 pub struct Column {
     name: String,
@@ -84,55 +84,55 @@ pub struct Column {
     is_nullable: bool,
 }
 
-/// One part file, opened and understood; no row of it has been read yet.
-pub struct Part {
+/// An open part file with a checked schema; no row has been read.
+pub struct PartReader {
     file: SerializedFileReader<Source>,
     columns: Vec<Column>,
 }
 
-impl Part {
-    /// Opens a file and checks that every row of it can become JSON.
+impl PartReader {
+    /// Opens a file and checks that every column has a JSON equivalent.
     ///
     /// # Errors
-    /// When it is damaged, or has a column that cannot.
+    /// When it is damaged, or a column has none.
     pub fn open(file: impl Into<Source>) -> Result<Self, RowsError> {
         let file = SerializedFileReader::new(file.into())?;
         let schema = file.metadata().file_metadata().schema();
         let fields = schema.get_fields();
         if fields.is_empty() || fields.len() > COLUMNS_MAX {
-            let reason = format!("there are {}, 1 to {COLUMNS_MAX} are allowed", fields.len());
+            let reason = format!("{} columns, 1 to {COLUMNS_MAX} are supported", fields.len());
             return Err(RowsError::Columns(reason));
         }
         let columns: Vec<Column> =
             fields.iter().map(|field| Column::of(field)).collect::<Result<_, _>>()?;
-        for (place, column) in columns.iter().enumerate() {
-            if columns[..place].iter().any(|earlier| earlier.name == column.name) {
-                return Err(RowsError::Columns(format!("{} is there twice", column.name)));
+        for (index, column) in columns.iter().enumerate() {
+            if columns[..index].iter().any(|earlier| earlier.name == column.name) {
+                return Err(RowsError::Columns(format!("duplicate column {}", column.name)));
             }
         }
         Ok(Self { file, columns })
     }
 
-    /// How many rows it says it has.
+    /// Number of rows, from its metadata.
     pub fn len(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or_default()
     }
 
-    /// Whether it has none.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its columns by name.
+    /// Names of its columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
-    /// Hands over every row from the row `first` on, with its number in the file, until `each` says
+    /// Calls `each` with every row from `first` on and its number in the file, until `each` returns
     /// `false`.
     ///
     /// # Errors
-    /// At the first row that cannot be read; those before it were handed over.
+    /// At the first unreadable row; `each` was called for those before it.
     pub fn rows<E: From<RowsError>>(
         &self,
         first: u64,
@@ -161,7 +161,7 @@ impl Part {
         let mut cells = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter().enumerate() {
             let reader = group.get_column_reader(index).map_err(RowsError::from)?;
-            cells.push(Cells::new(column, reader, first - all.start)?);
+            cells.push(ColumnCells::new(column, reader, first - all.start)?);
         }
         let mut next = first;
         while next < all.end {
@@ -175,7 +175,7 @@ impl Part {
                 if !each(next, &row)? {
                     return Ok(false);
                 }
-                cells.iter_mut().for_each(Cells::advance);
+                cells.iter_mut().for_each(ColumnCells::advance);
                 next += 1;
             }
         }
@@ -186,13 +186,13 @@ impl Part {
 impl Column {
     fn of(field: &Type) -> Result<Self, RowsError> {
         let info = field.get_basic_info();
-        let refuse =
+        let type_error =
             |found: String| RowsError::ColumnType { column: info.name().to_owned(), found };
         if !field.is_primitive() {
-            return Err(refuse("a group (list, map or struct)".to_owned()));
+            return Err(type_error("a group (list, map or struct)".to_owned()));
         }
         if info.repetition() == Repetition::REPEATED {
-            return Err(refuse("a repeated value".to_owned()));
+            return Err(type_error("a repeated value".to_owned()));
         }
         let physical = field.get_physical_type();
         let kind = kind(physical, info.logical_type_ref(), info.converted_type());
@@ -201,14 +201,14 @@ impl Column {
                 Some(logical) => format!("{logical:?}"),
                 None => format!("{}", info.converted_type()),
             };
-            refuse(format!("{physical} ({as_what})"))
+            type_error(format!("{physical} ({as_what})"))
         })?;
         let is_nullable = info.repetition() == Repetition::OPTIONAL;
         Ok(Self { name: info.name().to_owned(), kind, is_nullable })
     }
 }
 
-/// What a column holds, by what the file says of it; `None` is what has no plain JSON value.
+/// The conversion of a column by its Parquet type; `None` if it has no JSON equivalent.
 fn kind(
     physical: Physical,
     logical: Option<&LogicalType>,
@@ -232,7 +232,7 @@ fn kind(
     );
     let signed = match logical {
         Some(LogicalType::Integer(int)) => Some(int.is_signed),
-        // A column of which every cell is null.
+        // A column with only nulls.
         Some(LogicalType::Unknown) => Some(true),
         Some(_) => None,
         None => (is_signed || is_unsigned).then_some(is_signed),
@@ -256,13 +256,13 @@ fn kind(
     }
 }
 
-/// A row, to be looked at while it is handed over.
+/// A row, valid during the callback.
 pub struct Row<'c> {
-    cells: &'c [Cells],
+    cells: &'c [ColumnCells],
 }
 
 impl<'c> Row<'c> {
-    /// The value in the column of this number; its own number is for the error.
+    /// The value in this column; `row` is for the error.
     ///
     /// # Errors
     /// When the cell has no JSON value.
@@ -272,47 +272,47 @@ impl<'c> Row<'c> {
     }
 }
 
-/// The decoded cells of one column, and the reader that has the rest.
-struct Cells {
+/// Decoded cells of one column, and its reader.
+struct ColumnCells {
     name: String,
     kind: Kind,
     is_nullable: bool,
-    reader: Reader,
+    reader: CellReader,
     levels: Vec<i16>,
-    /// The row within what is decoded.
+    /// Row index in the batch.
     row: usize,
-    /// The value within what is decoded; nulls have none.
+    /// Value index in the batch; nulls have none.
     at: usize,
 }
 
-enum Reader {
-    Bool(Typed<parquet::data_type::BoolType>),
-    Int32(Typed<parquet::data_type::Int32Type>),
-    Int64(Typed<parquet::data_type::Int64Type>),
-    Float(Typed<parquet::data_type::FloatType>),
-    Double(Typed<parquet::data_type::DoubleType>),
-    Text(Typed<parquet::data_type::ByteArrayType>),
+enum CellReader {
+    Bool(TypedColumn<parquet::data_type::BoolType>),
+    Int32(TypedColumn<parquet::data_type::Int32Type>),
+    Int64(TypedColumn<parquet::data_type::Int64Type>),
+    Float(TypedColumn<parquet::data_type::FloatType>),
+    Double(TypedColumn<parquet::data_type::DoubleType>),
+    Text(TypedColumn<parquet::data_type::ByteArrayType>),
 }
 
-struct Typed<T: DataType> {
+struct TypedColumn<T: DataType> {
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
 }
 
-impl<T: DataType> Typed<T> {
-    fn skipped(mut reader: ColumnReaderImpl<T>, skip: usize) -> Result<Self, ParquetError> {
+impl<T: DataType> TypedColumn<T> {
+    fn skip_rows(mut reader: ColumnReaderImpl<T>, skip: usize) -> Result<Self, ParquetError> {
         let mut left = skip;
         while left > 0 {
-            let skipped = reader.skip_records(left)?;
-            if skipped == 0 {
+            let skip_rows = reader.skip_records(left)?;
+            if skip_rows == 0 {
                 break;
             }
-            left -= skipped;
+            left -= skip_rows;
         }
         Ok(Self { reader, values: Vec::new() })
     }
 
-    /// Decodes `want` rows in place of those before; how many there were.
+    /// Decodes up to `want` rows, replacing the previous batch. Returns the number of rows.
     fn fill(&mut self, want: usize, levels: &mut Vec<i16>) -> Result<usize, ParquetError> {
         self.values.clear();
         let mut rows = 0;
@@ -328,18 +328,28 @@ impl<T: DataType> Typed<T> {
     }
 }
 
-impl Cells {
+impl ColumnCells {
     fn new(column: &Column, reader: ColumnReader, skip: u64) -> Result<Self, RowsError> {
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let reader = match reader {
-            ColumnReader::BoolColumnReader(r) => Reader::Bool(Typed::skipped(r, skip)?),
-            ColumnReader::Int32ColumnReader(r) => Reader::Int32(Typed::skipped(r, skip)?),
-            ColumnReader::Int64ColumnReader(r) => Reader::Int64(Typed::skipped(r, skip)?),
-            ColumnReader::FloatColumnReader(r) => Reader::Float(Typed::skipped(r, skip)?),
-            ColumnReader::DoubleColumnReader(r) => Reader::Double(Typed::skipped(r, skip)?),
-            ColumnReader::ByteArrayColumnReader(r) => Reader::Text(Typed::skipped(r, skip)?),
+            ColumnReader::BoolColumnReader(r) => CellReader::Bool(TypedColumn::skip_rows(r, skip)?),
+            ColumnReader::Int32ColumnReader(r) => {
+                CellReader::Int32(TypedColumn::skip_rows(r, skip)?)
+            }
+            ColumnReader::Int64ColumnReader(r) => {
+                CellReader::Int64(TypedColumn::skip_rows(r, skip)?)
+            }
+            ColumnReader::FloatColumnReader(r) => {
+                CellReader::Float(TypedColumn::skip_rows(r, skip)?)
+            }
+            ColumnReader::DoubleColumnReader(r) => {
+                CellReader::Double(TypedColumn::skip_rows(r, skip)?)
+            }
+            ColumnReader::ByteArrayColumnReader(r) => {
+                CellReader::Text(TypedColumn::skip_rows(r, skip)?)
+            }
             ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
-                let found = "a type the file's schema did not name".to_owned();
+                let found = "a type not in the file's schema".to_owned();
                 return Err(RowsError::ColumnType { column: column.name.clone(), found });
             }
         };
@@ -352,12 +362,12 @@ impl Cells {
         self.levels.clear();
         let levels = &mut self.levels;
         let rows = match &mut self.reader {
-            Reader::Bool(typed) => typed.fill(want, levels),
-            Reader::Int32(typed) => typed.fill(want, levels),
-            Reader::Int64(typed) => typed.fill(want, levels),
-            Reader::Float(typed) => typed.fill(want, levels),
-            Reader::Double(typed) => typed.fill(want, levels),
-            Reader::Text(typed) => typed.fill(want, levels),
+            CellReader::Bool(typed) => typed.fill(want, levels),
+            CellReader::Int32(typed) => typed.fill(want, levels),
+            CellReader::Int64(typed) => typed.fill(want, levels),
+            CellReader::Float(typed) => typed.fill(want, levels),
+            CellReader::Double(typed) => typed.fill(want, levels),
+            CellReader::Text(typed) => typed.fill(want, levels),
         }?;
         let has_levels = !self.is_nullable || self.levels.len() >= want;
         if rows < want || !has_levels {
@@ -376,32 +386,34 @@ impl Cells {
     }
 
     fn value(&self) -> Result<Value<'_>, &'static str> {
-        const LOST: &str = "the page has fewer values than rows";
+        const MISSING_VALUE: &str = "the page has fewer values than rows";
         if self.is_null() {
             return Ok(Value::Null);
         }
         let at = self.at;
         Ok(match &self.reader {
-            Reader::Bool(typed) => (*typed.values.get(at).ok_or(LOST)?).into(),
-            Reader::Int32(typed) => {
-                let number = *typed.values.get(at).ok_or(LOST)?;
+            CellReader::Bool(typed) => (*typed.values.get(at).ok_or(MISSING_VALUE)?).into(),
+            CellReader::Int32(typed) => {
+                let number = *typed.values.get(at).ok_or(MISSING_VALUE)?;
                 if self.kind == Kind::UInt32 {
                     number.cast_unsigned().into()
                 } else {
                     number.into()
                 }
             }
-            Reader::Int64(typed) => {
-                let number = *typed.values.get(at).ok_or(LOST)?;
+            CellReader::Int64(typed) => {
+                let number = *typed.values.get(at).ok_or(MISSING_VALUE)?;
                 if self.kind == Kind::UInt64 {
                     number.cast_unsigned().into()
                 } else {
                     number.into()
                 }
             }
-            Reader::Float(typed) => finite(f64::from(*typed.values.get(at).ok_or(LOST)?))?,
-            Reader::Double(typed) => finite(*typed.values.get(at).ok_or(LOST)?)?,
-            Reader::Text(typed) => text(typed.values.get(at).ok_or(LOST)?)?,
+            CellReader::Float(typed) => {
+                finite(f64::from(*typed.values.get(at).ok_or(MISSING_VALUE)?))?
+            }
+            CellReader::Double(typed) => finite(*typed.values.get(at).ok_or(MISSING_VALUE)?)?,
+            CellReader::Text(typed) => text(typed.values.get(at).ok_or(MISSING_VALUE)?)?,
         })
     }
 }

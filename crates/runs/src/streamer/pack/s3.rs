@@ -1,11 +1,11 @@
-//! A pack in a bucket: small files as a whole, large ones in pieces.
+//! Pack in an S3 bucket: small files are read completely, large ones by ranges.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_artifacts::s3::{Access, Place, connect};
+use admit_artifacts::s3::{Access, S3Location, connect};
 use bytes::Bytes;
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
@@ -13,48 +13,48 @@ use object_store::{GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::source::{Far, Pieces, Source};
+use super::source::{RangeReader, RemoteFile, Source};
 use super::store::{NAMES_MAX, PackStore, SMALL_BYTES_MAX};
 
-/// The pause before a request is tried again, at first and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Initial and maximum backoff of a request.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// A pack in a bucket. It may be used wherever blocking is allowed inside the runtime it was made in.
+/// Pack in a bucket. Must be used where blocking is allowed, within the runtime it was created in.
 #[derive(Clone)]
 pub struct Bucket {
     objects: Arc<AmazonS3>,
-    place: Place,
+    location: S3Location,
     tries_max: u32,
     runtime: Handle,
 }
 
 impl Bucket {
-    /// The pack at this place.
+    /// The pack at this location.
     ///
     /// # Errors
-    /// When the settings cannot be those of any service, or there is no runtime.
-    pub fn open(place: Place, access: &Access) -> io::Result<Self> {
-        let objects = connect(&place, access).map_err(io::Error::other)?;
+    /// When the settings are invalid, or there is no runtime.
+    pub fn open(location: S3Location, access: &Access) -> io::Result<Self> {
+        let objects = connect(&location, access).map_err(io::Error::other)?;
         let runtime = Handle::try_current().map_err(io::Error::other)?;
-        Ok(Self { objects, place, tries_max: access.tries_max.get(), runtime })
+        Ok(Self { objects, location, tries_max: access.tries_max.get(), runtime })
     }
 
     fn key(&self, path: &str) -> io::Result<Key> {
-        Key::parse(self.place.key(path)).map_err(io::Error::other)
+        Key::parse(self.location.key(path)).map_err(io::Error::other)
     }
 
-    /// Waits for an answer, and asks again where that may help. `None` is an object that is not there.
-    fn ask<T, R>(&self, request: impl Fn() -> R) -> io::Result<Option<T>>
+    /// Runs a request with retries; `None` if the object does not exist.
+    fn retry<T, R>(&self, request: impl Fn() -> R) -> io::Result<Option<T>>
     where
         R: Future<Output = Result<T, object_store::Error>>,
     {
         self.runtime.block_on(async {
-            let (mut pause, mut tries) = (PAUSE_MIN, 1);
+            let (mut pause, mut tries) = (BACKOFF_MIN, 1);
             loop {
                 use object_store::Error as E;
                 let error = match request().await {
-                    Ok(answer) => return Ok(Some(answer)),
+                    Ok(response) => return Ok(Some(response)),
                     Err(E::NotFound { .. }) => return Ok(None),
                     Err(error) => error,
                 };
@@ -65,10 +65,10 @@ impl Bucket {
                 if is_final || tries >= self.tries_max {
                     return Err(io::Error::other(error));
                 }
-                tracing::debug!(%error, tries, "a pack could not be read, trying again");
+                tracing::debug!(%error, tries, "failed to read from a pack; retrying");
                 tries += 1;
                 sleep(pause).await;
-                pause = PAUSE_MAX.min(pause * 2);
+                pause = BACKOFF_MAX.min(pause * 2);
             }
         })
     }
@@ -77,7 +77,7 @@ impl Bucket {
 impl PackStore for Bucket {
     fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         let key = self.key(path)?;
-        let read = self.ask(|| async {
+        let read = self.retry(|| async {
             let read = self.objects.get(&key).await?;
             match read.meta.size > SMALL_BYTES_MAX {
                 true => Ok(None),
@@ -95,7 +95,7 @@ impl PackStore for Bucket {
 
     fn names(&self, folder: &str) -> io::Result<Option<Vec<String>>> {
         let key = self.key(folder)?;
-        let listed = self.ask(|| self.objects.list_with_delimiter(Some(&key)))?;
+        let listed = self.retry(|| self.objects.list_with_delimiter(Some(&key)))?;
         let Some(listed) = listed else { return Ok(None) };
         let files = listed.objects.iter().map(|object| &object.location);
         let names = files.chain(&listed.common_prefixes).filter_map(Key::filename);
@@ -110,14 +110,14 @@ impl PackStore for Bucket {
 
     fn open(&self, path: &str) -> io::Result<Source> {
         let key = self.key(path)?;
-        let found = self.ask(|| self.objects.head(&key))?;
+        let found = self.retry(|| self.objects.head(&key))?;
         let found = found.ok_or(io::ErrorKind::NotFound)?;
         let object = Object { bucket: self.clone(), key, bytes: found.size, tag: found.e_tag };
-        Ok(Source::Far(Far::new(Arc::new(object))))
+        Ok(Source::Remote(RemoteFile::new(Arc::new(object))))
     }
 }
 
-/// A large file. Should somebody replace it while it is read, reading fails.
+/// A large file. If it is replaced while it is read, reads fail (`if_match`).
 struct Object {
     bucket: Bucket,
     key: Key,
@@ -125,14 +125,14 @@ struct Object {
     tag: Option<String>,
 }
 
-impl Pieces for Object {
+impl RangeReader for Object {
     fn bytes(&self) -> u64 {
         self.bytes
     }
 
     fn read(&self, start: u64, length: usize) -> io::Result<Bytes> {
         let range: Range<u64> = start..start + length as u64;
-        let read = self.bucket.ask(|| async {
+        let read = self.bucket.retry(|| async {
             let options = GetOptions {
                 range: Some(GetRange::Bounded(range.clone())),
                 if_match: self.tag.clone(),

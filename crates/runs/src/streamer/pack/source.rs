@@ -1,8 +1,8 @@
-//! A part file for reading here and there: on a disk, or in pieces from far away.
+//! Random access to a part file: on disk, or remote by ranges.
 //!
-//! Columns are read side by side, so a reader jumps between as many places as there are columns. From
-//! far away it reads blocks, and keeps the last of them: memory stays below [`KEPT_BYTES_MAX`] for
-//! each open file, whatever its size and the size of its row groups.
+//! Columns are read in parallel, so a reader alternates between as many positions as there are
+//! columns. Remote files are read in blocks, the latest of which are cached: memory stays below
+//! [`CACHED_BYTES_MAX`] per open file, whatever its size and that of its row groups.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -13,18 +13,18 @@ use bytes::{Bytes, BytesMut};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// Bytes that are asked for at a time.
+/// Bytes per request.
 const BLOCK_BYTES: u64 = 512 << 10;
-/// Bytes that are kept of one file.
-pub const KEPT_BYTES_MAX: u64 = 32 << 20;
-const BLOCKS_MAX: usize = (KEPT_BYTES_MAX / BLOCK_BYTES) as usize;
+/// Maximum cached bytes per file.
+pub const CACHED_BYTES_MAX: u64 = 32 << 20;
+const BLOCKS_MAX: usize = (CACHED_BYTES_MAX / BLOCK_BYTES) as usize;
 
-/// A file of which any piece can be read. It blocks.
-pub trait Pieces: Send + Sync {
-    /// How long it is.
+/// File with random access by ranges. Calls block.
+pub trait RangeReader: Send + Sync {
+    /// Its length.
     fn bytes(&self) -> u64;
 
-    /// A piece of it, whole.
+    /// Reads a range completely.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -35,16 +35,16 @@ pub trait Pieces: Send + Sync {
 pub enum Source {
     /// On a disk.
     Disk(File),
-    /// Elsewhere.
-    Far(Far),
+    /// Remote.
+    Remote(RemoteFile),
 }
 
 impl Source {
-    /// Reads it from its beginning.
+    /// Opens a reader at the beginning.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn beginning(&self) -> io::Result<Reading> {
+    pub fn beginning(&self) -> io::Result<SourceReader> {
         self.get_read(0).map_err(io::Error::other)
     }
 }
@@ -55,21 +55,21 @@ impl From<File> for Source {
     }
 }
 
-/// A file elsewhere, and what is kept of it.
+/// Remote file with a block cache.
 #[derive(Clone)]
-pub struct Far {
-    pieces: Arc<dyn Pieces>,
-    kept: Arc<Mutex<Kept>>,
+pub struct RemoteFile {
+    file: Arc<dyn RangeReader>,
+    cache: Arc<Mutex<BlockCache>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct BlockCache {
     blocks: HashMap<u64, Bytes>,
-    /// The one used longest ago first.
+    /// Least recently used first.
     order: VecDeque<u64>,
 }
 
-impl Kept {
+impl BlockCache {
     fn get(&mut self, block: u64) -> Option<Bytes> {
         let bytes = self.blocks.get(&block)?.clone();
         self.order.retain(|other| *other != block);
@@ -77,7 +77,7 @@ impl Kept {
         Some(bytes)
     }
 
-    fn keep(&mut self, block: u64, bytes: Bytes) {
+    fn insert(&mut self, block: u64, bytes: Bytes) {
         if self.blocks.insert(block, bytes).is_none() {
             self.order.push_back(block);
         }
@@ -89,31 +89,31 @@ impl Kept {
     }
 }
 
-impl Far {
-    /// A file elsewhere.
-    pub fn new(pieces: Arc<dyn Pieces>) -> Self {
-        Self { pieces, kept: Arc::default() }
+impl RemoteFile {
+    /// Wraps a remote file.
+    pub fn new(file: Arc<dyn RangeReader>) -> Self {
+        Self { file, cache: Arc::default() }
     }
 
     fn block(&self, block: u64) -> io::Result<Bytes> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(block);
-        if let Some(bytes) = kept {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(block);
+        if let Some(bytes) = cache {
             return Ok(bytes);
         }
         let start = block * BLOCK_BYTES;
-        let length = self.pieces.bytes().saturating_sub(start).min(BLOCK_BYTES);
-        let bytes = self.pieces.read(start, usize::try_from(length).unwrap_or_default())?;
+        let length = self.file.bytes().saturating_sub(start).min(BLOCK_BYTES);
+        let bytes = self.file.read(start, usize::try_from(length).unwrap_or_default())?;
         if bytes.len() as u64 != length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.keep(block, bytes.clone());
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.insert(block, bytes.clone());
         Ok(bytes)
     }
 
-    /// What there is from `start` on, up to the end of a block; empty at the end of the file.
-    fn some(&self, start: u64) -> io::Result<Bytes> {
-        if start >= self.pieces.bytes() {
+    /// Bytes from `start` to the end of its block; empty at the end of the file.
+    fn available(&self, start: u64) -> io::Result<Bytes> {
+        if start >= self.file.bytes() {
             return Ok(Bytes::new());
         }
         let bytes = self.block(start / BLOCK_BYTES)?;
@@ -121,50 +121,50 @@ impl Far {
         Ok(bytes.slice(from.min(bytes.len())..))
     }
 
-    fn exactly(&self, start: u64, length: usize) -> io::Result<Bytes> {
-        // What is longer than a few blocks would only push others out.
+    fn read_exact(&self, start: u64, length: usize) -> io::Result<Bytes> {
+        // Longer ranges bypass the cache, which they would only evict.
         if length as u64 > 4 * BLOCK_BYTES {
-            let bytes = self.pieces.read(start, length)?;
+            let bytes = self.file.read(start, length)?;
             return match bytes.len() == length {
                 true => Ok(bytes),
                 false => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
-        let mut first = self.some(start)?;
+        let mut first = self.available(start)?;
         if first.len() >= length {
             return Ok(first.split_to(length));
         }
         let mut whole = BytesMut::with_capacity(length);
         let mut next = start;
         while whole.len() < length {
-            let some = self.some(next)?;
-            if some.is_empty() {
+            let available = self.available(next)?;
+            if available.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let take = some.len().min(length - whole.len());
-            whole.extend_from_slice(&some[..take]);
+            let take = available.len().min(length - whole.len());
+            whole.extend_from_slice(&available[..take]);
             next += take as u64;
         }
         Ok(whole.freeze())
     }
 }
 
-/// Reads on from one place.
-pub enum Reading {
+/// Sequential reader from a position.
+pub enum SourceReader {
     /// On a disk.
     Disk(BufReader<File>),
-    /// Elsewhere: the file, and where.
-    Far(Far, u64),
+    /// Remote file and position.
+    Remote(RemoteFile, u64),
 }
 
-impl Read for Reading {
+impl Read for SourceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Disk(file) => file.read(buffer),
-            Self::Far(far, at) => {
-                let some = far.some(*at)?;
-                let taken = some.len().min(buffer.len());
-                buffer[..taken].copy_from_slice(&some[..taken]);
+            Self::Remote(remote, at) => {
+                let available = remote.available(*at)?;
+                let taken = available.len().min(buffer.len());
+                buffer[..taken].copy_from_slice(&available[..taken]);
                 *at += taken as u64;
                 Ok(taken)
             }
@@ -176,31 +176,31 @@ impl Length for Source {
     fn len(&self) -> u64 {
         match self {
             Self::Disk(file) => Length::len(file),
-            Self::Far(far) => far.pieces.bytes(),
+            Self::Remote(remote) => remote.file.bytes(),
         }
     }
 }
 
 impl ChunkReader for Source {
-    type T = Reading;
+    type T = SourceReader;
 
-    fn get_read(&self, start: u64) -> Result<Reading> {
+    fn get_read(&self, start: u64) -> Result<SourceReader> {
         match self {
             Self::Disk(file) => {
                 let mut file = file.try_clone()?;
                 file.seek(SeekFrom::Start(start))?;
-                Ok(Reading::Disk(BufReader::new(file)))
+                Ok(SourceReader::Disk(BufReader::new(file)))
             }
-            Self::Far(far) => Ok(Reading::Far(far.clone(), start)),
+            Self::Remote(remote) => Ok(SourceReader::Remote(remote.clone(), start)),
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         match self {
             Self::Disk(file) => file.get_bytes(start, length),
-            Self::Far(far) => {
-                far.exactly(start, length).map_err(|error| ParquetError::External(Box::new(error)))
-            }
+            Self::Remote(remote) => remote
+                .read_exact(start, length)
+                .map_err(|error| ParquetError::External(Box::new(error))),
         }
     }
 }
@@ -211,31 +211,31 @@ mod tests {
 
     use super::*;
 
-    /// A file of known bytes that counts what is asked of it.
-    struct Known {
+    /// File with known content that counts requests.
+    struct KnownFile {
         bytes: u64,
-        asked: AtomicU64,
+        requests: AtomicU64,
     }
 
     fn byte(at: u64) -> u8 {
         u8::try_from(at * 31 % 251).unwrap()
     }
 
-    impl Pieces for Known {
+    impl RangeReader for KnownFile {
         fn bytes(&self) -> u64 {
             self.bytes
         }
 
         fn read(&self, start: u64, length: usize) -> io::Result<Bytes> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             let end = (start + length as u64).min(self.bytes);
             Ok((start..end).map(byte).collect::<Vec<u8>>().into())
         }
     }
 
-    fn known(bytes: u64) -> (Arc<Known>, Source) {
-        let known = Arc::new(Known { bytes, asked: AtomicU64::new(0) });
-        (Arc::clone(&known), Source::Far(Far::new(known)))
+    fn known_source(bytes: u64) -> (Arc<KnownFile>, Source) {
+        let known_source = Arc::new(KnownFile { bytes, requests: AtomicU64::new(0) });
+        (Arc::clone(&known_source), Source::Remote(RemoteFile::new(known_source)))
     }
 
     fn is_right(bytes: &[u8], start: u64) -> bool {
@@ -243,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn any_piece_is_what_the_file_says_wherever_blocks_end() {
-        let (_, source) = known(3 * BLOCK_BYTES + 17);
+    fn any_range_is_read_correctly_across_blocks() {
+        let (_, source) = known_source(3 * BLOCK_BYTES + 17);
         for start in [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES - 5, 3 * BLOCK_BYTES] {
             for length in [1, 16, 17] {
                 let bytes = source.get_bytes(start, length).unwrap();
@@ -262,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_lately_is_not_asked_for_again_and_no_more_is_kept() {
+    fn recent_blocks_are_cached_up_to_the_limit() {
         let blocks = BLOCKS_MAX as u64 * 3;
-        let (file, source) = known(blocks * BLOCK_BYTES);
+        let (file, source) = known_source(blocks * BLOCK_BYTES);
         for _ in 0..100 {
             for place in 0..8 {
                 assert!(is_right(
@@ -273,12 +273,12 @@ mod tests {
                 ));
             }
         }
-        assert_eq!(file.asked.load(Ordering::Relaxed), 8);
+        assert_eq!(file.requests.load(Ordering::Relaxed), 8);
         for block in 0..blocks {
             source.get_bytes(block * BLOCK_BYTES, 1).unwrap();
         }
-        let Source::Far(far) = &source else { panic!("it is far") };
-        let kept = far.kept.lock().unwrap();
-        assert_eq!((kept.blocks.len(), kept.order.len()), (BLOCKS_MAX, BLOCKS_MAX));
+        let Source::Remote(remote) = &source else { panic!("not remote") };
+        let cache = remote.cache.lock().unwrap();
+        assert_eq!((cache.blocks.len(), cache.order.len()), (BLOCKS_MAX, BLOCKS_MAX));
     }
 }

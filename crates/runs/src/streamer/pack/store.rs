@@ -1,4 +1,4 @@
-//! Where the files of a pack come from. All of it blocks, and is called where that is allowed.
+//! Storage of a pack's files. All calls block.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 
 use super::source::Source;
 
-/// Most bytes of a small file: receipts, manifests, flags.
+/// Maximum size of a small file (receipt, manifest, flag).
 pub const SMALL_BYTES_MAX: u64 = 4 << 20;
 
-/// Most files of one folder.
+/// Maximum files per folder.
 pub const NAMES_MAX: usize = 100_000;
 
-/// The files of one pack, by their paths in it.
+/// The files of one pack, by relative path.
 pub trait PackStore: Send + Sync {
-    /// The bytes of a small file; `None` where there is none.
+    /// Reads a small file; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is not small.
+    /// When it cannot be read, or is too large.
     fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// The names in a folder in byte order; `None` where there is none.
+    /// Lists the names in a folder, in byte order; `None` if it does not exist.
     ///
     /// # Errors
     /// When it cannot be read, or has too many.
     fn names(&self, folder: &str) -> io::Result<Option<Vec<String>>>;
 
-    /// A large file, for reading here and there.
+    /// Opens a large file for random access.
     ///
     /// # Errors
     /// When it cannot be opened.

@@ -1,19 +1,19 @@
-//! The stream view of an output: its part files in order, with a manifest and a sort receipt.
+//! Stream view of an output: its part files in order, with a manifest and a sort receipt.
 
 use std::sync::Arc;
 
 use admit_core::json::Value;
 
-use super::rows::Part;
+use super::rows::PartReader;
 use super::store::PackStore;
-use super::{parsed, small};
+use super::{parse_json, read_small};
 use crate::catalogue::Output;
 use crate::streamer::reason::{Failure, Reason};
 
 const MANIFEST: &str = "_stream_view_manifest.json";
 const SORT_RECEIPT: &str = "_stream_sort_receipt.json";
 
-/// A part file and how many rows it says it has.
+/// A part file and its row count, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFile {
     /// Its name; parts are streamed in the order of their names.
@@ -22,8 +22,8 @@ pub struct PartFile {
     pub rows: u64,
 }
 
-/// A stream view that can be streamed.
-pub struct View {
+/// A stream view that passed all checks.
+pub struct StreamView {
     /// The output it is of.
     pub output: Output,
     /// Its parts in order.
@@ -32,11 +32,11 @@ pub struct View {
     folder: String,
 }
 
-impl View {
-    /// Opens the view of an output below `root`, and looks at every part of it.
+impl StreamView {
+    /// Opens the view of an output below `root`, and opens every part to check it.
     ///
     /// # Errors
-    /// With the reason it cannot be streamed.
+    /// With the reason why it cannot be streamed.
     pub(super) fn open(
         store: &Arc<dyn PackStore>,
         root: &str,
@@ -50,7 +50,7 @@ impl View {
             .names(&folder)
             .map_err(|error| Failure::caused(missing, format!("{folder} cannot be read"), error))?;
         let Some(names) = names else {
-            return Err(Failure::new(missing, format!("{folder} is not there")));
+            return Err(Failure::new(missing, format!("{folder} does not exist")));
         };
         check(&**store, &folder, id)?;
         let is_part = |name: &String| name.starts_with("part-") && name.ends_with(".parquet");
@@ -70,24 +70,23 @@ impl View {
     /// Opens one part.
     ///
     /// # Errors
-    /// `STREAM_FAILED` with the file and what is wrong with it.
-    pub fn part(&self, name: &str) -> Result<Part, Failure> {
+    /// `STREAM_FAILED` with the file and the cause.
+    pub fn part(&self, name: &str) -> Result<PartReader, Failure> {
         let path = format!("{}/{name}", self.folder);
         let file = self.store.open(&path).map_err(|error| {
             Failure::caused(Reason::StreamFailed, format!("{path} cannot be opened"), error)
         })?;
-        Part::open(file).map_err(|error| {
+        PartReader::open(file).map_err(|error| {
             Failure::caused(Reason::StreamFailed, format!("{path} cannot be streamed"), error)
         })
     }
 
-    /// All its rows.
+    /// Total rows.
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.rows).sum()
     }
 
-    /// How many rows come before and with a place: what a checkpoint there stands for. A file that
-    /// is gone counts as if nothing of it had been streamed.
+    /// Number of rows up to and including a position. A missing file counts as not streamed at all.
     pub fn rows_until(&self, last_file: &str, last_row_index: u64) -> u64 {
         let before = self.parts.iter().filter(|part| part.name.as_str() < last_file);
         let before: u64 = before.map(|part| part.rows).sum();
@@ -96,31 +95,31 @@ impl View {
     }
 }
 
-/// The manifest must be of this output and the rows must have been sorted.
+/// Checks that the manifest belongs to this output and that the rows are sorted.
 fn check(store: &dyn PackStore, folder: &str, output_id: &str) -> Result<(), Failure> {
     let path = format!("{folder}/{MANIFEST}");
-    let Some(bytes) = small(store, &path, Reason::StreamViewMissing)? else {
-        return Err(Failure::new(Reason::StreamViewMissing, format!("{path} is not there")));
+    let Some(bytes) = read_small(store, &path, Reason::StreamViewMissing)? else {
+        return Err(Failure::new(Reason::StreamViewMissing, format!("{path} does not exist")));
     };
-    let manifest = parsed(&bytes, &path, Reason::StreamViewMissing)?;
+    let manifest = parse_json(&bytes, &path, Reason::StreamViewMissing)?;
     if manifest.get("output_id").and_then(Value::as_str) != Some(output_id) {
-        let detail = format!("{path} is of another output");
+        let detail = format!("{path} belongs to another output");
         return Err(Failure::new(Reason::StreamViewOutputMismatch, detail));
     }
     let path = format!("{folder}/{SORT_RECEIPT}");
-    let bad = Reason::StreamViewReceiptBad;
-    let Some(bytes) = small(store, &path, bad)? else {
-        return Err(Failure::new(bad, format!("{path} is not there")));
+    let receipt_bad = Reason::StreamViewReceiptBad;
+    let Some(bytes) = read_small(store, &path, receipt_bad)? else {
+        return Err(Failure::new(receipt_bad, format!("{path} does not exist")));
     };
-    let receipt = parsed(&bytes, &path, bad)?;
+    let receipt = parse_json(&bytes, &path, receipt_bad)?;
     if receipt.get("status").and_then(Value::as_str) != Some("OK") {
-        return Err(Failure::new(bad, format!("{path} does not say OK")));
+        return Err(Failure::new(receipt_bad, format!("the status in {path} is not OK")));
     }
     let ids = [&manifest, &receipt].map(|one| one.get("stream_view_id").and_then(Value::as_str));
     if let [Some(one), Some(other)] = ids
         && one != other
     {
-        let detail = format!("{path} is the receipt of another view");
+        let detail = format!("{path} belongs to another view");
         return Err(Failure::new(Reason::StreamViewIdMismatch, detail));
     }
     Ok(())

@@ -1,5 +1,5 @@
--- The names that readers of the reference system know. One row per output of a run; the history
--- only grows.
+-- Table names as in the reference system. One checkpoint per output of a run; the history is
+-- append-only.
 CREATE TABLE IF NOT EXISTS wsp_checkpoint (
     pack_key TEXT NOT NULL,
     output_id TEXT NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS wsp_checkpoint_history (
     saved_at_utc TEXT NOT NULL
 ) STRICT;
 
--- Where a partition of the control bus must be read from.
+-- Read position per partition of the control bus.
 CREATE TABLE IF NOT EXISTS wsp_ready_position (
     topic TEXT NOT NULL,
     partition INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-//! Pages of merged claims against a map that remembers everything.
+//! Pages of merged claims, compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use admit_testkit::rng::Rng;
 
 use super::*;
 
-/// A ledger without anything in it, in memory.
+/// An empty ledger in memory.
 pub(in crate::sqlite::keys) fn empty() -> Connection {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(include_str!("../../migrations/0001_ledger.sql")).unwrap();
@@ -14,7 +14,7 @@ pub(in crate::sqlite::keys) fn empty() -> Connection {
     conn
 }
 
-/// Keys of which some begin alike, so that rows are long in places, and a few differ only at their end.
+/// Keys, some with the same prefix, so that some rows are long, and a few that differ only at the end.
 fn random_key(rng: &mut Rng) -> Key {
     let mut bytes = *Key::derive("pages", &[&rng.next_u64().to_be_bytes()]).as_bytes();
     match rng.below(4) {
@@ -28,20 +28,20 @@ fn random_key(rng: &mut Rng) -> Key {
     Key::from_bytes(bytes)
 }
 
-/// What is in the pages, which must be in order, each where it is looked for, and none too long.
+/// The content of the pages; checks their order, their bounds and their lengths.
 fn all(conn: &Connection) -> BTreeMap<Key, Seq> {
     let mut read = conn.prepare("SELECT first, claims FROM key_page ORDER BY first").unwrap();
     let mut rows = read.query([]).unwrap();
     let (mut found, mut last) = (BTreeMap::new(), None);
     while let Some(row) = rows.next().unwrap() {
         let first: i64 = row.get(0).unwrap();
-        let claims = whole(row.get_ref(1).unwrap()).unwrap();
+        let claims = unpack(row.get_ref(1).unwrap()).unwrap();
         assert!(
-            last.is_none_or(|(_, key)| lead(&key) < first),
+            last.is_none_or(|(_, key)| key_prefix(&key) < first),
             "a row begins before the last ends"
         );
-        let leads: Vec<i64> = claims.iter().map(lead_of).collect();
-        assert!(leads.iter().all(|lead| *lead >= first), "a key is before its row");
+        let leads: Vec<i64> = claims.iter().map(prefix_of).collect();
+        assert!(leads.iter().all(|key_prefix| *key_prefix >= first), "a key is before its row");
         let alike = leads.chunk_by(|one, next| one == next).map(<[_]>::len).max().unwrap_or(0);
         assert!(
             claims.len() <= ROW_CLAIMS_MAX.max(ROW_CLAIMS + alike),
@@ -49,7 +49,7 @@ fn all(conn: &Connection) -> BTreeMap<Key, Seq> {
             claims.len()
         );
         for claim in claims {
-            let (key, seq) = (Key::from_bytes(*key_of(claim)), place_of(claim));
+            let (key, seq) = (Key::from_bytes(*key_of(claim)), seq_of(claim));
             assert!(last.is_none_or(|(_, before)| before < key), "out of order");
             last = Some((first, key));
             found.insert(key, seq);
@@ -58,7 +58,7 @@ fn all(conn: &Connection) -> BTreeMap<Key, Seq> {
     found
 }
 
-/// Slices of all sizes, claims that come twice, claims that are left out, and keys that are forgotten.
+/// Slices of all sizes, repeated claims, excluded claims, and forgotten keys.
 #[test]
 fn what_is_merged_and_not_forgotten_is_found_and_nothing_else() {
     for seed in 1..=6 {
@@ -67,23 +67,23 @@ fn what_is_merged_and_not_forgotten_is_found_and_nothing_else() {
         let conn = empty();
         let (mut known, mut place) = (BTreeMap::new(), 0xff_ffff_f000);
         for _ in 0..30 {
-            let mut told = BTreeMap::new();
+            let mut incoming = BTreeMap::new();
             for _ in 0..rng.below(400) {
                 place += 1;
                 let key = random_key(&mut rng);
-                told.insert(key, *known.get(&key).unwrap_or(&Seq(place)));
+                incoming.insert(key, *known.get(&key).unwrap_or(&Seq(place)));
             }
-            let told: Vec<_> = told.into_iter().collect();
-            let gone = told.first().map(|(key, _)| *key).filter(|_| rng.one_in(2));
+            let incoming: Vec<_> = incoming.into_iter().collect();
+            let gone = incoming.first().map(|(key, _)| *key).filter(|_| rng.one_in(2));
             let mut merged = 0;
-            while merged < told.len() {
+            while merged < incoming.len() {
                 let wanted = 1 + rng.below(90) as usize;
                 let count =
-                    merge(&conn, &told[merged..], wanted, |key| Some(*key) == gone).unwrap();
-                assert!(count >= wanted.min(told.len() - merged));
+                    merge(&conn, &incoming[merged..], wanted, |key| Some(*key) == gone).unwrap();
+                assert!(count >= wanted.min(incoming.len() - merged));
                 merged += count;
             }
-            known.extend(told.into_iter().filter(|(key, _)| Some(*key) != gone));
+            known.extend(incoming.into_iter().filter(|(key, _)| Some(*key) != gone));
             for _ in 0..rng.below(60) {
                 let key = random_key(&mut rng);
                 let near =
@@ -116,19 +116,19 @@ fn a_key_that_another_place_has_claimed_is_refused() {
     assert_eq!(merge(&conn, &claims, claims.len(), |_| false).unwrap(), 500);
     assert_eq!(merge(&conn, &claims, claims.len(), |_| false).unwrap(), 500, "the same again");
     let again = merge(&conn, &[(key(7), Seq(501))], 1, |_| false).unwrap_err();
-    let said = again.to_string();
-    assert!(said.ends_with("was claimed by place 7 and again by place 501"), "{said}");
+    let message = again.to_string();
+    assert!(message.ends_with("was claimed by place 7 and again by place 501"), "{message}");
 }
 
 #[test]
-fn what_is_in_the_plain_index_is_taken_over_and_gone_from_there() {
+fn the_plain_index_is_migrated_and_emptied() {
     let conn = empty();
     let claims: BTreeMap<_, _> =
         (1..=1_000).map(|n: u64| (Key::derive("plain", &[&n.to_be_bytes()]), Seq(n))).collect();
     for (key, seq) in &claims {
         conn.execute(queries::KEY_CLAIM, (key.as_bytes(), seq.0)).unwrap();
     }
-    take_over(&conn).unwrap();
+    migrate_plain_index(&conn).unwrap();
     assert_eq!(all(&conn), claims);
     let left: u64 = conn.query_row("SELECT count(*) FROM key_index", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);

@@ -1,4 +1,4 @@
--- Everything before this offset is dealt with for good.
+-- Saves the read position; all earlier messages are settled.
 INSERT INTO wsp_ready_position (topic, partition, next_offset)
 VALUES ($1, $2, $3)
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset;

@@ -1,0 +1,130 @@
+//! Driver seam of the SQL ledgers: everything a port needs to run on SQLite and on PostgreSQL.
+//!
+//! A port is implemented once, over [`Db`] (an open transaction or a read snapshot), [`ReadBackend`] and
+//! [`WriteBackend`] (the ledgers that open them). What differs between the databases is in the drivers
+//! (`sqlite/driver.rs`, `postgres/driver.rs`) and in the statements that have a text for each.
+
+mod columns;
+mod param;
+mod statement;
+
+use admit_core::Fault;
+
+use crate::port::BoxFuture;
+
+pub(crate) use columns::{Columns, InvalidValue};
+pub(crate) use param::{Param, params};
+pub(crate) use statement::{Statement, statements};
+
+/// An open transaction or a read snapshot of a SQL database.
+pub(crate) trait Db: 'static {
+    /// A row of a result.
+    type Row: Columns<Error = Self::Error>;
+    /// Why a statement failed.
+    type Error: From<InvalidValue>;
+
+    /// Returns every row.
+    fn query(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Self::Row>, Self::Error>;
+
+    /// Returns the number of rows changed.
+    fn execute(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<u64, Self::Error>;
+
+    /// Runs several statements in order; the first error ends it. One round trip on PostgreSQL.
+    fn query_all(&self, calls: &[Call<'_>]) -> Result<Vec<Vec<Self::Row>>, Self::Error>;
+
+    /// Like [`query_all`](Self::query_all), for the numbers of rows changed.
+    fn execute_all(&self, calls: &[Call<'_>]) -> Result<Vec<u64>, Self::Error>;
+
+    /// Runs `read` on one state of the database, whatever is committed meanwhile. Not inside of a
+    /// transaction.
+    fn snapshot<T>(&self, read: impl FnOnce() -> Result<T, Self::Error>) -> Result<T, Self::Error>;
+
+    /// Returns the first row, if there is one.
+    fn query_opt(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Option<Self::Row>, Self::Error> {
+        Ok(self.query(statement, params)?.into_iter().next())
+    }
+
+    /// Returns the first row of a statement that always has one.
+    fn query_one(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Self::Row, Self::Error> {
+        let missing = || InvalidValue::new("a row that is always present is missing").into();
+        self.query_opt(statement, params)?.ok_or_else(missing)
+    }
+
+    /// Whether the statement has a row.
+    fn exists(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<bool, Self::Error> {
+        Ok(self.query_opt(statement, params)?.is_some())
+    }
+}
+
+/// One statement with its parameters, to be sent together with others.
+pub(crate) struct Call<'a> {
+    pub(crate) statement: &'static Statement,
+    pub(crate) params: &'a [Param<'a>],
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(statement: &'static Statement, params: &'a [Param<'a>]) -> Self {
+        Self { statement, params }
+    }
+}
+
+/// A ledger that can be read: the one of a gate, or one opened only to read.
+pub(crate) trait ReadBackend: Send + Sync + 'static {
+    /// What a read gets.
+    type Db: Db;
+
+    /// Runs `query` on a read connection, away from the async threads. It runs a second time where the
+    /// first connection turned out to be dead. Its second argument is the tag of the ledger.
+    fn read<T: Send + 'static>(
+        &self,
+        query: impl Fn(&Self::Db, u32) -> Result<T, <Self::Db as Db>::Error> + Send + Sync + 'static,
+    ) -> BoxFuture<'_, Result<T, Fault>>;
+}
+
+/// A ledger that can be written: the one of a gate.
+pub(crate) trait WriteBackend: ReadBackend {
+    /// Applies `operation` in the next group commit and returns its result once that is durable.
+    fn apply<O: Operation<Self::Db>>(
+        &self,
+        operation: O,
+    ) -> BoxFuture<'_, Result<O::Output, Fault>>;
+}
+
+/// A write of a port, applied inside of a group commit.
+pub(crate) trait Operation<D: Db>: Send + 'static {
+    /// What the caller gets after the commit.
+    type Output: Send + 'static;
+
+    /// Reads and writes inside of the transaction. After an error the transaction is rolled back to where
+    /// it was before; an error of another operation rolls back too, and then this is called again.
+    fn apply(&mut self, tx: &Transaction<'_, D>) -> Result<Self::Output, D::Error>;
+}
+
+/// The transaction of a group commit, as a port sees it.
+pub(crate) struct Transaction<'t, D> {
+    /// The database inside of the transaction.
+    pub(crate) db: &'t D,
+    /// Whether other gates may be declared dead now: not while the lease of this gate expired moments
+    /// ago, because theirs may have expired for the same reason. Always where there is one gate.
+    pub(crate) may_expire_gates: bool,
+}

@@ -1,0 +1,229 @@
+//! SQLite driver.
+
+use std::rc::Rc;
+
+use admit_core::{Fault, json};
+use rusqlite::types::{ToSqlOutput, Type, Value, ValueRef};
+use rusqlite::{Connection, ToSql};
+
+use super::write_op::{Tx, WriteOp};
+use super::{SqliteLedger, SqliteReader};
+use crate::db::{
+    Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
+    WriteBackend,
+};
+use crate::port::BoxFuture;
+
+impl From<InvalidValue> for rusqlite::Error {
+    fn from(error: InvalidValue) -> Self {
+        // The position is not known by then; the message names the column.
+        Self::FromSqlConversionFailure(0, Type::Null, Box::new(error))
+    }
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let value = match self {
+            Self::Int(number) => number.map_or(ValueRef::Null, ValueRef::Integer),
+            Self::Text(text) => text.map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes())),
+            Self::Bytes(bytes) => bytes.map_or(ValueRef::Null, ValueRef::Blob),
+            Self::Texts(texts) => {
+                let array = String::from_utf8_lossy(&json_array(texts)).into_owned();
+                return Ok(ToSqlOutput::Owned(Value::Text(array)));
+            }
+        };
+        Ok(ToSqlOutput::Borrowed(value))
+    }
+}
+
+fn json_array(texts: &[&str]) -> Vec<u8> {
+    let texts = texts.iter().map(|text| json::Value::String((*text).into())).collect();
+    let mut array = Vec::new();
+    json::write(&json::Value::Array(texts), &mut array);
+    array
+}
+
+/// A row that was copied out of its statement.
+pub(crate) struct SqliteRow {
+    names: Rc<[String]>,
+    cells: Vec<Cell>,
+}
+
+/// A value as SQLite stores it. Text may be no UTF-8 where another program wrote it.
+enum Cell {
+    Null,
+    Int(i64),
+    Real,
+    Text(Vec<u8>),
+    Bytes(Vec<u8>),
+}
+
+impl From<ValueRef<'_>> for Cell {
+    fn from(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(number) => Self::Int(number),
+            ValueRef::Real(_) => Self::Real,
+            ValueRef::Text(text) => Self::Text(text.to_vec()),
+            ValueRef::Blob(bytes) => Self::Bytes(bytes.to_vec()),
+        }
+    }
+}
+
+impl SqliteRow {
+    fn cell(&self, column: &str) -> Result<&Cell, InvalidValue> {
+        let index = self.names.iter().position(|name| name == column);
+        let missing = || InvalidValue::new(format!("no column `{column}` in the result"));
+        index.and_then(|index| self.cells.get(index)).ok_or_else(missing)
+    }
+}
+
+fn wrong_type(column: &str, expected: &str) -> rusqlite::Error {
+    InvalidValue::new(format!("the column `{column}` does not hold {expected}")).into()
+}
+
+impl Columns for SqliteRow {
+    type Error = rusqlite::Error;
+
+    fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
+        match self.cell(column)? {
+            Cell::Null => Ok(None),
+            Cell::Int(number) => Ok(Some(*number)),
+            Cell::Real | Cell::Text(_) | Cell::Bytes(_) => Err(wrong_type(column, "an integer")),
+        }
+    }
+
+    fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
+        match self.cell(column)? {
+            Cell::Null => Ok(None),
+            Cell::Text(text) => {
+                let text = std::str::from_utf8(text).map_err(|_| wrong_type(column, "UTF-8"))?;
+                Ok(Some(text.to_owned()))
+            }
+            Cell::Int(_) | Cell::Real | Cell::Bytes(_) => Err(wrong_type(column, "text")),
+        }
+    }
+
+    fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+        match self.cell(column)? {
+            Cell::Null => Ok(None),
+            Cell::Bytes(bytes) => Ok(Some(bytes.clone())),
+            Cell::Int(_) | Cell::Real | Cell::Text(_) => Err(wrong_type(column, "bytes")),
+        }
+    }
+}
+
+impl Db for Connection {
+    type Row = SqliteRow;
+    type Error = rusqlite::Error;
+
+    fn query(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> rusqlite::Result<Vec<SqliteRow>> {
+        let mut statement = self.prepare_cached(statement.sqlite())?;
+        let names: Rc<[String]> =
+            statement.column_names().into_iter().map(ToOwned::to_owned).collect();
+        let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
+            let cells = (0..names.len()).map(|index| Ok(Cell::from(row.get_ref(index)?)));
+            Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })
+        })?;
+        rows.collect()
+    }
+
+    fn execute(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> rusqlite::Result<u64> {
+        let mut statement = self.prepare_cached(statement.sqlite())?;
+        Ok(statement.execute(rusqlite::params_from_iter(params))? as u64)
+    }
+
+    fn snapshot<T>(
+        &self,
+        read: impl FnOnce() -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let snapshot = self.unchecked_transaction()?;
+        let result = read()?;
+        snapshot.finish()?;
+        Ok(result)
+    }
+
+    fn query_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<Vec<SqliteRow>>> {
+        calls.iter().map(|call| Db::query(self, call.statement, call.params)).collect()
+    }
+
+    fn execute_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<u64>> {
+        calls.iter().map(|call| Db::execute(self, call.statement, call.params)).collect()
+    }
+}
+
+impl ReadBackend for SqliteLedger {
+    type Db = Connection;
+
+    fn read<T: Send + 'static>(
+        &self,
+        query: impl Fn(&Connection, u32) -> rusqlite::Result<T> + Send + Sync + 'static,
+    ) -> BoxFuture<'_, Result<T, Fault>> {
+        Box::pin(self.readers.read(query))
+    }
+}
+
+impl ReadBackend for SqliteReader {
+    type Db = Connection;
+
+    fn read<T: Send + 'static>(
+        &self,
+        query: impl Fn(&Connection, u32) -> rusqlite::Result<T> + Send + Sync + 'static,
+    ) -> BoxFuture<'_, Result<T, Fault>> {
+        Box::pin(self.readers.read(query))
+    }
+}
+
+impl WriteBackend for SqliteLedger {
+    fn apply<O: Operation<Connection>>(
+        &self,
+        operation: O,
+    ) -> BoxFuture<'_, Result<O::Output, Fault>> {
+        Box::pin(self.write(Applied(operation)))
+    }
+}
+
+/// An operation of a port as the writer thread takes it.
+struct Applied<O>(O);
+
+impl<O: Operation<Connection>> WriteOp for Applied<O> {
+    type Output = O::Output;
+
+    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
+        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::params;
+
+    static VALUES: Statement =
+        Statement::new("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", "");
+
+    #[test]
+    fn values_come_back_as_they_went_in() {
+        let conn = Connection::open_in_memory().unwrap();
+        let bytes = [7_u8; 32];
+        let none: Option<&str> = None;
+        let params = params![u64::MAX, "a\0b", &bytes, none, &["x", "\"y\""][..]];
+        let row = Db::query_one(&conn, &VALUES, params).unwrap();
+        assert_eq!(row.num("a").unwrap(), i64::MAX as u64);
+        assert_eq!(row.text("b").unwrap(), "a\0b");
+        assert_eq!(row.bytes32("c").unwrap(), bytes);
+        assert_eq!(row.text_opt("d").unwrap(), None);
+        assert_eq!(row.text("e").unwrap(), r#"["x","\"y\""]"#);
+        for error in [row.text("a").err(), row.text("d").err(), row.text("nothing").err()] {
+            assert!(error.is_some_and(|error| error.sqlite_error().is_none()));
+        }
+    }
+}

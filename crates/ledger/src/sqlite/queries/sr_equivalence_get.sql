@@ -1,2 +1,0 @@
--- Which run a key stands for.
-SELECT run_id, intent_fingerprint FROM sr_run_equivalence WHERE run_equivalence_key = ?1

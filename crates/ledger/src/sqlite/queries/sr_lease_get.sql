@@ -1,2 +1,0 @@
--- Who has a lease.
-SELECT owner_id, lease_token, expires_at FROM sr_run_leases WHERE run_id = ?1

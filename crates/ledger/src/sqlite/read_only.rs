@@ -1,0 +1,26 @@
+//! Read-only access beside a gate, without the lock of the folder.
+
+use std::path::Path;
+
+use rusqlite::OptionalExtension;
+
+use super::reader::Readers;
+use super::{OpenError, open, queries};
+
+/// A read-only ledger.
+pub struct SqliteReader {
+    pub(super) readers: Readers,
+}
+
+impl SqliteReader {
+    /// Opens the ledger in the data folder `dir`, which must exist.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let (path, conn) = open::open_folder_read_only(dir)?;
+        let tag = conn
+            .query_row(queries::META_GET, ["tag"], |row| row.get(0))
+            .optional()
+            .map_err(|source| OpenError::from_sqlite(&path, source))?
+            .ok_or_else(|| OpenError::NotALedger { path: path.clone() })?;
+        Ok(Self { readers: Readers::read_only(&path, tag) })
+    }
+}

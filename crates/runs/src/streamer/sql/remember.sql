@@ -1,5 +1,0 @@
--- Never updated, never deleted: how a run came along.
-INSERT INTO wsp_checkpoint_history (
-    pack_key, output_id, last_file, last_row_index, last_ts_utc, reason, saved_at_utc
-)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
