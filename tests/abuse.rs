@@ -1,4 +1,4 @@
-//! Bodies that mean no good, against the real door: each gets a clear answer, none costs an event.
+//! Malicious bodies at a real door: each gets a typed error, and no event is lost.
 
 use std::time::{Duration, Instant};
 
@@ -14,81 +14,81 @@ fn gate() -> (tempfile::TempDir, Gate) {
     (folder, gate)
 }
 
-/// The door works as before, and what is kept is whole.
-fn unharmed(folder: &tempfile::TempDir, gate: Gate) {
-    gate.client().say(&match_begin(1, "unharmed")).processed();
+/// Asserts that the door still works and the ledger is intact.
+fn assert_unharmed(folder: &tempfile::TempDir, gate: Gate) {
+    gate.client().submit(&match_begin(1, "unharmed")).processed();
     gate.stop();
     assert_intact(folder.path());
 }
 
 #[test]
-fn a_hundred_thousand_brackets_are_rejected_at_once() {
+fn a_hundred_thousand_brackets_are_rejected_quickly() {
     let (folder, gate) = gate();
     let begun = Instant::now();
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let body = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
-        let reason = gate.client().say_bytes(body.as_bytes()).rejected();
+        let reason = gate.client().submit_bytes(body.as_bytes()).rejected();
         assert_eq!(reason.code, "invalid_json", "{reason:?}");
-        assert!(reason.message.len() < 500, "an answer repeats nothing of it: {reason:?}");
-        gate.client().say_bytes(&body.as_bytes()[..100_000]).rejected();
+        assert!(reason.message.len() < 500, "the error must not repeat the body: {reason:?}");
+        gate.client().submit_bytes(&body.as_bytes()[..100_000]).rejected();
     }
     let inside = match_begin(2, "a").body();
     let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     let inside = inside.replace("\"arguments\":[]", &format!("\"arguments\":{deep}"));
-    assert_eq!(gate.client().say_bytes(inside.as_bytes()).rejected().code, "invalid_json");
+    assert_eq!(gate.client().submit_bytes(inside.as_bytes()).rejected().code, "invalid_json");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    unharmed(&folder, gate);
+    assert_unharmed(&folder, gate);
 }
 
 #[test]
-fn forty_megabytes_are_refused_and_the_producer_reads_why() {
+fn a_body_of_forty_megabytes_is_refused_and_the_producer_gets_the_reason() {
     let (folder, gate) = gate();
     let body = vec![b'x'; 40 * 1024 * 1024];
-    // The gate may close before it has read all of that; whoever asks first is told in time.
+    // The gate may close before it has read all of it; `Expect: 100-continue` gets the response in time.
     let headers = [("Expect", "100-continue"), ("Content-Length", "41943040")];
-    let answer = gate.client().send("POST", DOOR, &headers, b"").unwrap();
-    assert_eq!(answer.status, 413);
+    let response = gate.client().send("POST", DOOR, &headers, b"").unwrap();
+    assert_eq!(response.status, 413);
     let mut client = gate.client();
     for bytes in [2, 4, 12] {
-        let answer = client.send("POST", DOOR, &[], &body[..bytes * 1024 * 1024]);
-        match answer {
-            Ok(answer) => assert_eq!(answer.status, 413),
-            // More than is read and thrown away: the connection ends.
+        let response = client.send("POST", DOOR, &[], &body[..bytes * 1024 * 1024]);
+        match response {
+            Ok(response) => assert_eq!(response.status, 413),
+            // The gate discards only part of a refused body, then closes the connection.
             Err(error) => assert!(bytes > 4, "{bytes} MB: {error}"),
         }
         client = gate.client();
     }
-    if let Ok(answer) = client.send("POST", DOOR, &[], &body) {
-        assert_eq!(answer.status, 413);
+    if let Ok(response) = client.send("POST", DOOR, &[], &body) {
+        assert_eq!(response.status, 413);
     }
-    assert!(receipts(gate.data()).is_empty(), "nothing of it is kept");
-    unharmed(&folder, gate);
+    assert!(receipts(gate.data()).is_empty(), "a refused body must not be stored");
+    assert_unharmed(&folder, gate);
 }
 
 #[test]
 fn a_gzip_bomb_is_not_unpacked() {
     let (folder, gate) = gate();
-    // The head of a gzip stream; what would follow never matters.
+    // A gzip header and padding; the rest does not matter.
     let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 100_000]].concat();
     for coding in ["gzip", "deflate", "br", "zstd", "gzip, gzip", "identity, gzip"] {
         let headers = [("Content-Encoding", coding)];
-        let answer = gate.client().send("POST", DOOR, &headers, &bomb).unwrap();
-        assert_eq!(answer.status, 415, "{coding}");
+        let response = gate.client().send("POST", DOOR, &headers, &bomb).unwrap();
+        assert_eq!(response.status, 415, "{coding}");
     }
-    let reason = gate.client().say_bytes(&bomb).rejected();
-    assert_eq!(reason.code, "invalid_json", "without the header it is just bytes");
-    unharmed(&folder, gate);
+    let reason = gate.client().submit_bytes(&bomb).rejected();
+    assert_eq!(reason.code, "invalid_json", "without the header the body is not unpacked");
+    assert_unharmed(&folder, gate);
 }
 
 #[test]
-fn bytes_that_are_no_text_and_halves_of_characters_are_rejected() {
+fn invalid_utf_8_and_unpaired_surrogates_are_rejected() {
     let (folder, gate) = gate();
     let whole = match_begin(2, "LOGIN").body();
     let with = |login: &[u8]| {
-        let at = whole.find("LOGIN").expect("the login is in it");
+        let at = whole.find("LOGIN").expect("the event has the login");
         [&whole.as_bytes()[..at], login, &whole.as_bytes()[at + "LOGIN".len()..]].concat()
     };
-    for (login, what) in [
+    for (login, name) in [
         (&b"\xff"[..], "a byte that is never in UTF-8"),
         (b"\xc0\xaf", "an overlong form"),
         (b"\xed\xa0\x80", "a surrogate in UTF-8"),
@@ -99,20 +99,20 @@ fn bytes_that_are_no_text_and_halves_of_characters_are_rejected() {
         (b"\\ud800\\u0041", "half a pair and a letter"),
         (b"\0", "a raw NUL"),
         (b"\n", "a raw line end"),
-        (b"\\x41", "an escape that is none"),
+        (b"\\x41", "an invalid escape"),
     ] {
-        let reason = gate.client().say_bytes(&with(login)).rejected();
-        assert_eq!(reason.code, "invalid_json", "{what}: {reason:?}");
+        let reason = gate.client().submit_bytes(&with(login)).rejected();
+        assert_eq!(reason.code, "invalid_json", "{name}: {reason:?}");
     }
-    // The same characters, said as JSON says them, are characters like any other.
-    gate.client().say_bytes(&with(b"\\u0000\\ud83d\\ude00")).processed();
+    // The same characters as JSON escapes are valid.
+    gate.client().submit_bytes(&with(b"\\u0000\\ud83d\\ude00")).processed();
     let server = gate.client().get("/v1/pixel/servers/local/%00%F0%9F%98%80");
     assert_eq!(server["login"], "\u{0}\u{1f600}");
-    unharmed(&folder, gate);
+    assert_unharmed(&folder, gate);
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_counts_and_the_bytes_are_kept() {
+fn of_a_repeated_json_member_the_last_counts_and_the_bytes_are_stored() {
     let (folder, gate) = gate();
     let body = match_begin(2, "a").body();
     let (other, own) = (match_begin(3, "a"), match_begin(2, "a"));
@@ -123,10 +123,11 @@ fn of_a_key_that_comes_twice_the_last_counts_and_the_bytes_are_kept() {
     let member = format!("\"idempotency_key\":\"{own}\"");
     let twice = body.replace(&member, &format!("\"idempotency_key\":\"{other}\",{member}"));
     assert_ne!(twice, body);
-    let ack = gate.client().say_bytes(twice.as_bytes()).processed();
+    let ack = gate.client().submit_bytes(twice.as_bytes()).processed();
     assert_eq!(ack.idempotency_key, own);
-    gate.client().say_bytes(body.as_bytes()).duplicate();
-    let kept: Vec<u8> = sql::one(folder.path(), "SELECT bytes FROM body ORDER BY seq LIMIT 1");
-    assert_eq!(String::from_utf8(kept).unwrap(), twice, "as it came, byte for byte");
-    unharmed(&folder, gate);
+    gate.client().submit_bytes(body.as_bytes()).duplicate();
+    let stored: Vec<u8> =
+        sql::query_one(folder.path(), "SELECT bytes FROM body ORDER BY seq LIMIT 1");
+    assert_eq!(String::from_utf8(stored).unwrap(), twice, "the body is stored byte for byte");
+    assert_unharmed(&folder, gate);
 }

@@ -1,5 +1,5 @@
-//! The file bus forgets nothing that it has acknowledged: what is lost or damaged closes the door and
-//! blocks closures, and a bus that works again opens the door without a restart.
+//! Damage to the file bus: lost or damaged messages close the door and block closures; the door opens
+//! again without a restart once the bus is healthy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use crate::support::disks::SmallDisk;
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch};
-use crate::support::http::Answer;
+use crate::support::http::HttpResponse;
 use crate::support::ingest::{
-    RUN, STREAM, decided, document, envelope, gist, impatient, push, topic,
+    RUN, STREAM, document, envelope, launch_fast, outcome, push, read_decision, topic,
 };
 use crate::support::intents::admit;
 use crate::support::machine::text;
-use crate::support::{SOON, sql, until};
+use crate::support::{TIMEOUT, sql, wait_for};
 
-/// A gate that looks at its bus every second.
-fn watchful(data: &Path) -> Launch {
-    impatient(data)
+/// A gate that probes its bus every second.
+fn launch_probing(data: &Path) -> Launch {
+    launch_fast(data)
         .variable("ADMIT_DOORS__INGESTION_GATE__HEALTH_PROBE_INTERVAL_SECONDS", "1")
         .variable("ADMIT_DOORS__INGESTION_GATE__CLOSING_WAIT_MS", "300")
 }
@@ -32,50 +32,54 @@ fn health(gate: &Gate) -> Value {
     gate.client().get("/v1/ops/health")
 }
 
-fn close(gate: &Gate) -> Answer {
+fn close(gate: &Gate) -> HttpResponse {
     let path = format!("/v1/runs/{RUN}/close");
-    gate.client().send("POST", &path, &[], b"").expect("the gate answers")
+    gate.client().send("POST", &path, &[], b"").expect("response from the gate")
 }
 
-/// The codes of everything that speaks against closing the run.
-fn reasons(answer: &Answer) -> Vec<String> {
-    let said = answer.json();
-    assert_eq!(answer.status, 409, "{said}");
-    let codes = said["reasons"].as_array().unwrap().iter();
+/// Returns the reason codes of a refused closure.
+fn reasons(response: &HttpResponse) -> Vec<String> {
+    let reply = response.json();
+    assert_eq!(response.status, 409, "{reply}");
+    let codes = reply["reasons"].as_array().unwrap().iter();
     codes.map(|reason| reason["code"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The door takes nothing, says why, and nothing that is left of the log is changed.
-fn assert_closed(gate: &Gate, n: u64, what: &str) {
+/// Asserts that the door is closed with a reason, that other doors work, and that the log is unchanged.
+fn assert_closed(gate: &Gate, n: u64, damage: &str) {
     let before = fs::read(log(gate.data())).ok();
-    let said = health(gate);
-    assert_eq!(said["state"], "RED", "{what}: {said}");
-    assert_eq!(said["reasons"], json!(["BUS_UNHEALTHY"]), "{what}");
-    let details = said["details"][0].as_str().unwrap();
-    assert!(details.contains("docs/bus/file.md"), "{what}: it says what to do: {details}");
-    let answer = push(&mut gate.client(), &envelope(77));
-    assert_eq!((answer.status, &answer.json()["error"]), (503, &json!("IG_UNHEALTHY")), "{what}");
+    let reply = health(gate);
+    assert_eq!(reply["state"], "RED", "{damage}: {reply}");
+    assert_eq!(reply["reasons"], json!(["BUS_UNHEALTHY"]), "{damage}");
+    let details = reply["details"][0].as_str().unwrap();
+    assert!(details.contains("docs/bus/file.md"), "{damage}: no remedy in the details: {details}");
+    let response = push(&mut gate.client(), &envelope(77));
+    assert_eq!(
+        (response.status, &response.json()["error"]),
+        (503, &json!("IG_UNHEALTHY")),
+        "{damage}"
+    );
     let ready = gate.client().send("GET", "/readyz", &[], b"").unwrap();
     let closed =
         json!([{ "door": "ingestion-gate", "state": "RED", "reasons": ["BUS_UNHEALTHY"] }]);
-    assert_eq!((ready.status, &ready.json()["closed_doors"]), (200, &closed), "{what}");
-    gate.client().say(&match_begin(n, "a")).processed();
-    let grounds = reasons(&close(gate));
-    assert!(grounds.contains(&"bus_unhealthy".to_owned()), "{what}: {grounds:?}");
-    assert_eq!(fs::read(log(gate.data())).ok(), before, "{what}: the log was changed");
+    assert_eq!((ready.status, &ready.json()["closed_doors"]), (200, &closed), "{damage}");
+    gate.client().submit(&match_begin(n, "a")).processed();
+    let codes = reasons(&close(gate));
+    assert!(codes.contains(&"bus_unhealthy".to_owned()), "{damage}: {codes:?}");
+    assert_eq!(fs::read(log(gate.data())).ok(), before, "{damage}: the log was changed");
 }
 
 #[test]
-fn a_damaged_or_lost_log_closes_the_door_until_it_is_put_right() {
+fn a_damaged_or_lost_log_closes_the_door_until_it_is_restored() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = watchful(data).start();
+    let gate = launch_probing(data).start();
     for n in 1..=4 {
-        assert_eq!(gist(&push(&mut gate.client(), &envelope(n))), "ADMIT");
+        assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT");
     }
     gate.stop();
     let (log, whole) = (log(data), fs::read(log(data)).unwrap());
-    let beside = ["head.json", "partition=0.index"].map(|name| log.with_file_name(name));
+    let index_files = ["head.json", "partition=0.index"].map(|name| log.with_file_name(name));
     let second = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     type Damage<'a> = (&'a str, Box<dyn Fn() + 'a>);
     let damages: [Damage<'_>; 3] = [
@@ -84,26 +88,26 @@ fn a_damaged_or_lost_log_closes_the_door_until_it_is_put_right() {
                 let mut bytes = whole.clone();
                 bytes[second + 40] ^= 1;
                 fs::write(&log, bytes).unwrap();
-                beside.iter().for_each(|file| fs::remove_file(file).unwrap());
+                index_files.iter().for_each(|file| fs::remove_file(file).unwrap());
             })
         }),
         ("two lines are gone", Box::new(|| fs::write(&log, &whole[..second]).unwrap())),
         ("the topic is gone", Box::new(|| fs::remove_dir_all(log.parent().unwrap()).unwrap())),
     ];
-    for ((what, damage), n) in damages.into_iter().zip(1..) {
+    for ((name, damage), n) in damages.into_iter().zip(1..) {
         damage();
-        let gate = watchful(data).start();
-        assert_closed(&gate, n, what);
+        let gate = launch_probing(data).start();
+        assert_closed(&gate, n, name);
         fs::create_dir_all(log.parent().unwrap()).unwrap();
         fs::write(&log, &whole).unwrap();
         let is_green = || (health(&gate)["state"] == "GREEN").then_some(());
-        until("a probe opens the door again", SOON, is_green);
+        wait_for("a probe opens the door again", TIMEOUT, is_green);
         gate.stop();
-        assert_eq!(fs::read(&log).unwrap(), whole, "{what}");
+        assert_eq!(fs::read(&log).unwrap(), whole, "{name}");
     }
-    let gate = watchful(data).start();
-    let (_, receipt) = decided(&push(&mut gate.client(), &envelope(5)));
-    assert_eq!(receipt["eb_ref"]["offset"], "4", "no offset is given twice");
+    let gate = launch_probing(data).start();
+    let (_, receipt) = read_decision(&push(&mut gate.client(), &envelope(5)));
+    assert_eq!(receipt["eb_ref"]["offset"], "4", "offsets must not be reused");
     assert_eq!(close(&gate).status, 200);
     gate.stop();
 }
@@ -113,13 +117,13 @@ fn after_a_full_bus_disk_is_freed_the_door_opens_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::new(256 * 1024) else { return };
     let url = format!("file:{}", text(&disk.path().join("bus")));
-    let gate = watchful(folder.path()).variable("ADMIT_BUS__URL", &url).start();
+    let gate = launch_probing(folder.path()).variable("ADMIT_BUS__URL", &url).start();
     let mut client = gate.client();
-    assert_eq!(gist(&push(&mut client, &envelope(1))), "ADMIT");
+    assert_eq!(outcome(&push(&mut client, &envelope(1))), "ADMIT");
     let ballast = disk.fill();
-    // What is left of its last page takes a few more.
+    // The free rest of the last page takes a few more messages.
     let mut n = 1;
-    until("the door closes", SOON, || {
+    wait_for("the door closes", TIMEOUT, || {
         n += 1;
         (push(&mut client, &envelope(n)).status == 503).then_some(())
     });
@@ -130,29 +134,30 @@ fn after_a_full_bus_disk_is_freed_the_door_opens_without_a_restart() {
         (200, &json!("ingestion-gate"))
     );
     fs::remove_file(ballast).unwrap();
-    until("a probe opens the door again", SOON, || {
+    wait_for("a probe opens the door again", TIMEOUT, || {
         (health(&gate)["state"] == "GREEN").then_some(())
     });
-    assert_eq!(gist(&push(&mut client, &envelope(100_000))), "ADMIT");
+    assert_eq!(outcome(&push(&mut client, &envelope(100_000))), "ADMIT");
     assert_eq!(client.get("/readyz")["closed_doors"], json!([]));
     gate.stop();
 }
 
 #[test]
-fn a_message_that_left_the_bus_and_a_receipt_that_was_changed_speak_against_closing() {
+fn a_lost_message_and_a_changed_receipt_block_the_closure() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = watchful(data).start();
-    let answers: Vec<Answer> = (1..=3).map(|n| push(&mut gate.client(), &envelope(n))).collect();
-    let receipt = answers[2].json()["receipt_ref"].as_str().unwrap().to_owned();
+    let gate = launch_probing(data).start();
+    let responses: Vec<HttpResponse> =
+        (1..=3).map(|n| push(&mut gate.client(), &envelope(n))).collect();
+    let receipt = responses[2].json()["receipt_ref"].as_str().unwrap().to_owned();
     gate.stop();
-    // The second message is filled as the documentation says: offsets stay, the event is gone.
+    // Replace the second message by a filler, as documented: offsets stay, the event is gone.
     let (log, whole) = (log(data), fs::read_to_string(log(data)).unwrap());
     let lines: Vec<&str> = whole.lines().collect();
     let filler = r#"{"partition_key":"lost","payload":null}"#;
     fs::write(&log, format!("{}\n{filler}\n{}\n", lines[0], lines[2])).unwrap();
-    let gate = watchful(data).start();
-    assert_eq!(health(&gate)["state"], "GREEN", "what a person has filled is no damage");
+    let gate = launch_probing(data).start();
+    assert_eq!(health(&gate)["state"], "GREEN", "a filler is not damage");
     let refused = close(&gate);
     assert_eq!(reasons(&refused), ["message_missing"]);
     let sample = refused.json()["reasons"][0]["sample"][0].as_str().unwrap().to_owned();
@@ -160,15 +165,15 @@ fn a_message_that_left_the_bus_and_a_receipt_that_was_changed_speak_against_clos
     gate.stop();
     fs::write(&log, &whole).unwrap();
     let file = data.join("artifacts").join(&receipt);
-    let kept = fs::read_to_string(&file).unwrap();
-    fs::write(&file, kept.replace("svc:world", "svc:other")).unwrap();
-    let gate = watchful(data).start();
+    let receipt_text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, receipt_text.replace("svc:world", "svc:other")).unwrap();
+    let gate = launch_probing(data).start();
     assert_eq!(reasons(&close(&gate)), ["receipt_differs"]);
-    // Moved away, it is written again from the ledger.
+    // A removed receipt is restored from the ledger.
     fs::remove_file(&file).unwrap();
     assert_eq!(reasons(&close(&gate)), ["receipt_missing"]);
-    until("the receipt is written again", SOON, || {
-        fs::read_to_string(&file).ok().filter(|text| *text == kept)
+    wait_for("the receipt is restored", TIMEOUT, || {
+        fs::read_to_string(&file).ok().filter(|text| *text == receipt_text)
     });
     let closure = close(&gate).json();
     assert_eq!(
@@ -180,11 +185,11 @@ fn a_message_that_left_the_bus_and_a_receipt_that_was_changed_speak_against_clos
 }
 
 #[test]
-fn a_failed_ready_and_an_output_that_does_not_exist_speak_against_closing() {
+fn a_failed_ready_message_and_an_unknown_output_block_the_closure() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = watchful(data).start();
-    assert_eq!(gist(&push(&mut gate.client(), &envelope(1))), "ADMIT");
+    let gate = launch_probing(data).start();
+    assert_eq!(outcome(&push(&mut gate.client(), &envelope(1))), "ADMIT");
     let ready = data.join(format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs"));
     fs::create_dir_all(&ready).unwrap();
     let record = ready.join(format!("{}.jsonl", "a".repeat(64)));
@@ -198,22 +203,22 @@ fn a_failed_ready_and_an_output_that_does_not_exist_speak_against_closing() {
     let listen = gate.address().to_string();
     let close =
         |expect: &str| admit(&["runs", "close", RUN, "--expect", expect, "--listen", &listen]);
-    let (ok, said) = close("arival_events_5B=0");
+    let (ok, output) = close("arival_events_5B=0");
     assert!(
-        !ok && said.contains("output_unknown"),
-        "a typing error is not counted as zero: {said}"
+        !ok && output.contains("output_unknown"),
+        "a misspelt output must not count as zero: {output}"
     );
-    let (ok, said) = close("arrival_events_5B=0");
-    assert!(ok, "{said}");
+    let (ok, output) = close("arrival_events_5B=0");
+    assert!(ok, "{output}");
     gate.stop();
 }
 
 #[test]
-fn a_change_of_policy_in_a_run_is_in_its_governance_log_report_and_closure() {
+fn a_policy_change_during_a_run_is_in_its_governance_log_report_and_closure() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = watchful(data).start();
-    let (_, before) = decided(&push(&mut gate.client(), &envelope(1)));
+    let gate = launch_probing(data).start();
+    let (_, before) = read_decision(&push(&mut gate.client(), &envelope(1)));
     gate.stop();
     let own = folder.path().join("partitioning.yaml");
     let shipped = include_str!(
@@ -221,28 +226,31 @@ fn a_change_of_policy_in_a_run_is_in_its_governance_log_report_and_closure() {
     );
     fs::write(&own, shipped).unwrap();
     let variable = "ADMIT_DOORS__INGESTION_GATE__PARTITIONING";
-    let gate = watchful(data).variable(variable, text(&own)).start();
-    let (_, after) = decided(&push(&mut gate.client(), &envelope(2)));
+    let gate = launch_probing(data).variable(variable, text(&own)).start();
+    let (_, after) = read_decision(&push(&mut gate.client(), &envelope(2)));
     let revision = after["policy_rev"]["revision"].as_str().unwrap();
-    assert!(revision.starts_with("custom-"), "own files have a name of their own: {revision}");
+    assert!(
+        revision.starts_with("custom-"),
+        "a custom policy needs its own revision name: {revision}"
+    );
     let log = data.join(format!("artifacts/fraud-platform/{RUN}/obs/governance/events.jsonl"));
     let lines = fs::read_to_string(&log).unwrap();
     assert_eq!(lines.matches("POLICY_REV_CHANGED").count(), 1, "{lines}");
     assert!(lines.contains(revision) && lines.contains("builtin-v0"), "{lines}");
     let report = gate.client().get(&format!("/v1/runs/{RUN}/report"));
     let closure = close(&gate).json();
-    for said in [report, closure] {
-        let policies = said["policies"].as_array().unwrap();
+    for reply in [report, closure] {
+        let policies = reply["policies"].as_array().unwrap();
         let digests: Vec<&Value> = policies.iter().map(|one| &one["content_digest"]).collect();
         for receipt in [&before, &after] {
-            assert!(digests.contains(&&receipt["policy_rev"]["content_digest"]), "{said}");
+            assert!(digests.contains(&&receipt["policy_rev"]["content_digest"]), "{reply}");
         }
-        assert!(said["notes"][0].as_str().unwrap().contains("2 policies decided"), "{said}");
+        assert!(reply["notes"][0].as_str().unwrap().contains("2 policies decided"), "{reply}");
     }
     gate.stop();
 }
 
-/// Makes publishes ambiguous as a crash does: what was said after the bus had answered is lost.
+/// Makes publishes ambiguous, as after a crash between publish and commit.
 fn forget_outcomes(data: &Path, events: &[&str]) {
     let unsynced = match sql::is_postgres() {
         true => "UPDATE gate SET synced_to = 0",
@@ -251,12 +259,12 @@ fn forget_outcomes(data: &Path, events: &[&str]) {
     for event in events {
         let of =
             format!("(SELECT of FROM issued WHERE event_id = '{event}' AND decision = 'ADMIT')");
-        let path: String = sql::one(
+        let path: String = sql::query_one(
             data,
             &format!("SELECT path FROM issued WHERE of = {of} AND decision = 'ADMIT'"),
         );
         fs::remove_file(data.join("artifacts").join(path)).unwrap();
-        sql::operate(
+        sql::execute(
             data,
             &format!(
                 "UPDATE effect SET state = 'in_flight', evidence = NULL, epoch = 1 WHERE seq = {of};
@@ -269,28 +277,28 @@ fn forget_outcomes(data: &Path, events: &[&str]) {
 }
 
 #[test]
-fn a_closure_says_what_became_of_ambiguous_publishes() {
+fn a_closure_reports_the_resolution_of_ambiguous_publishes() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = watchful(data).start();
+    let gate = launch_probing(data).start();
     for n in 1..=4 {
-        assert_eq!(gist(&push(&mut gate.client(), &envelope(n))), "ADMIT");
+        assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT");
     }
     gate.stop();
     forget_outcomes(data, &["event-2", "event-3", "event-4"]);
-    // Two of them never reached the bus.
+    // Two of the three never reached the bus.
     let log = log(data);
     let lines = fs::read_to_string(&log).unwrap();
     let two: Vec<&str> = lines.lines().take(2).collect();
     let filler = r#"{"partition_key":"lost","payload":null}"#;
     fs::write(&log, format!("{}\n{filler}\n{filler}\n", two.join("\n"))).unwrap();
-    let gate = watchful(data).start();
+    let gate = launch_probing(data).start();
     let listen = gate.address().to_string();
-    let reconcile = |which: &str| {
-        let (ok, said) = admit(&[
+    let reconcile = |resolution: &str| {
+        let (ok, output) = admit(&[
             "reconcile",
             "--all",
-            which,
+            resolution,
             "--yes",
             "--reason",
             "looked",
@@ -299,48 +307,52 @@ fn a_closure_says_what_became_of_ambiguous_publishes() {
             "--listen",
             &listen,
         ]);
-        ok.then_some(()).ok_or(said)
+        ok.then_some(()).ok_or(output)
     };
     reconcile("--found").unwrap();
-    until("nothing can land any more", SOON, || reconcile("--absent").ok());
-    assert_eq!(gist(&push(&mut gate.client(), &envelope(3))), "ADMIT", "its copy came again");
+    wait_for("late publishes are excluded", TIMEOUT, || reconcile("--absent").ok());
+    assert_eq!(
+        outcome(&push(&mut gate.client(), &envelope(3))),
+        "ADMIT",
+        "a retry of an absent event is admitted"
+    );
     let closure = close(&gate).json();
     let expected = json!({ "found": 1, "absent": 2, "absent_never_arrived": 1 });
     assert_eq!(closure["ambiguities"], expected, "{closure}");
     let report = gate.client().get(&format!("/v1/runs/{RUN}/report"));
     assert_eq!(report["ambiguities"], expected, "{report}");
     assert_eq!(document(data, closure["closure_ref"].as_str().unwrap())["ambiguities"], expected);
-    assert_eq!(topic(data, STREAM).len(), 5, "the lost lines were filled, one event came again");
+    assert_eq!(topic(data, STREAM).len(), 5, "two fillers and one event published again");
     gate.stop();
 }
 
 #[test]
-fn what_a_failed_closing_has_refused_is_told_so_counted_and_taken_later() {
+fn events_refused_during_a_failed_closing_are_counted_and_accepted_on_retry() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate =
-        impatient(data).variable("ADMIT_DOORS__INGESTION_GATE__CLOSING_WAIT_MS", "2000").start();
+        launch_fast(data).variable("ADMIT_DOORS__INGESTION_GATE__CLOSING_WAIT_MS", "2000").start();
     let first = push(&mut gate.client(), &envelope(1)).json();
-    // A receipt that is missing is waited for, so there is time to send while the run is closing.
+    // Closing waits for a missing receipt, which leaves time to send events meanwhile.
     fs::remove_file(data.join("artifacts").join(first["receipt_ref"].as_str().unwrap())).unwrap();
     let mut n = 1;
     let refused = std::thread::scope(|scope| {
         let closing = scope.spawn(|| close(&gate));
-        let refused = until("the run is closing", SOON, || {
+        let refused = wait_for("the run is closing", TIMEOUT, || {
             n += 1;
-            let answer = push(&mut gate.client(), &envelope(n));
-            (answer.status != 200).then_some(answer)
+            let response = push(&mut gate.client(), &envelope(n));
+            (response.status != 200).then_some(response)
         });
         assert_eq!(reasons(&closing.join().unwrap()), ["receipt_missing"]);
         refused
     });
-    let said = refused.json();
-    assert_eq!((refused.status, &said["error"]), (503, &json!("RUN_CLOSING")), "{said}");
-    assert_eq!((&said["retryable"], refused.header("retry-after")), (&json!(true), Some("10")));
-    assert_eq!(gist(&push(&mut gate.client(), &envelope(n))), "ADMIT", "the retry comes in");
-    let closure = until("the receipt is written again", SOON, || {
-        let answer = close(&gate);
-        (answer.status == 200).then(|| answer.json())
+    let reply = refused.json();
+    assert_eq!((refused.status, &reply["error"]), (503, &json!("RUN_CLOSING")), "{reply}");
+    assert_eq!((&reply["retryable"], refused.header("retry-after")), (&json!(true), Some("10")));
+    assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT", "the retry is admitted");
+    let closure = wait_for("the receipt is restored", TIMEOUT, || {
+        let response = close(&gate);
+        (response.status == 200).then(|| response.json())
     });
     assert_eq!(closure["refused_while_closing"], 1, "{closure}");
     let late = push(&mut gate.client(), &envelope(n + 1));

@@ -1,4 +1,4 @@
-//! The process dies or is told to end in the middle of work: what was said stays true.
+//! Kill and shutdown under load: acknowledged events are never lost.
 
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -11,52 +11,56 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::support::gate::{Gate, Launch, admit};
-use crate::support::ledger::{Stored, assert_intact};
-use crate::support::load::{Load, Told, assert_effects_once, event};
+use crate::support::ledger::{StoredReceipts, assert_intact};
+use crate::support::load::{Load, LoadResult, assert_effects_once, event};
 use crate::support::machine::text;
-use crate::support::{SOON, machine, sql, until};
+use crate::support::{TIMEOUT, machine, sql, wait_for};
 
 const PRODUCERS: usize = 8;
 
 #[test]
-fn what_was_acknowledged_survives_kill_nine_and_happened_once() {
+fn acknowledged_events_survive_kill_nine_and_take_effect_once() {
     const ROUNDS: u32 = 12;
     let folder = tempfile::tempdir().unwrap();
     let mut rng = machine::rng();
     let numbers = Arc::new(AtomicU64::new(1));
-    let mut told = Told::default();
+    let mut result = LoadResult::default();
     for round in 0..ROUNDS {
         let gate = Gate::on(folder.path());
-        let stored = Stored::read(folder.path());
-        told.assert_kept(&stored);
-        told.settle(&mut gate.client(), &stored);
+        let stored = StoredReceipts::read(folder.path());
+        result.assert_stored(&stored);
+        result.resend_unacknowledged(&mut gate.client(), &stored);
         assert_effects_once(&mut gate.client(), folder.path());
 
         let load = Load::start(gate.address(), PRODUCERS, &numbers, &mut rng);
         thread::sleep(Duration::from_millis(50 + rng.below(350)));
         gate.kill();
         let this_round = load.join();
-        assert!(this_round.turned_away.is_empty(), "round {round}: {:?}", this_round.turned_away);
-        told.add(this_round);
+        assert!(this_round.unavailable.is_empty(), "round {round}: {:?}", this_round.unavailable);
+        result.add(this_round);
     }
     assert_intact(folder.path());
-    assert!(told.processed.len() > 100, "the load was no load: {}", told.processed.len());
+    assert!(
+        result.processed.len() > 100,
+        "too few events for a load test: {}",
+        result.processed.len()
+    );
 
     let gate = Gate::on(folder.path());
-    let stored = Stored::read(folder.path());
-    told.assert_kept(&stored);
-    told.settle(&mut gate.client(), &stored);
+    let stored = StoredReceipts::read(folder.path());
+    result.assert_stored(&stored);
+    result.resend_unacknowledged(&mut gate.client(), &stored);
     assert_effects_once(&mut gate.client(), folder.path());
-    let stored = Stored::read(folder.path());
-    told.assert_kept(&stored);
+    let stored = StoredReceipts::read(folder.path());
+    result.assert_stored(&stored);
     for n in 1..numbers.load(Ordering::Relaxed) {
-        assert!(stored.get(n).is_some(), "{n} was sent until it was answered, and is not there");
+        assert!(stored.get(n).is_some(), "event {n} was acknowledged and is not stored");
     }
     gate.stop();
 }
 
 #[test]
-fn a_start_that_is_killed_does_no_harm() {
+fn a_killed_start_does_no_damage() {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = machine::rng();
     for _ in 0..10 {
@@ -64,45 +68,45 @@ fn a_start_that_is_killed_does_no_harm() {
         Launch::on(folder.path()).start_and_kill(after);
     }
     let gate = Gate::on(folder.path());
-    gate.client().say(&event(1)).processed();
+    gate.client().submit(&event(1)).processed();
     gate.kill();
     for _ in 0..10 {
         let after = Duration::from_millis(rng.below(40));
         Launch::on(folder.path()).start_and_kill(after);
     }
     let gate = Gate::on(folder.path());
-    gate.client().say(&event(1)).duplicate();
+    gate.client().submit(&event(1)).duplicate();
     gate.stop();
     assert_intact(folder.path());
 }
 
 #[test]
-fn a_gate_that_is_asked_to_end_under_load_exits_with_zero_and_loses_nothing() {
+fn a_gate_stopped_under_load_exits_with_zero_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), PRODUCERS, &numbers, &mut machine::rng());
-    until("the load is under way", SOON, || (load.acked() > 200).then_some(()));
+    wait_for("the load is under way", TIMEOUT, || (load.acked() > 200).then_some(()));
     gate.stop();
-    let mut told = load.join();
+    let mut result = load.join();
     assert_intact(folder.path());
 
     let gate = Gate::on(folder.path());
-    let stored = Stored::read(folder.path());
-    told.assert_kept(&stored);
-    told.settle(&mut gate.client(), &stored);
+    let stored = StoredReceipts::read(folder.path());
+    result.assert_stored(&stored);
+    result.resend_unacknowledged(&mut gate.client(), &stored);
     assert_effects_once(&mut gate.client(), folder.path());
     gate.stop();
 }
 
 #[test]
-fn a_hangup_ends_neither_a_gate_nor_an_agent_and_is_logged() {
+fn sighup_stops_neither_a_gate_nor_an_agent_and_is_logged() {
     let (folder, edge) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let agent = Launch::edge(edge.path(), gate.address()).start();
     for mut running in [gate, agent] {
         running.signal("HUP");
-        until("it is logged", SOON, || {
+        wait_for("the signal is logged", TIMEOUT, || {
             let log = running.stderr();
             (log.contains("SIGHUP ignored") && log.contains("not reloaded")).then_some(())
         });
@@ -111,72 +115,72 @@ fn a_hangup_ends_neither_a_gate_nor_an_agent_and_is_logged() {
     }
 }
 
-/// A start that takes long is when an operator closes the terminal.
+/// An operator may close the terminal during a long start.
 #[test]
-fn a_hangup_does_not_end_a_gate_that_is_still_starting() {
-    if sql::is_about_sqlite() {
+fn sighup_does_not_stop_a_gate_that_is_still_starting() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
     let gate = Gate::on(&data);
-    gate.client().say(&event(1)).processed();
+    gate.client().submit(&event(1)).processed();
     gate.stop();
     machine::run("cp", ["-r", text(&data), text(&copy)]).unwrap();
-    // The start waits for the lock of another program.
+    // The start waits for a lock held by another connection.
     let other = Connection::open(copy.join("ledger.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE; UPDATE meta SET value = value").unwrap();
     let log = folder.path().join("log");
-    let words = ["serve", "--data", text(&copy), "--listen", "127.0.0.1:0"];
+    let arguments = ["serve", "--data", text(&copy), "--listen", "127.0.0.1:0"];
     let mut starting =
-        admit(words).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
-    let logs = |words: &str| fs::read_to_string(&log).unwrap().contains(words).then_some(());
-    until("the start is under way", SOON, || logs("is a copy"));
+        admit(arguments).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let logs = |line: &str| fs::read_to_string(&log).unwrap().contains(line).then_some(());
+    wait_for("the start is under way", TIMEOUT, || logs("is a copy"));
     machine::signal(starting.id(), "HUP");
-    let mut ended = None;
-    until("it is logged", SOON, || {
-        ended = starting.try_wait().unwrap();
-        logs("SIGHUP ignored").or(ended.map(drop))
+    let mut exit = None;
+    wait_for("the signal is logged", TIMEOUT, || {
+        exit = starting.try_wait().unwrap();
+        logs("SIGHUP ignored").or(exit.map(drop))
     });
     drop(other);
-    assert_eq!(ended, None, "the start goes on");
-    until("the gate is ready", SOON, || {
-        ended = starting.try_wait().unwrap();
-        logs("the copy agrees with itself").or(ended.map(drop))
+    assert_eq!(exit, None, "the start was interrupted");
+    wait_for("the gate is ready", TIMEOUT, || {
+        exit = starting.try_wait().unwrap();
+        logs("copy verified, no inconsistencies").or(exit.map(drop))
     });
-    assert_eq!(ended, None, "{}", fs::read_to_string(&log).unwrap());
+    assert_eq!(exit, None, "{}", fs::read_to_string(&log).unwrap());
     starting.kill().unwrap();
     starting.wait().unwrap();
 }
 
 #[test]
-fn while_it_drains_the_port_answers_and_what_was_let_in_is_finished() {
+fn during_shutdown_the_port_stays_open_and_accepted_requests_are_finished() {
     let folder = tempfile::tempdir().unwrap();
-    let patient = Launch::on(folder.path())
+    let launch = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "15000")
         .variable("ADMIT_LIMITS__ANSWER_MS_MAX", "20000")
         .variable("ADMIT_LIMITS__DRAIN_MS_MAX", "20000");
-    let mut gate = patient.start();
-    let mut inside = gate.client();
+    let mut gate = launch.start();
+    let mut accepted = gate.client();
     let post = event(1);
-    // Asked for its body, an event is inside: from here on the gate must wait for it.
-    inside.knock(post.body().len());
+    // After the 100 response the request is accepted: the shutdown must wait for it.
+    accepted.start_post(post.body().len());
     gate.terminate();
-    until("the gate says that it is shutting down", SOON, || {
-        let answer = gate.client().send("GET", "/readyz", &[], b"").expect("the port is open");
-        let reasons = answer.json()["reasons"].to_string();
-        (answer.status == 503 && reasons.contains("shutting down")).then_some(())
+    wait_for("/readyz reports the shutdown", TIMEOUT, || {
+        let response = gate.client().send("GET", "/readyz", &[], b"").expect("the port is open");
+        let reasons = response.json()["reasons"].to_string();
+        (response.status == 503 && reasons.contains("shutting down")).then_some(())
     });
     for n in 2..5 {
-        gate.client().say(&event(n)).unavailable();
+        gate.client().submit(&event(n)).unavailable();
     }
-    assert!(gate.is_running(), "it waits for what is inside");
+    assert!(gate.is_running(), "the gate must wait for the accepted request");
 
-    inside.enter(post.body().as_bytes()).processed();
+    accepted.finish_post(post.body().as_bytes()).processed();
     let address = gate.address();
-    let ended = gate.ended();
-    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
-    assert!(TcpStream::connect(address).is_err(), "the port is closed at the end");
-    let stored = Stored::read(folder.path());
-    assert!(stored.get(1).is_some() && stored.len() == 1, "what was turned away was not kept");
+    let exit = gate.wait_for_exit();
+    assert_eq!(exit.status.code(), Some(0), "{}", exit.stderr);
+    assert!(TcpStream::connect(address).is_err(), "the port must be closed after the exit");
+    let stored = StoredReceipts::read(folder.path());
+    assert!(stored.get(1).is_some() && stored.len() == 1, "a refused event was stored");
 }

@@ -1,4 +1,4 @@
-//! The files under `deploy/` are ones that a gate takes.
+//! The example files under `deploy/` are valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// A copy of a config in a folder where the secrets that it names lie beside it.
+/// Copies a config into a folder together with the secret files it refers to.
 fn with_secrets(config: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -29,12 +29,12 @@ fn with_secrets(config: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn every_example_config_is_one_that_a_gate_takes() {
+fn every_example_config_is_valid() {
     for config in ["one-gate.toml", "three-gates/admit.toml"] {
         let (_folder, path) = with_secrets(config);
         let checked = gate::admit(["config", "check", text(&path)]).output().unwrap();
-        let said = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success(), "{config}: {said}");
+        let stderr = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{config}: {stderr}");
         let mut show = gate::admit(["config", "show", "--effective", "--config", text(&path)]);
         let shown = show.env("ADMIT_LEDGER__GATE_ID", "gate-a").output().unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
@@ -43,7 +43,7 @@ fn every_example_config_is_one_that_a_gate_takes() {
 }
 
 #[test]
-fn keys_that_are_drawn_into_files_are_what_the_example_config_takes() {
+fn the_example_config_accepts_key_files_of_admit_keys_new() {
     let (folder, path) = with_secrets("one-gate.toml");
     for name in ["arena-1", "ops"] {
         let file = fs::File::create(folder.path().join(format!("{name}.key"))).unwrap();
@@ -54,14 +54,14 @@ fn keys_that_are_drawn_into_files_are_what_the_example_config_takes() {
 }
 
 #[test]
-fn the_unit_and_the_container_start_a_gate_with_words_it_knows() {
+fn the_systemd_unit_and_the_container_use_existing_flags() {
     let read = |name: &str| fs::read_to_string(deploy().join(name)).unwrap();
     let (unit, container) = (read("admit.service"), read("Containerfile"));
     let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let unit: Vec<&str> = started.split(' ').skip(1).collect();
-    let words = container.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
-    let container: Vec<String> = serde_json::from_str(words).unwrap();
-    assert_eq!(unit, container, "both start it alike");
+    let arguments = container.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
+    let container: Vec<String> = serde_json::from_str(arguments).unwrap();
+    assert_eq!(unit, container, "unit and container must use the same arguments");
     let help = gate::admit(["serve", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     assert_eq!(unit[0], "serve");
@@ -71,7 +71,7 @@ fn the_unit_and_the_container_start_a_gate_with_words_it_knows() {
 }
 
 #[test]
-fn every_gate_of_the_example_has_a_name_of_its_own() {
+fn every_gate_of_the_example_has_its_own_gate_id() {
     let compose = fs::read_to_string(deploy().join("three-gates/compose.yaml")).unwrap();
     let mut names: Vec<&str> = compose
         .lines()

@@ -1,4 +1,4 @@
-//! A ledger that is taken away, emptied, or whose log is damaged: no gate begins anew in its place.
+//! A ledger that is removed, emptied, or has a damaged WAL: no gate creates a new one in its place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,27 +11,27 @@ use crate::support::gate::{Gate, Launch, admit};
 use crate::support::machine::text;
 use crate::support::sql;
 
-/// So many events are acknowledged, each with a commit of its own.
+/// Number of acknowledged events, each in a commit of its own.
 const EVENTS: u64 = 8;
 
-/// A folder as a killed gate leaves it.
-fn killed(data: &Path) {
+/// Fills a data folder with events and kills the gate.
+fn fill_and_kill(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=EVENTS {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
     gate.kill();
 }
 
-/// Garbles a log in the middle of what is written in it; a log that has grown ends with zeros.
-fn garble_the_middle(log: &mut [u8]) {
-    let end = log.iter().rposition(|byte| *byte != 0).expect("something is in it");
+/// Overwrites bytes in the middle of a WAL's content; preallocated zeros at its end do not count.
+fn garble_middle(log: &mut [u8]) {
+    let end = log.iter().rposition(|byte| *byte != 0).expect("the WAL is not empty");
     log[end / 2..end / 2 + 100].fill(0xa5);
 }
 
-/// What people run on a folder after a crash, before they start a gate on it again.
-const LOOKS: [&[&str]; 5] = [
+/// Commands that an operator may run on a folder after a crash, before starting a gate.
+const COMMANDS: [&[&str]; 5] = [
     &["receipts", "list"],
     &["inbox", "list"],
     &["ledger", "status"],
@@ -39,82 +39,86 @@ const LOOKS: [&[&str]; 5] = [
     &["verify"],
 ];
 
-/// Every file of a folder and what is in it, but who has it.
-fn files(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Reads all files of a folder, without the lock file.
+fn read_files(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
-    let ours = paths.filter(|path| path.is_file() && !path.ends_with("admit.lock"));
-    ours.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    let data_files = paths.filter(|path| path.is_file() && !path.ends_with("admit.lock"));
+    data_files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Runs each of them, and then a gate. All refuse, with `said`, and leave everything as it is.
-fn everybody_refuses(data: &Path, said: &[&str]) {
-    let before = files(data);
-    let check = |who: &str, code: Option<i32>, stderr: &str| {
-        assert_eq!(code, Some(1), "{who}: {stderr}");
-        for said in said {
-            assert!(stderr.contains(said), "{who} does not say {said:?}: {stderr}");
+/// Asserts that every command and a gate refuse the folder, with the `expected` messages, and change nothing.
+fn assert_refused(data: &Path, expected: &[&str]) {
+    let before = read_files(data);
+    let check = |command: &str, code: Option<i32>, stderr: &str| {
+        assert_eq!(code, Some(1), "{command}: {stderr}");
+        for message in expected {
+            assert!(stderr.contains(message), "{command}: no {message:?} in {stderr}");
         }
-        assert!(files(data) == before, "{who}: evidence is left as it is");
+        assert!(read_files(data) == before, "{command}: a file was changed");
     };
-    for words in LOOKS {
-        let output = admit([words, &["--data", text(data)]].concat()).output().unwrap();
-        check(&words.join(" "), output.status.code(), &String::from_utf8(output.stderr).unwrap());
+    for arguments in COMMANDS {
+        let output = admit([arguments, &["--data", text(data)]].concat()).output().unwrap();
+        check(
+            &arguments.join(" "),
+            output.status.code(),
+            &String::from_utf8(output.stderr).unwrap(),
+        );
     }
-    let ended = Launch::on(data).start_in_vain();
-    check("serve", ended.status.code(), &ended.stderr);
+    let exit = Launch::on(data).start_expecting_exit();
+    check("serve", exit.status.code(), &exit.stderr);
 }
 
-fn all_are_known(data: &Path) {
+fn assert_all_known(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=EVENTS {
-        client.say(&match_begin(n, "a").attempt(2)).duplicate();
+        client.submit(&match_begin(n, "a").attempt(2)).duplicate();
     }
     gate.stop();
 }
 
 #[test]
-fn a_ledger_that_is_gone_or_empty_is_not_begun_anew() {
+fn a_missing_or_empty_ledger_is_not_replaced_by_a_new_one() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path());
+    fill_and_kill(folder.path());
     Gate::on(folder.path()).stop();
     let file = folder.path().join("ledger.db");
     let whole = fs::read(&file).unwrap();
-    type Take = fn(&Path);
-    let takes: [(&str, Take); 2] = [
+    type Removal = fn(&Path);
+    let removals: [(&str, Removal); 2] = [
         ("not there", |file| fs::remove_file(file).unwrap()),
         ("empty", |file| fs::write(file, b"").unwrap()),
     ];
-    for (missing, take) in takes {
-        take(&file);
-        everybody_refuses(folder.path(), &[text(&file), missing, "backup"]);
+    for (missing, remove) in removals {
+        remove(&file);
+        assert_refused(folder.path(), &[text(&file), missing, "backup"]);
         fs::write(&file, &whole).unwrap();
     }
-    all_are_known(folder.path());
-    // Whoever wants a new ledger says so.
+    assert_all_known(folder.path());
+    // Removing ledger.id too permits a new ledger.
     fs::remove_file(&file).unwrap();
     fs::remove_file(folder.path().join("ledger.id")).unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&match_begin(1, "a")).processed();
+    gate.client().submit(&match_begin(1, "a")).processed();
     gate.stop();
 }
 
 #[test]
-fn a_log_that_is_damaged_is_not_opened_and_not_touched() {
+fn a_damaged_wal_is_not_opened_and_not_modified() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path());
+    fill_and_kill(folder.path());
     let log = folder.path().join("ledger.db-wal");
     let whole = fs::read(&log).unwrap();
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, Damage); 5] = [
         ("a garbled header", |bytes| bytes[..32].fill(b'x')),
-        ("a garbled middle", |bytes| garble_the_middle(bytes)),
+        ("a garbled middle", |bytes| garble_middle(bytes)),
         ("nothing but garbage", |bytes| bytes.fill(0x5a)),
         ("a few bytes of it", |bytes| bytes.truncate(10)),
         ("the first page of it", |bytes| bytes.truncate(10_000)),
@@ -124,95 +128,95 @@ fn a_log_that_is_damaged_is_not_opened_and_not_touched() {
         damage(&mut bytes);
         fs::write(&log, &bytes).unwrap();
         println!("{name}");
-        let said = [text(&log), "damaged", "wal_checkpoint(TRUNCATE)", "ledger.mark"];
-        everybody_refuses(folder.path(), &said);
+        let expected = [text(&log), "damaged", "wal_checkpoint(TRUNCATE)", "ledger.mark"];
+        assert_refused(folder.path(), &expected);
     }
     fs::write(&log, &whole).unwrap();
-    all_are_known(folder.path());
+    assert_all_known(folder.path());
 }
 
-/// A gate takes the folder before it looks through the log, and lets go of it when it refuses.
+/// A gate locks the folder before it reads the WAL, and releases the lock when it refuses to start.
 #[test]
-fn a_log_that_is_damaged_is_refused_beside_a_gate_that_has_not_looked_at_it_yet() {
+fn a_damaged_wal_is_refused_while_another_gate_is_starting() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path());
+    fill_and_kill(folder.path());
     let log = folder.path().join("ledger.db-wal");
     let mut bytes = fs::read(&log).unwrap();
     bytes.truncate(10_000);
     fs::write(&log, &bytes).unwrap();
-    let taken = fs::File::open(folder.path().join("admit.lock")).unwrap();
-    taken.lock().unwrap();
-    everybody_refuses(folder.path(), &[]);
-    drop(taken);
-    everybody_refuses(folder.path(), &[text(&log), "damaged"]);
+    let lock = fs::File::open(folder.path().join("admit.lock")).unwrap();
+    lock.lock().unwrap();
+    assert_refused(folder.path(), &[]);
+    drop(lock);
+    assert_refused(folder.path(), &[text(&log), "damaged"]);
 }
 
 #[test]
-fn a_look_at_a_killed_gates_folder_changes_nothing_in_it() {
+fn read_only_commands_do_not_change_the_folder_of_a_killed_gate() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path());
-    // SQLite makes its index of the log anew when nobody else has it.
-    let kept = || {
-        let mut files = files(folder.path());
+    fill_and_kill(folder.path());
+    // The first connection creates the WAL index anew.
+    let snapshot = || {
+        let mut files = read_files(folder.path());
         files.remove(&folder.path().join("ledger.db-shm"));
         files
     };
-    let before = kept();
-    for words in LOOKS.iter().filter(|words| !words.contains(&"migrate")) {
+    let before = snapshot();
+    for arguments in COMMANDS.iter().filter(|arguments| !arguments.contains(&"migrate")) {
         let output =
-            admit([words, &["--data", text(folder.path())][..]].concat()).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        assert!(kept() == before, "{words:?} changed something");
+            admit([arguments, &["--data", text(folder.path())][..]].concat()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert!(snapshot() == before, "{arguments:?} changed a file");
     }
-    all_are_known(folder.path());
+    assert_all_known(folder.path());
     let log = folder.path().join("ledger.db-wal");
-    assert!(!log.exists(), "a gate that was stopped leaves no log");
+    assert!(!log.exists(), "a stopped gate must leave no WAL");
     let output = admit(["verify", "--data", text(folder.path())]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(!log.exists(), "nor does a look at what it left");
+    assert!(!log.exists(), "verify must leave no WAL");
 }
 
 #[test]
-fn whoever_accepts_the_loss_of_a_damaged_log_goes_on_with_what_is_readable() {
+fn after_accepting_the_loss_of_a_damaged_wal_the_readable_events_are_served() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path());
+    fill_and_kill(folder.path());
     let log = folder.path().join("ledger.db-wal");
     let mut bytes = fs::read(&log).unwrap();
-    garble_the_middle(&mut bytes);
+    garble_middle(&mut bytes);
     fs::write(&log, &bytes).unwrap();
-    Launch::on(folder.path()).start_in_vain();
+    Launch::on(folder.path()).start_expecting_exit();
     let conn = Connection::open(folder.path().join("ledger.db")).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(conn);
-    let ended = Launch::on(folder.path()).start_in_vain();
-    assert!(ended.stderr.contains("are missing"), "{}", ended.stderr);
+    let exit = Launch::on(folder.path()).start_expecting_exit();
+    assert!(exit.stderr.contains("are missing"), "{}", exit.stderr);
     fs::remove_file(folder.path().join("ledger.mark")).unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&match_begin(1, "a").attempt(2)).duplicate();
-    gate.client().say(&match_begin(EVENTS, "a").attempt(2)).processed();
+    gate.client().submit(&match_begin(1, "a").attempt(2)).duplicate();
+    gate.client().submit(&match_begin(EVENTS, "a").attempt(2)).processed();
     gate.stop();
 }
 
 #[test]
-fn a_gate_whose_ledger_is_taken_away_acknowledges_nothing_more_and_stops() {
+fn a_gate_whose_ledger_is_removed_acknowledges_nothing_more_and_stops() {
     if sql::is_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&match_begin(1, "a")).processed();
+    gate.client().submit(&match_begin(1, "a")).processed();
     fs::rename(folder.path().join("ledger.db"), folder.path().join("elsewhere.db")).unwrap();
-    gate.client().say(&match_begin(2, "a")).unavailable();
-    let ended = gate.ended();
-    assert_eq!(ended.status.code(), Some(74), "{}", ended.stderr);
-    assert!(ended.stderr.contains("removed or replaced"), "{}", ended.stderr);
+    gate.client().submit(&match_begin(2, "a")).unavailable();
+    let exit = gate.wait_for_exit();
+    assert_eq!(exit.status.code(), Some(74), "{}", exit.stderr);
+    assert!(exit.stderr.contains("removed or replaced"), "{}", exit.stderr);
 }

@@ -1,4 +1,4 @@
-//! Both sides killed at random: nothing that was acknowledged is lost, nothing is there twice.
+//! Agent and gate killed at random: no acknowledged event is lost or stored twice.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,48 +9,49 @@ use std::time::Duration;
 
 use admit_testkit::rng::Rng;
 
-use crate::support::edge::{drained, ids, outbox, street};
+use crate::support::edge::{gate_proxy, ids, outbox, wait_until_drained};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
 use crate::support::skyra::{self, DOOR, inbox};
 
-/// Events in all, and the producers that send them.
+/// Number of events, and of the producers that send them.
 const EVENTS: u64 = 1_000;
 const PRODUCERS: u64 = 4;
 
 fn seed() -> u64 {
-    let given = std::env::var("ADMIT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| u64::from(std::process::id()))
+    let configured = std::env::var("ADMIT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    configured.unwrap_or_else(|| u64::from(std::process::id()))
 }
 
-/// Sends its share until each is acknowledged, to wherever the agent is at the moment.
+/// Sends this producer's share of the events to the agent's current address; retries each until it is
+/// acknowledged.
 fn produce(producer: u64, agent: &Mutex<SocketAddr>, acked: &Mutex<HashSet<String>>) {
     let mut rng = Rng::seeded(producer);
     for n in (0..EVENTS).filter(|n| n % PRODUCERS == producer) {
         loop {
             let address = *agent.lock().unwrap();
             let sent = Client::to(address).send("POST", DOOR, &[], skyra::text(n).as_bytes());
-            if sent.is_ok_and(|answer| answer.json()["status"] == "stored") {
+            if sent.is_ok_and(|response| response.json()["status"] == "stored") {
                 acked.lock().unwrap().insert(skyra::id(n));
                 break;
             }
             thread::sleep(Duration::from_millis(1 + rng.below(10)));
         }
-        // So that there is still something to send when the next process is killed.
+        // Pace the load, so that events are still unsent when the next process is killed.
         thread::sleep(Duration::from_millis(rng.below(25)));
     }
 }
 
 #[test]
-fn killed_at_random_on_both_sides_every_acknowledged_event_arrives_once() {
+fn with_random_kills_on_both_sides_every_acknowledged_event_arrives_once() {
     let seed = seed();
     println!("ADMIT_TEST_SEED={seed}");
     let mut rng = Rng::seeded(seed);
     let (edge, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let street = street();
+    let proxy = gate_proxy();
     let file = outbox(edge.path(), "skyra", "local");
     let start_agent = || {
-        Launch::edge(edge.path(), street.address())
+        Launch::edge(edge.path(), proxy.address())
             .variable("ADMIT_EDGE__ACK_MS_MAX", "1000")
             .variable("ADMIT_EDGE__BACKOFF_MS_BASE", "20")
             .variable("ADMIT_EDGE__BACKOFF_MS_MAX", "200")
@@ -58,19 +59,19 @@ fn killed_at_random_on_both_sides_every_acknowledged_event_arrives_once() {
     };
     let start_gate = || {
         let gate = Gate::on(data.path());
-        street.move_to(gate.address());
+        proxy.move_to(gate.address());
         gate
     };
     let (mut gate, mut agent) = (Some(start_gate()), Some(start_agent()));
-    let place = Mutex::new(agent.as_ref().unwrap().address());
+    let agent_address = Mutex::new(agent.as_ref().unwrap().address());
     let acked = Mutex::new(HashSet::new());
     let mut kills = 0;
     thread::scope(|scope| {
         let producers: Vec<_> = (0..PRODUCERS)
             .map(|producer| {
                 scope.spawn({
-                    let (place, acked) = (&place, &acked);
-                    move || produce(producer, place, acked)
+                    let (agent_address, acked) = (&agent_address, &acked);
+                    move || produce(producer, agent_address, acked)
                 })
             })
             .collect();
@@ -83,21 +84,21 @@ fn killed_at_random_on_both_sides_every_acknowledged_event_arrives_once() {
                 continue;
             }
             agent.take().unwrap().kill();
-            // Before the agent is back: what it acknowledged is in its outbox or in the inbox.
+            // Before the restart: every acknowledged event must be in the outbox or in the inbox.
             let acked_so_far = acked.lock().unwrap().clone();
-            let mut held: HashSet<String> = ids(&file).into_iter().collect();
-            held.extend(inbox(data.path()).into_iter().map(|row| row.event_id));
-            let lost: Vec<_> = acked_so_far.difference(&held).collect();
-            assert!(lost.is_empty(), "seed {seed}: acknowledged and nowhere: {lost:?}");
+            let mut stored: HashSet<String> = ids(&file).into_iter().collect();
+            stored.extend(inbox(data.path()).into_iter().map(|row| row.event_id));
+            let lost: Vec<_> = acked_so_far.difference(&stored).collect();
+            assert!(lost.is_empty(), "seed {seed}: acknowledged and lost: {lost:?}");
             agent = Some(start_agent());
-            *place.lock().unwrap() = agent.as_ref().unwrap().address();
+            *agent_address.lock().unwrap() = agent.as_ref().unwrap().address();
         }
     });
-    drained(&file);
-    let mut came: Vec<String> = inbox(data.path()).into_iter().map(|row| row.event_id).collect();
-    came.sort();
+    wait_until_drained(&file);
+    let mut arrived: Vec<String> = inbox(data.path()).into_iter().map(|row| row.event_id).collect();
+    arrived.sort();
     let wanted: Vec<String> = (0..EVENTS).map(skyra::id).collect();
-    assert_eq!(came, wanted, "seed {seed}: each event once");
+    assert_eq!(arrived, wanted, "seed {seed}: each event once");
     assert!(kills >= 4, "seed {seed}: only {kills} processes were killed");
     agent.take().unwrap().stop();
     gate.take().unwrap().stop();

@@ -1,20 +1,20 @@
-//! The agent at the other doors: the plugin and webhooks become reliable by changing their URL.
+//! The edge agent at the other doors: pixel-control and event streams.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::edge::{drained, ids, nowhere, outbox, status, street};
+use crate::support::edge::{closed_address, gate_proxy, ids, outbox, status, wait_until_drained};
 use crate::support::events::{heartbeat, match_begin};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
-use crate::support::{SOON, skyra, until};
+use crate::support::{TIMEOUT, skyra, wait_for};
 
 const AGENT_KEY: &str = "agent-key-0123456789";
 const READ_KEY: &str = "reader-key-0123456789";
 
-/// A gate that knows an agent, which may speak for `arena-1` only, and a reader.
+/// A gate with a reader and an agent that may forward events of `arena-1` only.
 fn gate(folder: &Path) -> Gate {
     let config = folder.join("gate.toml");
     let text = format!(
@@ -26,12 +26,12 @@ fn gate(folder: &Path) -> Gate {
     Launch::on(&folder.join("data")).argument("--config").argument(config).start()
 }
 
-/// An agent with two producers, of whom the gate knows one.
+/// An agent with two producers; the gate knows only `arena-1`.
 fn agent(folder: &Path, gate: SocketAddr) -> Gate {
-    agent_by(folder, gate, "websocket")
+    agent_over(folder, gate, "websocket")
 }
 
-fn agent_by(folder: &Path, gate: SocketAddr, transport: &str) -> Gate {
+fn agent_over(folder: &Path, gate: SocketAddr, transport: &str) -> Gate {
     let config = folder.join("edge.toml");
     std::fs::write(folder.join("agent.key"), format!("{AGENT_KEY}\n")).unwrap();
     for name in ["arena-1", "arena-2"] {
@@ -52,30 +52,30 @@ fn as_producer(agent: &Gate, name: &str) -> Client {
     agent.client().with("X-Pixel-Control-Api-Key", &format!("{name}-producer-key"))
 }
 
-/// What the gate has admitted at a door.
+/// Returns the admissions of a door.
 fn admitted(gate: &Gate, door: &str) -> Vec<Value> {
     let mut client = gate.client().with("Authorization", &format!("Bearer {READ_KEY}"));
-    let said = client.get(&format!("/v1/admissions?door={door}"));
-    said["admissions"].as_array().unwrap_or_else(|| panic!("no list: {said}")).clone()
+    let reply = client.get(&format!("/v1/admissions?door={door}"));
+    reply["admissions"].as_array().unwrap_or_else(|| panic!("no list: {reply}")).clone()
 }
 
 #[test]
-fn the_plugin_is_answered_in_its_words_and_its_events_are_in_its_own_scope() {
+fn the_plugin_gets_replies_of_its_contract_and_its_events_have_its_own_scope() {
     let folder = tempfile::tempdir().unwrap();
-    let street = street();
-    let agent = agent(folder.path(), street.address());
+    let proxy = gate_proxy();
+    let agent = agent(folder.path(), proxy.address());
     let mut plugin = as_producer(&agent, "arena-1");
-    plugin.say(&match_begin(1, "arena")).processed();
-    plugin.say(&match_begin(1, "arena").attempt(2)).duplicate();
-    plugin.say(&heartbeat(2, "arena")).processed();
-    let reason = agent.client().say(&heartbeat(3, "arena")).error(401);
+    plugin.submit(&match_begin(1, "arena")).processed();
+    plugin.submit(&match_begin(1, "arena").attempt(2)).duplicate();
+    plugin.submit(&heartbeat(2, "arena")).processed();
+    let reason = agent.client().submit(&heartbeat(3, "arena")).error(401);
     assert_eq!(reason.code, "unauthorized");
     let file = outbox(&folder.path().join("edge"), "pixel-control", "arena-1");
-    assert_eq!(ids(&file).len(), 2, "the gate is not there, and they wait");
+    assert_eq!(ids(&file).len(), 2, "without a gate events stay in the outbox");
 
     let gate = gate(folder.path());
-    street.move_to(gate.address());
-    drained(&file);
+    proxy.move_to(gate.address());
+    wait_until_drained(&file);
     let receipts = admitted(&gate, "pixel-control");
     assert_eq!(receipts.len(), 2);
     assert!(receipts.iter().all(|receipt| receipt["principal"] == "arena-1"), "{receipts:?}");
@@ -84,11 +84,11 @@ fn the_plugin_is_answered_in_its_words_and_its_events_are_in_its_own_scope() {
 }
 
 #[test]
-fn two_producers_of_one_agent_never_swallow_each_others_ids() {
+fn ids_of_two_producers_of_one_agent_are_independent() {
     let folder = tempfile::tempdir().unwrap();
-    let agent = agent(folder.path(), nowhere());
+    let agent = agent(folder.path(), closed_address());
     for name in ["arena-1", "arena-2"] {
-        as_producer(&agent, name).say(&match_begin(1, "arena")).processed();
+        as_producer(&agent, name).submit(&match_begin(1, "arena")).processed();
     }
     for name in ["arena-1", "arena-2"] {
         assert_eq!(ids(&outbox(&folder.path().join("edge"), "pixel-control", name)).len(), 1);
@@ -97,20 +97,20 @@ fn two_producers_of_one_agent_never_swallow_each_others_ids() {
 }
 
 #[test]
-fn an_agent_speaks_only_for_those_it_may_and_keeps_what_it_could_not_send() {
+fn an_agent_forwards_only_for_permitted_principals_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path());
     let agent = agent(folder.path(), gate.address());
-    as_producer(&agent, "arena-2").say(&match_begin(1, "arena")).processed();
-    as_producer(&agent, "arena-1").say(&match_begin(1, "arena")).processed();
+    as_producer(&agent, "arena-2").submit(&match_begin(1, "arena")).processed();
+    as_producer(&agent, "arena-1").submit(&match_begin(1, "arena")).processed();
     let data = folder.path().join("edge");
-    drained(&outbox(&data, "pixel-control", "arena-1"));
-    let refused = until("the refusal is noted", SOON, || {
-        status(&data, "pixel-control", "arena-2").filter(|said| said["last_error"].is_string())
+    wait_until_drained(&outbox(&data, "pixel-control", "arena-1"));
+    let refused = wait_for("the refusal is in the status", TIMEOUT, || {
+        status(&data, "pixel-control", "arena-2").filter(|status| status["last_error"].is_string())
     });
     let error = refused["last_error"].as_str().unwrap();
     assert!(error.contains("forbidden") && error.contains("speak for"), "{error}");
-    assert_eq!(refused["depth"], 1, "it is kept, and visible");
+    assert_eq!(refused["depth"], 1, "a refused event must stay in the outbox");
     let receipts = admitted(&gate, "pixel-control");
     assert_eq!(receipts.len(), 1, "{receipts:?}");
     agent.stop();
@@ -118,7 +118,7 @@ fn an_agent_speaks_only_for_those_it_may_and_keeps_what_it_could_not_send() {
 }
 
 #[test]
-fn what_only_the_gate_can_answer_is_taken_neither_by_an_agent_nor_from_one() {
+fn doors_that_need_a_reply_of_the_gate_cannot_be_forwarded() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path());
     let mut client = gate
@@ -132,16 +132,16 @@ fn what_only_the_gate_can_answer_is_taken_neither_by_an_agent_nor_from_one() {
         assert!(text.contains("not forwarded"), "{path}: {text}");
     }
     for door in ["ingestion-gate", "intents"] {
-        let ended = Launch::edge(&folder.path().join("edge"), gate.address())
+        let exit = Launch::edge(&folder.path().join("edge"), gate.address())
             .variable("ADMIT_EDGE__DOORS", &format!("[\"{door}\"]"))
-            .start_in_vain();
-        assert!(ended.stderr.contains("cannot be forwarded"), "{}", ended.stderr);
+            .start_expecting_exit();
+        assert!(exit.stderr.contains("cannot be forwarded"), "{}", exit.stderr);
     }
     gate.stop();
 }
 
 #[test]
-fn what_the_gate_rejects_later_stays_in_the_outbox_with_its_reason_and_holds_up_nobody() {
+fn an_event_rejected_by_the_gate_stays_in_the_outbox_and_does_not_block_others() {
     let (edge, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate =
         Launch::on(data.path()).variable("ADMIT_DOORS__PIXEL_CONTROL__SCHEMA", "strict").start();
@@ -150,57 +150,60 @@ fn what_the_gate_rejects_later_stays_in_the_outbox_with_its_reason_and_holds_up_
         .variable("ADMIT_EDGE__BACKOFF_MS_MAX", "200")
         .start();
     let mut plugin = agent.client();
-    // The agent was set up to take more than the gate does, and has said "accepted".
-    plugin.say(&crate::support::events::sample()).processed();
+    // The agent's config is less strict than the gate's, so it acknowledged the event.
+    plugin.submit(&crate::support::events::sample()).processed();
     for n in 2..20 {
-        plugin.say(&match_begin(n, "arena")).processed();
+        plugin.submit(&match_begin(n, "arena")).processed();
     }
     let file = outbox(edge.path(), "pixel-control", "local");
-    until("only that one is left", SOON, || (ids(&file).len() == 1).then_some(()));
-    let left = until("it has been tried more than once", SOON, || {
+    wait_for("one event is left", TIMEOUT, || (ids(&file).len() == 1).then_some(()));
+    let remaining = wait_for("two attempts", TIMEOUT, || {
         status(edge.path(), "pixel-control", "local")
-            .filter(|said| said["attempts_max"].as_u64().is_some_and(|attempts| attempts >= 2))
+            .filter(|status| status["attempts_max"].as_u64().is_some_and(|attempts| attempts >= 2))
     });
-    assert_eq!(left["depth"], 1);
-    assert!(left["last_error"].as_str().unwrap().starts_with("invalid_envelope"), "{left}");
+    assert_eq!(remaining["depth"], 1);
+    assert!(
+        remaining["last_error"].as_str().unwrap().starts_with("invalid_envelope"),
+        "{remaining}"
+    );
     agent.stop();
     gate.stop();
 }
 
 #[test]
-fn events_of_a_stream_arrive_in_order_under_the_names_they_were_given() {
+fn stream_events_arrive_in_order_with_their_keys() {
     let (edge, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let street = street();
-    let agent = Launch::edge(edge.path(), street.address()).start();
+    let proxy = gate_proxy();
+    let agent = Launch::edge(edge.path(), proxy.address()).start();
     let mut client = agent.client();
     let mut keys = Vec::new();
     for n in 0..20 {
         let key = format!("\"order {n}\"");
         let body = json!({ "n": n }).to_string();
         let headers = [("Idempotency-Key", key.as_str())];
-        let answer = client.send("POST", "/v1/events", &headers, body.as_bytes()).unwrap();
-        assert_eq!(answer.status, 201);
-        keys.push(answer.json()["key"].clone());
+        let response = client.send("POST", "/v1/events", &headers, body.as_bytes()).unwrap();
+        assert_eq!(response.status, 201);
+        keys.push(response.json()["key"].clone());
     }
     let lines = [("Idempotency-Key", "batch-1"), ("Content-Type", "application/x-ndjson")];
-    let answer = client.send("POST", "/v1/events", &lines, b"{\"n\":20}\n\n{\"n\":21}").unwrap();
-    assert_eq!(answer.status, 200);
+    let response = client.send("POST", "/v1/events", &lines, b"{\"n\":20}\n\n{\"n\":21}").unwrap();
+    assert_eq!(response.status, 200);
     let conflict = [("Idempotency-Key", "\"order 3\"")];
-    let answer = client.send("POST", "/v1/events", &conflict, b"{\"n\":-3}").unwrap();
-    assert_eq!(answer.status, 422, "other content under a key that waits is told at once");
+    let response = client.send("POST", "/v1/events", &conflict, b"{\"n\":-3}").unwrap();
+    assert_eq!(response.status, 422, "other content under a key in the outbox must be refused");
 
     let gate = Gate::on(data.path());
-    street.move_to(gate.address());
-    drained(&outbox(edge.path(), "events/default", "local"));
+    proxy.move_to(gate.address());
+    wait_until_drained(&outbox(edge.path(), "events/default", "local"));
     let page = gate.client().get("/v1/events?limit=100");
     let items = page["events"].as_array().unwrap_or_else(|| panic!("{page}"));
     let numbers: Vec<i64> =
         items.iter().map(|item| item["data"]["n"].as_i64().unwrap_or(-1)).collect();
     assert_eq!(numbers, (0..22).collect::<Vec<_>>(), "{page}");
     for (item, key) in items.iter().zip(&keys) {
-        assert_eq!(&item["key"], key, "the key the agent told is the gate's");
+        assert_eq!(&item["key"], key, "the agent's key differs from the gate's");
     }
-    // The same lines sent to the gate itself are known there.
+    // The same lines sent directly to the gate are duplicates.
     let direct = gate.client().send("POST", "/v1/events", &lines, b"{\"n\":20}\n\n{\"n\":21}");
     let direct = String::from_utf8(direct.unwrap().body).unwrap();
     assert_eq!(direct.matches("\"replayed\":true").count(), 2, "{direct}");
@@ -209,21 +212,21 @@ fn events_of_a_stream_arrive_in_order_under_the_names_they_were_given() {
 }
 
 #[test]
-fn over_every_transport_an_agent_speaks_only_for_those_it_may() {
+fn over_every_transport_an_agent_forwards_only_for_permitted_principals() {
     for transport in ["websocket", "grpc", "http"] {
         let folder = tempfile::tempdir().unwrap();
         let gate = gate(folder.path());
-        let agent = agent_by(folder.path(), gate.address(), transport);
+        let agent = agent_over(folder.path(), gate.address(), transport);
         for (n, name) in [(1, "arena-1"), (2, "arena-2")] {
             let key = format!("Bearer {name}-producer-key");
             let mut producer = agent.client().with("Authorization", &key);
-            let answer = producer.send("POST", skyra::DOOR, &[], skyra::text(n).as_bytes());
-            skyra::assert_acked(&answer.unwrap().json(), &skyra::id(n));
+            let response = producer.send("POST", skyra::DOOR, &[], skyra::text(n).as_bytes());
+            skyra::assert_acked(&response.unwrap().json(), &skyra::id(n));
         }
         let data = folder.path().join("edge");
-        drained(&outbox(&data, "skyra", "arena-1"));
-        let refused = until("the refusal is noted", SOON, || {
-            status(&data, "skyra", "arena-2").filter(|said| said["last_error"].is_string())
+        wait_until_drained(&outbox(&data, "skyra", "arena-1"));
+        let refused = wait_for("the refusal is in the status", TIMEOUT, || {
+            status(&data, "skyra", "arena-2").filter(|status| status["last_error"].is_string())
         });
         let error = refused["last_error"].as_str().unwrap();
         assert!(error.contains("may not speak for"), "{transport}: {error}");
@@ -237,7 +240,7 @@ fn over_every_transport_an_agent_speaks_only_for_those_it_may() {
 }
 
 #[test]
-fn an_id_that_belongs_to_another_principal_stays_in_the_outbox_for_a_person_and_holds_up_nobody() {
+fn an_id_of_another_principal_stays_in_the_outbox_and_does_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("gate.toml");
     let text = format!(
@@ -248,31 +251,34 @@ fn an_id_that_belongs_to_another_principal_stays_in_the_outbox_for_a_person_and_
     let data = folder.path().join("data");
     let gate = Launch::on(&data).argument("--config").argument(config).start();
     let edge = folder.path().join("edge");
-    for (round, transport) in (0..).zip(["websocket", "grpc", "http"]) {
-        let agent = agent_by(folder.path(), gate.address(), transport);
+    for (index, transport) in (0..).zip(["websocket", "grpc", "http"]) {
+        let agent = agent_over(folder.path(), gate.address(), transport);
         let send = |name: &str, body: &Value| {
             let mut client = agent.client().with("X-API-Key", &format!("{name}-producer-key"));
             let body = body.to_string();
-            let answer = client.send("POST", skyra::DOOR, &[], body.as_bytes()).unwrap();
-            skyra::assert_acked(&answer.json(), body_id(&body).as_str());
+            let response = client.send("POST", skyra::DOOR, &[], body.as_bytes()).unwrap();
+            skyra::assert_acked(&response.json(), body_id(&body).as_str());
         };
-        let (taken, free) = (round * 10, round * 10 + 1);
-        send("arena-1", &skyra::envelope(taken));
-        drained(&outbox(&edge, "skyra", "arena-1"));
-        let mut other = skyra::envelope(taken);
+        let (used, unused) = (index * 10, index * 10 + 1);
+        send("arena-1", &skyra::envelope(used));
+        wait_until_drained(&outbox(&edge, "skyra", "arena-1"));
+        let mut other = skyra::envelope(used);
         other["payload"]["user_text"] = "of arena-2".into();
         send("arena-2", &other);
-        send("arena-2", &skyra::envelope(free));
+        send("arena-2", &skyra::envelope(unused));
         let file = outbox(&edge, "skyra", "arena-2");
-        until("the other event has arrived", SOON, || {
-            skyra::inbox(&data).iter().any(|row| row.event_id == skyra::id(free)).then_some(())
+        wait_for("the other event has arrived", TIMEOUT, || {
+            skyra::inbox(&data).iter().any(|row| row.event_id == skyra::id(unused)).then_some(())
         });
-        let said = until("the refusal is noted", SOON, || {
-            status(&edge, "skyra", "arena-2").filter(|said| said["refused"] == round + 1)
+        let outbox_status = wait_for("the refusal is in the status", TIMEOUT, || {
+            status(&edge, "skyra", "arena-2").filter(|status| status["refused"] == index + 1)
         });
-        assert_eq!(said["depth"], round + 1, "{transport}: {said}");
-        assert!(said["last_error"].as_str().unwrap().starts_with("event_id_taken"), "{said}");
-        assert!(ids(&file).contains(&skyra::id(taken)), "{transport}: kept for a person");
+        assert_eq!(outbox_status["depth"], index + 1, "{transport}: {outbox_status}");
+        assert!(
+            outbox_status["last_error"].as_str().unwrap().starts_with("event_id_taken"),
+            "{outbox_status}"
+        );
+        assert!(ids(&file).contains(&skyra::id(used)), "{transport}: the refused event must stay");
         agent.stop();
     }
     let payloads: Vec<String> = skyra::inbox(&data).into_iter().map(|row| row.payload).collect();

@@ -1,33 +1,33 @@
-//! The `events` door over the wire: admitted once, repeated byte for byte, refused in typed words.
+//! The `events` door over HTTP: deduplication, replayed replies, and typed errors.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
-use crate::support::http::Answer;
+use crate::support::http::HttpResponse;
 
 pub(crate) const DOOR: &str = "/v1/events";
 const CLOUD: (&str, &str) = ("Content-Type", "application/cloudevents+json");
 const BATCH: (&str, &str) = ("Content-Type", "application/cloudevents-batch+json");
 const LINES: (&str, &str) = ("Content-Type", "application/x-ndjson");
 
-pub(crate) fn post(gate: &Gate, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    gate.client().send("POST", path, headers, body.as_bytes()).expect("the gate answers")
+pub(crate) fn post(gate: &Gate, path: &str, headers: &[(&str, &str)], body: &str) -> HttpResponse {
+    gate.client().send("POST", path, headers, body.as_bytes()).expect("response from the gate")
 }
 
-/// The receipt id of an event that is in.
-pub(crate) fn receipt(answer: &Answer) -> String {
-    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
-    answer.json()["receipt_id"].as_str().expect("a receipt id").to_owned()
+/// Returns the receipt id of an accepted event; panics on any other reply.
+pub(crate) fn receipt(response: &HttpResponse) -> String {
+    assert_eq!(response.status, 201, "{}", String::from_utf8_lossy(&response.body));
+    response.json()["receipt_id"].as_str().expect("a receipt id").to_owned()
 }
 
-/// The members of problem details with this code.
-pub(crate) fn problem(answer: &Answer, status: u16, code: &str) -> Value {
-    let text = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, status, "{text}");
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{text}");
-    let body: Value = serde_json::from_slice(&answer.body).expect("json");
+/// Asserts problem details with this code; returns the body.
+pub(crate) fn problem(response: &HttpResponse, status: u16, code: &str) -> Value {
+    let text = String::from_utf8_lossy(&response.body);
+    assert_eq!(response.status, status, "{text}");
+    assert_eq!(response.header("content-type"), Some("application/problem+json"), "{text}");
+    let body: Value = serde_json::from_slice(&response.body).expect("a JSON body");
     assert_eq!(body["error"]["code"], code, "{text}");
     assert_eq!(body["type"], format!("/problems/{code}"));
     assert_eq!(body["status"], status);
@@ -62,19 +62,19 @@ fn a_copy_gets_the_reply_of_the_first_and_other_content_does_not() {
     assert_eq!((copy.status, &copy.body), (first.status, &first.body));
     assert_eq!(copy.header("idempotent-replayed"), Some("true"));
     let other = post(&gate, DOOR, &[key], r#"{"total":6}"#);
-    let said = problem(&other, 422, "idempotency_key_reused");
-    assert_eq!(said["first_receipt_id"], *id);
-    let evidence = said["receipt_id"].as_str().expect("a receipt of the conflict");
+    let reply = problem(&other, 422, "idempotency_key_reused");
+    assert_eq!(reply["first_receipt_id"], *id);
+    let evidence = reply["receipt_id"].as_str().expect("a receipt of the conflict");
     assert_eq!(gate.client().get(&format!("/v1/receipts/{evidence}"))["verdict"], "conflict");
-    let said = problem(&post(&gate, DOOR, &[], "{}"), 400, "idempotency_key_missing");
-    let kept = said["receipt_id"].as_str().expect("a refusal is kept");
-    assert_eq!(gate.client().get(&format!("/v1/receipts/{kept}"))["verdict"], "refused");
+    let reply = problem(&post(&gate, DOOR, &[], "{}"), 400, "idempotency_key_missing");
+    let refusal = reply["receipt_id"].as_str().expect("a receipt of the refusal");
+    assert_eq!(gate.client().get(&format!("/v1/receipts/{refusal}"))["verdict"], "refused");
     let streamed = gate.client().get("/v1/events");
     assert_eq!(streamed["events"].as_array().map(Vec::len), Some(1), "{streamed}");
     gate.kill();
     let gate = Gate::on(folder.path());
     let copy = post(&gate, DOOR, &[key], r#"{"total":5}"#);
-    assert_eq!(copy.body, first.body, "also after a crash");
+    assert_eq!(copy.body, first.body, "the reply must be the same after a crash");
 }
 
 #[test]
@@ -82,14 +82,18 @@ fn concurrent_copies_are_one_event_with_one_reply() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let key = ("Idempotency-Key", "race");
-    let answers: Vec<Answer> = std::thread::scope(|scope| {
-        let tries: Vec<_> =
+    let responses: Vec<HttpResponse> = std::thread::scope(|scope| {
+        let attempts: Vec<_> =
             (0..16).map(|_| scope.spawn(|| post(&gate, DOOR, &[key], "{\"n\":1}"))).collect();
-        tries.into_iter().map(|handle| handle.join().unwrap()).collect()
+        attempts.into_iter().map(|handle| handle.join().unwrap()).collect()
     });
-    let replayed = answers.iter().filter(|a| a.header("idempotent-replayed").is_some()).count();
+    let replayed = responses.iter().filter(|a| a.header("idempotent-replayed").is_some()).count();
     assert_eq!(replayed, 15);
-    assert!(answers.iter().all(|answer| answer.body == answers[0].body && answer.status == 201));
+    assert!(
+        responses
+            .iter()
+            .all(|response| response.body == responses[0].body && response.status == 201)
+    );
 }
 
 #[test]
@@ -127,20 +131,20 @@ fn a_cloudevent_is_the_same_in_every_mode() {
 }
 
 #[test]
-fn every_line_gets_its_own_answer() {
+fn every_line_gets_its_own_result() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let key = ("Idempotency-Key", "file-7");
     let body = "{\"n\":1}\n\n{oops\n{\"n\":2}\n";
-    let answer = post(&gate, DOOR, &[LINES, key], body);
-    assert_eq!(answer.status, 207);
-    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
-    let results = |answer: &Answer| -> Vec<Value> {
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let response = post(&gate, DOOR, &[LINES, key], body);
+    assert_eq!(response.status, 207);
+    assert_eq!(response.header("content-type"), Some("application/x-ndjson"));
+    let results = |response: &HttpResponse| -> Vec<Value> {
+        let text = String::from_utf8_lossy(&response.body).into_owned();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let lines: Vec<_> =
-        results(&answer).iter().map(|r| (r["line"].clone(), r["status"].clone())).collect();
+        results(&response).iter().map(|r| (r["line"].clone(), r["status"].clone())).collect();
     let expected =
         [(1, 201), (3, 400), (4, 201)].map(|(line, status)| (json!(line), json!(status)));
     assert_eq!(lines, expected);
@@ -152,7 +156,7 @@ fn every_line_gets_its_own_answer() {
 }
 
 #[test]
-fn what_is_no_event_is_told_in_problem_details() {
+fn an_invalid_event_is_refused_with_problem_details() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let key = ("Idempotency-Key", "k");
@@ -170,14 +174,14 @@ fn what_is_no_event_is_told_in_problem_details() {
     let lines = "1\n".repeat(1_001);
     problem(&post(&gate, DOOR, &[key, LINES], &lines), 413, "body_too_large");
     problem(&post(&gate, "/v1/events/nowhere", &[key], "{}"), 404, "not_found");
-    let answer = gate.client().send("PUT", DOOR, &[], b"").expect("an answer");
-    problem(&answer, 405, "method_not_allowed");
-    assert_eq!(answer.header("allow"), Some("GET, HEAD, POST"));
+    let response = gate.client().send("PUT", DOOR, &[], b"").expect("a response");
+    problem(&response, 405, "method_not_allowed");
+    assert_eq!(response.header("allow"), Some("GET, HEAD, POST"));
     assert_eq!(gate.client().get(DOOR)["events"], json!([]));
 }
 
 #[test]
-fn a_stream_is_made_by_declaration() {
+fn a_declared_stream_applies_its_identity_schema_and_path() {
     let folder = tempfile::tempdir().unwrap();
     let schema = r#"{"required":["total"],"properties":{"total":{"type":"number"}}}"#;
     std::fs::write(folder.path().join("order.json"), schema).unwrap();
@@ -193,9 +197,9 @@ fn a_stream_is_made_by_declaration() {
     let other = post(&gate, orders, &[], r#"{"v":1,"order":{"id":7},"total":6}"#);
     assert_eq!(problem(&other, 422, "idempotency_key_reused")["first_receipt_id"], *first);
     let bad = post(&gate, orders, &[], r#"{"v":1,"order":{"id":8},"total":"a lot"}"#);
-    let said = problem(&bad, 400, "invalid_envelope");
-    assert_eq!(said["violations"].as_array().map(Vec::len), Some(1), "{said}");
-    assert!(!said.to_string().contains("a lot"), "{said}");
+    let reply = problem(&bad, 400, "invalid_envelope");
+    assert_eq!(reply["violations"].as_array().map(Vec::len), Some(1), "{reply}");
+    assert!(!reply.to_string().contains("a lot"), "{reply}");
     let newer = post(&gate, orders, &[], r#"{"v":2,"order":{"id":8}}"#);
     problem(&newer, 400, "schema_version_unsupported");
     let xml = ("Content-Type", "text/xml");
@@ -204,14 +208,14 @@ fn a_stream_is_made_by_declaration() {
     assert_eq!(post(&gate, "/hooks/notes", &[xml], "<note/>").body, note.body);
     let seen = gate.client().get("/v1/events/notes");
     assert_eq!(seen["events"][0]["data_base64"], "PG5vdGUvPg==");
-    // Nothing that a page could make a browser send unasked gets in where nobody needs a key.
+    // Without keys, content types that a web page can send cross-origin are refused.
     let form = ("Content-Type", "text/plain");
     problem(&post(&gate, "/hooks/notes", &[form], "x"), 415, "unsupported_media_type");
     problem(&post(&gate, DOOR, &[], "{}"), 404, "not_found");
 }
 
 #[test]
-fn an_unsigned_webhook_leaves_nothing_behind() {
+fn a_webhook_with_an_invalid_signature_is_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     let gate = configured(
         folder.path(),
@@ -224,14 +228,14 @@ fn an_unsigned_webhook_leaves_nothing_behind() {
         ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
     ];
     for headers in [&headers[..], &headers[..2], &[]] {
-        let answer = post(&gate, "/v1/events/hooks", headers, r#"{"test": 2432232314}"#);
-        problem(&answer, 401, "unauthorized");
+        let response = post(&gate, "/v1/events/hooks", headers, r#"{"test": 2432232314}"#);
+        problem(&response, 401, "unauthorized");
     }
     assert_eq!(gate.client().get("/v1/quarantine")["quarantine"], json!([]));
 }
 
 #[test]
-fn a_sender_that_signs_needs_no_key_where_the_stream_says_who_it_is() {
+fn a_signed_webhook_needs_no_key_if_the_stream_names_its_principal() {
     let folder = tempfile::tempdir().unwrap();
     let stream = |more: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! One peer against another: whatever one does, the other's events are taken as before.
+//! Isolation between peers: a hostile peer must not affect the events of others.
 
 mod bodies;
 mod connections;

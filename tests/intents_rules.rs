@@ -1,12 +1,12 @@
-//! Intents: the rules of the contract over the wire.
+//! Intents: rules of the contract over HTTP.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::gate::Gate;
-use crate::support::gateway_stub::{Does, GOOD, GatewayStub};
-use crate::support::intents::{INTENTS, admit, executing, gist, history, paste, planning, task};
+use crate::support::gateway_stub::{GOOD, GatewayStub, StubAction};
+use crate::support::intents::{INTENTS, admit, executing, history, outcome, paste, planning, task};
 use crate::support::python;
 
 const VECTORS: &str = include_str!("fixtures/intents/vectors.json");
@@ -14,20 +14,20 @@ const PRINCIPALS: &str = r#"[{ name = "paste", keys = ["paste-key-long-enough"] 
     { name = "ops", keys = ["ops-key-long-enough"], role = "operate" }]"#;
 
 #[test]
-fn the_vectors_are_what_cpython_computes_today() {
+fn the_test_vectors_match_the_current_cpython() {
     let Some(python) = python::program("python") else { return };
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/python/intent_vectors.py");
     let output = Command::new(python).arg(program).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let computed = String::from_utf8(output.stdout).unwrap();
-    let different = VECTORS.lines().zip(computed.lines()).find(|(kept, now)| kept != now);
-    assert_eq!(different, None, "run tests/python/intent_vectors.py again");
+    let different = VECTORS.lines().zip(computed.lines()).find(|(stored, now)| stored != now);
+    assert_eq!(different, None, "outdated vectors; run tests/python/intent_vectors.py");
     assert_eq!(VECTORS.lines().count(), computed.lines().count());
 }
 
 #[test]
-fn with_a_key_a_packet_is_taken_whatever_its_content_type_says() {
+fn with_a_key_a_packet_is_accepted_with_any_content_type() {
     let folder = tempfile::tempdir().unwrap();
     let gate = planning(folder.path()).variable("ADMIT_PRINCIPALS", PRINCIPALS).start();
     let key = ("Authorization", "Bearer paste-key-long-enough");
@@ -37,8 +37,8 @@ fn with_a_key_a_packet_is_taken_whatever_its_content_type_says() {
     {
         let body = task(&format!("typed {n}")).to_string();
         let headers = [key, ("Content-Type", kind)];
-        let answer = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
-        assert_eq!(gist(&answer).1, "planned", "{kind}: {answer:?}");
+        let response = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
+        assert_eq!(outcome(&response).1, "planned", "{kind}: {response:?}");
         let broken = gate.client().send("POST", INTENTS, &headers, b"title=x").unwrap();
         assert_eq!((broken.status, &broken.json()["error"]["code"]), (400, &json!("bad_json")));
     }
@@ -46,29 +46,29 @@ fn with_a_key_a_packet_is_taken_whatever_its_content_type_says() {
 }
 
 #[test]
-fn without_principals_a_page_cannot_post_and_the_refusal_names_the_header() {
+fn without_principals_cross_origin_content_types_are_refused_with_the_required_header() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    let body = task("of a page").to_string();
+    let body = task("from a web page").to_string();
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x/y"] {
         let headers = [("Content-Type", kind)];
-        let answer = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
-        let said = answer.json();
+        let response = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
+        let reply = response.json();
         assert_eq!(
-            (answer.status, &said["error"]["code"]),
+            (response.status, &reply["error"]["code"]),
             (415, &json!("unsupported_media_type"))
         );
-        let message = said["error"]["message"].as_str().unwrap();
+        let message = reply["error"]["message"].as_str().unwrap();
         assert!(message.contains("Content-Type: application/json"), "{message}");
     }
     let headers = [("Content-Type", "application/json; charset=utf-8")];
-    let answer = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
-    assert_eq!(gist(&answer).1, "planned");
+    let response = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
+    assert_eq!(outcome(&response).1, "planned");
     gate.stop();
 }
 
 #[test]
-fn a_request_id_of_any_type_is_kept_and_its_header_is_bounded() {
+fn a_request_id_of_any_type_is_stored_and_its_header_is_truncated() {
     let folder = tempfile::tempdir().unwrap();
     let stub = GatewayStub::start(GOOD);
     let gate = executing(folder.path(), &stub.url()).start();
@@ -84,19 +84,19 @@ fn a_request_id_of_any_type_is_kept_and_its_header_is_bounded() {
     {
         let mut packet = task("with an id");
         packet["request_id"] = id.clone();
-        let answer = paste(&mut gate.client(), &packet);
-        assert_eq!(answer.json()["request_id"], id);
-        assert_eq!(answer.header("x-request-id"), Some(header.as_str()));
+        let response = paste(&mut gate.client(), &packet);
+        assert_eq!(response.json()["request_id"], id);
+        assert_eq!(response.header("x-request-id"), Some(header.as_str()));
         assert_eq!(stub.calls()[n].body["request_id"], id);
         let copy = paste(&mut gate.client(), &packet);
         assert_eq!(copy.header("x-request-id"), Some(header.as_str()));
-        assert_eq!(copy.body, answer.body);
+        assert_eq!(copy.body, response.body);
     }
     gate.stop();
 }
 
 #[test]
-fn a_success_without_a_json_object_is_a_success_and_its_body_is_evidence() {
+fn a_success_without_a_json_object_is_a_success_with_its_body_as_evidence() {
     let folder = tempfile::tempdir().unwrap();
     let stub = GatewayStub::start(GOOD);
     let gate = executing(folder.path(), &stub.url()).start();
@@ -105,10 +105,10 @@ fn a_success_without_a_json_object_is_a_success_and_its_body_is_evidence() {
             .into_iter()
             .enumerate()
     {
-        stub.now(Does::Answers(status, body));
-        let answer = paste(&mut gate.client(), &task(&format!("success {n}")));
-        let (http, word, receipt) = gist(&answer);
-        assert_eq!((http, word.as_str()), (200, "executed"), "{status} {body:?}: {answer:?}");
+        stub.set_action(StubAction::Reply(status, body));
+        let response = paste(&mut gate.client(), &task(&format!("success {n}")));
+        let (http, word, receipt) = outcome(&response);
+        assert_eq!((http, word.as_str()), (200, "executed"), "{status} {body:?}: {response:?}");
         let intent = gate.client().get(&format!("{INTENTS}/{receipt}"));
         assert_eq!(intent["effect"]["evidence"]["body"], body, "{intent}");
     }
@@ -116,36 +116,39 @@ fn a_success_without_a_json_object_is_a_success_and_its_body_is_evidence() {
 }
 
 #[test]
-fn what_was_executed_is_executed_again_only_when_that_is_said_with_a_reason() {
+fn an_executed_intent_is_replayed_only_with_again_and_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
     let stub = GatewayStub::start(GOOD);
     let gate = executing(folder.path(), &stub.url()).start();
-    let (_, _, receipt) = gist(&paste(&mut gate.client(), &task("once")));
+    let (_, _, receipt) = outcome(&paste(&mut gate.client(), &task("once")));
     let path = format!("{INTENTS}/{receipt}/replay");
-    let ask = |body: Value| {
-        let answer = gate.client().send("POST", &path, &[], body.to_string().as_bytes()).unwrap();
-        (answer.status, answer.json()["error"]["code"].as_str().unwrap_or_default().to_owned())
+    let replay_over_http = |body: Value| {
+        let response = gate.client().send("POST", &path, &[], body.to_string().as_bytes()).unwrap();
+        (response.status, response.json()["error"]["code"].as_str().unwrap_or_default().to_owned())
     };
     for body in [json!({}), json!({"again": true}), json!({"reason": " ", "again": true})] {
-        assert_eq!(ask(body), (400, "invalid_request".to_owned()));
+        assert_eq!(replay_over_http(body), (400, "invalid_request".to_owned()));
     }
-    assert_eq!(ask(json!({"reason": "why not"})), (409, "not_replayable".to_owned()));
-    assert_eq!(ask(json!({"reason": "no", "again": false})), (409, "not_replayable".to_owned()));
-    assert_eq!(stub.calls().len(), 1, "nothing was called for these");
-    assert_eq!(ask(json!({"reason": "the page was lost", "again": true})).0, 200);
+    assert_eq!(replay_over_http(json!({"reason": "why not"})), (409, "not_replayable".to_owned()));
+    assert_eq!(
+        replay_over_http(json!({"reason": "no", "again": false})),
+        (409, "not_replayable".to_owned())
+    );
+    assert_eq!(stub.calls().len(), 1, "a refused replay must not call the gateway");
+    assert_eq!(replay_over_http(json!({"reason": "the page was lost", "again": true})).0, 200);
     assert_eq!(stub.calls().len(), 2);
 
     let listen = gate.address().to_string();
     let replay = |more: &[&str]| {
-        let words = ["replay", &receipt, "--listen", &listen, "--data", data];
-        admit(&[&words[..], more].concat())
+        let arguments = ["replay", &receipt, "--listen", &listen, "--data", data];
+        admit(&[&arguments[..], more].concat())
     };
-    let (went_well, said) = replay(&["--reason", "again"]);
-    assert!(!went_well && said.contains("--again"), "{said}");
+    let (succeeded, output) = replay(&["--reason", "again"]);
+    assert!(!succeeded && output.contains("--again"), "{output}");
     assert!(!replay(&["--again"]).0, "a reason is required");
-    let (went_well, said) = replay(&["--reason", "lost once more", "--again"]);
-    assert!(went_well && said.contains("executed"), "{said}");
+    let (succeeded, output) = replay(&["--reason", "lost once more", "--again"]);
+    assert!(succeeded && output.contains("executed"), "{output}");
     assert_eq!(stub.calls().len(), 3);
     let done = history(&gate, &receipt).into_iter().filter(|what| what == "done").count();
     assert_eq!(done, 3);
@@ -155,12 +158,12 @@ fn what_was_executed_is_executed_again_only_when_that_is_said_with_a_reason() {
 #[test]
 fn a_failed_intent_is_replayed_without_again() {
     let folder = tempfile::tempdir().unwrap();
-    let stub = GatewayStub::start(Does::Answers(500, "{}"));
+    let stub = GatewayStub::start(StubAction::Reply(500, "{}"));
     let gate = executing(folder.path(), &stub.url()).start();
-    let (_, _, receipt) = gist(&paste(&mut gate.client(), &task("failed")));
-    stub.now(GOOD);
+    let (_, _, receipt) = outcome(&paste(&mut gate.client(), &task("failed")));
+    stub.set_action(GOOD);
     let path = format!("{INTENTS}/{receipt}/replay");
     let replayed = gate.client().send("POST", &path, &[], br#"{"reason":"mended"}"#).unwrap();
-    assert_eq!(gist(&replayed), (200, "executed".to_owned(), receipt));
+    assert_eq!(outcome(&replayed), (200, "executed".to_owned(), receipt));
     gate.stop();
 }

@@ -59,7 +59,7 @@ const EVENTS: u64 = 40;
 fn tell_all(client: &mut Client) -> Vec<Value> {
     let mut said = Vec::new();
     for n in 0..EVENTS {
-        let answer = client.say(&match_begin(n, "a"));
+        let answer = client.submit(&match_begin(n, "a"));
         assert!(answer.is_accepted());
         said.push(json!(answer.is_duplicate()));
     }
@@ -69,11 +69,11 @@ fn tell_all(client: &mut Client) -> Vec<Value> {
     }
     for n in 0..EVENTS {
         let answer = ingest::push(client, &ingest::envelope(n));
-        let (decision, receipt) = ingest::decided(&answer);
+        let (decision, receipt) = ingest::read_decision(&answer);
         said.push(json!([decision, receipt["dedupe_key"], receipt["eb_ref"]]));
     }
     for source in SOURCES {
-        let mut told = rounds::told(client, source, &Round::reference().post(source));
+        let mut told = rounds::post_source_ok(client, source, &Round::reference().post(source));
         let told = told.as_object_mut().expect("an object");
         told.retain(|name, _| !name.contains("receipt") && !name.ends_with("_at"));
         said.push(json!(told));
@@ -154,7 +154,7 @@ fn a_ledger_is_copied_into_postgresql_and_every_copy_is_known_there() {
     assert_eq!(tell_all(&mut client), before, "every copy is answered as before");
     assert_eq!(all_rounds(&mut client), rounds_before);
     let fresh = match_begin(EVENTS + 1, "a");
-    client.say(&fresh).processed();
+    client.submit(&fresh).processed();
     // Who held something before the move still does, and nobody else gets it.
     let others = claim(&mut client, EVENTS);
     assert_eq!(others.len() as u64, EVENTS - 3);
@@ -174,7 +174,7 @@ fn a_ledger_is_only_copied_into_an_empty_one() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for folder in [&first, &second] {
         let gate = embedded(folder.path());
-        gate.client().say(&match_begin(1, "a")).processed();
+        gate.client().submit(&match_begin(1, "a")).processed();
         gate.stop();
     }
     printed(&copy(first.path(), &database));

@@ -6,18 +6,26 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::support::assert_reply::{PixelError, PixelReply};
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch};
-use crate::support::http::{Answer, DOOR};
+use crate::support::http::{DOOR, HttpResponse};
 use crate::support::ledger;
-use crate::support::said::{Reason, Said};
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
-fn said(gate: &Gate, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
-    Said::read(&gate.client().send(method, path, headers, body).expect("the gate answers"))
+fn said(
+    gate: &Gate,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> PixelReply {
+    PixelReply::read(
+        &gate.client().send(method, path, headers, body).expect("response from the gate"),
+    )
 }
 
-fn code(reason: Reason) -> String {
+fn code(reason: PixelError) -> String {
     assert!(!reason.retryable, "{reason:?}");
     reason.code
 }
@@ -57,12 +65,12 @@ fn a_body_that_is_too_large_is_told_so_and_read_to_its_end() {
         .start();
     let mut client = gate.client();
     for bytes in [4097, 100_000, 3_000_000] {
-        let reason = client.say_bytes(&vec![b' '; bytes]).error(413);
+        let reason = client.submit_bytes(&vec![b' '; bytes]).error(413);
         assert_eq!(code(reason), "body_too_large");
     }
     let announced = [("Content-Length", "99999999999999")];
     assert_eq!(code(said(&gate, "POST", DOOR, &announced, b"").error(413)), "body_too_large");
-    client.say(&match_begin(1, "a")).processed();
+    client.submit(&match_begin(1, "a")).processed();
 }
 
 #[test]
@@ -83,11 +91,11 @@ fn a_full_gate_turns_events_away_in_typed_words() {
     let gate = full.start();
     let post = match_begin(1, "a");
     let mut inside = gate.client();
-    inside.knock(post.body().len());
+    inside.start_post(post.body().len());
     let mut client = gate.client();
-    client.say(&match_begin(2, "a")).unavailable();
-    inside.enter(post.body().as_bytes()).processed();
-    client.say(&match_begin(2, "a")).processed();
+    client.submit(&match_begin(2, "a")).unavailable();
+    inside.finish_post(post.body().as_bytes()).processed();
+    client.submit(&match_begin(2, "a")).processed();
 }
 
 #[test]
@@ -96,7 +104,8 @@ fn who_sends_too_fast_is_told_to_come_back() {
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__REQUESTS_PER_SECOND_MAX", "2");
     let gate = launch.start();
     let mut client = gate.client();
-    let said = (1..=50).map(|n| client.say(&match_begin(n, "a"))).find(|said| !said.is_processed());
+    let said =
+        (1..=50).map(|n| client.submit(&match_begin(n, "a"))).find(|said| !said.is_processed());
     let reason = said.expect("fifty at once are more than two a second").error(429);
     assert_eq!((reason.code.as_str(), reason.retryable), ("rate_limited", true));
 }
@@ -109,15 +118,15 @@ fn more_connections_than_the_gate_takes_are_told_so() {
     let mut first = gate.client();
     let mut second = gate.client();
     // The connections by which readiness was asked for may take a moment to go.
-    until("two connections are taken", SOON, || {
-        let taken = first.say(&match_begin(1, "a")).is_accepted();
-        (taken && second.say(&match_begin(2, "a")).is_accepted()).then_some(())
+    wait_for("two connections are taken", TIMEOUT, || {
+        let taken = first.submit(&match_begin(1, "a")).is_accepted();
+        (taken && second.submit(&match_begin(2, "a")).is_accepted()).then_some(())
     });
-    gate.client().say(&match_begin(3, "a")).unavailable();
-    first.say(&match_begin(4, "a")).processed();
+    gate.client().submit(&match_begin(3, "a")).unavailable();
+    first.submit(&match_begin(4, "a")).processed();
     drop(second);
-    until("the place is free again", SOON, || {
-        gate.client().say(&match_begin(3, "a")).is_accepted().then_some(())
+    wait_for("the place is free again", TIMEOUT, || {
+        gate.client().submit(&match_begin(3, "a")).is_accepted().then_some(())
     });
 }
 
@@ -134,11 +143,11 @@ fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
             bytes.extend([piece, b"\r\n"].concat());
         }
         bytes.extend(b"0\r\n\r\n");
-        Said::read(&told_about(&gate, &bytes))
+        PixelReply::read(&told_about(&gate, &bytes))
     };
     chunked(match_begin(1, "a").body().as_bytes()).processed();
     assert_eq!(code(chunked(&[b' '; 5000]).error(413)), "body_too_large");
-    gate.client().say(&match_begin(1, "a")).duplicate();
+    gate.client().submit(&match_begin(1, "a")).duplicate();
 }
 
 #[test]
@@ -158,7 +167,7 @@ fn the_time_of_a_request_counts_from_the_first_byte_of_its_head() {
     let (pause, moment) = (Duration::from_millis(3_300), Duration::from_millis(50));
 
     let slow = [(line, pause), (most, moment), (rest, Duration::ZERO)];
-    let reason = Said::read(&told_in_pieces(&gate, &slow)).error(408);
+    let reason = PixelReply::read(&told_in_pieces(&gate, &slow)).error(408);
     assert_eq!((reason.code.as_str(), reason.retryable), ("request_timeout", true));
 
     // What is there when its head is read has kept nobody waiting, and the next has its own time.
@@ -167,18 +176,18 @@ fn the_time_of_a_request_counts_from_the_first_byte_of_its_head() {
     let answer = told_in_pieces(&gate, &pieces);
     let answers = String::from_utf8(answer.body).unwrap();
     assert_eq!((answer.status, answers.matches("HTTP/1.1 200").count()), (200, 1), "{answers}");
-    gate.client().say(&match_begin(1, "a")).duplicate();
+    gate.client().submit(&match_begin(1, "a")).duplicate();
 }
 
 /// Sends bytes as they are on a connection of their own, and reads all that comes back.
-fn told_about(gate: &Gate, bytes: &[u8]) -> Answer {
+fn told_about(gate: &Gate, bytes: &[u8]) -> HttpResponse {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
     stream.write_all(bytes).unwrap();
     all_of(stream)
 }
 
 /// The same with a pause after each piece.
-fn told_in_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> Answer {
+fn told_in_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> HttpResponse {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
     for (piece, pause) in pieces {
         // Whoever has been answered early may find nobody listening.
@@ -189,8 +198,8 @@ fn told_in_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> Answer {
 }
 
 /// All that comes back; what follows the first answer's head is its body.
-fn all_of(mut stream: TcpStream) -> Answer {
-    stream.set_read_timeout(Some(SOON)).unwrap();
+fn all_of(mut stream: TcpStream) -> HttpResponse {
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut text = Vec::new();
     // A reset after the answer does not unsay it.
     stream.read_to_end(&mut text).unwrap_or_default();
@@ -200,7 +209,7 @@ fn all_of(mut stream: TcpStream) -> Answer {
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Answer { status, headers, body: body.as_bytes().to_vec() }
+    HttpResponse { status, headers, body: body.as_bytes().to_vec() }
 }
 
 #[test]
@@ -221,8 +230,10 @@ fn heads_that_cannot_be_read_get_a_typed_answer_too() {
         unfinished.as_bytes(),
     ] {
         let answer = told_about(&gate, bytes);
-        let Said::Error(status, reason) = Said::read(&answer) else { panic!("{answer:?}") };
+        let PixelReply::Error(status, reason) = PixelReply::read(&answer) else {
+            panic!("{answer:?}")
+        };
         assert!((400..500).contains(&status), "{status} {reason:?}");
     }
-    gate.client().say(&match_begin(1, "a")).processed();
+    gate.client().submit(&match_begin(1, "a")).processed();
 }

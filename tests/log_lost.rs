@@ -13,11 +13,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch, admit};
-use crate::support::ledger::{Stored, assert_intact};
-use crate::support::load::{Load, Told};
+use crate::support::ledger::{StoredReceipts, assert_intact};
+use crate::support::load::{Load, LoadResult};
 use crate::support::machine::text;
-use crate::support::strace::{self, Point, lie_in_wait, point};
-use crate::support::{SOON, machine, sql, until};
+use crate::support::strace::{self, KillPoint, attach_kill, kill_at};
+use crate::support::{TIMEOUT, machine, sql, wait_for};
 
 /// So many events are acknowledged by [`killed`], each with a commit of its own.
 const EVENTS: u64 = 50;
@@ -27,7 +27,7 @@ fn killed(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=EVENTS {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
     gate.kill();
 }
@@ -73,7 +73,7 @@ fn all_refuse(data: &Path, what: &str, words: &[&str]) {
         let output = admit([look, &["--data", text(data)]].concat()).output().unwrap();
         check(&look.join(" "), output.status.code(), &String::from_utf8(output.stderr).unwrap());
     }
-    let ended = Launch::on(data).start_in_vain();
+    let ended = Launch::on(data).start_expecting_exit();
     check("serve", ended.status.code(), &ended.stderr);
 }
 
@@ -81,14 +81,14 @@ fn all_are_known(data: &Path) {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=EVENTS {
-        client.say(&match_begin(n, "a").attempt(2)).duplicate();
+        client.submit(&match_begin(n, "a").attempt(2)).duplicate();
     }
     gate.stop();
 }
 
 #[test]
 fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -118,7 +118,7 @@ fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
         damage(&log_of(data));
         if name == "another log" {
             // SQLite makes its index of a log that it can read.
-            let ended = Launch::on(data).start_in_vain();
+            let ended = Launch::on(data).start_expecting_exit();
             assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
         }
         let log = log_of(data);
@@ -135,7 +135,7 @@ fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
 fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
     const COPIED: u64 = 1_500;
     const ACKED: u64 = 3_000;
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -143,11 +143,11 @@ fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
     let gate = Gate::on(data);
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 8, &numbers, &mut machine::rng());
-    until("some are acknowledged", SOON, || (load.acked() >= COPIED).then_some(()));
+    wait_for("some are acknowledged", TIMEOUT, || (load.acked() >= COPIED).then_some(()));
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(data.join("ledger.db"), flags).unwrap();
     reader.execute_batch("BEGIN; SELECT max(seq) FROM admission").unwrap();
-    until("enough is acknowledged", SOON, || (load.acked() >= ACKED).then_some(()));
+    wait_for("enough is acknowledged", TIMEOUT, || (load.acked() >= ACKED).then_some(()));
     gate.kill();
     load.join();
     drop(reader);
@@ -162,14 +162,14 @@ fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
     /// After so many events of this size, one at a time, part of the log is copied.
     const EVENTS_MAX: u64 = 400;
     const PADDING: usize = 60_000;
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     for nth in [1, 8, 20, 40] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         let mut gate = Gate::on(data);
-        let mut strace = lie_in_wait(&gate, point("pwrite64", "ledger.db", nth), "");
+        let mut strace = attach_kill(&gate, kill_at("pwrite64", "ledger.db", nth), "");
         let mut client = gate.client();
         let is_killed = (1..=EVENTS_MAX).any(|n| {
             let answer = client.post(&match_begin(n, "a").padded(PADDING));
@@ -188,7 +188,7 @@ fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
 
 #[test]
 fn a_log_that_another_program_brought_into_the_file_is_not_missed() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -209,38 +209,38 @@ fn a_log_that_another_program_brought_into_the_file_is_not_missed() {
 
 #[test]
 fn removing_the_mark_accepts_the_loss() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
-    gate.client().say(&match_begin(1, "a")).processed();
+    gate.client().submit(&match_begin(1, "a")).processed();
     gate.stop();
     let gate = Gate::on(data);
-    gate.client().say(&match_begin(2, "a")).processed();
+    gate.client().submit(&match_begin(2, "a")).processed();
     gate.kill();
     fs::remove_file(log_of(data)).unwrap();
     fs::remove_file(data.join("ledger.db-shm")).unwrap();
     all_refuse(data, "no log", &["are missing"]);
     fs::remove_file(mark_of(data)).unwrap();
     let gate = Gate::on(data);
-    gate.client().say(&match_begin(1, "a").attempt(2)).duplicate();
-    gate.client().say(&match_begin(2, "a").attempt(2)).processed();
+    gate.client().submit(&match_begin(1, "a").attempt(2)).duplicate();
+    gate.client().submit(&match_begin(2, "a").attempt(2)).processed();
     gate.stop();
 }
 
 /// Its receipts would be given out again.
 #[test]
 fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_removed() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let says = |n, attempt| {
         let gate = Gate::on(data);
-        let said = gate.client().say(&match_begin(n, "a").attempt(attempt));
+        let said = gate.client().submit(&match_begin(n, "a").attempt(attempt));
         gate.stop();
         said
     };
@@ -264,13 +264,13 @@ fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_r
 
 #[test]
 fn a_ledger_without_a_tag_is_not_begun_anew_where_there_was_one() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
-    gate.client().say(&match_begin(1, "a")).processed();
+    gate.client().submit(&match_begin(1, "a")).processed();
     gate.kill();
     // As an earlier version left it, which had no mark: all but the tables were in its first log.
     for name in ["ledger.db-wal", "ledger.db-shm", "ledger.mark"] {
@@ -280,19 +280,19 @@ fn a_ledger_without_a_tag_is_not_begun_anew_where_there_was_one() {
 }
 
 /// Where a new generation of the log is begun: its mark, its header, its first commit, the place after that.
-const POINTS: [Point; 7] = [
-    point("pwrite64", "ledger.mark", 1),
-    point("fdatasync", "ledger.mark", 1),
-    point("pwrite64", "ledger.db-wal", 1),
-    point("fdatasync", "ledger.db-wal", 1),
-    point("pwrite64", "ledger.db-wal", 2),
-    point("fdatasync", "ledger.db-wal", 2),
-    point("pwrite64", "ledger.mark", 2),
+const POINTS: [KillPoint; 7] = [
+    kill_at("pwrite64", "ledger.mark", 1),
+    kill_at("fdatasync", "ledger.mark", 1),
+    kill_at("pwrite64", "ledger.db-wal", 1),
+    kill_at("fdatasync", "ledger.db-wal", 1),
+    kill_at("pwrite64", "ledger.db-wal", 2),
+    kill_at("fdatasync", "ledger.db-wal", 2),
+    kill_at("pwrite64", "ledger.mark", 2),
 ];
 
 #[test]
 fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_refused() {
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -303,21 +303,21 @@ fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_ref
         let mut gate = Gate::on(data);
         let mut client = gate.client();
         for n in 1..=acked {
-            client.say(&match_begin(n, "a").attempt(2)).duplicate();
+            client.submit(&match_begin(n, "a").attempt(2)).duplicate();
         }
         // The outcome of the one before is not known.
-        let said = client.say(&match_begin(acked + 1, "a"));
+        let said = client.submit(&match_begin(acked + 1, "a"));
         assert!(said.is_accepted(), "{said:?}");
         acked += 1;
         start_over(data);
-        let mut strace = lie_in_wait(&gate, at, "");
+        let mut strace = attach_kill(&gate, at, "");
         match client.post(&match_begin(acked + 1, "a")) {
             Ok(answer) => {
                 answer.processed();
                 acked += 1;
             }
             Err(_) => {
-                until("the gate is dead", SOON, || (!gate.is_running()).then_some(()));
+                wait_for("the gate is dead", TIMEOUT, || (!gate.is_running()).then_some(()));
                 kills += 1;
             }
         }
@@ -330,7 +330,7 @@ fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_ref
     assert!(kills >= 5, "only {kills} points were reached");
     let gate = Gate::on(data);
     for n in 1..=acked {
-        gate.client().say(&match_begin(n, "a").attempt(2)).duplicate();
+        gate.client().submit(&match_begin(n, "a").attempt(2)).duplicate();
     }
     gate.stop();
 }
@@ -339,14 +339,14 @@ fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_ref
 #[test]
 fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
     const ROUNDS: u32 = 6;
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let mut rng = machine::rng();
     let numbers = Arc::new(AtomicU64::new(1));
-    let mut told = Told::default();
+    let mut told = LoadResult::default();
     for round in 0..ROUNDS {
         let gate = Gate::on(data);
         let load = Load::start(gate.address(), 4, &numbers, &mut rng);
@@ -362,7 +362,7 @@ fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
         assert_has_everything(data, &format!("round {round}"));
     }
     let gate = Gate::on(data);
-    told.assert_kept(&Stored::read(data));
+    told.assert_stored(&StoredReceipts::read(data));
     gate.stop();
     assert_intact(data);
 }
@@ -395,7 +395,7 @@ fn pretend_a_reboot(data: &Path) {
 
 #[test]
 fn after_a_restart_of_the_machine_a_log_that_is_missing_is_never_taken_for_an_empty_one() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -13,14 +13,14 @@ fn serves_as_ever(what: &str, log: impl Into<Stdio>) {
     let gate = Launch::on(folder.path()).variable("ADMIT_LOG__LEVEL", "debug").log_to(log).start();
     let mut client = gate.client();
     for n in 1..=600 {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
-    client.say(&match_begin(1, "a")).duplicate();
-    let metrics = gate.client().send("GET", "/metrics", &[], b"").expect("the gate answers");
+    client.submit(&match_begin(1, "a")).duplicate();
+    let metrics = gate.client().send("GET", "/metrics", &[], b"").expect("response from the gate");
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
     assert!(metrics.contains("admit_panics_total 0"), "{what}: {metrics}");
     gate.terminate();
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     assert_eq!(ended.status.code(), Some(0), "{what}");
 }
 
@@ -42,5 +42,5 @@ fn a_log_whose_reader_does_not_read_changes_nothing() {
     serves_as_ever("a reader that does not read", writer);
     let mut told = String::new();
     reader.read_to_string(&mut told).unwrap();
-    assert!(told.contains("answered"), "what found room is there: {told}");
+    assert!(told.contains("request completed"), "what found room is there: {told}");
 }

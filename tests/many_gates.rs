@@ -7,15 +7,15 @@ use std::thread;
 use admit_testkit::servers::Nats;
 use serde_json::json;
 
+use crate::support::assert_reply::PixelReply;
 use crate::support::cluster::{Cluster, document};
 use crate::support::events::{idempotency_key, match_begin};
-use crate::support::gateway_stub::{Does, GOOD, GatewayStub};
+use crate::support::gateway_stub::{GOOD, GatewayStub, StubAction};
 use crate::support::http::Client;
-use crate::support::ingest::{PUSH, RUN, decided, envelope, gist, push};
+use crate::support::ingest::{PUSH, RUN, envelope, outcome, push, read_decision};
 use crate::support::intents::{paste, task};
-use crate::support::rounds::{Round, file, rounds, told};
-use crate::support::said::Said;
-use crate::support::{SOON, until};
+use crate::support::rounds::{Round, file, post_source_ok, rounds};
+use crate::support::{TIMEOUT, wait_for};
 
 const GATES: usize = 3;
 
@@ -30,10 +30,12 @@ fn one_identity_is_admitted_once_whichever_gates_it_comes_to_at_once() {
             let processed = &processed;
             scope.spawn(move || {
                 for n in 0..EVENTS {
-                    match client.say(&match_begin(n, "a")) {
-                        Said::Processed(_) => processed.fetch_add(1, Ordering::Relaxed),
-                        Said::Duplicate(_) => 0,
-                        other @ (Said::Rejected(_) | Said::Error(..)) => panic!("{other:?}"),
+                    match client.submit(&match_begin(n, "a")) {
+                        PixelReply::Processed(_) => processed.fetch_add(1, Ordering::Relaxed),
+                        PixelReply::Duplicate(_) => 0,
+                        other @ (PixelReply::Rejected(_) | PixelReply::Error(..)) => {
+                            panic!("{other:?}")
+                        }
                     };
                 }
             });
@@ -42,18 +44,18 @@ fn one_identity_is_admitted_once_whichever_gates_it_comes_to_at_once() {
     assert_eq!(processed.into_inner(), EVENTS, "one of the three is the first");
     let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
     assert_eq!(server["event_counts"]["lifecycle"], EVENTS, "side effects happen once");
-    let copies: i64 = cluster.one("SELECT sum(duplicate_count) FROM pixel_receipts");
+    let copies: i64 = cluster.query_one("SELECT sum(duplicate_count) FROM pixel_receipts");
     assert_eq!(copies as u64, EVENTS * (GATES as u64 - 1), "and every copy is counted");
     for index in 1..GATES {
         let same = cluster.with(index, |gate| gate.client().get("/v1/pixel/servers/local/a"));
         assert_eq!(same, server, "every gate tells the same");
     }
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
 fn a_copy_gets_the_stored_reply_from_any_gate_and_nothing_is_called_twice() {
-    let stub = GatewayStub::start(Does::Holds);
+    let stub = GatewayStub::start(StubAction::Hold);
     let url = stub.url();
     let variables = [
         ("EXECUTE_ACTIONS", "true"),
@@ -70,12 +72,12 @@ fn a_copy_gets_the_stored_reply_from_any_gate_and_nothing_is_called_twice() {
                 scope.spawn(move || paste(&mut client, &task("once")))
             })
             .collect();
-        stub.has(1);
-        until("all of them are in", SOON, || {
-            let sightings: i64 = cluster.one("SELECT count(*) FROM sighting");
+        stub.wait_for_calls(1);
+        wait_for("all of them are in", TIMEOUT, || {
+            let sightings: i64 = cluster.query_one("SELECT count(*) FROM sighting");
             (sightings as usize == GATES - 1).then_some(())
         });
-        stub.now(GOOD);
+        stub.set_action(GOOD);
         pasting.into_iter().map(|pasted| pasted.join().unwrap().body).collect()
     });
     assert_eq!(bodies.len(), 1, "the same envelope, byte for byte, to those who waited too");
@@ -84,7 +86,7 @@ fn a_copy_gets_the_stored_reply_from_any_gate_and_nothing_is_called_twice() {
         assert_eq!((copy.status, bodies.contains(&copy.body)), (200, true), "and to later ones");
     }
     assert_eq!(stub.calls().len(), 1);
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn a_rolling_restart_under_load_loses_nothing_and_admits_nothing_twice() {
             .collect();
         for index in 0..GATES {
             let before = numbers.load(Ordering::Relaxed);
-            until("the load goes on", SOON, || {
+            wait_for("the load goes on", TIMEOUT, || {
                 (numbers.load(Ordering::Relaxed) > before + 30).then_some(())
             });
             cluster.stop(index);
@@ -118,21 +120,22 @@ fn a_rolling_restart_under_load_loses_nothing_and_admits_nothing_twice() {
         is_over.store(true, Ordering::Relaxed);
         producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect()
     });
-    let stored: i64 = cluster.one("SELECT count(*) FROM ig_admissions WHERE state = 'ADMITTED'");
+    let stored: i64 =
+        cluster.query_one("SELECT count(*) FROM ig_admissions WHERE state = 'ADMITTED'");
     assert_eq!(stored as usize, acked.len(), "every event that was taken, once");
     let messages = cluster.messages();
     assert!(messages.values().all(|count| *count == 1), "each is published once");
     assert_eq!(messages.len(), acked.len());
-    let ambiguous: i64 = cluster.one("SELECT ambiguous + in_flight FROM run");
+    let ambiguous: i64 = cluster.query_one("SELECT ambiguous + in_flight FROM run");
     assert_eq!(ambiguous, 0, "a gate that is asked to end leaves nothing open");
-    cluster.end();
+    cluster.stop_all();
 }
 
-/// Pushes an event to one gate after the other until one has decided.
+/// Pushes an event to one gate after the other until one has read_decision.
 fn push_somewhere(cluster: &Cluster, n: u64, start: u64) {
     let body = envelope(n).to_string();
     let mut turn = start as usize + n as usize;
-    until("a gate takes the event", SOON, || {
+    wait_for("a gate takes the event", TIMEOUT, || {
         turn += 1;
         let address = cluster.address(turn % GATES)?;
         let answer = Client::to(address).send("POST", PUSH, &[], body.as_bytes()).ok()?;
@@ -141,7 +144,7 @@ fn push_somewhere(cluster: &Cluster, n: u64, start: u64) {
             assert!([408, 429, 503].contains(&code), "{code}: {}", answer.json());
             return None;
         }
-        let (decision, _) = decided(&answer);
+        let (decision, _) = read_decision(&answer);
         let is_known = ["ADMIT", "DUPLICATE", "QUARANTINE"].contains(&decision.as_str());
         assert!(is_known, "event {n}: {decision}");
         Some(())
@@ -157,10 +160,10 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
     let Some(cluster) = Cluster::start(GATES, &[("ADMIT_BUS__URL", &url)]) else { return };
     for n in 0..EVENTS {
         cluster.with(n as usize % GATES, |gate| {
-            assert_eq!(gist(&push(&mut gate.client(), &envelope(n))), "ADMIT");
+            assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT");
         });
         let copied = cluster.with((n as usize + 1) % GATES, |gate| {
-            decided(&push(&mut gate.client(), &envelope(n))).0
+            read_decision(&push(&mut gate.client(), &envelope(n))).0
         });
         assert_eq!(copied, "DUPLICATE");
     }
@@ -172,15 +175,15 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
         })
         .collect();
     assert!(reports.iter().all(|report| *report == reports[0]), "{reports:?}");
-    assert_eq!(cluster.one::<i64>("SELECT admit FROM run") as u64, EVENTS);
-    assert_eq!(cluster.one::<i64>("SELECT duplicate FROM run") as u64, EVENTS);
+    assert_eq!(cluster.query_one::<i64>("SELECT admit FROM run") as u64, EVENTS);
+    assert_eq!(cluster.query_one::<i64>("SELECT duplicate FROM run") as u64, EVENTS);
     let path = format!("/v1/runs/{RUN}/close");
     let closed: Vec<_> = thread::scope(|scope| {
         let closing: Vec<_> = (0..GATES)
             .map(|index| {
                 let (mut client, path) = (cluster.with(index, |gate| gate.client()), &path);
                 scope.spawn(move || {
-                    until("the run is closed", SOON, || {
+                    wait_for("the run is closed", TIMEOUT, || {
                         let answer = client.send("POST", path, &[], b"").ok()?;
                         // Another gate is at it.
                         (answer.status != 409).then(|| (answer.status, answer.json()))
@@ -199,7 +202,7 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
         let late = cluster.with(index, |gate| push(&mut gate.client(), &envelope(EVENTS + 1)));
         assert_eq!((late.status, &late.json()["error"]), (409, &json!("RUN_CLOSED")));
     }
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
@@ -222,24 +225,24 @@ fn ledger_files_and_a_shared_bus_agree_after_a_death_and_any_gate_reconciles() {
                 }
             });
         }
-        until("it is under way", SOON, || (next.load(Ordering::Relaxed) > 50).then_some(()));
+        wait_for("it is under way", TIMEOUT, || (next.load(Ordering::Relaxed) > 50).then_some(()));
         cluster.kill(0);
     });
     let listen = cluster.address(1).unwrap().to_string();
-    until("whatever was in flight is resolved by another gate", SOON, || {
+    wait_for("whatever was in flight is resolved by another gate", TIMEOUT, || {
         let resolve = ["reconcile", "--all", "--found", "--absent", "--yes", "--reason", "killed"];
         cluster.admit(1, &[&resolve[..], &["--listen", &listen]].concat());
         let open = "SELECT count(*) FROM effect WHERE state IN ('in_flight', 'ambiguous')";
-        (cluster.one::<i64>(open) == 0).then_some(())
+        (cluster.query_one::<i64>(open) == 0).then_some(())
     });
     for n in 0..EVENTS {
         push_somewhere(&cluster, n, n);
     }
-    assert_eq!(cluster.one::<i64>("SELECT admit FROM run") as u64, EVENTS);
+    assert_eq!(cluster.query_one::<i64>("SELECT admit FROM run") as u64, EVENTS);
     cluster.open(0);
     let (agrees, said) = cluster.admit(2, &["verify"]);
     assert!(agrees, "{said}");
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
@@ -252,52 +255,60 @@ fn sources_that_tell_different_gates_of_a_round_make_one_round() {
                 let mut client = cluster.with(index, |gate| gate.client());
                 let round = &round;
                 scope.spawn(move || match index {
-                    0 => {
-                        drop(told(&mut client, "filename_trigger", &round.post("filename_trigger")))
-                    }
-                    1 => drop(told(&mut client, "proximity_file", &file(round.proximity(3)))),
-                    _ => drop(told(&mut client, "stats_ready", &round.ready())),
+                    0 => drop(post_source_ok(
+                        &mut client,
+                        "filename_trigger",
+                        &round.post("filename_trigger"),
+                    )),
+                    1 => drop(post_source_ok(
+                        &mut client,
+                        "proximity_file",
+                        &file(round.proximity(3)),
+                    )),
+                    _ => drop(post_source_ok(&mut client, "stats_ready", &round.ready())),
                 });
             }
         });
         let seen = cluster.with(0, |gate| rounds(&mut gate.client()).len());
         assert_eq!(seen as i64, turn + 1, "one round more");
     }
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
 fn while_the_database_is_away_gates_say_so_and_come_back_without_a_restart() {
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
-    cluster.with(0, |gate| gate.client().say(&match_begin(1, "a")).processed());
+    cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     cluster.server.stop();
     for index in 0..GATES {
         cluster.with(index, |gate| {
-            let reason = gate.client().say(&match_begin(2, "a")).unavailable();
+            let reason = gate.client().submit(&match_begin(2, "a")).unavailable();
             assert!(reason.retryable, "{reason:?}");
-            until("the gate says that it is not ready", SOON, || (!gate.is_ready()).then_some(()));
+            wait_for("the gate says that it is not ready", TIMEOUT, || {
+                (!gate.is_ready()).then_some(())
+            });
         });
     }
     cluster.server.start_again().unwrap();
-    until("every gate is ready again", SOON, || cluster.is_ready().then_some(()));
+    wait_for("every gate is ready again", TIMEOUT, || cluster.is_ready().then_some(()));
     for index in 0..GATES {
-        let said = cluster.with(index, |gate| gate.client().say(&match_begin(2, "a")));
+        let said = cluster.with(index, |gate| gate.client().submit(&match_begin(2, "a")));
         assert!(said.is_accepted(), "{said:?}");
     }
     let key = idempotency_key(2);
     let query = format!("SELECT count(*) FROM pixel_receipts WHERE idempotency_key = '{key}'");
-    assert_eq!(cluster.one::<i64>(&query), 1);
-    cluster.end();
+    assert_eq!(cluster.query_one::<i64>(&query), 1);
+    cluster.stop_all();
 }
 
 #[test]
 fn a_gate_whose_name_another_one_takes_stops_and_says_why() {
     let Some(cluster) = Cluster::start(2, &[("ADMIT_LEDGER__GATE_ID", "the-same")]) else { return };
-    until("the older one has stopped", SOON, || {
+    wait_for("the older one has stopped", TIMEOUT, || {
         cluster
             .with(0, |gate| gate.stderr().contains("give each its own ledger.gate_id"))
             .then_some(())
     });
-    cluster.with(1, |gate| gate.client().say(&match_begin(1, "a")).processed());
+    cluster.with(1, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     cluster.stop(1);
 }

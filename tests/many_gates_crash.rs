@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use admit_testkit::proxy::Faults;
 use admit_testkit::rng::Rng;
 
+use crate::support::assert_reply::PixelReply;
 use crate::support::cluster::Cluster;
 use crate::support::events::{idempotency_key, match_begin};
-use crate::support::gateway_stub::{Does, GOOD, GatewayStub};
+use crate::support::gateway_stub::{GOOD, GatewayStub, StubAction};
 use crate::support::http::{Client, DOOR};
 use crate::support::ingest::{PUSH, RUN, envelope};
-use crate::support::intents::{INTENTS, gist, history, paste, task};
-use crate::support::said::Said;
-use crate::support::{SOON, machine, until};
+use crate::support::intents::{INTENTS, history, outcome, paste, task};
+use crate::support::{TIMEOUT, machine, wait_for};
 
 const GATES: usize = 3;
 
@@ -53,15 +53,15 @@ fn whatever_dies_what_was_taken_is_kept_once_and_published_once_or_visibly_ambig
         eprintln!("{:?}", storm.join().unwrap());
     });
     cluster.proxy.set_faults(Faults::default());
-    until("every gate is ready again", LONG, || cluster.is_ready().then_some(()));
-    until("nothing is in flight any more", LONG, || {
+    wait_for("every gate is ready again", LONG, || cluster.is_ready().then_some(()));
+    wait_for("nothing is in flight any more", LONG, || {
         let open = "SELECT count(*) FROM effect WHERE state IN ('in_flight', 'intended')";
-        (cluster.one::<i64>(open) == 0).then_some(())
+        (cluster.query_one::<i64>(open) == 0).then_some(())
     });
     assert_each_pixel_event_is_in_once(&cluster);
     assert_each_envelope_has_one_true_end(&cluster);
     assert_counters_are_exact(&cluster);
-    cluster.end();
+    cluster.stop_all();
 }
 
 /// Sends events to any gate, each until it is taken.
@@ -72,7 +72,7 @@ fn produce(cluster: &Cluster, next: &AtomicU64, producer: u64) {
         if n >= 2 * EVENTS {
             return;
         }
-        until("an event is taken", LONG, || {
+        wait_for("an event is taken", LONG, || {
             turn += 1;
             let mut client = Client::to(cluster.address(turn % GATES)?);
             let taken = if n < EVENTS { say(&mut client, n) } else { push(&mut client, n) };
@@ -85,10 +85,10 @@ fn produce(cluster: &Cluster, next: &AtomicU64, producer: u64) {
 fn say(client: &mut Client, n: u64) -> bool {
     let body = match_begin(n, "a").body();
     let Ok(answer) = client.send("POST", DOOR, &[], body.as_bytes()) else { return false };
-    match Said::read(&answer) {
-        Said::Processed(_) | Said::Duplicate(_) => true,
-        Said::Error(_, reason) if reason.retryable => false,
-        other @ (Said::Rejected(_) | Said::Error(..)) => panic!("event {n}: {other:?}"),
+    match PixelReply::read(&answer) {
+        PixelReply::Processed(_) | PixelReply::Duplicate(_) => true,
+        PixelReply::Error(_, reason) if reason.retryable => false,
+        other @ (PixelReply::Rejected(_) | PixelReply::Error(..)) => panic!("event {n}: {other:?}"),
     }
 }
 
@@ -187,12 +187,12 @@ fn assert_counters_are_exact(cluster: &Cluster) {
         let query = format!(
             "SELECT count(*) FROM issued WHERE kind = 'receipt' AND decision = '{decision}'"
         );
-        cluster.one::<i64>(&query)
+        cluster.query_one::<i64>(&query)
     };
     let run =
         &cluster.rows("SELECT admit, duplicate, quarantine, ambiguous, in_flight FROM run")[0];
     let counted: Vec<i64> = (0..5).map(|at| run.get(at)).collect();
-    let ambiguous = cluster.one("SELECT count(*) FROM effect WHERE state = 'ambiguous'");
+    let ambiguous = cluster.query_one("SELECT count(*) FROM effect WHERE state = 'ambiguous'");
     let found = [receipts("ADMIT"), receipts("DUPLICATE"), receipts("QUARANTINE"), ambiguous, 0];
     assert_eq!(counted, found, "admit, duplicate, quarantine, ambiguous, in flight");
     let path = format!("/v1/runs/{RUN}/report");
@@ -215,14 +215,14 @@ fn calling(url: &str) -> Option<Cluster> {
 
 /// How many effects stand so.
 fn standing(cluster: &Cluster, state: &str) -> i64 {
-    cluster.one(&format!("SELECT count(*) FROM effect WHERE state = '{state}'"))
+    cluster.query_one(&format!("SELECT count(*) FROM effect WHERE state = '{state}'"))
 }
 
 #[test]
 fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done_once() {
     /// As many calls at once as a door makes; one more waits, intended and not begun.
     const CALLS_MAX: usize = 64;
-    let stub = GatewayStub::start(Does::Holds);
+    let stub = GatewayStub::start(StubAction::Hold);
     let Some(cluster) = calling(&stub.url()) else { return };
     cluster.with(0, |gate| {
         let throw_in = |title: &str| {
@@ -231,21 +231,21 @@ fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done
         for n in 0..CALLS_MAX {
             throw_in(&format!("busy {n}"));
         }
-        stub.has(CALLS_MAX);
+        stub.wait_for_calls(CALLS_MAX);
         throw_in("waits");
     });
-    until("one more is kept", SOON, || (standing(&cluster, "intended") == 1).then_some(()));
+    wait_for("one more is kept", TIMEOUT, || (standing(&cluster, "intended") == 1).then_some(()));
     cluster.kill(0);
-    stub.now(GOOD);
-    until("the other gate has taken over", SOON, || {
+    stub.set_action(GOOD);
+    wait_for("the other gate has taken over", TIMEOUT, || {
         let is_over =
             standing(&cluster, "ambiguous") == CALLS_MAX as i64 && standing(&cluster, "done") == 1;
         is_over.then_some(())
     });
     assert_eq!(stub.calls().len(), CALLS_MAX + 1, "nothing is called twice");
-    let waited = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("waits"))));
+    let waited = cluster.with(1, |gate| outcome(&paste(&mut gate.client(), &task("waits"))));
     assert_eq!((waited.0, waited.1.as_str()), (200, "executed"));
-    let busy = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("busy 0"))));
+    let busy = cluster.with(1, |gate| outcome(&paste(&mut gate.client(), &task("busy 0"))));
     assert_eq!((busy.0, busy.1.as_str()), (502, "failed"));
     assert_eq!(stub.calls().len(), CALLS_MAX + 1, "also not for a copy");
     cluster.stop(1);
@@ -253,28 +253,28 @@ fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done
 
 #[test]
 fn what_a_gate_that_was_taken_for_dead_finds_out_later_is_kept_beside() {
-    let stub = GatewayStub::start(Does::Holds);
+    let stub = GatewayStub::start(StubAction::Hold);
     let Some(cluster) = calling(&stub.url()) else { return };
     cluster.with(0, |gate| {
         gate.client().send_and_hang_up(INTENTS, task("late").to_string().as_bytes());
     });
-    stub.has(1);
+    stub.wait_for_calls(1);
     // Not dead, but silent for longer than anybody waits.
     cluster.with(0, |gate| gate.signal("STOP"));
-    until("the other gate has given it up", SOON, || {
+    wait_for("the other gate has given it up", TIMEOUT, || {
         (standing(&cluster, "ambiguous") == 1).then_some(())
     });
-    stub.now(GOOD);
+    stub.set_action(GOOD);
     cluster.with(0, |gate| gate.signal("CONT"));
-    let receipt = cluster.with(1, |gate| gist(&paste(&mut gate.client(), &task("late"))).2);
-    let told = until("the answer is kept as evidence", SOON, || {
+    let receipt = cluster.with(1, |gate| outcome(&paste(&mut gate.client(), &task("late"))).2);
+    let told = wait_for("the answer is kept as evidence", TIMEOUT, || {
         let history = cluster.with(1, |gate| history(gate, &receipt));
         (history.last().map(String::as_str) == Some("evidence")).then_some(history)
     });
     assert!(told.contains(&"ambiguous".to_owned()), "{told:?}");
     assert_eq!(standing(&cluster, "ambiguous"), 1, "evidence decides nothing by itself");
     assert_eq!(stub.calls().len(), 1);
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
@@ -291,13 +291,13 @@ fn a_commit_whose_answer_is_lost_is_found_and_not_made_twice() {
             cluster.proxy.set_faults(Faults::default());
         }
         let mut client = Client::to(cluster.address(0).unwrap());
-        until("the event is taken", LONG, || say(&mut client, n).then_some(()));
+        wait_for("the event is taken", LONG, || say(&mut client, n).then_some(()));
     }
     eprintln!("{EVENTS} events in {:?}, {:?}", began.elapsed(), cluster.proxy.counts());
     cluster.proxy.set_faults(Faults::default());
-    let kept: i64 = cluster.one("SELECT count(*) FROM admission WHERE verdict = 'fresh'");
+    let kept: i64 = cluster.query_one("SELECT count(*) FROM admission WHERE verdict = 'fresh'");
     assert_eq!(kept as u64, EVENTS);
     let server = cluster.with(0, |gate| gate.client().get("/v1/pixel/servers/local/a"));
     assert_eq!(server["event_counts"]["lifecycle"], EVENTS);
-    cluster.end();
+    cluster.stop_all();
 }

@@ -10,7 +10,7 @@ use admit_testkit::postgres::Server;
 use crate::support::events::{idempotency_key, match_begin};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
 const PRODUCERS: u64 = 4;
 
@@ -43,7 +43,7 @@ fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
                 while !is_over.load(Ordering::Relaxed) {
                     let n = numbers.fetch_add(1, Ordering::Relaxed);
                     let mut turn = producer as usize;
-                    until("a gate takes it", SOON, || {
+                    wait_for("a gate takes it", TIMEOUT, || {
                         turn += 1;
                         let mut client = Client::to(gates[turn % 2].address());
                         let said = client.post(&match_begin(n, "a")).ok()?;
@@ -53,11 +53,11 @@ fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
                 }
             });
         }
-        until("it is under way", SOON, || (so_far() > 100).then_some(()));
+        wait_for("it is under way", TIMEOUT, || (so_far() > 100).then_some(()));
         first.kill();
         let before = so_far();
         second.promote().unwrap();
-        until("it goes on", SOON, || (so_far() > before + 100).then_some(()));
+        wait_for("it goes on", TIMEOUT, || (so_far() > before + 100).then_some(()));
         is_over.store(true, Ordering::Relaxed);
     });
     let kept = second.run("postgres", "SELECT idempotency_key FROM pixel_receipts").unwrap();
@@ -67,7 +67,7 @@ fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
     let lost: Vec<&u64> = taken.iter().filter(|n| !once.contains(&*idempotency_key(**n))).collect();
     assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), taken.len());
     for gate in gates {
-        until("it is ready again", SOON, || gate.is_ready().then_some(()));
+        wait_for("it is ready again", TIMEOUT, || gate.is_ready().then_some(()));
         gate.stop();
     }
 }

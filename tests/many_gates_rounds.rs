@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::support::cluster::Cluster;
 use crate::support::http::Client;
 use crate::support::ingest::topic;
-use crate::support::rounds::{ROUNDS, Round, SOURCES, told};
-use crate::support::{SOON, until};
+use crate::support::rounds::{ROUNDS, Round, SOURCES, post_source_ok};
+use crate::support::{TIMEOUT, wait_for};
 
 const TOPIC: &str = "rounds.v1";
 const GATES: usize = 2;
@@ -28,7 +28,7 @@ fn tell_all(cluster: &Cluster) {
             scope.spawn(move || {
                 for played in 0..PLAYED {
                     let post = Round::nth(played).post(source);
-                    until("a gate takes it", SOON, || {
+                    wait_for("a gate takes it", TIMEOUT, || {
                         let address = (0..GATES).find_map(|g| cluster.address((n + g) % GATES));
                         let mut client = Client::to(address?);
                         let path = format!("{ROUNDS}/{source}");
@@ -43,7 +43,7 @@ fn tell_all(cluster: &Cluster) {
 
 /// Waits until nothing waits and nothing is in flight.
 fn at_rest(cluster: &Cluster, index: usize) -> Value {
-    until("everything was handed to the bus", SOON, || {
+    wait_for("everything was handed to the bus", TIMEOUT, || {
         let path = format!("{ROUNDS}/diagnostics");
         let counts = cluster.with(index, |gate| gate.client().get(&path))["publications"].clone();
         (counts["waiting"] == 0 && counts["in_flight"] == 0).then_some(counts)
@@ -52,7 +52,7 @@ fn at_rest(cluster: &Cluster, index: usize) -> Value {
 
 /// How many revisions went out, by what the ledger says.
 fn went_out(cluster: &Cluster) -> i64 {
-    cluster.one("SELECT count(*) FROM record_publication WHERE state = 'done'")
+    cluster.query_one("SELECT count(*) FROM record_publication WHERE state = 'done'")
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn two_gates_publish_every_revision_of_a_round_once() {
     let twice: Vec<_> = found.iter().filter(|(_, times)| **times != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
     assert_eq!(found.len() as i64, went_out(&cluster), "and the ledger knows of each");
-    let rounds: i64 = cluster.one("SELECT count(*) FROM rounds WHERE state = 'published'");
+    let rounds: i64 = cluster.query_one("SELECT count(*) FROM rounds WHERE state = 'published'");
     assert_eq!(rounds, i64::from(PLAYED));
     let behind = "SELECT count(*) FROM rounds WHERE published_revision IS DISTINCT FROM revision";
-    assert_eq!(cluster.one::<i64>(behind), 0, "the newest revision of each is out");
-    cluster.end();
+    assert_eq!(cluster.query_one::<i64>(behind), 0, "the newest revision of each is out");
+    cluster.stop_all();
 }
 
 #[test]
@@ -87,22 +87,22 @@ fn on_one_bus_every_revision_is_there_once_though_a_gate_died() {
     let Some(cluster) = Cluster::start(GATES, &shared) else { return };
     thread::scope(|scope| {
         scope.spawn(|| tell_all(&cluster));
-        until("it is under way", SOON, || (went_out(&cluster) > 10).then_some(()));
+        wait_for("it is under way", TIMEOUT, || (went_out(&cluster) > 10).then_some(()));
         cluster.kill(0);
     });
     let listen = cluster.address(1).unwrap().to_string();
-    until("whatever was in flight is resolved by the other gate", SOON, || {
+    wait_for("whatever was in flight is resolved by the other gate", TIMEOUT, || {
         let resolve = ["reconcile", "--all", "--found", "--absent", "--yes", "--reason", "killed"];
         cluster.admit(1, &[&resolve[..], &["--listen", &listen]].concat());
         let open =
             "SELECT count(*) FROM record_publication WHERE state IN ('in_flight', 'ambiguous')";
-        (cluster.one::<i64>(open) == 0).then_some(())
+        (cluster.query_one::<i64>(open) == 0).then_some(())
     });
     at_rest(&cluster, 1);
     cluster.open(0);
     at_rest(&cluster, 0);
     let behind = "SELECT count(*) FROM rounds WHERE published_revision IS DISTINCT FROM revision";
-    assert_eq!(cluster.one::<i64>(behind), 0, "the newest revision of each is out");
+    assert_eq!(cluster.query_one::<i64>(behind), 0, "the newest revision of each is out");
     let (agrees, said) = cluster.admit(1, &["verify", "--json"]);
     assert!(agrees, "{said}");
     let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -114,9 +114,9 @@ fn on_one_bus_every_revision_is_there_once_though_a_gate_died() {
     // The server says when it has a message already; the gate then does not say when it went.
     let copies = "SELECT count(*) FROM record_publication_history \
                   WHERE what = 'done' AND who IS NULL AND evidence NOT LIKE '%published_at%'";
-    assert_eq!(cluster.one::<i64>(copies), 0, "nobody sent one that was there");
-    let again =
-        cluster.with(0, |gate| told(&mut gate.client(), "stats_ready", &Round::nth(0).ready()));
+    assert_eq!(cluster.query_one::<i64>(copies), 0, "nobody sent one that was there");
+    let again = cluster
+        .with(0, |gate| post_source_ok(&mut gate.client(), "stats_ready", &Round::nth(0).ready()));
     assert_eq!(again["disposition"], "replay");
-    cluster.end();
+    cluster.stop_all();
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::cluster::Cluster;
 use crate::support::events::match_begin;
 use crate::support::gate;
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
 fn parsed(said: &str) -> Value {
     serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -37,18 +37,18 @@ fn the_gates_of_a_ledger_are_listed_with_whether_they_live() {
         assert!(gate["lease_until"].as_str() > gate["since"].as_str(), "{gate}");
     }
     cluster.kill(0);
-    let gates = until("its lease has run out", SOON, || {
+    let gates = wait_for("its lease has run out", TIMEOUT, || {
         let gates = status();
         (alive(&gates)[0] == ("gate-0".to_owned(), false)).then_some(gates)
     });
     assert_eq!((&gates[0]["id"], &gates[1]["id"]), (&json!("gate-1"), &json!("gate-0")));
     let (went_well, said) = cluster.admit(1, &["ledger", "status"]);
-    assert!(went_well && said.contains("LEASE UNTIL"), "{said}");
+    assert!(went_well && said.contains("lease until"), "{said}");
     let line = |id: &str| said.lines().find(|line| line.starts_with(id)).unwrap().to_owned();
     assert!(line("gate-0").ends_with("gone") && line("gate-1").ends_with("alive"), "{said}");
     cluster.open(0);
     assert_eq!(alive(&status()), both, "each is listed once, with its newest start");
-    cluster.end();
+    cluster.stop_all();
 }
 
 /// Runs `admit verify` as a user of the database; whether it went well, and what it printed.
@@ -65,7 +65,7 @@ fn verify(server: &Server, user: &str, more: &[&str]) -> (bool, String) {
 #[test]
 fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
     let Some(cluster) = Cluster::start(1, &[]) else { return };
-    cluster.with(0, |gate| gate.client().say(&match_begin(1, "a")).processed());
+    cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     let server = &cluster.server;
     let sql = |sql: &str| server.run("postgres", sql).unwrap_or_else(|error| panic!("{error}"));
     sql("CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA public TO looker; \
@@ -81,9 +81,9 @@ fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
     assert!(why.contains("CREATE EXTENSION amcheck"), "{why}");
     assert_eq!((&report["checked"]["indexes"], &report["agrees"]), (&json!(0), &json!(true)));
     let (_, said) = verify(server, "looker", &[]);
-    assert!(said.contains("indexes were not looked into: amcheck is not installed"), "{said}");
+    assert!(said.contains("indexes not checked: amcheck is not installed"), "{said}");
     if !is_offered {
-        return cluster.end();
+        return cluster.stop_all();
     }
 
     // Not installed, but it may be: nothing of it stays.
@@ -116,5 +116,5 @@ fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
     sql(&ready(true));
     let (agrees, said) = verify(server, "looker", &[]);
     assert!(!agrees && said.contains("effect_history_pkey: "), "{said}");
-    cluster.end();
+    cluster.stop_all();
 }

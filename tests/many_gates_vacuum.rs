@@ -4,8 +4,8 @@ use std::thread;
 
 use crate::support::cluster::Cluster;
 use crate::support::events::match_begin;
-use crate::support::ingest::{envelope, gist, push};
-use crate::support::{SOON, until};
+use crate::support::ingest::{envelope, outcome, push};
+use crate::support::{TIMEOUT, wait_for};
 
 const EVENTS: u64 = 400;
 const PRODUCERS: u64 = 4;
@@ -27,15 +27,15 @@ fn what_is_changed_again_and_again_stays_small() {
             let mut client = cluster.with(producer as usize % 2, |gate| gate.client());
             scope.spawn(move || {
                 for n in (0..EVENTS).filter(|n| n % PRODUCERS == producer) {
-                    assert_eq!(gist(&push(&mut client, &envelope(n))), "ADMIT");
+                    assert_eq!(outcome(&push(&mut client, &envelope(n))), "ADMIT");
                 }
             });
         }
     });
-    let commits: i64 = cluster.one("SELECT last_seq FROM head");
+    let commits: i64 = cluster.query_one("SELECT last_seq FROM head");
     assert_eq!(commits as u64, EVENTS);
     // Sessions tell what they did when they have nothing to do for a moment.
-    let published = until("the statistics are in", SOON, || {
+    let published = wait_for("the statistics are in", TIMEOUT, || {
         let (changed, _) = changes(&cluster, "effect");
         (changed as u64 >= EVENTS).then_some(changed)
     });
@@ -44,8 +44,9 @@ fn what_is_changed_again_and_again_stays_small() {
         assert!(changed > 50, "{table} was changed {changed} times");
         assert!(in_place * 10 >= changed * 9, "{table}: {in_place} of {changed} in place");
     }
-    let pages =
-        |table: &str| -> i64 { cluster.one(&format!("SELECT pg_relation_size('{table}') / 8192")) };
+    let pages = |table: &str| -> i64 {
+        cluster.query_one(&format!("SELECT pg_relation_size('{table}') / 8192"))
+    };
     for table in ["head", "run", "gate"] {
         assert!(pages(table) <= 4, "{table} has {} pages after {published} steps", pages(table));
     }
@@ -55,11 +56,11 @@ fn what_is_changed_again_and_again_stays_small() {
     let before = pages("claim_token");
     let mut client = cluster.with(0, |gate| gate.client());
     for n in EVENTS..EVENTS + 100 {
-        assert_eq!(gist(&push(&mut client, &envelope(n))), "ADMIT");
+        assert_eq!(outcome(&push(&mut client, &envelope(n))), "ADMIT");
     }
     vacuum();
     assert!(pages("claim_token") <= before + 4, "{} pages, {before} before", pages("claim_token"));
-    cluster.end();
+    cluster.stop_all();
 }
 
 #[test]
@@ -67,14 +68,14 @@ fn every_table_says_what_vacuum_is_to_do() {
     let places = [("ADMIT_LEDGER__PARTITION_PLACES", "1000")];
     let Some(cluster) = Cluster::start(1, &places) else { return };
     // Partitions are made by the first commit that needs them.
-    cluster.with(0, |gate| gate.client().say(&match_begin(1, "a")).processed());
+    cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     let has = |table: &str, option: &str| -> bool {
-        cluster.one::<i64>(&format!(
+        cluster.query_one::<i64>(&format!(
             "SELECT count(*) FROM pg_class, unnest(reloptions) o WHERE oid = '{table}'::regclass \
              AND o LIKE '{option}=%'"
         )) == 1
     };
-    let grown = cluster.rows("SELECT name FROM growth");
+    let grown = cluster.rows("SELECT name FROM row_counts");
     assert!(grown.len() >= 2);
     let grown = grown.iter().map(|row| row.get::<String>(0));
     let keys = (0..16).map(|n| format!("key_index_{n}"));
@@ -89,5 +90,5 @@ fn every_table_says_what_vacuum_is_to_do() {
     for table in ["claim_token", "claim", "retain_later"] {
         assert!(has(table, "autovacuum_vacuum_threshold"), "rows of {table} come and go");
     }
-    cluster.end();
+    cluster.stop_all();
 }

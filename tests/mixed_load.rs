@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::support::gate::Gate;
 use crate::support::ledger;
-use crate::support::machine::{Need, has, skip, text};
-use crate::support::{sql, until};
+use crate::support::machine::{Requirement, has, skip, text};
+use crate::support::{sql, wait_for};
 
 /// What the gate may hold at most, at any moment of the load and after it. A debug build with its
 /// key index of the recent past takes about a third of it.
@@ -40,7 +40,7 @@ fn accepted(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
     if !has("wrk") {
-        skip(Need::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
+        skip(Requirement::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -63,14 +63,14 @@ fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
         .unwrap();
     let mut most = before;
     let patience = Duration::from_secs(seconds() + 30);
-    until("the load ends", patience, || {
+    wait_for("the load ends", patience, || {
         most = most.max(resident_bytes(gate.pid()).unwrap_or(0));
         wrk.try_wait().unwrap()
     });
     let said = wrk.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let after = resident_bytes(gate.pid()).expect("the gate is still there");
-    assert!(said.contains("unexpected answers: 0\n"), "{said}");
+    assert!(said.contains("unexpected responses: 0\n"), "{said}");
     assert!(!said.contains("Socket errors"), "{said}");
     assert!(
         most.max(after) <= RESIDENT_BYTES_MAX,
@@ -82,11 +82,11 @@ fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
     eprintln!("{} accepted; resident: {before}, at most {most}, {after} after", accepted.len());
     assert!(accepted.len() > 200, "{} events are no load:\n{said}", accepted.len());
     let query = "SELECT idempotency_key FROM pixel_receipts WHERE status = 'processed'";
-    let kept: BTreeSet<String> = sql::column(folder.path(), query).into_iter().collect();
+    let kept: BTreeSet<String> = sql::query_column(folder.path(), query).into_iter().collect();
     let lost: Vec<&String> = accepted.difference(&kept).take(5).collect();
     assert!(lost.is_empty(), "accepted and not kept: {lost:?}");
     let query = "SELECT count(*) - count(DISTINCT key) FROM admission WHERE verdict = 'fresh'";
-    assert_eq!(sql::one::<i64>(folder.path(), query), 0, "a key was claimed twice");
+    assert_eq!(sql::query_one::<i64>(folder.path(), query), 0, "a key was claimed twice");
     gate.stop();
     ledger::assert_intact(folder.path());
 }

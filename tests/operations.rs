@@ -10,10 +10,10 @@ use crate::support::events::{heartbeat, match_begin};
 use crate::support::gate::{self, Gate, Launch};
 use crate::support::http::DOOR;
 use crate::support::machine::text;
-use crate::support::{SOON, python, sql, until};
+use crate::support::{TIMEOUT, python, sql, wait_for};
 
 fn page(gate: &Gate) -> String {
-    let answer = gate.client().send("GET", "/metrics", &[], b"").expect("the gate answers");
+    let answer = gate.client().send("GET", "/metrics", &[], b"").expect("response from the gate");
     assert_eq!(answer.status, 200);
     String::from_utf8(answer.body).expect("text")
 }
@@ -34,9 +34,9 @@ fn metrics_tell_of_commits_and_of_the_disk() {
     let before = commits(&page(&gate));
     let mut client = gate.client();
     for n in 1..=20 {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
-    client.say(&match_begin(1, "a")).duplicate();
+    client.submit(&match_begin(1, "a")).duplicate();
     // The commit is counted before its answers leave.
     let page = page(&gate);
     let admissions = |verdict: &str| {
@@ -70,7 +70,7 @@ fn a_request_is_found_in_the_log_by_its_trace_id() {
     let headers = [("traceparent", &*parent)];
     let answer = gate.client().send("POST", DOOR, &headers, body.as_bytes()).unwrap();
     assert_eq!(answer.header("x-trace-id"), Some(trace));
-    let lines = until("the access log has it", SOON, || {
+    let lines = wait_for("the access log has it", TIMEOUT, || {
         let log = gate.stderr();
         let found: Vec<String> =
             log.lines().filter(|line| line.contains(trace)).map(str::to_owned).collect();
@@ -99,13 +99,13 @@ fn a_good_ledger_verifies_while_the_gate_runs_and_afterwards() {
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     for n in 1..=50 {
-        client.say(&match_begin(n, if n % 2 == 0 { "a" } else { "b" })).processed();
+        client.submit(&match_begin(n, if n % 2 == 0 { "a" } else { "b" })).processed();
     }
-    client.say(&heartbeat(51, "a")).processed();
-    client.say(&match_begin(1, "b").attempt(2)).duplicate();
-    client.say(&match_begin(2, "a").set("/envelope/source_time", 5)).duplicate();
-    client.say_bytes(b"not json").rejected();
-    client.say_bytes(b"not json").rejected();
+    client.submit(&heartbeat(51, "a")).processed();
+    client.submit(&match_begin(1, "b").attempt(2)).duplicate();
+    client.submit(&match_begin(2, "a").set("/envelope/source_time", 5)).duplicate();
+    client.submit_bytes(b"not json").rejected();
+    client.submit_bytes(b"not json").rejected();
     for _ in 0..2 {
         let (code, report) = verified(folder.path());
         assert_eq!((code, &report["agrees"]), (Some(0), &true.into()), "{report}");
@@ -161,17 +161,17 @@ fn a_socket_that_was_left_behind_keeps_no_gate_from_starting() {
 
 #[test]
 fn whatever_is_changed_in_a_ledger_is_named() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     for n in 1..=5 {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
-    client.say(&match_begin(1, "a").attempt(2)).duplicate();
-    client.say_bytes(b"not json").rejected();
+    client.submit(&match_begin(1, "a").attempt(2)).duplicate();
+    client.submit_bytes(b"not json").rejected();
     gate.stop();
     let file = folder.path().join("ledger.db");
     let whole = {
@@ -254,10 +254,10 @@ fn a_changed_body_of_any_door_is_a_disagreement_and_what_is_left_out_is_said() {
     assert!(said.ends_with("everything agrees, except that 1 were not recomputed\n"), "{said}");
     for seq in 1..=3 {
         let query = format!("SELECT bytes FROM body WHERE seq = {seq}");
-        let whole: Vec<u8> = sql::one(&data, &query);
+        let whole: Vec<u8> = sql::query_one(&data, &query);
         let put = |bytes: &[u8]| {
             let bytes = sql::bytes(bytes);
-            sql::operate(&data, &format!("UPDATE body SET bytes = {bytes} WHERE seq = {seq}"));
+            sql::execute(&data, &format!("UPDATE body SET bytes = {bytes} WHERE seq = {seq}"));
         };
         put(b"{\"total\":7}");
         for words in [&["--config", text(&config)][..], &[]] {
@@ -300,7 +300,7 @@ fn strangers_requests_made_from_the_document_get_documented_answers_only() {
     let launch = Launch::on(&folder.path().join("data"));
     let gate = launch.variable("ADMIT_LIMITS__WAIT_MS_MAX", "20").start();
     for n in 1..=3 {
-        gate.client().say(&match_begin(n, "a")).processed();
+        gate.client().submit(&match_begin(n, "a")).processed();
     }
     let url = format!("http://{}/openapi.json", gate.address());
     let output = Command::new(schemathesis)
@@ -313,7 +313,7 @@ fn strangers_requests_made_from_the_document_get_documented_answers_only() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("No issues found") && !said.contains("Tested: 0"), "{said}");
-    gate.client().say(&match_begin(4, "a")).processed();
+    gate.client().submit(&match_begin(4, "a")).processed();
     gate.stop();
     let (code, report) = verified(&folder.path().join("data"));
     assert_eq!(code, Some(0), "whatever came of it, the ledger agrees with itself: {report}");

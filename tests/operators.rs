@@ -9,9 +9,9 @@ use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::support::events::{match_begin, sample};
 use crate::support::gate::{Gate, admit};
-use crate::support::grpc::Caller;
-use crate::support::ledger::Held;
-use crate::support::{SOON, until};
+use crate::support::grpc::GrpcClient;
+use crate::support::ledger::LedgerLock;
+use crate::support::{TIMEOUT, wait_for};
 
 fn run(words: &[&str]) -> Output {
     admit(words).output().unwrap()
@@ -29,7 +29,7 @@ fn stderr(output: &Output) -> String {
 fn a_door_that_does_not_exist_is_an_error_that_names_those_that_do() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&sample()).processed();
+    gate.client().submit(&sample()).processed();
     let data = folder.path().to_str().expect("a path of text");
     for words in [
         &["receipts", "list", "--door", "pixel-contol"][..],
@@ -39,7 +39,7 @@ fn a_door_that_does_not_exist_is_an_error_that_names_those_that_do() {
         let output = run(&[words, &["--data", data]].concat());
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.contains("there is no door") && said.contains("pixel-control"), "{said}");
+        assert!(said.contains("no door") && said.contains("pixel-control"), "{said}");
     }
     let output = run(&["receipts", "list", "--door", "skyra", "--data", data]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "nothing found\n"));
@@ -138,30 +138,34 @@ fn a_foreign_host_at_an_open_gate_is_told_what_to_configure() {
 fn a_grpc_client_reads_the_readiness_of_the_gate() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    let mut caller = Caller::to(gate.address());
+    let mut caller = GrpcClient::to(gate.address());
     for service in ["", "admit.v1.Ingress"] {
         assert_eq!(caller.health(service).unwrap(), ServingStatus::Serving, "{service:?}");
     }
     let unknown = caller.health("admit.v1.Egress").unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
-    let mut watcher = Caller::to(gate.address());
+    let mut watcher = GrpcClient::to(gate.address());
     let (seen, watched) = mpsc::sync_channel(3);
     let watching =
         thread::spawn(move || watcher.watch_health(3, |status| seen.send(status).unwrap()));
-    assert_eq!(watched.recv_timeout(SOON), Ok(ServingStatus::Serving), "the status of now at once");
-    let held = Held::take(folder.path());
+    assert_eq!(
+        watched.recv_timeout(TIMEOUT),
+        Ok(ServingStatus::Serving),
+        "the status of now at once"
+    );
+    let held = LedgerLock::acquire(folder.path());
     let mut client = gate.client();
-    until("an event cannot be stored", SOON, || {
+    wait_for("an event cannot be stored", TIMEOUT, || {
         let sent = client.post(&match_begin(1, "locked out")).ok();
         (sent.is_some() && caller.health("").unwrap() == ServingStatus::NotServing).then_some(())
     });
     assert!(!gate.is_ready(), "as /readyz says");
-    assert_eq!(watched.recv_timeout(SOON), Ok(ServingStatus::NotServing), "and each change");
+    assert_eq!(watched.recv_timeout(TIMEOUT), Ok(ServingStatus::NotServing), "and each change");
     drop(held);
-    until("the ledger is writable again", SOON, || {
+    wait_for("the ledger is writable again", TIMEOUT, || {
         (caller.health("").unwrap() == ServingStatus::Serving).then_some(())
     });
-    assert_eq!(watched.recv_timeout(SOON), Ok(ServingStatus::Serving));
+    assert_eq!(watched.recv_timeout(TIMEOUT), Ok(ServingStatus::Serving));
     watching.join().unwrap();
     drop(caller);
     gate.stop();

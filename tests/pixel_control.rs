@@ -8,11 +8,11 @@ use admit_core::Clock as _;
 use admit_gate::SystemClock;
 use serde_json::{Value, json};
 
+use crate::support::assert_reply::PixelReply;
 use crate::support::events::{self, SEQUENCE, heartbeat, lifecycle, match_begin, sample};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::{Client, DOOR};
 use crate::support::ledger;
-use crate::support::said::Said;
 use crate::support::sql;
 
 /// `sha256("local:pc-idem-7a6c3048c4b6e4a2df4f59650e2dc71bdffb3e65")`
@@ -28,13 +28,13 @@ fn gate() -> (tempfile::TempDir, Gate) {
 fn the_contracts_own_sample_is_processed_and_then_a_duplicate() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
-    let first = client.say(&sample()).processed();
+    let first = client.submit(&sample()).processed();
     assert_eq!(first.event_id, sample().text("/envelope/event_id"));
     assert_eq!(first.idempotency_key, sample().text("/envelope/idempotency_key"));
     assert_eq!(first.dedupe_key, SAMPLE_DEDUPE_KEY);
     assert!(is_whole_seconds(&first.received_at), "{}", first.received_at);
     for attempt in 2..=3 {
-        let again = client.say(&sample().attempt(attempt)).duplicate();
+        let again = client.submit(&sample().attempt(attempt)).duplicate();
         assert_eq!(again.event_id, first.event_id);
         assert_eq!(again.idempotency_key, first.idempotency_key);
         assert_eq!(again.dedupe_key, first.dedupe_key);
@@ -58,9 +58,9 @@ fn both_known_schema_versions_are_accepted_and_an_unknown_one_is_rejected_for_go
             .set("/envelope/schema_version", version)
             .set("/envelope/metadata/schema_version", version)
     };
-    client.say(&version(1, "2026-02-19.1")).processed();
-    client.say(&version(2, "2026-02-20.1")).processed();
-    let reason = client.say(&version(3, "2026-02-19.2")).rejected();
+    client.submit(&version(1, "2026-02-19.1")).processed();
+    client.submit(&version(2, "2026-02-20.1")).processed();
+    let reason = client.submit(&version(3, "2026-02-19.2")).rejected();
     assert_eq!(reason.code, "schema_version_unsupported");
     assert_eq!(reason.message, "schema_version 2026-02-19.2 is not supported");
 }
@@ -70,22 +70,22 @@ fn a_body_that_is_not_json_is_rejected_in_the_contracts_words() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     for body in [&b"{"[..], b"", b"not json", b"{\"envelope\":\xff}", b"{}{}", b"\xef\xbb\xbf{}"] {
-        let reason = client.say_bytes(body).rejected();
+        let reason = client.submit_bytes(body).rejected();
         assert_eq!(reason.code, "invalid_json", "{:?}", String::from_utf8_lossy(body));
     }
     let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
-    assert_eq!(client.say_bytes(&deep).rejected().code, "invalid_json");
+    assert_eq!(client.submit_bytes(&deep).rejected().code, "invalid_json");
     for body in [&b"{}"[..], b"[]", b"null", b"5", b"{\"envelope\":{}}"] {
-        client.say_bytes(body).rejected();
+        client.submit_bytes(body).rejected();
     }
-    client.say(&sample()).processed();
+    client.submit(&sample()).processed();
 }
 
 #[test]
 fn an_empty_php_array_counts_as_an_object() {
     let (_folder, gate) = gate();
     let php = sample().set("/envelope/payload", json!([])).set("/envelope/metadata", json!([]));
-    gate.client().say(&php).processed();
+    gate.client().submit(&php).processed();
 }
 
 #[test]
@@ -103,18 +103,18 @@ fn what_breaks_the_rules_of_its_category_is_noted_or_in_strict_mode_rejected() {
     };
     let (_folder, gate) = gate();
     for event in &valid {
-        gate.client().say(event).processed();
+        gate.client().submit(event).processed();
     }
-    gate.client().say(&sample()).processed();
+    gate.client().submit(&sample()).processed();
     let [0, 0, 0, 0, warnings] = noted(&gate)[..] else { panic!("{:?}", noted(&gate)) };
     assert!(warnings > 0, "the contract's own sample breaks the contract's own schema");
     gate.stop();
 
     let (_folder, gate) = gate_with("[doors.pixel-control]\nschema = \"strict\"\n");
     for event in &valid {
-        gate.client().say(event).processed();
+        gate.client().submit(event).processed();
     }
-    assert_eq!(gate.client().say(&sample()).rejected().code, "invalid_envelope");
+    assert_eq!(gate.client().submit(&sample()).rejected().code, "invalid_envelope");
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() 
     let mut client = gate.client();
     let first = lifecycle(1, "a", "match.begin", "ManiaPlanet.BeginMatch");
     let other = first.clone().set("/envelope/payload/variant", "match.end").attempt(2);
-    let ack = client.say(&first).processed();
-    assert_eq!(client.say(&other).duplicate().dedupe_key, ack.dedupe_key);
+    let ack = client.submit(&first).processed();
+    assert_eq!(client.submit(&other).duplicate().dedupe_key, ack.dedupe_key);
 
     let quarantine = client.get("/v1/quarantine");
     let [kept] = quarantine["quarantine"].as_array().unwrap().as_slice() else {
@@ -138,7 +138,7 @@ fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() 
     assert_eq!(server["match"]["variant"], "match.begin", "what conflicts is not applied");
     assert_eq!(server["event_counts"]["lifecycle"], 1);
     let query = "SELECT bytes FROM body JOIN admission USING (seq) WHERE verdict = 'conflict'";
-    let body: Vec<u8> = sql::one(gate.data(), query);
+    let body: Vec<u8> = sql::query_one(gate.data(), query);
     assert_eq!(String::from_utf8(body).unwrap(), other.body(), "byte for byte what it said");
 }
 
@@ -146,8 +146,8 @@ fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() 
 fn all_eleven_fields_of_a_receipt_can_be_read_with_sql_and_over_http() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
-    let ack = client.say(&sample()).processed();
-    let copy = client.say(&sample().attempt(3)).duplicate();
+    let ack = client.submit(&sample()).processed();
+    let copy = client.submit(&sample().attempt(3)).duplicate();
 
     let rows = ledger::receipts(gate.data());
     let [row] = rows.as_slice() else { panic!("one receipt: {rows:?}") };
@@ -206,10 +206,10 @@ fn seconds(time: &Value) -> String {
 fn every_copy_moves_the_counters_before_its_ack() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
-    client.say(&match_begin(1, "a")).processed();
+    client.submit(&match_begin(1, "a")).processed();
     for copies in 1..=20_u32 {
         let attempt = 1 + u64::from(copies);
-        let ack = client.say(&match_begin(1, "a").attempt(attempt)).duplicate();
+        let ack = client.submit(&match_begin(1, "a").attempt(attempt)).duplicate();
         let [row] = ledger::receipts(gate.data()).try_into().expect("one receipt");
         assert_eq!(row.duplicate_count, i64::from(copies));
         assert_eq!(row.last_transport_attempt, i64::try_from(attempt).ok());
@@ -227,11 +227,11 @@ fn of_sixty_four_copies_at_once_one_is_processed() {
             let (mut client, start) = (gate.client(), Arc::clone(&start));
             thread::spawn(move || {
                 start.wait();
-                client.say(&match_begin(1, "a"))
+                client.submit(&match_begin(1, "a"))
             })
         })
         .collect();
-    let said: Vec<Said> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
+    let said: Vec<PixelReply> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
     let processed = said.iter().filter(|said| said.is_processed()).count();
     let duplicates = said.iter().filter(|said| said.is_duplicate()).count();
     assert_eq!((processed, duplicates), (1, COPIES - 1));
@@ -247,7 +247,7 @@ fn a_rejection_is_kept_and_claims_no_key() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     let wrong = match_begin(1, "a").set("/envelope/source_sequence", "soon");
-    assert_eq!(client.say(&wrong).rejected().code, "invalid_envelope");
+    assert_eq!(client.submit(&wrong).rejected().code, "invalid_envelope");
     let [row] = ledger::receipts(gate.data()).try_into().expect("one receipt");
     assert_eq!(row.status, "rejected");
     assert_eq!(row.idempotency_key, Some(events::idempotency_key(1)));
@@ -255,9 +255,9 @@ fn a_rejection_is_kept_and_claims_no_key() {
     assert_eq!(quarantine["quarantine"][0]["reason"]["code"], "invalid_envelope");
     assert_eq!(quarantine["quarantine"][0]["key"], Value::Null);
 
-    client.say(&match_begin(1, "a")).processed();
-    client.say(&match_begin(1, "a")).duplicate();
-    assert_eq!(client.say(&wrong).rejected().code, "invalid_envelope");
+    client.submit(&match_begin(1, "a")).processed();
+    client.submit(&match_begin(1, "a")).duplicate();
+    assert_eq!(client.submit(&wrong).rejected().code, "invalid_envelope");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn read_models_follow_the_sequence_and_not_the_arrival() {
     let now = SystemClock.now().0 / 1000;
     let newest = map(30, "new").set("/envelope/source_time", now);
     for late in [end(20), newest, begin(10), map(25, "old"), events::registration(1, "a")] {
-        client.say(&late).processed();
+        client.submit(&late).processed();
     }
     let server = client.get("/v1/pixel/servers/local/a");
     assert_eq!(server["match"]["variant"], "match.end");
@@ -287,7 +287,7 @@ fn read_models_follow_the_sequence_and_not_the_arrival() {
     assert_eq!(server["event_counts"]["connectivity"], 3);
     assert_eq!(server["event_counts"]["lifecycle"], 2);
     let stale = heartbeat(40, "late").set("/envelope/source_time", now - 86_400);
-    client.say(&stale).processed();
+    client.submit(&stale).processed();
     let server = client.get("/v1/pixel/servers/local/late");
     assert_eq!(server["online"], false, "a heartbeat of yesterday is not one of now");
 }
@@ -322,11 +322,11 @@ fn two_scopes_and_two_logins_never_become_one() {
     let mut one = gate.client().with("X-Pixel-Control-Api-Key", "one-key-long-enough");
     let mut two = gate.client().with("Authorization", "Bearer two-key-long-enough");
     let mut auditor = gate.client().with("Authorization", "Bearer three-key-long-enough");
-    let first = one.say(&match_begin(1, "same")).processed();
-    let second = two.say(&match_begin(1, "same")).processed();
+    let first = one.submit(&match_begin(1, "same")).processed();
+    let second = two.submit(&match_begin(1, "same")).processed();
     assert_ne!(first.dedupe_key, second.dedupe_key, "the same key in another scope is another");
-    one.say(&match_begin(1, "same")).duplicate();
-    one.say(&match_begin(2, "other/login")).processed();
+    one.submit(&match_begin(1, "same")).duplicate();
+    one.submit(&match_begin(2, "other/login")).processed();
 
     let logins = |client: &mut Client, path: &str| -> BTreeSet<(String, String)> {
         let page = client.get(path);
@@ -353,11 +353,11 @@ fn who_has_no_key_or_the_wrong_one_is_told_so_in_the_contracts_words() {
         gate.client().with("Authorization", "Bearer four"),
         gate.client().with("X-Pixel-Control-Api-Key", "on"),
     ] {
-        let reason = client.say(&match_begin(1, "a")).error(401);
+        let reason = client.submit(&match_begin(1, "a")).error(401);
         assert_eq!((reason.code.as_str(), reason.retryable), ("unauthorized", false));
     }
     let mut auditor = gate.client().with("Authorization", "Bearer three-key-long-enough");
-    assert_eq!(auditor.say(&match_begin(1, "a")).error(403).code, "forbidden");
+    assert_eq!(auditor.submit(&match_begin(1, "a")).error(403).code, "forbidden");
     assert!(ledger::receipts(gate.data()).is_empty(), "strangers leave nothing behind");
 }
 
@@ -369,9 +369,9 @@ fn a_producer_that_hangs_up_early_is_still_admitted_once() {
     }
     let mut client = gate.client();
     for n in 1..=20 {
-        let said = client.say(&match_begin(n, "a").attempt(2));
+        let said = client.submit(&match_begin(n, "a").attempt(2));
         assert!(said.is_accepted(), "{said:?}");
-        client.say(&match_begin(n, "a").attempt(3)).duplicate();
+        client.submit(&match_begin(n, "a").attempt(3)).duplicate();
     }
     let server = client.get("/v1/pixel/servers/local/a");
     assert_eq!(server["event_counts"]["lifecycle"], 20);

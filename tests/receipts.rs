@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::events::{match_begin, sample};
 use crate::support::gate::{Gate, Launch};
-use crate::support::ingest::{PUSH, decided, document, envelope, gist, push, push_bytes};
+use crate::support::ingest::{PUSH, document, envelope, outcome, push, push_bytes, read_decision};
 use crate::support::intents::admit;
 use crate::support::machine::text;
 use crate::support::sql;
@@ -35,14 +35,14 @@ fn lose_the_last_outcome(data: &Path) {
          UPDATE effect SET state = 'in_flight', evidence = NULL, epoch = 1 WHERE seq = {LAST};
          UPDATE run SET admit = admit - 1, in_flight = in_flight + 1;"
     );
-    sql::operate(data, &script);
+    sql::execute(data, &script);
 }
 
 #[test]
 fn a_receipt_by_the_id_of_the_ledger_shows_state_decision_and_place_on_the_bus() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    let (_, first) = decided(&push(&mut gate.client(), &envelope(1)));
+    let (_, first) = read_decision(&push(&mut gate.client(), &envelope(1)));
     let id = newest(&gate, "fresh");
     let receipt = of(&gate, &id);
     assert_eq!((&receipt["state"], &receipt["decision"]), (&json!("ADMITTED"), &json!("ADMIT")));
@@ -78,7 +78,7 @@ fn a_receipt_by_the_id_of_the_ledger_shows_state_decision_and_place_on_the_bus()
     gate.stop();
 
     // What a person resolves as absent.
-    sql::operate(folder.path(), "UPDATE effect SET state = 'refused', evidence = '{}'");
+    sql::execute(folder.path(), "UPDATE effect SET state = 'refused', evidence = '{}'");
     let gate = Gate::on(folder.path());
     let receipt = of(&gate, &id);
     assert_eq!((&receipt["state"], &receipt["eb_ref"]), (&json!("RELEASED"), &Value::Null));
@@ -120,7 +120,7 @@ fn the_document_of_a_receipt_is_the_one_that_was_issued() {
         assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), expected, "{id}");
     }
     // A door without documents, and an id of nothing.
-    client.say(&sample()).processed();
+    client.submit(&sample()).processed();
     let pixel = newest(&gate, "fresh");
     let tag = pixel.as_str().unwrap().rsplit_once('-').unwrap().0;
     for (id, why) in [
@@ -142,8 +142,8 @@ fn the_ids_of_quarantine_list_can_be_shown_and_released() {
     let mut client = gate.client();
     let mut invalid = envelope(1);
     invalid["ts_utc"] = "yesterday".into();
-    let (_, receipt) = decided(&push(&mut client, &invalid));
-    client.say_bytes(b"{}").rejected();
+    let (_, receipt) = read_decision(&push(&mut client, &invalid));
+    client.submit_bytes(b"{}").rejected();
     let (data, listen) = (text(gate.data()).to_owned(), gate.address().to_string());
     let (_, listed) = admit(&["quarantine", "list", "--json", "--data", &data]);
     let listed: Value = serde_json::from_str(&listed).unwrap();
@@ -175,13 +175,13 @@ fn a_conflict_carries_a_reason_wherever_it_is_listed() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
-    client.say(&match_begin(1, "a")).processed();
+    client.submit(&match_begin(1, "a")).processed();
     let other = match_begin(1, "a").set("/envelope/payload/variant", "match.end");
-    client.say(&other).duplicate();
+    client.submit(&other).duplicate();
     push(&mut client, &envelope(1));
     let mut other = envelope(1);
     other["payload"]["amount"] = 99.into();
-    assert_eq!(gist(&push(&mut client, &other)), "QUARANTINE PAYLOAD_HASH_MISMATCH");
+    assert_eq!(outcome(&push(&mut client, &other)), "QUARANTINE PAYLOAD_HASH_MISMATCH");
     let key = [("Idempotency-Key", "one"), ("content-type", "application/json")];
     for body in ["{\"n\":1}", "{\"n\":2}"] {
         client.send("POST", "/v1/events", &key, body.as_bytes()).unwrap();
@@ -231,7 +231,7 @@ fn a_kept_refusal_names_the_code_that_the_producer_was_answered() {
     }
     let mut invalid = envelope(3);
     invalid["payload"]["amount"] = "much".into();
-    let (_, receipt) = decided(&push(&mut client, &invalid));
+    let (_, receipt) = read_decision(&push(&mut client, &invalid));
     replied.push(receipt["reason_codes"][0].clone());
     let kept: Vec<Value> =
         quarantined(&gate).iter().map(|one| one["reason"]["reply_code"].clone()).collect();

@@ -13,9 +13,9 @@ use admit_bus::{Bus, BusError};
 use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_contracts::ingestion_gate::{DOOR, IngestionGate, Settings, names};
 use admit_core::{Clock as _, Door};
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
-use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
+use admit_gate::{DoorMount, Gate, GateParts, Limits, Principals, SystemClock, serve};
 use admit_ledger::DocumentReader as _;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
@@ -99,7 +99,7 @@ impl World {
                 path: PUSH.to_owned(),
                 api_key_header: HeaderName::from_static("x-ig-api-key"),
                 contract,
-                outward: Outward::publishing(ingest),
+                effect_target: EffectTarget::publishing(ingest),
             }],
             principals: Principals::open(),
             limits: Limits { answer_ms_max: 120_000, ..Limits::default() },
@@ -132,7 +132,7 @@ impl World {
                         let answer = client.send("POST", PUSH, &[], body.as_bytes()).unwrap();
                         let said = answer.json();
                         assert_eq!(answer.status, 200, "{said}");
-                        answers.lock().unwrap()[place] = gist(&said);
+                        answers.lock().unwrap()[place] = outcome(&said);
                     }
                 });
             }
@@ -197,7 +197,7 @@ impl World {
 }
 
 /// The decision, its reason, the key and the receipt; not where the message is.
-fn gist(said: &Value) -> String {
+fn outcome(said: &Value) -> String {
     let receipt = &said["receipt"];
     format!(
         "{} {} {} {}",

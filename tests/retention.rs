@@ -8,17 +8,17 @@ use crate::support::disks::SmallDisk;
 use crate::support::events::match_begin;
 use crate::support::gate::{self, Gate, Launch};
 use crate::support::machine::text;
-use crate::support::{SOON, sql, until};
+use crate::support::{TIMEOUT, sql, wait_for};
 
 const DAY_MS: i64 = 86_400_000;
 
 fn page(gate: &Gate) -> String {
-    let answer = gate.client().send("GET", "/metrics", &[], b"").expect("the gate answers");
+    let answer = gate.client().send("GET", "/metrics", &[], b"").expect("response from the gate");
     String::from_utf8(answer.body).expect("text")
 }
 
 fn bodies(data: &Path) -> i64 {
-    sql::one(data, "SELECT count(*) FROM body")
+    sql::query_one(data, "SELECT count(*) FROM body")
 }
 
 /// A ledger whose newest event came so many days ago.
@@ -26,11 +26,11 @@ fn aged(data: &Path, days: i64) {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=3 {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
     gate.stop();
     let before = days * DAY_MS;
-    sql::operate(data, &format!("UPDATE admission SET received_at = received_at - {before}"));
+    sql::execute(data, &format!("UPDATE admission SET received_at = received_at - {before}"));
 }
 
 fn confirm(data: &Path) -> (bool, String) {
@@ -67,7 +67,7 @@ fn a_clock_ahead_of_trusted_time_removes_nothing_until_a_person_confirms_it() {
     let data = folder.path();
     aged(data, 30);
     let gate = Launch::on(data).variable("ADMIT_LEDGER__RETAIN", "10d").start();
-    until("the jump is seen", SOON, || {
+    wait_for("the jump is seen", TIMEOUT, || {
         (health(&gate)["checks"]["retention"] == "clock_jump").then_some(())
     });
     let shown = health(&gate);
@@ -80,13 +80,13 @@ fn a_clock_ahead_of_trusted_time_removes_nothing_until_a_person_confirms_it() {
     assert!(String::from_utf8_lossy(&status.stdout).contains("trusted time"));
 
     let (is_done, said) = confirm(data);
-    assert!(is_done && said.starts_with("confirmed: it is "), "{said}");
-    until("what is too old goes", SOON, || (bodies(data) == 0).then_some(()));
+    assert!(is_done && said.starts_with("confirmed: the time is "), "{said}");
+    wait_for("what is too old goes", TIMEOUT, || (bodies(data) == 0).then_some(()));
     assert_eq!(health(&gate)["checks"]["retention"], "ok");
     let log = "retention removed what is too old";
-    until("the sweep is logged", SOON, || gate.stderr().contains(log).then_some(()));
+    wait_for("the sweep is logged", TIMEOUT, || gate.stderr().contains(log).then_some(()));
     assert!(page(&gate).contains("\nadmit_retention_removed_total{what=\"bodies\"} 3\n"));
-    let reason: String = sql::one(data, "SELECT reason FROM clock_confirmation");
+    let reason: String = sql::query_one(data, "SELECT reason FROM clock_confirmation");
     assert_eq!(reason, "we were away");
     let (is_done, said) = confirm(data);
     assert!(is_done && said.starts_with("nothing to confirm"), "{said}");
@@ -98,10 +98,10 @@ fn a_gap_of_some_days_before_a_start_is_downtime() {
     let folder = tempfile::tempdir().unwrap();
     aged(folder.path(), 5);
     let gate = Launch::on(folder.path()).variable("ADMIT_LEDGER__RETAIN", "2d").start();
-    until("what is too old goes", SOON, || (bodies(folder.path()) == 0).then_some(()));
+    wait_for("what is too old goes", TIMEOUT, || (bodies(folder.path()) == 0).then_some(()));
     assert_eq!(health(&gate)["checks"]["retention"], "ok");
     gate.stop();
-    let count: i64 = sql::one(folder.path(), "SELECT count(*) FROM clock_confirmation");
+    let count: i64 = sql::query_one(folder.path(), "SELECT count(*) FROM clock_confirmation");
     assert_eq!(count, 0);
 }
 
@@ -111,7 +111,7 @@ fn kept_refusals_have_a_quota_that_is_configured_and_measured() {
     let gate = Launch::on(folder.path()).variable("ADMIT_LEDGER__REFUSAL_ROWS_MAX", "2").start();
     let mut client = gate.client();
     for body in ["{1", "{2", "{3", "{3"] {
-        client.say_bytes(body.as_bytes()).rejected();
+        client.submit_bytes(body.as_bytes()).rejected();
     }
     let page = page(&gate);
     assert!(page.contains("\nadmit_ledger_refusals 2\n"), "{page}");
@@ -129,21 +129,21 @@ fn below_its_reserve_a_disk_takes_copies_only_and_comes_back_by_itself() {
     let reserve = (24 * 1024 * 1024).to_string();
     let gate = Launch::on(disk.path()).variable("ADMIT_LEDGER__FREE_BYTES_MIN", &reserve).start();
     let mut client = gate.client();
-    client.say(&match_begin(1, "a")).processed();
+    client.submit(&match_begin(1, "a")).processed();
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![0_u8; 28 * 1024 * 1024]).unwrap();
-    until("the reserve is seen to be used", SOON, || (!gate.is_ready()).then_some(()));
-    let before: i64 = sql::one(disk.path(), "SELECT count(*) FROM admission");
-    client.say(&match_begin(2, "a")).unavailable();
-    client.say_bytes(b"{broken").unavailable();
-    client.say(&match_begin(1, "a")).duplicate();
-    let after: i64 = sql::one(disk.path(), "SELECT count(*) FROM admission");
+    wait_for("the reserve is seen to be used", TIMEOUT, || (!gate.is_ready()).then_some(()));
+    let before: i64 = sql::query_one(disk.path(), "SELECT count(*) FROM admission");
+    client.submit(&match_begin(2, "a")).unavailable();
+    client.submit_bytes(b"{broken").unavailable();
+    client.submit(&match_begin(1, "a")).duplicate();
+    let after: i64 = sql::query_one(disk.path(), "SELECT count(*) FROM admission");
     assert_eq!((before, after), (1, 1), "nothing new is written");
     let answer = client.send("GET", "/readyz", &[], b"").unwrap();
     assert!(answer.json()["reasons"].to_string().contains("reserve"), "{}", answer.json());
     assert!(page(&gate).contains("\nadmit_disk_below_reserve 1\n"));
     std::fs::remove_file(&ballast).unwrap();
-    until("there is room again", SOON, || gate.is_ready().then_some(()));
-    client.say(&match_begin(2, "a").attempt(2)).processed();
+    wait_for("there is room again", TIMEOUT, || gate.is_ready().then_some(()));
+    client.submit(&match_begin(2, "a").attempt(2)).processed();
     gate.stop();
 }

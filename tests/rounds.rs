@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
 use crate::support::intents::admit;
-use crate::support::ledger::{Held, assert_intact};
+use crate::support::ledger::{LedgerLock, assert_intact};
 use crate::support::rounds::{
-    ROUNDS, Round, SOURCES, file, growth, number, round, rounds, tell, told,
+    ROUNDS, Round, SOURCES, file, number, post_source, post_source_ok, round, rounds, row_counts,
 };
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
 /// All orders of four.
 fn orders() -> Vec<[usize; 4]> {
@@ -32,7 +32,7 @@ fn orders() -> Vec<[usize; 4]> {
 }
 
 /// A round without what depends on when it was played and told.
-fn gist(round: &Value, of: &Round) -> String {
+fn outcome(round: &Value, of: &Round) -> String {
     let mut fields = serde_json::Map::new();
     for (name, field) in round["fields"].as_object().unwrap() {
         if name != "captured_at" {
@@ -50,14 +50,15 @@ fn gist(round: &Value, of: &Round) -> String {
         })
         .collect();
     links.sort();
-    let gist = json!({ "fields": fields, "links": links, "fingerprints": round["fingerprints"] });
+    let outcome =
+        json!({ "fields": fields, "links": links, "fingerprints": round["fingerprints"] });
     let named = [
         ((of.start - 60).to_string(), "WARMUP"),
         (of.start.to_string(), "START"),
         (of.end.to_string(), "END"),
         (of.stamp[..10].to_owned(), "DAY"),
     ];
-    named.iter().fold(gist.to_string(), |gist, (told, name)| gist.replace(told, name))
+    named.iter().fold(outcome.to_string(), |outcome, (told, name)| outcome.replace(told, name))
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn in_all_orders_of_four_sources_the_round_is_the_same() {
         // One a day, from the second of the month on.
         let played = Round::reference().later(i64::try_from(n).unwrap() - 9);
         for place in order {
-            told(&mut client, SOURCES[place], &played.post(SOURCES[place]));
+            post_source_ok(&mut client, SOURCES[place], &played.post(SOURCES[place]));
         }
         let list = client.get(&format!("{ROUNDS}?date={}", &played.stamp[..10]));
         let [listed] = list["rounds"].as_array().unwrap().as_slice() else {
@@ -78,7 +79,7 @@ fn in_all_orders_of_four_sources_the_round_is_the_same() {
         };
         let found = round(&mut client, listed["round_id"].as_str().unwrap());
         assert_eq!(found["sources"].as_array().unwrap().len(), 4, "{order:?}: {found}");
-        gists.push(gist(&found, &played));
+        gists.push(outcome(&found, &played));
     }
     assert_eq!(gists.len(), 24);
     for (n, one) in gists.iter().enumerate() {
@@ -95,9 +96,9 @@ fn who_is_believed_about_what_does_not_depend_on_who_spoke_last() {
     let mut client = gate.client();
     let reference = Round::reference();
     let stats = file(reference.stats());
-    told(&mut client, "filename_trigger", &stats);
-    told(&mut client, "proximity_file", &reference.post("proximity_file"));
-    let said = told(&mut client, "stats_ready", &reference.ready());
+    post_source_ok(&mut client, "filename_trigger", &stats);
+    post_source_ok(&mut client, "proximity_file", &reference.post("proximity_file"));
+    let said = post_source_ok(&mut client, "stats_ready", &reference.ready());
     assert_eq!(said["disposition"], "new");
     assert_eq!(said["link_status"], "linked_round_id");
     assert_eq!(said["fingerprint"]["kind"], "start");
@@ -105,7 +106,10 @@ fn who_is_believed_about_what_does_not_depend_on_who_spoke_last() {
     let id = said["round_id"].as_str().unwrap().to_owned();
     for again in [false, true] {
         if again {
-            assert_eq!(told(&mut client, "filename_trigger", &stats)["disposition"], "replay");
+            assert_eq!(
+                post_source_ok(&mut client, "filename_trigger", &stats)["disposition"],
+                "replay"
+            );
         }
         let found = round(&mut client, &id);
         let field = |name: &str| found["fields"][name].clone();
@@ -131,7 +135,7 @@ fn the_same_file_from_many_at_once_is_one_round() {
     let body = Round::reference().post("filename_trigger");
     let dispositions: Vec<String> = thread::scope(|scope| {
         let telling: Vec<_> = (0..16)
-            .map(|_| scope.spawn(|| told(&mut gate.client(), "filename_trigger", &body)))
+            .map(|_| scope.spawn(|| post_source_ok(&mut gate.client(), "filename_trigger", &body)))
             .collect();
         let said = telling.into_iter().map(|thread| thread.join().unwrap());
         said.map(|said| said["disposition"].as_str().unwrap().to_owned()).collect()
@@ -152,10 +156,10 @@ fn a_message_told_again_with_other_values_updates_one_row_and_keeps_both_events(
     let mut client = gate.client();
     let reference = Round::reference();
     let data = folder.path();
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    told(&mut client, "stats_ready", &reference.ready_with(2, 1));
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "stats_ready", &reference.ready_with(2, 1));
     let captured = number(data, "SELECT captured_at FROM lua_round_teams");
-    let again = told(&mut client, "stats_ready", &reference.ready_with(2, 3));
+    let again = post_source_ok(&mut client, "stats_ready", &reference.ready_with(2, 3));
     assert_eq!(again["disposition"], "updated", "{again}");
     assert_eq!(number(data, "SELECT count(*) FROM lua_round_teams"), 1);
     assert_eq!(number(data, "SELECT pause_count FROM lua_round_teams"), 3);
@@ -166,14 +170,14 @@ fn a_message_told_again_with_other_values_updates_one_row_and_keeps_both_events(
     let id = again["round_id"].as_str().unwrap();
     assert_eq!(round(&mut client, id)["fields"]["pause_count"]["value"], 3);
 
-    let before = growth(data);
-    let copy = told(&mut client, "stats_ready", &reference.ready_with(2, 3));
+    let before = row_counts(data);
+    let copy = post_source_ok(&mut client, "stats_ready", &reference.ready_with(2, 3));
     assert_eq!((&copy["disposition"], &copy["round_id"]), (&json!("replay"), &again["round_id"]));
-    assert_eq!(growth(data), before);
-    let late = told(&mut client, "stats_ready", &reference.ready_with(2, 1));
+    assert_eq!(row_counts(data), before);
+    let late = post_source_ok(&mut client, "stats_ready", &reference.ready_with(2, 1));
     assert_eq!(late["disposition"], "replay", "an old version that comes late changes nothing");
     assert_eq!(number(data, "SELECT pause_count FROM lua_round_teams"), 3);
-    assert_eq!(growth(data), before);
+    assert_eq!(row_counts(data), before);
     gate.stop();
 }
 
@@ -193,7 +197,7 @@ fn message_and_file_of_one_round_are_one_row_with_its_spawns_once() {
             ..Round::reference()
         };
         for source in order {
-            let said = told(&mut client, source, &reference.post(source));
+            let said = post_source_ok(&mut client, source, &reference.post(source));
             assert_eq!(said["link_status"], "unlinked", "no file yet: {said}");
             assert_eq!(said["reason_code"], "no_rows_for_map_round");
         }
@@ -216,11 +220,12 @@ fn spawns_told_again_change_names_and_no_counts() {
     let mut client = gate.client();
     let reference = Round::reference();
     let data = folder.path();
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    told(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
     let spawns = [("AAAA1111", "renamed", 5), ("BBBB2222", "bravo", 6), ("", "nobody", 1)];
-    let said = told(&mut client, "gametime_fallback", &file(reference.gametime_with(&spawns)));
+    let said =
+        post_source_ok(&mut client, "gametime_fallback", &file(reference.gametime_with(&spawns)));
     assert_eq!(said["disposition"], "updated");
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
     let named = "SELECT count(*) FROM lua_spawn_stats WHERE player_name = 'renamed'";
@@ -235,7 +240,7 @@ fn spawns_told_again_change_names_and_no_counts() {
         "round_number": 2,
         "spawn_stats": [{ "guid": "AAAA1111", "name": "third", "spawns": 9 }],
     });
-    let said = told(&mut client, "lua_spawn_stats", &own);
+    let said = post_source_ok(&mut client, "lua_spawn_stats", &own);
     assert_eq!(said["round_id"], found["round_id"], "the match id leads to the map: {said}");
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
     let third = "SELECT spawn_count FROM lua_spawn_stats WHERE player_name = 'third'";
@@ -250,10 +255,11 @@ fn a_second_half_that_the_tracker_calls_the_first_is_put_right() {
     let mut client = gate.client();
     let reference = Round::reference();
     let clamped = Round { number: 1, ..reference.clone() };
-    let said = told(&mut client, "proximity_file", &file(clamped.proximity(2)));
+    let said = post_source_ok(&mut client, "proximity_file", &file(clamped.proximity(2)));
     assert_eq!(said["link_status"], "unlinked");
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    let said = told(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    let said =
+        post_source_ok(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
     let id = said["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let sources = found["sources"].as_array().unwrap();
@@ -274,13 +280,14 @@ fn what_comes_before_its_round_waits_for_it() {
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     let reference = Round::reference();
-    let early = told(&mut client, "stats_ready", &reference.ready());
+    let early = post_source_ok(&mut client, "stats_ready", &reference.ready());
     assert_eq!(early["state"], "link_failed");
     assert_eq!(early["link_status"], "unlinked");
     assert_eq!(early["reason_code"], "no_rows_for_map_round");
     assert_eq!(early["round_id"], Value::Null);
     assert!(rounds(&mut client).is_empty());
-    let opened = told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    let opened =
+        post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
     let id = opened["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let steps: Vec<String> = found["history"]
@@ -328,9 +335,9 @@ fn forty_five_minutes_are_near_enough_and_a_second_more_is_not() {
         ("apart", 45 * 60 + 1, "unlinked", "all_candidates_outside_window"),
     ] {
         let name = format!("2026-02-11-220205-{map}-round-1.txt");
-        told(&mut client, "filename_trigger", &json!({ "filename": name }));
+        post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
         // 22:02:05 in Ljubljana.
-        let said = told(&mut client, "stats_ready", &event(map, 1_770_843_725 + offset));
+        let said = post_source_ok(&mut client, "stats_ready", &event(map, 1_770_843_725 + offset));
         assert_eq!((&said["link_status"], &said["reason_code"]), (&json!(link), &json!(reason)));
     }
     let open = client.get(&format!("{ROUNDS}/diagnostics"))["unlinked"].clone();
@@ -344,11 +351,11 @@ fn a_contradiction_overwrites_nothing_and_both_are_kept() {
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     let reference = Round::reference();
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    told(&mut client, "stats_ready", &reference.ready());
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "stats_ready", &reference.ready());
     // The same end, so the same hard key, but another start.
     let other = Round { start: reference.start + 7, ..reference.clone() };
-    let said = told(&mut client, "stats_ready", &other.ready_with(1, 9));
+    let said = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
     assert_eq!(said["link_status"], "ambiguous", "{said}");
     assert_eq!(said["reason_code"], "hard_key_collision");
     assert_eq!(said["state"], "link_failed");
@@ -359,7 +366,7 @@ fn a_contradiction_overwrites_nothing_and_both_are_kept() {
     assert_eq!(number(folder.path(), "SELECT pause_count FROM lua_round_teams"), 1);
     // Another source whose clock differs is ambiguous too, and visible.
     let drifted = Round { start: reference.start + 1, ..reference };
-    let said = told(&mut client, "gametime_fallback", &drifted.post("gametime_fallback"));
+    let said = post_source_ok(&mut client, "gametime_fallback", &drifted.post("gametime_fallback"));
     assert_eq!(said["link_status"], "ambiguous", "{said}");
     let open = client.get(&format!("{ROUNDS}/diagnostics"))["unlinked"].clone();
     assert_eq!(open.as_array().unwrap().len(), 2, "{open}");
@@ -372,14 +379,15 @@ fn a_file_known_by_its_name_changes_its_round_only_when_that_is_asked_for() {
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     let reference = Round::reference();
-    let first = told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    let first =
+        post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
     let id = first["round_id"].as_str().unwrap().to_owned();
     let players = [("AAAA1111", "alpha", 99)];
     let other = file(reference.stats_with(2, &players));
-    let said = told(&mut client, "filename_trigger", &other);
+    let said = post_source_ok(&mut client, "filename_trigger", &other);
     assert_eq!((&said["disposition"], &said["round_id"]), (&json!("replay"), &first["round_id"]));
     assert_eq!(round(&mut client, &id)["fields"]["winner_team"]["value"], 1, "it stays");
-    let said = told(&mut client, "filename_trigger?update=metadata", &other);
+    let said = post_source_ok(&mut client, "filename_trigger?update=metadata", &other);
     assert_eq!((&said["disposition"], &said["round_id"]), (&json!("updated"), &first["round_id"]));
     let found = round(&mut client, &id);
     assert_eq!(found["fields"]["winner_team"]["value"], 2, "it was asked for");
@@ -395,10 +403,10 @@ fn rounds_are_listed_by_map_day_and_state_and_read_on_from_page_to_page() {
     let mut client = gate.client();
     for (map, time) in [("supply", "210000"), ("Supply", "230000"), ("adlernest", "220000")] {
         let name = format!("2026-02-11-{time}-{map}-round-1.txt");
-        told(&mut client, "filename_trigger", &json!({ "filename": name }));
+        post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
     }
     let name = "2026-02-12-000500-supply-round-1.txt";
-    told(&mut client, "filename_trigger", &json!({ "filename": name }));
+    post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
     let times = |client: &mut Client, query: &str| -> Vec<String> {
         let list = client.get(&format!("{ROUNDS}{query}"));
         let list = list["rounds"].as_array().unwrap();
@@ -426,13 +434,13 @@ fn what_is_no_source_and_no_round_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
-    let answer = tell(&mut client, "crystal_ball", &json!({}));
+    let answer = post_source(&mut client, "crystal_ball", &json!({}));
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!("not_found")));
     let answer = client.send("GET", &format!("{ROUNDS}/rnd-0"), &[], b"").unwrap();
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!("not_found")));
     let answer = client.send("POST", ROUNDS, &[], b"{}").unwrap();
     assert_eq!(answer.status, 405);
-    let answer = tell(&mut client, "stats_ready?update=everything", &json!({}));
+    let answer = post_source(&mut client, "stats_ready?update=everything", &json!({}));
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("invalid_request")));
     assert_eq!(number(folder.path(), "SELECT count(*) FROM record_event"), 0);
     gate.stop();
@@ -444,7 +452,7 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
     let data = folder.path();
     let gate = Launch::on(data).variable("ADMIT_DOORS__ROUNDS__MATCH_WINDOW_MINUTES", "5").start();
     let mut client = gate.client();
-    told(&mut client, "stats_ready", &event("testmap_v130", 1_737_752_480));
+    post_source_ok(&mut client, "stats_ready", &event("testmap_v130", 1_737_752_480));
     let relink = |gate: &Gate, dry: bool| {
         let listen = gate.address().to_string();
         let place = ["--listen", &listen, "--data", data.to_str().unwrap(), "--json"];
@@ -458,17 +466,17 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
     let said = relink(&gate, false);
     assert_eq!((&said["scanned"], &said["updated"]), (&json!(1), &json!(0)));
     let name = "2026-02-11-220205-supply-round-1.txt";
-    told(&mut client, "filename_trigger", &json!({ "filename": name }));
-    let late = told(&mut client, "stats_ready", &event("supply", 1_770_843_725 + 600));
+    post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
+    let late = post_source_ok(&mut client, "stats_ready", &event("supply", 1_770_843_725 + 600));
     assert_eq!(late["reason_code"], "all_candidates_outside_window");
     gate.stop();
 
     let gate = Gate::on(data);
     let mut client = gate.client();
-    let before = growth(data);
+    let before = row_counts(data);
     let said = relink(&gate, true);
     assert_eq!((&said["scanned"], &said["updated"]), (&json!(2), &json!(1)), "{said}");
-    assert_eq!(growth(data), before, "a dry run writes nothing");
+    assert_eq!(row_counts(data), before, "a dry run writes nothing");
     let said = relink(&gate, false);
     assert_eq!((&said["scanned"], &said["updated"]), (&json!(2), &json!(1)), "{said}");
     let said = relink(&gate, false);
@@ -493,14 +501,14 @@ fn a_ledger_that_cannot_be_written_to_is_said_and_the_retry_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
-    let held = Held::take(folder.path());
-    let answer = tell(&mut client, "stats_ready", &Round::reference().ready());
+    let held = LedgerLock::acquire(folder.path());
+    let answer = post_source(&mut client, "stats_ready", &Round::reference().ready());
     let said = answer.json();
     assert_eq!((answer.status, &said["error"]["retryable"]), (503, &json!(true)), "{said}");
     assert!(answer.header("retry-after").is_some());
     drop(held);
-    until("the gate heals", SOON, || gate.is_ready().then_some(()));
-    let said = told(&mut client, "stats_ready", &Round::reference().ready());
+    wait_for("the gate heals", TIMEOUT, || gate.is_ready().then_some(()));
+    let said = post_source_ok(&mut client, "stats_ready", &Round::reference().ready());
     assert_eq!(said["link_status"], "unlinked");
     assert_eq!(number(folder.path(), "SELECT count(*) FROM lua_round_teams"), 1);
     gate.stop();
@@ -541,19 +549,22 @@ fn what_was_told_is_the_same_after_a_kill_and_a_restart() {
         let gate = Gate::on(data);
         let mut client = gate.client();
         for earlier in &SOURCES[..n] {
-            let said = told(&mut client, earlier, &reference.post(earlier));
+            let said = post_source_ok(&mut client, earlier, &reference.post(earlier));
             assert_eq!(said["disposition"], "replay", "{earlier}");
         }
-        assert_eq!(told(&mut client, source, &reference.post(source))["disposition"], "new");
+        assert_eq!(
+            post_source_ok(&mut client, source, &reference.post(source))["disposition"],
+            "new"
+        );
         gate.kill();
     }
     let gate = Gate::on(data);
-    let before = growth(data);
+    let before = row_counts(data);
     let mut client = gate.client();
     for source in SOURCES {
-        told(&mut client, source, &reference.post(source));
+        post_source_ok(&mut client, source, &reference.post(source));
     }
-    assert_eq!(growth(data), before);
+    assert_eq!(row_counts(data), before);
     let [listed] = rounds(&mut client).try_into().expect("one round");
     let id = listed["round_id"].as_str().unwrap();
     let data_dir = data.to_str().unwrap();

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::support::gate::{Gate, Launch};
 use crate::support::intents::admit;
 use crate::support::ledger::assert_intact;
-use crate::support::rounds::{ROUNDS, Round, file, growth, number, round, rounds, told};
+use crate::support::rounds::{
+    ROUNDS, Round, file, number, post_source_ok, round, rounds, row_counts,
+};
 
 /// A stats file with one player, and one with all of them.
 fn files() -> (Value, Value) {
@@ -24,16 +26,16 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     let (cut_off, whole) = files();
-    let first = told(&mut client, "filename_trigger", &cut_off);
+    let first = post_source_ok(&mut client, "filename_trigger", &cut_off);
     assert_eq!(first["content_differs"], false);
-    let later = told(&mut client, "filename_trigger", &whole);
+    let later = post_source_ok(&mut client, "filename_trigger", &whole);
     assert_eq!(
         (&later["disposition"], &later["content_differs"]),
         (&json!("replay"), &json!(true))
     );
-    let copy = told(&mut client, "filename_trigger", &whole);
+    let copy = post_source_ok(&mut client, "filename_trigger", &whole);
     assert_eq!((&copy["disposition"], &copy["content_differs"]), (&json!("replay"), &json!(true)));
-    let same = told(&mut client, "filename_trigger", &cut_off);
+    let same = post_source_ok(&mut client, "filename_trigger", &cut_off);
     assert_eq!((&same["disposition"], &same["content_differs"]), (&json!("replay"), &json!(false)));
     assert_eq!(number(data, PLAYERS), 1);
 
@@ -44,10 +46,10 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
         admit(&[&["rounds", "accept", receipt, "--reason", reason][..], &place].concat())
     };
     let (went_well, said) = accept(" ");
-    assert!(!went_well && said.contains("nothing was accepted"), "{said}");
+    assert!(!went_well && said.contains("not accepted"), "{said}");
     assert_eq!(number(data, PLAYERS), 1);
     let (went_well, said) = accept("the first was cut off");
-    assert!(went_well && said.contains("counts now"), "{said}");
+    assert!(went_well && said.contains("accepted for"), "{said}");
     let id = first["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let players = &found["fields"]["players"];
@@ -66,16 +68,16 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
         |step: &&Value| step["event"] == later["receipt_id"] && step["reason_code"] == "accepted";
     assert_eq!(found["history"].as_array().unwrap().iter().filter(is_step).count(), 2, "{found}");
 
-    let before = growth(data);
+    let before = row_counts(data);
     let (went_well, said) = accept("again");
-    assert!(went_well && said.contains("counts already"), "{said}");
-    told(&mut client, "filename_trigger", &cut_off);
-    let copy = told(&mut client, "filename_trigger", &whole);
+    assert!(went_well && said.contains("was already accepted"), "{said}");
+    post_source_ok(&mut client, "filename_trigger", &cut_off);
+    let copy = post_source_ok(&mut client, "filename_trigger", &whole);
     assert_eq!(copy["content_differs"], false, "it is what counts");
-    assert_eq!(growth(data), before, "nothing is done twice");
+    assert_eq!(row_counts(data), before, "nothing is done twice");
     assert_eq!(rounds(&mut client).len(), 1);
     // The script is still believed about the winner.
-    told(&mut client, "stats_ready", &Round::reference().ready_with(1, 1));
+    post_source_ok(&mut client, "stats_ready", &Round::reference().ready_with(1, 1));
     let found = round(&mut client, id);
     assert_eq!(found["fields"]["winner_team"]["source"], "stats_ready");
     assert_eq!(found["fields"]["players"]["event"], later["receipt_id"]);
@@ -94,10 +96,10 @@ fn only_an_operator_accepts_and_only_what_can_count() {
     let mut server = gate.client().with("X-API-Key", "server-key-long-enough");
     let mut ops = gate.client().with("X-API-Key", "ops-key-long-enough");
     let (cut_off, whole) = files();
-    let script = told(&mut server, "stats_ready", &Round::reference().ready());
-    let unread = told(&mut server, "filename_trigger", &json!({ "filename": "no name" }));
-    told(&mut server, "filename_trigger", &cut_off);
-    let later = told(&mut server, "filename_trigger", &whole);
+    let script = post_source_ok(&mut server, "stats_ready", &Round::reference().ready());
+    let unread = post_source_ok(&mut server, "filename_trigger", &json!({ "filename": "no name" }));
+    post_source_ok(&mut server, "filename_trigger", &cut_off);
+    let later = post_source_ok(&mut server, "filename_trigger", &whole);
     let path = |receipt: &Value| format!("{ROUNDS}/accept/{}", receipt.as_str().unwrap());
     let because = br#"{"reason":"because"}"#;
     let path_of_later = path(&later["receipt_id"]);

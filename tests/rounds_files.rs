@@ -6,7 +6,7 @@ use crate::support::gate::Gate;
 use crate::support::ledger::assert_intact;
 use crate::support::machine;
 use crate::support::rounds::{
-    ROUNDS, Round, SOURCES, file, growth, number, round, rounds, tell, told,
+    ROUNDS, Round, SOURCES, file, number, post_source, post_source_ok, round, rounds, row_counts,
 };
 use crate::support::sql;
 
@@ -67,7 +67,7 @@ fn whatever_cannot_be_read_is_kept_with_its_reason_and_its_copy_grows_nothing() 
     let mut client = gate.client();
     let cases = damaged();
     for (source, body, state) in &cases {
-        let said = told(&mut client, source, body);
+        let said = post_source_ok(&mut client, source, body);
         assert_eq!(said["state"], *state, "{source} {body}: {said}");
         assert_eq!((&said["disposition"], &said["round_id"]), (&json!("new"), &Value::Null));
         assert!(!said["reason_code"].as_str().unwrap().is_empty(), "{said}");
@@ -79,14 +79,18 @@ fn whatever_cannot_be_read_is_kept_with_its_reason_and_its_copy_grows_nothing() 
         let answer = client.send("POST", &path, &[], bytes).unwrap();
         assert_eq!((answer.status, &answer.json()["state"]), (200, &json!("parse_failed")));
     }
-    let before = growth(data);
+    let before = row_counts(data);
     let all = cases.len() as i64 + 3;
     let kept = "SELECT count(*) FROM record_event WHERE state = 'parse_failed'";
     assert_eq!(number(data, kept), all);
     for (source, body, _) in &cases {
-        assert_eq!(told(&mut client, source, body)["disposition"], "replay", "{source} {body}");
+        assert_eq!(
+            post_source_ok(&mut client, source, body)["disposition"],
+            "replay",
+            "{source} {body}"
+        );
     }
-    assert_eq!(growth(data), before);
+    assert_eq!(row_counts(data), before);
     assert!(rounds(&mut client).is_empty());
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     assert_eq!(found["counts"]["parse_failed"], all);
@@ -106,12 +110,12 @@ fn what_can_be_read_in_part_counts_for_that_part() {
     let (name, tracker) = reference.proximity(2);
     let tracker =
         tracker.replace("AAAA1111;alpha;axis;soldier", "half a line\nAAAA1111;alpha;axis;x");
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
     for (source, body) in [
         ("stats_ready", broken),
         ("proximity_file", json!({ "filename": name, "content": tracker })),
     ] {
-        let said = told(&mut client, source, &body);
+        let said = post_source_ok(&mut client, source, &body);
         assert_eq!(said["state"], "enriched", "{source}: {said}");
         let id = said["round_id"].as_str().unwrap();
         let found = round(&mut client, id);
@@ -129,7 +133,7 @@ fn an_end_that_is_missing_and_a_round_that_is_none_are_kept_and_seen() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
-    told(&mut client, "filename_trigger", &Round::reference().post("filename_trigger"));
+    post_source_ok(&mut client, "filename_trigger", &Round::reference().post("filename_trigger"));
     for (body, reason) in [
         (json!({ "map_name": "supply", "round_number": 2 }), None),
         (
@@ -138,7 +142,7 @@ fn an_end_that_is_missing_and_a_round_that_is_none_are_kept_and_seen() {
         ),
         (json!({ "map_name": " ", "round_number": 2, "round_end_unix": 5 }), None),
     ] {
-        let said = told(&mut client, "stats_ready", &body);
+        let said = post_source_ok(&mut client, "stats_ready", &body);
         assert_ne!(said["link_status"], "linked_round_id", "{body}: {said}");
         assert!(reason.is_none_or(|reason| said["reason_code"] == reason), "{body}: {said}");
     }
@@ -152,7 +156,7 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     Gate::on(data).stop();
-    sql::operate(
+    sql::execute(
         data,
         "CREATE UNIQUE INDEX legacy_track ON player_track \
          (session_date, round_number, player_guid, spawn_time_ms)",
@@ -169,10 +173,13 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
         ..one.clone()
     };
     for round in [&one, &two] {
-        told(&mut client, "filename_trigger", &round.post("filename_trigger"));
+        post_source_ok(&mut client, "filename_trigger", &round.post("filename_trigger"));
     }
-    assert_eq!(told(&mut client, "proximity_file", &file(one.proximity(3)))["state"], "enriched");
-    let drifted = told(&mut client, "proximity_file", &file(two.proximity(3)));
+    assert_eq!(
+        post_source_ok(&mut client, "proximity_file", &file(one.proximity(3)))["state"],
+        "enriched"
+    );
+    let drifted = post_source_ok(&mut client, "proximity_file", &file(two.proximity(3)));
     assert_eq!(drifted["reason_code"], "schema_drift", "{drifted}");
     assert_eq!(drifted["state"], "linked_round_id");
     assert_eq!(drifted["disposition"], "new");
@@ -180,9 +187,9 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     assert_eq!(number(data, "SELECT count(*) FROM player_track"), 2, "the rows of the first");
     let receipt = drifted["receipt_id"].as_str().unwrap();
     assert_eq!(client.get(&format!("/v1/receipts/{receipt}"))["verdict"], "fresh", "it is kept");
-    let said = told(&mut client, "stats_ready", &two.ready());
+    let said = post_source_ok(&mut client, "stats_ready", &two.ready());
     assert_eq!(said["state"], "enriched", "others go on: {said}");
-    let copy = told(&mut client, "proximity_file", &file(two.proximity(3)));
+    let copy = post_source_ok(&mut client, "proximity_file", &file(two.proximity(3)));
     assert_eq!(
         (&copy["disposition"], &copy["reason_code"]),
         (&json!("replay"), &json!("schema_drift"))
@@ -190,7 +197,7 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     assert_eq!((&found["status"], &found["counts"]["schema_drift"]), (&json!("error"), &json!(1)));
 
-    sql::operate(data, "DROP INDEX legacy_track");
+    sql::execute(data, "DROP INDEX legacy_track");
     let answer = client.send("POST", &format!("{ROUNDS}/relink"), &[], b"").unwrap();
     let said = answer.json();
     assert_eq!((answer.status, &said["scanned"], &said["updated"]), (200, &json!(1), &json!(1)));
@@ -233,7 +240,7 @@ fn bytes_that_are_changed_at_random_never_break_the_door() {
     }
     let rows = number(folder.path(), "SELECT count(*) FROM record_event");
     assert!(rows >= kept, "{rows} rows for {kept} new events");
-    assert_eq!(tell(&mut client, "stats_ready", &Round::reference().ready()).status, 200);
+    assert_eq!(post_source(&mut client, "stats_ready", &Round::reference().ready()).status, 200);
     gate.stop();
     assert_intact(folder.path());
 }

@@ -8,16 +8,18 @@ use serde_json::{Value, json};
 use crate::support::gate::{self, Gate};
 use crate::support::intents::admit;
 use crate::support::ledger::assert_intact;
-use crate::support::rounds::{Round, file, growth, leave, number, rounds, told};
-use crate::support::{SOON, machine, until};
+use crate::support::rounds::{
+    Round, file, number, post_source_ok, rounds, row_counts, write_artifact,
+};
+use crate::support::{TIMEOUT, machine, wait_for};
 
 /// Leaves the artifacts of `count` rounds in a folder; how many files these are.
 fn artifacts(folder: &Path, count: u32) -> u64 {
     for n in 0..count {
         let round = Round::nth(n);
-        leave(folder, round.stats());
-        leave(folder, round.gametime());
-        leave(folder, round.proximity(2));
+        write_artifact(folder, round.stats());
+        write_artifact(folder, round.gametime());
+        write_artifact(folder, round.proximity(2));
     }
     u64::from(count) * 3
 }
@@ -75,7 +77,7 @@ fn a_folder_that_is_imported_twice_grows_nothing() {
     // Some were answered before the file that links them had come; in the end all are linked.
     let now = json!({ "events": files, "not_linked": 0, "parse_failed": 0 });
     assert_eq!(first["gate_now"], now, "{first}");
-    let before = growth(folder.path());
+    let before = row_counts(folder.path());
     assert_eq!(number(folder.path(), "SELECT count(*) FROM rounds"), 100);
     assert_eq!(number(folder.path(), "SELECT count(*) FROM combat_engagement"), 200);
     let open = "SELECT count(*) FROM record_event WHERE link_status <> 'linked_round_id'";
@@ -84,7 +86,7 @@ fn a_folder_that_is_imported_twice_grows_nothing() {
     let (went_well, second) = import(&gate, artifacts_in.path(), &[]);
     assert!(went_well, "{second}");
     assert_eq!(second["dispositions"], json!({ "replay": files }), "{second}");
-    assert_eq!(growth(folder.path()), before);
+    assert_eq!(row_counts(folder.path()), before);
     let (_, dry) = import(&gate, artifacts_in.path(), &["--dry-run"]);
     assert_eq!(dry["dispositions"], json!({ "replay": files }), "{dry}");
     gate.stop();
@@ -97,12 +99,15 @@ fn damaged_files_are_taken_and_told_apart_and_one_that_is_too_large_stops_nobody
     let gate = Gate::on(folder.path());
     let path = artifacts_in.path();
     artifacts(path, 2);
-    leave(path, ("2026-13-40-000000-x-round-1.txt".to_owned(), "x".to_owned()));
-    leave(path, ("gametime-broken.json".to_owned(), "{".to_owned()));
+    write_artifact(path, ("2026-13-40-000000-x-round-1.txt".to_owned(), "x".to_owned()));
+    write_artifact(path, ("gametime-broken.json".to_owned(), "{".to_owned()));
     std::fs::write(path.join("2026-02-11-220205-latin-round-1.txt"), b"\xe9\\a\n\xff").unwrap();
-    leave(path, ("2026-02-11-220205-supply-round-1-endstats.txt".to_owned(), "x".to_owned()));
+    write_artifact(
+        path,
+        ("2026-02-11-220205-supply-round-1-endstats.txt".to_owned(), "x".to_owned()),
+    );
     let large = "2026-02-11-220205-large-round-1.txt";
-    leave(path, (large.to_owned(), "x".repeat(2 * 1024 * 1024)));
+    write_artifact(path, (large.to_owned(), "x".repeat(2 * 1024 * 1024)));
     let (went_well, said) = import(&gate, path, &[]);
     assert!(!went_well, "one was not taken: {said}");
     assert_eq!(said["states"]["parse_failed"], 3, "{said}");
@@ -120,7 +125,7 @@ fn an_import_that_is_killed_is_resumed_by_running_it_again() {
     let gate = Gate::on(folder.path());
     let files = artifacts(artifacts_in.path(), 150);
     let mut importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
-    until("some files are in", SOON, || (number(folder.path(), EVENTS) > 20).then_some(()));
+    wait_for("some files are in", TIMEOUT, || (number(folder.path(), EVENTS) > 20).then_some(()));
     importing.0.kill().unwrap();
     importing.0.wait().unwrap();
     let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
@@ -137,7 +142,7 @@ fn a_gate_that_is_killed_under_an_import_loses_nothing_that_was_taken() {
     let gate = Gate::on(folder.path());
     let files = artifacts(artifacts_in.path(), 150);
     let importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
-    until("some files are in", SOON, || (number(folder.path(), EVENTS) > 50).then_some(()));
+    wait_for("some files are in", TIMEOUT, || (number(folder.path(), EVENTS) > 50).then_some(()));
     gate.kill();
     drop(importing);
     let gate = Gate::on(folder.path());
@@ -158,18 +163,20 @@ fn a_gate_that_is_killed_under_an_import_loses_nothing_that_was_taken() {
 fn a_watched_folder_is_read_as_it_fills_and_ends_in_peace() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
-    leave(artifacts_in.path(), Round::nth(0).stats());
+    write_artifact(artifacts_in.path(), Round::nth(0).stats());
     let watching = ["--watch", "--settle-ms", "300"];
     let mut importing = Importing::start(&gate, artifacts_in.path(), &watching);
     let has = |count: i64| {
-        until("the file is in", SOON, || (number(folder.path(), EVENTS) >= count).then_some(()));
+        wait_for("the file is in", TIMEOUT, || {
+            (number(folder.path(), EVENTS) >= count).then_some(())
+        });
     };
     has(1);
-    leave(artifacts_in.path(), Round::nth(0).gametime());
-    leave(artifacts_in.path(), Round::nth(1).stats());
+    write_artifact(artifacts_in.path(), Round::nth(0).gametime());
+    write_artifact(artifacts_in.path(), Round::nth(1).stats());
     has(3);
     machine::signal(importing.0.id(), "INT");
-    let status = until("it ends", SOON, || importing.0.try_wait().unwrap());
+    let status = wait_for("it ends", TIMEOUT, || importing.0.try_wait().unwrap());
     assert!(status.success(), "{status:?}");
     let mut text = String::new();
     std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
@@ -183,9 +190,9 @@ fn a_file_and_a_message_about_it_converge_whoever_brings_them() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let round = Round::reference();
-    leave(artifacts_in.path(), round.stats());
-    told(&mut gate.client(), "filename_trigger", &file(round.stats()));
-    told(&mut gate.client(), "stats_ready", &round.ready());
+    write_artifact(artifacts_in.path(), round.stats());
+    post_source_ok(&mut gate.client(), "filename_trigger", &file(round.stats()));
+    post_source_ok(&mut gate.client(), "stats_ready", &round.ready());
     let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
     assert!(went_well);
     assert_eq!(said["dispositions"], json!({ "replay": 1 }), "the poll finds what was told");
@@ -201,10 +208,14 @@ fn an_import_names_the_files_that_are_known_with_other_content() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let round = Round::reference();
-    told(&mut gate.client(), "filename_trigger", &file(round.stats_with(1, &[("A", "a", 1)])));
-    told(&mut gate.client(), "filename_trigger", &file(Round::nth(0).stats()));
-    let other = leave(artifacts_in.path(), round.stats());
-    leave(artifacts_in.path(), Round::nth(0).stats());
+    post_source_ok(
+        &mut gate.client(),
+        "filename_trigger",
+        &file(round.stats_with(1, &[("A", "a", 1)])),
+    );
+    post_source_ok(&mut gate.client(), "filename_trigger", &file(Round::nth(0).stats()));
+    let other = write_artifact(artifacts_in.path(), round.stats());
+    write_artifact(artifacts_in.path(), Round::nth(0).stats());
     for more in [&["--dry-run"][..], &[], &[]] {
         let (went_well, said) = import(&gate, artifacts_in.path(), more);
         assert!(went_well);
@@ -221,11 +232,11 @@ fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
     let link = |to: &Path, name: &str| {
         std::os::unix::fs::symlink(to, artifacts_in.path().join(name)).unwrap();
     };
-    let inside = leave(artifacts_in.path(), Round::nth(0).stats());
+    let inside = write_artifact(artifacts_in.path(), Round::nth(0).stats());
     let renamed = Round::nth(0).stats().0.replace("map_0", "alias");
     link(&inside, &renamed);
     let (secret, target) =
-        (leave(elsewhere.path(), Round::nth(1).stats()), Round::nth(1).stats().0);
+        (write_artifact(elsewhere.path(), Round::nth(1).stats()), Round::nth(1).stats().0);
     link(&secret, &target);
     link(elsewhere.path(), "a_folder");
     link(&artifacts_in.path().join("circle-round-1.txt"), "circle-round-1.txt");
@@ -244,12 +255,12 @@ fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
     }
     let mut importing =
         Importing::start(&gate, artifacts_in.path(), &["--watch", "--settle-ms", "0"]);
-    let late = leave(elsewhere.path(), Round::nth(2).stats());
+    let late = write_artifact(elsewhere.path(), Round::nth(2).stats());
     link(&late, &Round::nth(2).stats().0);
-    leave(artifacts_in.path(), Round::nth(3).stats());
-    until("the file is in", SOON, || (number(folder.path(), EVENTS) >= 3).then_some(()));
+    write_artifact(artifacts_in.path(), Round::nth(3).stats());
+    wait_for("the file is in", TIMEOUT, || (number(folder.path(), EVENTS) >= 3).then_some(()));
     machine::signal(importing.0.id(), "INT");
-    assert!(until("it ends", SOON, || importing.0.try_wait().unwrap()).success());
+    assert!(wait_for("it ends", TIMEOUT, || importing.0.try_wait().unwrap()).success());
     let mut text = String::new();
     std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
     let said: Value = serde_json::from_str(&text).unwrap();
@@ -269,7 +280,7 @@ fn an_import_says_what_is_in_its_way() {
     let nowhere = artifacts_in.path().join("nowhere");
     let (went_well, said) =
         admit(&["import", "rounds", nowhere.to_str().unwrap(), "--listen", &listen]);
-    assert!(!went_well && said.contains("cannot look at"), "{said}");
+    assert!(!went_well && said.contains("cannot read"), "{said}");
     let (went_well, empty) = import(&gate, artifacts_in.path(), &[]);
     assert!(went_well);
     assert_eq!(empty["taken"], 0);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::gate::Gate;
-use crate::support::rounds::{ROUNDS, Round, file, growth, number, round, told};
+use crate::support::rounds::{ROUNDS, Round, file, number, post_source_ok, round, row_counts};
 use crate::support::sql;
 
 /// The weapons of a stats file's mask, in the order of its bits.
@@ -34,8 +34,8 @@ fn files_of_two_maps_that_begin_at_the_same_second_keep_all_their_rows() {
     let one = Round::reference();
     let two = Round { map: "goldrush".to_owned(), ..one.clone() };
     for round in [&one, &two] {
-        told(&mut client, "filename_trigger", &round.post("filename_trigger"));
-        let said = told(&mut client, "proximity_file", &round.post("proximity_file"));
+        post_source_ok(&mut client, "filename_trigger", &round.post("filename_trigger"));
+        let said = post_source_ok(&mut client, "proximity_file", &round.post("proximity_file"));
         assert_eq!(said["state"], "enriched", "{said}");
     }
     for (table, rows) in PROXIMITY {
@@ -43,9 +43,9 @@ fn files_of_two_maps_that_begin_at_the_same_second_keep_all_their_rows() {
             assert_eq!(count(data, &format!("{table} WHERE map_name = '{map}'")), rows, "{table}");
         }
     }
-    let before = growth(data);
-    told(&mut client, "proximity_file", &two.post("proximity_file"));
-    assert_eq!(growth(data), before);
+    let before = row_counts(data);
+    post_source_ok(&mut client, "proximity_file", &two.post("proximity_file"));
+    assert_eq!(row_counts(data), before);
     gate.stop();
 }
 
@@ -54,12 +54,12 @@ fn an_index_in_the_way_of_one_table_leaves_the_rows_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     Gate::on(data).stop();
-    sql::operate(
+    sql::execute(
         data,
         "CREATE UNIQUE INDEX legacy_track ON player_track \
          (session_date, round_number, player_guid, spawn_time_ms)",
     );
-    sql::operate(
+    sql::execute(
         data,
         "CREATE UNIQUE INDEX legacy_focus ON proximity_objective_focus \
          (session_date, round_number, player_guid)",
@@ -68,8 +68,8 @@ fn an_index_in_the_way_of_one_table_leaves_the_rows_of_the_others() {
     let mut client = gate.client();
     let one = Round::reference();
     let two = Round { start: one.start + 3_600, end: one.end + 3_600, ..one.clone() };
-    told(&mut client, "proximity_file", &one.post("proximity_file"));
-    told(&mut client, "proximity_file", &two.post("proximity_file"));
+    post_source_ok(&mut client, "proximity_file", &one.post("proximity_file"));
+    post_source_ok(&mut client, "proximity_file", &two.post("proximity_file"));
     for (table, rows) in PROXIMITY {
         let is_drifted = ["player_track", "proximity_objective_focus"].contains(&table);
         assert_eq!(count(data, table), if is_drifted { rows } else { 2 * rows }, "{table}");
@@ -86,23 +86,23 @@ fn rows_of_an_event_that_contradicts_another_stand_apart_without_a_round() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     let reference = Round::reference();
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    told(&mut client, "stats_ready", &reference.ready());
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "stats_ready", &reference.ready());
     // The tracker's clock is a second ahead: another start, the same end.
     let ahead = Round { start: reference.start + 1, ..reference.clone() };
-    let said = told(&mut client, "proximity_file", &file(ahead.proximity(3)));
+    let said = post_source_ok(&mut client, "proximity_file", &file(ahead.proximity(3)));
     assert_eq!(said["reason_code"], "fingerprint_mismatch", "{said}");
     for (table, rows) in PROXIMITY {
         let own = format!("round_start_unix = {} AND round_id IS NULL", ahead.start);
         assert_eq!(count(data, table), rows, "{table}");
         assert_eq!(count(data, &format!("{table} WHERE {own}")), rows, "{table}");
     }
-    let before = growth(data);
-    told(&mut client, "proximity_file", &file(ahead.proximity(3)));
-    assert_eq!(growth(data), before, "a copy adds nothing");
+    let before = row_counts(data);
+    post_source_ok(&mut client, "proximity_file", &file(ahead.proximity(3)));
+    assert_eq!(row_counts(data), before, "a copy adds nothing");
     // The same hard key, another start: it has no key of its own, so it has no rows.
     let other = Round { start: reference.start + 7, ..reference.clone() };
-    let said = told(&mut client, "stats_ready", &other.ready_with(1, 9));
+    let said = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
     assert_eq!(said["reason_code"], "hard_key_collision");
     assert_eq!(count(data, "lua_round_teams"), 1);
     assert_eq!(number(data, "SELECT pause_count FROM lua_round_teams"), 1);
@@ -116,12 +116,12 @@ fn rows_that_an_older_version_left_out_are_made_by_linking_again() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     let reference = Round::reference();
-    told(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    told(&mut client, "stats_ready", &reference.ready());
+    post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
+    post_source_ok(&mut client, "stats_ready", &reference.ready());
     let ahead = Round { start: reference.start + 1, ..reference };
-    told(&mut client, "proximity_file", &file(ahead.proximity(3)));
+    post_source_ok(&mut client, "proximity_file", &file(ahead.proximity(3)));
     gate.stop();
-    sql::operate(data, "DELETE FROM combat_engagement");
+    sql::execute(data, "DELETE FROM combat_engagement");
     let gate = Gate::on(data);
     let path = format!("{ROUNDS}/relink");
     let answer = gate.client().send("POST", &path, &[], b"").unwrap();
@@ -147,7 +147,7 @@ fn weapons_have_names_and_players_names_lose_their_colour_codes() {
         numbers.join(" ")
     );
     let body = json!({ "filename": name, "content": text });
-    let said = told(&mut client, "filename_trigger", &body);
+    let said = post_source_ok(&mut client, "filename_trigger", &body);
     let found = round(&mut client, said["round_id"].as_str().unwrap());
     let player = &found["fields"]["players"]["value"][0];
     assert_eq!((&player["name"], &player["raw_name"]), (&json!("Alpha"), &json!("^1Al^xpha")));
@@ -166,11 +166,11 @@ fn weapons_have_names_and_players_names_lose_their_colour_codes() {
     assert_eq!(count(data, shown), 1);
 
     let spawns = [("AAAA1111", "^1Al^xpha", 5)];
-    told(&mut client, "gametime_fallback", &file(reference.gametime_with(&spawns)));
+    post_source_ok(&mut client, "gametime_fallback", &file(reference.gametime_with(&spawns)));
     assert_eq!(count(data, "lua_spawn_stats WHERE player_name = 'Alpha'"), 1);
     let (name, tracker) = reference.proximity(1);
     let tracker = tracker.replace("AAAA1111;alpha;axis;soldier", "AAAA1111;^1Al^xpha;axis;soldier");
-    told(&mut client, "proximity_file", &file((name, tracker)));
+    post_source_ok(&mut client, "proximity_file", &file((name, tracker)));
     assert_eq!(count(data, "player_track WHERE player_name = 'Alpha'"), 1);
     gate.stop();
 }
@@ -201,7 +201,7 @@ fn a_stats_file_tells_of_the_stopwatch_until_the_script_does() {
     ];
     for (played, content, state, to_beat) in cases {
         let body = json!({ "filename": played.stats().0, "content": content });
-        let said = told(&mut client, "filename_trigger", &body);
+        let said = post_source_ok(&mut client, "filename_trigger", &body);
         let found = round(&mut client, said["round_id"].as_str().unwrap());
         let (seconds, minutes) = match to_beat {
             Some((seconds, minutes)) => (file_said(json!(seconds)), file_said(json!(minutes))),
@@ -217,15 +217,15 @@ fn a_stats_file_tells_of_the_stopwatch_until_the_script_does() {
             field["value"] = json!("1200 sec");
         }
     }
-    let said = told(&mut client, "stats_ready", &held);
+    let said = post_source_ok(&mut client, "stats_ready", &held);
     let found = round(&mut client, said["round_id"].as_str().unwrap());
     let script_said = (json!("FULL_HOLD"), json!("stats_ready"));
     assert_eq!(stopwatch(&found), [script_said, nothing(), nothing()]);
     // A correction of the script replaces all of it.
-    let said = told(&mut client, "stats_ready", &first.ready());
+    let said = post_source_ok(&mut client, "stats_ready", &first.ready());
     let found = round(&mut client, said["round_id"].as_str().unwrap());
     assert_eq!(stopwatch(&found)[1], (json!(579), json!("stats_ready")));
-    assert_eq!(told(&mut client, "stats_ready", &held)["disposition"], "replay");
+    assert_eq!(post_source_ok(&mut client, "stats_ready", &held)["disposition"], "replay");
     gate.stop();
 }
 
@@ -237,10 +237,10 @@ fn the_diagnostics_count_what_a_direct_count_finds() {
     let mut client = gate.client();
     let (one, two) = (Round::reference(), Round::reference().later(1));
     for source in ["filename_trigger", "stats_ready", "gametime_fallback", "proximity_file"] {
-        told(&mut client, source, &one.post(source));
+        post_source_ok(&mut client, source, &one.post(source));
     }
     for source in ["stats_ready", "gametime_fallback", "proximity_file"] {
-        told(&mut client, source, &two.post(source));
+        post_source_ok(&mut client, source, &two.post(source));
     }
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     let counts = &found["counts"];

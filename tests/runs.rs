@@ -10,8 +10,8 @@ use crate::support::gate::{Gate, Launch};
 use crate::support::ingest::{RUN, artifact, document, topic};
 use crate::support::intents::admit;
 use crate::support::machine::{run, text};
-use crate::support::pack::{SAID, golden, request};
-use crate::support::{SOON, sql, until};
+use crate::support::pack::{READY_MESSAGE, golden, request};
+use crate::support::{TIMEOUT, sql, wait_for};
 
 /// The run that the golden key stands for.
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
@@ -65,7 +65,7 @@ fn a_run_is_asked_for_streamed_and_said_again() {
     let file = world.write(&request(text(&golden())));
     let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
     // Also where the gate's own look at unfinished runs was first.
-    assert_eq!(said["message"], SAID);
+    assert_eq!(said["message"], READY_MESSAGE);
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
     assert_eq!(said["platform_run_id"], RUN);
     let facts = document(world.data.path(), said["facts_view_ref"].as_str().unwrap());
@@ -136,7 +136,7 @@ fn a_run_survives_its_gate_and_is_returned_by_the_next() {
     let mut client = gate.client();
     let body = request(text(&golden())).to_string();
     let first = client.send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
-    assert_eq!((&first["state"], &first["message"]), (&json!("READY"), &json!(SAID)));
+    assert_eq!((&first["state"], &first["message"]), (&json!("READY"), &json!(READY_MESSAGE)));
     gate.kill();
     let gate = launch(data.path()).start();
     let again = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap();
@@ -158,7 +158,7 @@ fn lost_files_of_a_ready_run_are_written_again_at_the_next_start_and_while_the_g
     let kept = fs::read(&facts).unwrap();
     fs::remove_dir_all(&sr).unwrap();
     let gate = launch(data.path()).variable("ADMIT_RUNNER__RESTORE_EVERY_SECONDS", "1").start();
-    let back = |file: &Path| until("the file is back", SOON, || file.exists().then_some(()));
+    let back = |file: &Path| wait_for("the file is back", TIMEOUT, || file.exists().then_some(()));
     back(&facts);
     assert_eq!(fs::read(&facts).unwrap(), kept);
     let status = sr.join("run_status").join(format!("{RUN_ID}.json"));
@@ -170,7 +170,7 @@ fn lost_files_of_a_ready_run_are_written_again_at_the_next_start_and_while_the_g
 
 #[test]
 fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let World { data, gate } = World::new();
@@ -180,11 +180,11 @@ fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
          VALUES ('{RUN_ID}', 'gate that was killed', 'its token', {}, 0)",
         i64::MAX,
     );
-    sql::operate(data.path(), &lease);
+    sql::execute(data.path(), &lease);
     let gate = launch(data.path()).start();
     let body = request(text(&golden())).to_string();
     let said = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
-    assert_eq!((&said["state"], &said["message"]), (&json!("READY"), &json!(SAID)));
+    assert_eq!((&said["state"], &said["message"]), (&json!("READY"), &json!(READY_MESSAGE)));
     gate.stop();
 }
 
@@ -203,11 +203,11 @@ fn waiting_for_evidence() -> (World, PathBuf) {
 fn evidence_that_comes_later_is_found_without_anybody_asking() {
     let (World { data, gate }, pack) = waiting_for_evidence();
     std::os::unix::fs::symlink(golden(), &pack).unwrap();
-    until("the run is ready", SOON, || {
+    wait_for("the run is ready", TIMEOUT, || {
         let standing = gate.client().send("GET", &format!("/runs/{RUN_ID}"), &[], b"").unwrap();
         (standing.json()["state"] == "READY").then_some(())
     });
-    until("it is said", SOON, || (topic(data.path(), CONTROL).len() == 1).then_some(()));
+    wait_for("it is said", TIMEOUT, || (topic(data.path(), CONTROL).len() == 1).then_some(()));
     gate.stop();
 }
 
@@ -222,7 +222,7 @@ fn a_pack_that_hangs_while_it_is_read_keeps_no_gate_from_ending() {
     let _both_ends = fs::OpenOptions::new().read(true).write(true).open(&receipt).unwrap();
     fs::rename(&made, &pack).unwrap();
     let receipt = pack.join("run_receipt.json");
-    until("the gate reads it", SOON, || has_open(gate.pid(), &receipt).then_some(()));
+    wait_for("the gate reads it", TIMEOUT, || has_open(gate.pid(), &receipt).then_some(()));
     gate.stop();
 }
 
@@ -300,7 +300,7 @@ fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_
     let run = |words: &[&str]| admit(&[words, &["--data", text(&path)]].concat());
     // Its files follow its commits.
     let agreed = || run(&["verify"]).0.then_some(());
-    until("verify agrees with a run that is READY", SOON, agreed);
+    wait_for("verify agrees with a run that is READY", TIMEOUT, agreed);
     let file = artifact(&path, &facts);
     let kept = fs::read(&file).unwrap();
     fs::remove_file(&file).unwrap();
@@ -319,7 +319,7 @@ fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_
         (
             format!("UPDATE sr_run_document SET text = {other} {of}"),
             format!("UPDATE sr_run_document SET text = {back} {of}"),
-            "is not that of its facts",
+            "does not match its facts",
         ),
         (
             "UPDATE sr_run SET state = 'LOST'".to_owned(),
@@ -332,10 +332,10 @@ fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_
             "which is no run",
         ),
     ] {
-        sql::operate(data.path(), &spoil);
+        sql::execute(data.path(), &spoil);
         let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
         assert!(!agrees && said.contains(expected), "{spoil}: {said}");
-        sql::operate(data.path(), &mend);
+        sql::execute(data.path(), &mend);
         let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
         assert!(agrees, "{mend}: {said}");
     }

@@ -5,20 +5,20 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use admit_artifacts::s3::{Access, Keys, Options, S3Location, S3Artifacts};
+use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Moto, Seaweed, S3Access};
+use admit_testkit::servers::{Moto, S3Access, Seaweed};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::support::gate::{Gate, Launch, admit};
-use crate::support::http::Answer;
-use crate::support::ingest::{RUN, decided, envelope, push};
+use crate::support::http::HttpResponse;
+use crate::support::ingest::{RUN, envelope, push, read_decision};
 use crate::support::machine::text;
-use crate::support::pack::{SAID, golden, request};
-use crate::support::{SOON, until};
+use crate::support::pack::{READY_MESSAGE, golden, request};
+use crate::support::{TIMEOUT, wait_for};
 
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
 
@@ -133,10 +133,10 @@ fn collect(folder: &Path, name: &str, files: &mut Vec<File>) {
     }
 }
 
-fn close(gate: &Gate) -> Answer {
+fn close(gate: &Gate) -> HttpResponse {
     let path = format!("/v1/runs/{RUN}/close");
     let headers = [("content-type", "application/json")];
-    gate.client().send("POST", &path, &headers, b"{}").expect("the gate answers")
+    gate.client().send("POST", &path, &headers, b"{}").expect("response from the gate")
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
     let (listen, url) = (gate.address().to_string(), format!("http://{}", gate.address()));
     let submit = ["runs", "submit", "--request", text(&file), "--listen", &listen];
     let said = world.admit(&submit);
-    assert_eq!(said["message"], SAID);
+    assert_eq!(said["message"], READY_MESSAGE);
     assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
     let facts = world.read(said["facts_view_ref"].as_str().unwrap()).expect("facts in the bucket");
     assert!(facts.contains("s3://platform/packs/golden"), "{facts}");
@@ -193,15 +193,15 @@ fn closing_waits_for_receipts_that_a_store_which_was_away_gets_later() {
     let Some(world) = World::new() else { return };
     let between = Proxy::to(world.address, Faults::default(), 1).unwrap();
     let gate = world.gate(between.address());
-    assert_eq!(decided(&push(&mut gate.client(), &envelope(1))).0, "ADMIT");
-    until("the first receipt", SOON, || {
+    assert_eq!(read_decision(&push(&mut gate.client(), &envelope(1))).0, "ADMIT");
+    wait_for("the first receipt", TIMEOUT, || {
         (world.list(&format!("{RUN}/ig/receipts/")).len() == 1).then_some(())
     });
     between.set_faults(Faults { cut_one_in: 1, ..Faults::default() });
     between.cut_all();
     for n in 2..12 {
         assert_eq!(
-            decided(&push(&mut gate.client(), &envelope(n))).0,
+            read_decision(&push(&mut gate.client(), &envelope(n))).0,
             "ADMIT",
             "it is not waited for"
         );
@@ -210,7 +210,7 @@ fn closing_waits_for_receipts_that_a_store_which_was_away_gets_later() {
     assert!(refused.status >= 500, "what cannot be looked at is not closed: {}", refused.json());
     assert_eq!(world.list(&format!("{RUN}/ig/receipts/")).len(), 1);
     between.set_faults(Faults::default());
-    let closed = until("the run is closed", SOON, || {
+    let closed = wait_for("the run is closed", TIMEOUT, || {
         let answer = close(&gate);
         (answer.status == 200).then_some(answer)
     });
@@ -227,7 +227,7 @@ fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_
     between.set_faults(Faults { cut_one_in: 1, ..Faults::default() });
     between.cut_all();
     for n in 1..6 {
-        assert_eq!(decided(&push(&mut gate.client(), &envelope(n))).0, "ADMIT");
+        assert_eq!(read_decision(&push(&mut gate.client(), &envelope(n))).0, "ADMIT");
     }
     gate.kill();
     assert_eq!(world.list(&format!("{RUN}/ig/receipts/")), [""; 0]);
@@ -255,7 +255,7 @@ fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
             .variable("ADMIT_ARTIFACTS__S3__PATH_STYLE", "true");
         let with =
             |launch: Launch, (name, value): &(&'static str, &str)| launch.variable(name, value);
-        let ended = variables.iter().fold(launch, with).start_in_vain();
+        let ended = variables.iter().fold(launch, with).start_expecting_exit();
         assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
         assert!(ended.stderr.contains(said) && ended.stderr.contains("bucket"), "{}", ended.stderr);
         assert!(!ended.stderr.contains(SECRET), "{}", ended.stderr);

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::assert_reply::PixelReply;
 use crate::support::events::sample;
 use crate::support::gate::{self, Gate, Launch};
 use crate::support::http::DOOR;
 use crate::support::machine::{command, has};
-use crate::support::said::Said;
 
 /// `admit` with these words, to its end, without anybody's configuration.
 fn admit(words: &[&str]) -> Output {
@@ -81,7 +81,7 @@ fn a_mistake_in_the_config_is_shown_with_its_file_and_line() {
     ] {
         std::fs::write(&file, text).unwrap();
         let launch = Launch::on(folder.path()).argument("--config").argument(&file);
-        let ended = launch.start_in_vain();
+        let ended = launch.start_expecting_exit();
         assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
         let place = format!("{}:{line}:", file.display());
         assert!(ended.stderr.contains(&place), "{place} in {}", ended.stderr);
@@ -101,7 +101,10 @@ fn the_environment_wins_over_the_file_and_a_misspelt_variable_is_an_error() {
     let gate = configured().start();
     let at = |gate: &Gate, path: &str| {
         let body = sample().body();
-        gate.client().send("POST", path, &[], body.as_bytes()).expect("the gate answers").status
+        gate.client()
+            .send("POST", path, &[], body.as_bytes())
+            .expect("response from the gate")
+            .status
     };
     assert_eq!((at(&gate, "/from/file"), at(&gate, DOOR)), (200, 404));
     gate.stop();
@@ -110,7 +113,7 @@ fn the_environment_wins_over_the_file_and_a_misspelt_variable_is_an_error() {
     assert_eq!((at(&gate, "/from/environment"), at(&gate, "/from/file")), (200, 404));
     gate.stop();
 
-    let ended = configured().variable("ADMIT_LISTN", "127.0.0.1:1").start_in_vain();
+    let ended = configured().variable("ADMIT_LISTN", "127.0.0.1:1").start_expecting_exit();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("ADMIT_LISTEN"), "it names the nearest: {}", ended.stderr);
 }
@@ -123,7 +126,7 @@ fn without_principals_it_serves_this_machine_only() {
         .argument(folder.path())
         .argument("--listen")
         .argument("0.0.0.0:0");
-    let ended = open.start_in_vain();
+    let ended = open.start_expecting_exit();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("principals"), "what to do: {}", ended.stderr);
 
@@ -131,9 +134,9 @@ fn without_principals_it_serves_this_machine_only() {
     let body = sample().body();
     for page in [[("Host", "evil.example")], [("Origin", "http://evil.example")]] {
         let answer = gate.client().send("POST", DOOR, &page, body.as_bytes()).unwrap();
-        assert_eq!(Said::read(&answer).error(403).code, "forbidden", "{page:?}");
+        assert_eq!(PixelReply::read(&answer).error(403).code, "forbidden", "{page:?}");
     }
-    gate.client().say(&sample()).processed();
+    gate.client().submit(&sample()).processed();
 }
 
 #[test]
@@ -153,11 +156,11 @@ fn a_signal_ends_an_idle_gate_at_once_with_zero_and_the_next_one_goes_on_from_th
         let gate = Gate::on(folder.path());
         // Its connection stays open, as a producer's does between two events.
         let mut idle = gate.client();
-        let said = idle.say(&sample());
+        let said = idle.submit(&sample());
         assert_eq!(said.is_processed(), start == 0, "start {start}: {said:?}");
         let begun = Instant::now();
         gate.signal(name);
-        let ended = gate.ended();
+        let ended = gate.wait_for_exit();
         assert_eq!(ended.status.code(), Some(0), "{name}: {}", ended.stderr);
         assert!(begun.elapsed() < Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
     }
@@ -169,7 +172,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let launch = Launch::bare(folder.path()).argument("--data").argument(folder.path());
-    let ended = launch.argument("--listen").argument(&address).start_in_vain();
+    let ended = launch.argument("--listen").argument(&address).start_expecting_exit();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains(&address), "{}", ended.stderr);
     assert!(ended.stderr.contains("--listen"), "what to do: {}", ended.stderr);
@@ -179,8 +182,8 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 fn receipts_can_be_listed_beside_the_running_gate() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    gate.client().say(&sample()).processed();
-    gate.client().say(&sample().attempt(2)).duplicate();
+    gate.client().submit(&sample()).processed();
+    gate.client().submit(&sample().attempt(2)).duplicate();
     let data = gate.data().to_str().unwrap();
     let output = admit(&["receipts", "list", "--data", data, "--json"]);
     assert!(output.status.success(), "{output:?}");

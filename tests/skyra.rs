@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::gate::{Gate, Launch};
-use crate::support::grpc::Caller;
+use crate::support::grpc::GrpcClient;
 use crate::support::skyra::{DOOR, Wire, assert_acked, assert_nacked, envelope, id, inbox, text};
 use crate::support::ws::{BINARY, CLOSE, Frame, PING, PONG, Socket, TEXT};
 use crate::support::{ledger, sql};
@@ -17,12 +17,12 @@ fn a_valid_envelope_is_one_row_and_every_copy_is_acked_alike() {
     let gate = Gate::on(folder.path());
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
         let body = text(n);
-        assert_acked(&wire.say(body.as_bytes()), &id(n));
+        assert_acked(&wire.submit(body.as_bytes()), &id(n));
         let rows = inbox(folder.path());
         let row = rows.iter().find(|row| row.event_id == id(n)).expect("there is a row");
         assert_eq!((row.status.as_str(), row.payload.as_str()), ("received", body.as_str()));
         assert_eq!(row.received_at, row.last_updated_at);
-        assert_acked(&wire.say(body.as_bytes()), &id(n));
+        assert_acked(&wire.submit(body.as_bytes()), &id(n));
         assert_eq!(inbox(folder.path()), rows, "{}: a copy touches nothing", wire.name());
         let receipt = gate.client().get(&format!("/v1/receipts/{}?door=skyra", id(n)));
         let copies = (&receipt["verdict"], &receipt["duplicate_count"]);
@@ -36,17 +36,17 @@ fn a_copy_over_another_connection_or_transport_is_acked_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let body = text(1);
-    assert_acked(&Socket::open(gate.address()).say(body.as_bytes()), &id(1));
+    assert_acked(&Socket::open(gate.address()).submit(body.as_bytes()), &id(1));
     let rows = inbox(folder.path());
     for mut wire in Wire::all(&gate) {
-        assert_acked(&wire.say(body.as_bytes()), &id(1));
+        assert_acked(&wire.submit(body.as_bytes()), &id(1));
     }
-    assert_acked(&Caller::to(gate.address()).submit(body.as_bytes()).unwrap(), &id(1));
+    assert_acked(&GrpcClient::to(gate.address()).submit(body.as_bytes()).unwrap(), &id(1));
     assert_eq!(inbox(folder.path()), rows);
     gate.kill();
     let gate = Gate::on(folder.path());
     for mut wire in Wire::all(&gate) {
-        assert_acked(&wire.say(body.as_bytes()), &id(1));
+        assert_acked(&wire.submit(body.as_bytes()), &id(1));
     }
     assert_eq!(inbox(folder.path()), rows, "neither does a restart");
     gate.stop();
@@ -62,8 +62,8 @@ fn sixty_four_copies_at_once_make_one_row_and_sixty_four_acks() {
             scope.spawn(move || {
                 let body = text(1);
                 let answer = match at % 2 {
-                    0 => Socket::open(address).say(body.as_bytes()),
-                    _ => Caller::to(address).submit(body.as_bytes()).unwrap(),
+                    0 => Socket::open(address).submit(body.as_bytes()),
+                    _ => GrpcClient::to(address).submit(body.as_bytes()).unwrap(),
                 };
                 assert_acked(&answer, &id(1));
             });
@@ -79,11 +79,11 @@ fn other_content_under_a_known_id_is_acked_the_first_stays_and_the_conflict_is_l
     let gate = Gate::on(folder.path());
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
         let body = text(n);
-        assert_acked(&wire.say(body.as_bytes()), &id(n));
+        assert_acked(&wire.submit(body.as_bytes()), &id(n));
         let before = inbox(folder.path());
         let mut other = envelope(n);
         other["payload"]["user_text"] = "something else".into();
-        assert_acked(&wire.say(other.to_string().as_bytes()), &id(n));
+        assert_acked(&wire.submit(other.to_string().as_bytes()), &id(n));
         assert_eq!(inbox(folder.path()), before, "{}: the first is kept", wire.name());
         let listed = gate.client().get("/v1/quarantine?door=skyra&verdict=conflict");
         let found = listed["quarantine"].as_array().unwrap().iter();
@@ -117,7 +117,7 @@ fn a_missing_empty_or_mistyped_member_is_nacked_and_stores_nothing() {
             without.as_object_mut().unwrap().remove(member);
             bodies.push(without);
             for body in bodies {
-                let answer = wire.say(body.to_string().as_bytes());
+                let answer = wire.submit(body.to_string().as_bytes());
                 let event_id = (member != "event_id").then(|| id(1));
                 let message = assert_nacked(&answer, event_id.as_deref(), "invalid_envelope");
                 assert!(message.starts_with("invalid envelope: "), "{message}");
@@ -141,7 +141,7 @@ fn a_missing_schema_version_and_unknown_members_are_taken_and_kept() {
         // Not the same as 1 to a producer that says it, so not to us.
         body["payload"]["count"] = json!(1.0);
         let body = body.to_string();
-        assert_acked(&wire.say(body.as_bytes()), &id(n));
+        assert_acked(&wire.submit(body.as_bytes()), &id(n));
         assert!(inbox(folder.path()).iter().any(|row| row.payload == body), "{}", wire.name());
     }
     gate.stop();
@@ -155,17 +155,17 @@ fn a_bad_frame_is_nacked_with_a_null_id_and_its_neighbours_are_stored() {
         [b"not json", b"[1,2]", b"{\"event_id\":\"evt_1\"", b"\xff\xfe{}", b"", b"\"text\""];
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
         for body in bad {
-            let message = assert_nacked(&wire.say(body), None, "invalid_envelope");
+            let message = assert_nacked(&wire.submit(body), None, "invalid_envelope");
             assert!(message.starts_with("invalid envelope: "), "{message}");
         }
-        assert_acked(&wire.say(text(n).as_bytes()), &id(n));
+        assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
     let mut socket = Socket::open(gate.address());
     socket.send(BINARY, text(9).as_bytes()).unwrap();
-    assert_nacked(&socket.answer().unwrap(), None, "invalid_envelope");
+    assert_nacked(&socket.next_reply().unwrap(), None, "invalid_envelope");
     // One after the other without waiting: the good ones around the bad one are stored.
     socket.send_all(&[text(10), "{".to_owned(), text(11)]).unwrap();
-    let answers: Vec<Value> = (0..3).map(|_| socket.answer().unwrap()).collect();
+    let answers: Vec<Value> = (0..3).map(|_| socket.next_reply().unwrap()).collect();
     let acked = |n: u64| answers.iter().any(|a| a["event_id"] == id(n) && a["status"] == "stored");
     assert!(acked(10) && acked(11), "{answers:?}");
     assert_eq!(inbox(folder.path()).len(), 5);
@@ -182,19 +182,19 @@ fn whoever_sends_far_ahead_gets_every_ack_once() {
     let mut socket = Socket::open(gate.address());
     socket.send_all(&bodies).unwrap();
     let mut acked: Vec<String> = (0..EVENTS)
-        .map(|_| socket.answer().unwrap()["event_id"].as_str().unwrap().to_owned())
+        .map(|_| socket.next_reply().unwrap()["event_id"].as_str().unwrap().to_owned())
         .collect();
     acked.sort_unstable();
     assert_eq!(acked, (0..EVENTS).map(id).collect::<Vec<_>>());
 
-    let mut caller = Caller::to(gate.address());
-    let mut call = caller.call().unwrap();
+    let mut caller = GrpcClient::to(gate.address());
+    let mut call = caller.open_stream().unwrap();
     for n in EVENTS..2 * EVENTS {
         call.send(text(n).as_bytes());
     }
     call.end();
     let mut acked = Vec::new();
-    while let Some(answer) = caller.answer(&mut call).unwrap() {
+    while let Some(answer) = caller.next_reply(&mut call).unwrap() {
         acked.push(answer["event_id"].as_str().unwrap().to_owned());
     }
     acked.sort_unstable();
@@ -214,13 +214,13 @@ fn what_is_too_large_is_nacked_and_the_connection_goes_on() {
     large["payload"]["user_text"] = "x".repeat(3_000).into();
     let large = large.to_string();
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
-        assert_nacked(&wire.say(large.as_bytes()), None, "too_large");
-        assert_acked(&wire.say(text(n).as_bytes()), &id(n));
+        assert_nacked(&wire.submit(large.as_bytes()), None, "too_large");
+        assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
     // Nobody reads a message to its end that has none.
     let mut socket = Socket::open(gate.address());
     socket.send(TEXT, &vec![b'x'; 200_000]).unwrap_or_default();
-    assert_nacked(&socket.answer().unwrap(), None, "too_large");
+    assert_nacked(&socket.next_reply().unwrap(), None, "too_large");
     let last = socket.read().unwrap();
     assert_eq!((last.first, &last.payload[..2]), (CLOSE, &1009_u16.to_be_bytes()[..]));
     gate.stop();
@@ -241,24 +241,26 @@ fn nobody_without_a_key_is_let_in_on_any_transport() {
     .unwrap();
     let data = folder.path().join("data");
     let gate = Launch::on(&data).argument("--config").argument(&config).start();
-    let answer = Socket::ask(gate.address(), &[]).err().expect("no socket without a key");
+    let answer = Socket::connect(gate.address(), &[]).err().expect("no socket without a key");
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
     let nack = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_nacked(&nack, None, "unauthorized");
     let reader = [("Authorization", "Bearer another-key-that-is-long")];
-    let answer = Socket::ask(gate.address(), &reader).err().expect("a reader does not send");
+    let answer = Socket::connect(gate.address(), &reader).err().expect("a reader does not send");
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-    let status = Caller::to(gate.address()).submit(text(1).as_bytes()).unwrap_err();
+    let status = GrpcClient::to(gate.address()).submit(text(1).as_bytes()).unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unauthenticated);
-    let status = Caller::to(gate.address()).with_key("wrong").call().err().expect("no stream");
+    let status =
+        GrpcClient::to(gate.address()).with_key("wrong").open_stream().err().expect("no stream");
     assert_eq!(status.code(), tonic::Code::Unauthenticated);
     let post = gate.client().send("POST", DOOR, &[], text(1).as_bytes()).unwrap();
     assert_nacked(&post.json(), None, "unauthorized");
     assert!(inbox(&data).is_empty());
 
-    let mut socket = Socket::ask(gate.address(), &[("X-API-Key", key)]).expect("a key opens it");
-    assert_acked(&socket.say(text(1).as_bytes()), &id(1));
-    let mut caller = Caller::to(gate.address()).with_key(key);
+    let mut socket =
+        Socket::connect(gate.address(), &[("X-API-Key", key)]).expect("a key opens it");
+    assert_acked(&socket.submit(text(1).as_bytes()), &id(1));
+    let mut caller = GrpcClient::to(gate.address()).with_key(key);
     assert_acked(&caller.submit(text(1).as_bytes()).unwrap(), &id(1));
     gate.stop();
 }
@@ -271,7 +273,7 @@ fn an_event_over_the_rate_is_nacked_with_its_id_and_welcome_later() {
     let mut socket = Socket::open(gate.address());
     let bodies: Vec<String> = (0..50).map(text).collect();
     socket.send_all(&bodies).unwrap();
-    let answers: Vec<Value> = (0..50).map(|_| socket.answer().unwrap()).collect();
+    let answers: Vec<Value> = (0..50).map(|_| socket.next_reply().unwrap()).collect();
     let (acked, nacked): (Vec<&Value>, Vec<&Value>) =
         answers.iter().partition(|answer| answer["status"] == "stored");
     assert!(!acked.is_empty() && nacked.len() >= 20, "{} acked", acked.len());
@@ -302,11 +304,11 @@ fn an_event_that_waits_for_a_lock_for_more_than_four_seconds_is_acked_when_it_cl
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let wires = Wire::all(&gate);
-    let held = ledger::Held::take(folder.path());
+    let held = ledger::LedgerLock::acquire(folder.path());
     thread::scope(|scope| {
         for (mut wire, n) in wires.into_iter().zip(1..) {
             scope.spawn(move || {
-                let answer = wire.say(text(n).as_bytes());
+                let answer = wire.submit(text(n).as_bytes());
                 assert_acked(&answer, &id(n));
             });
         }
@@ -324,10 +326,10 @@ fn a_gate_that_ends_has_acked_what_it_took_and_says_goodbye() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut socket = Socket::open(gate.address());
-    let mut caller = Caller::to(gate.address());
-    let mut call = caller.call().unwrap();
-    assert_acked(&socket.say(text(0).as_bytes()), &id(0));
-    assert_acked(&caller.say(&mut call, text(1_000).as_bytes()), &id(1_000));
+    let mut caller = GrpcClient::to(gate.address());
+    let mut call = caller.open_stream().unwrap();
+    assert_acked(&socket.submit(text(0).as_bytes()), &id(0));
+    assert_acked(&caller.submit_on(&mut call, text(1_000).as_bytes()), &id(1_000));
     let bodies: Vec<String> = (1..500).map(text).collect();
     socket.send_all(&bodies).unwrap();
     for n in 1_001..1_500 {
@@ -348,7 +350,7 @@ fn a_gate_that_ends_has_acked_what_it_took_and_says_goodbye() {
     };
     assert_eq!((goodbye.first, &goodbye.payload[..2]), (CLOSE, &1001_u16.to_be_bytes()[..]));
     let status = loop {
-        match caller.answer(&mut call) {
+        match caller.next_reply(&mut call) {
             Ok(Some(answer)) => acked.push(answer["event_id"].as_str().unwrap().to_owned()),
             Ok(None) => panic!("a stream that ends early says why"),
             Err(status) => break status,
@@ -356,7 +358,7 @@ fn a_gate_that_ends_has_acked_what_it_took_and_says_goodbye() {
     };
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
     drop((socket, call, caller));
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     let mut stored: Vec<String> =
         inbox(folder.path()).into_iter().map(|row| row.event_id).collect();
@@ -375,7 +377,7 @@ fn a_socket_answers_pings_and_goodbyes_and_refuses_what_is_no_socket() {
     assert_eq!(socket.read().unwrap(), pong);
     socket.send(TEXT, text(1).as_bytes()).unwrap();
     socket.send(CLOSE, &1000_u16.to_be_bytes()).unwrap();
-    assert_acked(&socket.answer().unwrap(), &id(1));
+    assert_acked(&socket.next_reply().unwrap(), &id(1));
     assert_eq!(socket.read().unwrap(), Frame { first: CLOSE, payload: vec![0x03, 0xe8] });
     assert!(socket.read().is_err(), "that was the end");
 
@@ -385,7 +387,7 @@ fn a_socket_answers_pings_and_goodbyes_and_refuses_what_is_no_socket() {
     assert_nacked(&plain.json(), None, "invalid_request");
     let put = client.send("PUT", DOOR, &[], b"").unwrap();
     assert_eq!((put.status, put.header("allow")), (405, Some("GET, POST")));
-    let foreign = Socket::ask(gate.address(), &[("Origin", "http://evil.test")]);
+    let foreign = Socket::connect(gate.address(), &[("Origin", "http://evil.test")]);
     let refused = foreign.err().expect("no page of others opens a socket");
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     gate.stop();
@@ -402,7 +404,7 @@ fn a_quiet_peer_is_asked_for_a_sign_of_life_and_a_dead_one_is_let_go() {
         assert_eq!(ping.first, PING);
         living.send(PONG, &ping.payload).unwrap();
     }
-    assert_acked(&living.say(text(1).as_bytes()), &id(1));
+    assert_acked(&living.submit(text(1).as_bytes()), &id(1));
     let mut dead = Socket::open(gate.address());
     assert_eq!(dead.read().unwrap().first, PING);
     let last = dead.read().unwrap();
@@ -420,7 +422,7 @@ fn a_peer_that_takes_no_answers_is_held_back_and_let_go_and_harms_nobody() {
     // Each wants an answer of its own size, and none is read.
     let cut_off = (0..PINGS).find(|_| deaf.send(PING, &[b'x'; 125]).is_err());
     assert!(cut_off.is_some(), "whoever never reads is cut off");
-    assert_acked(&Socket::open(gate.address()).say(text(1).as_bytes()), &id(1));
+    assert_acked(&Socket::open(gate.address()).submit(text(1).as_bytes()), &id(1));
     gate.stop();
 }
 
@@ -430,7 +432,7 @@ fn a_message_that_never_ends_is_not_waited_for() {
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "300");
     let gate = launch.start();
     let mut socket = Socket::open(gate.address());
-    assert_acked(&socket.say(text(1).as_bytes()), &id(1));
+    assert_acked(&socket.submit(text(1).as_bytes()), &id(1));
     // The head of a frame, and then nothing.
     socket.send_bytes(&[TEXT, 0x80 | 100, 0, 0, 0, 0]).unwrap();
     let last = socket.read().unwrap();
@@ -442,8 +444,8 @@ fn a_message_that_never_ends_is_not_waited_for() {
 fn the_contracts_own_ddl_can_be_applied_to_the_gates_file_again() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
-    assert_acked(&Socket::open(gate.address()).say(text(1).as_bytes()), &id(1));
-    sql::operate(
+    assert_acked(&Socket::open(gate.address()).submit(text(1).as_bytes()), &id(1));
+    sql::execute(
         folder.path(),
         "CREATE TABLE IF NOT EXISTS event_inbox (
            event_id TEXT PRIMARY KEY, status TEXT NOT NULL, received_at TEXT NOT NULL,
@@ -451,7 +453,7 @@ fn the_contracts_own_ddl_can_be_applied_to_the_gates_file_again() {
          CREATE INDEX IF NOT EXISTS idx_event_inbox_status ON event_inbox(status);
          CREATE INDEX IF NOT EXISTS idx_event_inbox_received_at ON event_inbox(received_at);",
     );
-    assert_acked(&Socket::open(gate.address()).say(text(2).as_bytes()), &id(2));
+    assert_acked(&Socket::open(gate.address()).submit(text(2).as_bytes()), &id(2));
     assert_eq!(inbox(folder.path()).len(), 2);
     gate.stop();
     ledger::assert_intact(folder.path());

@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use crate::support::disks::SmallDisk;
 use crate::support::gate::{Gate, Launch};
-use crate::support::ledger::{Held, assert_intact};
+use crate::support::ledger::{LedgerLock, assert_intact};
 use crate::support::skyra::{DOOR, Wire, assert_acked, assert_nacked, id, inbox, text};
 use crate::support::strace::{self, Trace};
 use crate::support::ws::{Socket, TEXT};
-use crate::support::{SOON, machine, until};
+use crate::support::{TIMEOUT, machine, wait_for};
 
 #[test]
 fn killed_before_the_commit_nothing_is_stored_and_the_retry_is() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut socket = Socket::open(gate.address());
-    assert_acked(&socket.say(text(1).as_bytes()), &id(1));
+    assert_acked(&socket.submit(text(1).as_bytes()), &id(1));
     // The writer has the event and waits for the lock: inserted it is not, committed even less.
-    let held = Held::take(folder.path());
+    let held = LedgerLock::acquire(folder.path());
     socket.send(TEXT, text(2).as_bytes()).unwrap();
-    until("the event is at the ledger", SOON, || {
+    wait_for("the event is at the ledger", TIMEOUT, || {
         let waits = gate.client().get("/healthz?verbose=1").to_string();
         waits.contains("\"events_in_flight\":1").then_some(())
     });
     gate.kill();
-    assert!(socket.answer().is_err(), "no ACK was seen");
+    assert!(socket.next_reply().is_err(), "no ACK was seen");
     drop(held);
     assert_eq!(inbox(folder.path()).len(), 1);
 
     let gate = Gate::on(folder.path());
     assert_eq!(inbox(folder.path()).len(), 1, "after the restart there is nothing of it");
-    assert_acked(&Socket::open(gate.address()).say(text(2).as_bytes()), &id(2));
+    assert_acked(&Socket::open(gate.address()).submit(text(2).as_bytes()), &id(2));
     assert_eq!(inbox(folder.path()).len(), 2);
     gate.stop();
 }
@@ -46,7 +46,7 @@ fn killed_or_cut_off_after_the_commit_the_retry_is_acked_and_the_row_stays_one()
         let mut socket = Socket::open(gate.address());
         socket.send(TEXT, text(n).as_bytes()).unwrap();
         let stored = || inbox(folder.path()).into_iter().find(|row| row.event_id == id(n));
-        let row = until("the event is committed", SOON, stored);
+        let row = wait_for("the event is committed", TIMEOUT, stored);
         // Whether an ACK is on its way or not, nobody reads it.
         if killed {
             gate.kill();
@@ -55,7 +55,7 @@ fn killed_or_cut_off_after_the_commit_the_retry_is_acked_and_the_row_stays_one()
         drop(socket);
         assert_eq!(stored().as_ref(), Some(&row), "it is still there");
         for mut wire in Wire::all(&gate) {
-            assert_acked(&wire.say(text(n).as_bytes()), &id(n));
+            assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
         }
         assert_eq!(stored(), Some(row), "and still the same");
     }
@@ -69,24 +69,24 @@ fn a_full_disk_is_nacked_on_every_transport_and_heals() {
     let mut gate = Gate::on(disk.path());
     let mut wires = Wire::all(&gate);
     for (wire, n) in wires.iter_mut().zip(1..) {
-        assert_acked(&wire.say(text(n).as_bytes()), &id(n));
+        assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
     let ballast = disk.fill();
     // What is left in files that were allocated before takes a few more.
-    let full = (10..3_000).find(|n| wires[0].say(text(*n).as_bytes())["status"] == "rejected");
+    let full = (10..3_000).find(|n| wires[0].submit(text(*n).as_bytes())["status"] == "rejected");
     let full = full.expect("a full disk takes no more");
     let stored = inbox(disk.path()).len();
     for (wire, n) in wires.iter_mut().zip(full..) {
-        let answer = wire.say(text(n).as_bytes());
+        let answer = wire.submit(text(n).as_bytes());
         assert_nacked(&answer, Some(&id(n)), "storage_unavailable");
     }
     assert_eq!(inbox(disk.path()).len(), stored, "nothing of what was nacked is stored");
     assert!(gate.is_running());
 
     fs::remove_file(ballast).unwrap();
-    until("the gate heals by itself", SOON, || gate.is_ready().then_some(()));
+    wait_for("the gate heals by itself", TIMEOUT, || gate.is_ready().then_some(()));
     for (wire, n) in wires.iter_mut().zip(full..) {
-        assert_acked(&wire.say(text(n).as_bytes()), &id(n));
+        assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
     drop(wires);
     gate.stop();
@@ -97,7 +97,7 @@ fn a_full_disk_is_nacked_on_every_transport_and_heals() {
 fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
     // Strace counts the calls of each thread apart; so many syncs the start never needs.
     const FAILS_FROM: u64 = 40;
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -110,14 +110,14 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
     let mut acked = BTreeSet::new();
     for n in 0..2 * FAILS_FROM {
         socket.send(TEXT, text(n).as_bytes()).unwrap_or_default();
-        let Ok(answer) = socket.answer() else { break };
+        let Ok(answer) = socket.next_reply() else { break };
         if answer["status"] == "rejected" {
             assert_nacked(&answer, Some(&id(n)), "storage_unavailable");
             break;
         }
         acked.insert(id(n));
     }
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     assert_eq!(ended.status.code(), Some(74), "{}", ended.stderr);
     assert!(acked.len() as u64 >= FAILS_FROM / 2, "it failed too early: {}", acked.len());
 
@@ -125,7 +125,7 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
     let stored: BTreeSet<String> = inbox(&data).into_iter().map(|row| row.event_id).collect();
     assert!(acked.is_subset(&stored));
     let next = acked.len() as u64;
-    assert_acked(&Socket::open(gate.address()).say(text(next).as_bytes()), &id(next));
+    assert_acked(&Socket::open(gate.address()).submit(text(next).as_bytes()), &id(next));
     assert_eq!(
         inbox(&data).len() as u64,
         next + 1,
@@ -140,7 +140,7 @@ fn a_disk_that_turns_read_only_is_nacked_and_heals() {
     const FAILS_FROM: u64 = 100;
     const FAILS_UNTIL: u64 = 105;
     const EVENTS: u64 = 200;
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_disk_that_turns_read_only_is_nacked_and_heals() {
     let mut socket = Socket::open(gate.address());
     let mut nacked = Vec::new();
     for n in 0..EVENTS {
-        let answer = socket.say(text(n).as_bytes());
+        let answer = socket.submit(text(n).as_bytes());
         if answer["status"] == "rejected" {
             assert_nacked(&answer, Some(&id(n)), "storage_unavailable");
             nacked.push(n);
@@ -164,7 +164,7 @@ fn a_disk_that_turns_read_only_is_nacked_and_heals() {
     assert!(!nacked.is_empty(), "the disk was as bad as meant");
     assert_eq!(inbox(&data).len(), EVENTS as usize - nacked.len(), "nothing of those is stored");
     for n in nacked {
-        assert_acked(&socket.say(text(n).as_bytes()), &id(n));
+        assert_acked(&socket.submit(text(n).as_bytes()), &id(n));
     }
     assert_eq!(inbox(&data).len() as u64, EVENTS);
     drop(socket);
@@ -183,14 +183,14 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
         .variable("ADMIT_LIMITS__EVENTS_IN_FLIGHT_MAX", "4")
         .start();
     let mut socket = Socket::open(gate.address());
-    let held = Held::take(folder.path());
+    let held = LedgerLock::acquire(folder.path());
     let post = gate.client().send("POST", DOOR, &[], text(0).as_bytes()).unwrap();
     assert_nacked(&post.json(), Some(&id(0)), "storage_unavailable");
     let bodies: Vec<String> = (0..EVENTS).map(text).collect();
     socket.send_all(&bodies).unwrap();
     let mut told = BTreeSet::new();
     for _ in 0..EVENTS {
-        let answer = socket.answer().unwrap();
+        let answer = socket.next_reply().unwrap();
         let event_id = answer["event_id"].as_str().expect("it says whose it is").to_owned();
         // Those the ledger has, and those for whom there was no room.
         let code = answer["error"]["code"].as_str().unwrap();
@@ -204,7 +204,7 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
     assert_nacked(&post.json(), Some(&id(0)), "rate_limited");
     drop(held);
     for (body, n) in bodies.iter().zip(0..) {
-        assert_acked(&socket.say(body.as_bytes()), &id(n));
+        assert_acked(&socket.submit(body.as_bytes()), &id(n));
     }
     assert_eq!(inbox(folder.path()).len() as u64, EVENTS);
     gate.stop();
@@ -219,7 +219,7 @@ fn whoever_is_held_back_by_the_gate_is_not_taken_for_dead() {
         .variable("ADMIT_LIMITS__ANSWER_MS_MAX", "30000")
         .start();
     let mut socket = Socket::open(gate.address());
-    let held = Held::take(folder.path());
+    let held = LedgerLock::acquire(folder.path());
     socket.send_all(&[text(1), text(2)]).unwrap();
     // So long that a peer which says nothing is let go twice over.
     for _ in 0..2 {
@@ -228,9 +228,9 @@ fn whoever_is_held_back_by_the_gate_is_not_taken_for_dead() {
     }
     drop(held);
     for n in [1, 2] {
-        assert_acked(&socket.answer().unwrap(), &id(n));
+        assert_acked(&socket.next_reply().unwrap(), &id(n));
     }
-    assert_acked(&socket.say(text(3).as_bytes()), &id(3));
+    assert_acked(&socket.submit(text(3).as_bytes()), &id(3));
     gate.stop();
 }
 
@@ -256,7 +256,7 @@ fn what_was_acked_over_sockets_survives_kill_nine_and_is_there_once() {
         });
         // It may be cut off while it sends; what was sent may be stored all the same.
         socket.send_all(&bodies).unwrap_or_default();
-        while let Ok(answer) = socket.answer() {
+        while let Ok(answer) = socket.next_reply() {
             assert_eq!(answer["status"], "stored");
             acked.insert(answer["event_id"].as_str().unwrap().to_owned());
         }
@@ -272,7 +272,7 @@ fn what_was_acked_over_sockets_survives_kill_nine_and_is_there_once() {
     let bodies: Vec<String> = left.iter().map(|n| text(*n)).collect();
     socket.send_all(&bodies).unwrap();
     for _ in &bodies {
-        assert_eq!(socket.answer().unwrap()["status"], "stored");
+        assert_eq!(socket.next_reply().unwrap()["status"], "stored");
     }
     let mut all: Vec<String> = inbox(folder.path()).into_iter().map(|row| row.event_id).collect();
     all.sort_unstable();
@@ -285,7 +285,7 @@ fn no_ack_of_a_batch_precedes_the_sync_of_its_commit() {
     const CALLS: &str =
         "trace=fsync,fdatasync,read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg";
     const EVENTS: u64 = 200;
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -299,7 +299,7 @@ fn no_ack_of_a_batch_precedes_the_sync_of_its_commit() {
         socket.send_all(burst).unwrap();
     }
     for _ in 0..EVENTS {
-        assert_eq!(socket.answer().unwrap()["status"], "stored");
+        assert_eq!(socket.next_reply().unwrap()["status"], "stored");
     }
     drop(socket);
     gate.stop();
@@ -308,7 +308,7 @@ fn no_ack_of_a_batch_precedes_the_sync_of_its_commit() {
     let lines: Vec<&str> = trace.lines().collect();
     let is_write =
         |line: &str| ["write", "sendto", "sendmsg"].iter().any(|call| line.contains(call));
-    let synced = strace::synced_at(&trace);
+    let synced = strace::sync_lines(&trace);
     let mut shared = 0;
     let mut last_ack = 0;
     for n in 0..EVENTS {

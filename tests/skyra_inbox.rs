@@ -8,7 +8,7 @@ use crate::support::gate::{self, Gate};
 use crate::support::http::Client;
 use crate::support::skyra::{assert_acked, id, inbox, text};
 use crate::support::ws::Socket;
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
 fn post(client: &mut Client, path: &str, body: &Value) -> (u16, Value) {
     let answer = client.send("POST", path, &[], body.to_string().as_bytes()).unwrap();
@@ -30,7 +30,7 @@ fn settle(client: &mut Client, event: &Value, status: &str) -> (u16, Value) {
 fn put(gate: &Gate, events: std::ops::Range<u64>) {
     let mut socket = Socket::open(gate.address());
     for n in events {
-        assert_acked(&socket.say(text(n).as_bytes()), &id(n));
+        assert_acked(&socket.submit(text(n).as_bytes()), &id(n));
     }
 }
 
@@ -82,7 +82,8 @@ fn an_expired_lease_is_taken_over_and_cannot_finish() {
     put(&gate, 0..1);
     let mut client = gate.client();
     let first = claim(&mut client, "slow", 1, 1).remove(0);
-    let second = until("the lease expires", SOON, || claim(&mut client, "quick", 1, 60).pop());
+    let second =
+        wait_for("the lease expires", TIMEOUT, || claim(&mut client, "quick", 1, 60).pop());
     assert_eq!((&second["event_id"], &second["attempt"]), (&first["event_id"], &json!(2)));
     let (status, refused) = settle(&mut client, &first, "done");
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("lease_lost")));

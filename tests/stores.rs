@@ -8,7 +8,7 @@ use admit_testkit::postgres::{TestDatabase, database};
 
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch, admit};
-use crate::support::ingest::{STREAM, envelope, gist, published, push};
+use crate::support::ingest::{STREAM, envelope, outcome, published, push};
 use crate::support::machine::text;
 use crate::support::sql;
 
@@ -33,23 +33,23 @@ fn command(data: &Path, database: &TestDatabase, words: &[&str]) -> (bool, Strin
 
 #[test]
 fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let Some(database) = database() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
     let first = gate(&a, &database, "a").start();
-    assert_eq!(gist(&push(&mut first.client(), &envelope(1))), "ADMIT");
+    assert_eq!(outcome(&push(&mut first.client(), &envelope(1))), "ADMIT");
 
-    let ended = gate(&b, &database, "b").start_in_vain();
+    let ended = gate(&b, &database, "b").start_expecting_exit();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     for word in ["is not the one of this ledger", "bus.url", "admit ledger attach --bus"] {
         assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
     }
     let silent =
         gate(&b, &database, "b").variable("ADMIT_DOORS__INGESTION_GATE__ENABLED", "false").start();
-    silent.client().say(&match_begin(1, "b")).processed();
+    silent.client().submit(&match_begin(1, "b")).processed();
     silent.stop();
 
     // On purpose, and not while a gate goes on with the other one.
@@ -58,19 +58,19 @@ fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() 
     assert!(!ok && said.contains("are running: a"), "{said}");
     first.stop();
     let (ok, said) = command(&b, &database, &attach);
-    assert!(ok && said.contains("belongs to this ledger now; before it was"), "{said}");
-    let ended = gate(&a, &database, "a").start_in_vain();
+    assert!(ok && said.contains("is now attached to this ledger; before it was"), "{said}");
+    let ended = gate(&a, &database, "a").start_expecting_exit();
     assert!(ended.stderr.contains("is not the one of this ledger"), "{}", ended.stderr);
     let second = gate(&b, &database, "b").start();
-    assert_eq!(gist(&push(&mut second.client(), &envelope(2))), "ADMIT");
-    assert_eq!(gist(&push(&mut second.client(), &envelope(1))), "DUPLICATE DUPLICATE");
+    assert_eq!(outcome(&push(&mut second.client(), &envelope(2))), "ADMIT");
+    assert_eq!(outcome(&push(&mut second.client(), &envelope(1))), "DUPLICATE DUPLICATE");
     assert_eq!(published(&b, STREAM), ["event-2"]);
     second.stop();
 }
 
 #[test]
 fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_lives() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let Some(database) = database() else { return };
@@ -80,26 +80,26 @@ fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_liv
     let unnamed =
         |data: &Path| gate(data, &database, "").variable("ADMIT_LEDGER__LEASE_SECONDS", "3");
     let first = unnamed(&a).start();
-    assert_eq!(gist(&push(&mut first.client(), &envelope(1))), "ADMIT");
+    assert_eq!(outcome(&push(&mut first.client(), &envelope(1))), "ADMIT");
     first.stop();
     let copied = Command::new("cp").arg("-a").args([&a, &b]).status().unwrap();
     assert!(copied.success());
     let first = unnamed(&a).start();
 
-    let ended = unnamed(&b).start_in_vain();
+    let ended = unnamed(&b).start_expecting_exit();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     for word in ["is held by another gate", "one eb_ref to two events", "bus.url"] {
         assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
     }
-    assert_eq!(gist(&push(&mut first.client(), &envelope(2))), "ADMIT", "the first goes on");
+    assert_eq!(outcome(&push(&mut first.client(), &envelope(2))), "ADMIT", "the first goes on");
     let silent = unnamed(&b).variable("ADMIT_DOORS__INGESTION_GATE__ENABLED", "false").start();
-    silent.client().say(&match_begin(1, "b")).processed();
+    silent.client().submit(&match_begin(1, "b")).processed();
     silent.stop();
 
     // A crash frees it with the end of its lease, for which the next start waits.
     first.kill();
     let again = unnamed(&a).start();
-    assert_eq!(gist(&push(&mut again.client(), &envelope(3))), "ADMIT");
+    assert_eq!(outcome(&push(&mut again.client(), &envelope(3))), "ADMIT");
     again.stop();
     assert_eq!(published(&a, STREAM), ["event-1", "event-2", "event-3"]);
     assert_eq!(published(&b, STREAM), ["event-1"]);
@@ -107,25 +107,25 @@ fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_liv
 
 #[test]
 fn a_bus_or_a_store_that_was_moved_away_is_noticed_and_its_return_is_enough() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let gate = Gate::on(&data);
-    assert_eq!(gist(&push(&mut gate.client(), &envelope(1))), "ADMIT");
+    assert_eq!(outcome(&push(&mut gate.client(), &envelope(1))), "ADMIT");
     gate.stop();
     for (name, key) in [("bus", "bus.url"), ("artifacts", "artifacts.url")] {
         let (here, away) = (data.join(name), folder.path().join(name));
         fs::rename(&here, &away).unwrap();
-        let ended = Launch::on(&data).start_in_vain();
+        let ended = Launch::on(&data).start_expecting_exit();
         assert_eq!(ended.status.code(), Some(1), "{name}: {}", ended.stderr);
         let said = &ended.stderr;
         assert!(said.contains("carries no id") && said.contains(key), "{name}: {said}");
         let elsewhere = format!("file:{}", away.display());
         let variable = format!("ADMIT_{}__URL", name.to_uppercase());
         let gate = Launch::on(&data).variable(&variable, &elsewhere).start();
-        assert_eq!(gist(&push(&mut gate.client(), &envelope(1))), "DUPLICATE DUPLICATE");
+        assert_eq!(outcome(&push(&mut gate.client(), &envelope(1))), "DUPLICATE DUPLICATE");
         gate.stop();
         fs::remove_dir_all(&here).unwrap_or_default();
         fs::rename(&away, &here).unwrap();
@@ -135,6 +135,6 @@ fn a_bus_or_a_store_that_was_moved_away_is_noticed_and_its_return_is_enough() {
     let output = admit(["ledger", "attach", "--bus", "--data", text(&data)]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let gate = Gate::on(&data);
-    assert_eq!(gist(&push(&mut gate.client(), &envelope(2))), "ADMIT");
+    assert_eq!(outcome(&push(&mut gate.client(), &envelope(2))), "ADMIT");
     gate.stop();
 }

@@ -20,8 +20,8 @@ use tempfile::TempDir;
 use crate::support::gate::{self, Gate};
 use crate::support::machine::text;
 use crate::support::pack::golden;
-use crate::support::{SOON, sql, until};
-use synthetic::Synthetic;
+use crate::support::{TIMEOUT, sql, wait_for};
+use synthetic::SyntheticPack;
 
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
 pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
@@ -101,7 +101,7 @@ fn the_golden_pack_is_admitted_once_however_often_it_is_streamed() {
     let replayed = streamed(data.path(), &gate, &["--again", "--from-start"]);
     assert_eq!((&replayed["admitted"], &replayed["duplicate"]), (&json!(0), &json!(12)));
     if sql::is_postgres() {
-        sql::operate(data.path(), "DELETE FROM wsp_checkpoint; DELETE FROM wsp_ready_position");
+        sql::execute(data.path(), "DELETE FROM wsp_checkpoint; DELETE FROM wsp_ready_position");
     }
     for file in ["stream.db", "stream.db-wal", "stream.db-shm"] {
         fs::remove_file(data.path().join(file)).unwrap_or_default();
@@ -136,7 +136,7 @@ const WINDOW: u64 = 20;
 fn made_up() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("pack");
-    let rows = Synthetic { rows: ROWS, part_rows: 120, group_rows: 50, seed: 5, per_flow: 4 };
+    let rows = SyntheticPack { rows: ROWS, part_rows: 120, group_rows: 50, seed: 5, per_flow: 4 };
     rows.write(&pack, &golden()).unwrap();
     (folder, pack)
 }
@@ -155,7 +155,7 @@ fn killed_in_the_middle_it_goes_on_with_at_most_a_window_of_copies() {
     for part in [1, 2] {
         let mut child = started(data.path(), &gate);
         let enough = usize::try_from(ROWS * part).unwrap();
-        until("some rows are on the bus", SOON, || {
+        wait_for("some rows are on the bus", TIMEOUT, || {
             (on_the_bus(data.path()).len() >= enough).then_some(())
         });
         child.kill().unwrap();
@@ -201,7 +201,9 @@ fn a_hangup_does_not_end_it() {
     let data = announced(&pack);
     let gate = Gate::on(data.path());
     let child = started(data.path(), &gate);
-    until("some rows are on the bus", SOON, || (on_the_bus(data.path()).len() > 50).then_some(()));
+    wait_for("some rows are on the bus", TIMEOUT, || {
+        (on_the_bus(data.path()).len() > 50).then_some(())
+    });
     crate::support::machine::signal(child.id(), "HUP");
     let output = child.wait_with_output().unwrap();
     assert_eq!(told(&output)["status"], "STREAMED");
@@ -215,7 +217,9 @@ fn asked_to_stop_it_ends_and_the_next_one_goes_on() {
     let data = announced(&pack);
     let gate = Gate::on(data.path());
     let child = started(data.path(), &gate);
-    until("some rows are on the bus", SOON, || (on_the_bus(data.path()).len() > 50).then_some(()));
+    wait_for("some rows are on the bus", TIMEOUT, || {
+        (on_the_bus(data.path()).len() > 50).then_some(())
+    });
     crate::support::machine::signal(child.id(), "TERM");
     let output = child.wait_with_output().unwrap();
     let message = told(&output);

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::support::disks::{Fault, FaultyDisk};
+use crate::support::disks::{DiskFault, FaultyDisk};
 use crate::support::gate::{Gate, Launch};
-use crate::support::ledger::{Stored, assert_intact};
-use crate::support::load::{Load, Told, assert_effects_once, event};
+use crate::support::ledger::{StoredReceipts, assert_intact};
+use crate::support::load::{Load, LoadResult, assert_effects_once, event};
 use crate::support::strace::{self, Trace};
-use crate::support::{SOON, machine, until};
+use crate::support::{TIMEOUT, machine, wait_for};
 
 /// What a process ends with that does not believe its disk any more.
 const IO_ERROR: i32 = 74;
@@ -25,7 +25,7 @@ fn failing(data: &Path, trace: &Trace) -> Launch {
 
 #[test]
 fn after_a_failed_sync_nobody_is_told_accepted_and_the_gate_stops_with_74() {
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ fn after_a_failed_sync_nobody_is_told_accepted_and_the_gate_stops_with_74() {
     let trace = Trace::into(folder.path());
     let gate = failing(&data, &trace).start();
     let mut client = gate.client();
-    let mut told = Told::default();
+    let mut told = LoadResult::default();
     // The writer's syncs are those of these lone posts, one each, until they fail.
     for n in 1..=2 * FAILS_FROM {
         let Ok(said) = client.post(&event(n)) else {
@@ -44,22 +44,22 @@ fn after_a_failed_sync_nobody_is_told_accepted_and_the_gate_stops_with_74() {
             told.processed.push(n);
         } else {
             said.unavailable();
-            told.turned_away.push(n);
+            told.unavailable.push(n);
         }
     }
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
     assert!(ended.stderr.contains("admit: "), "it says why it stopped: {}", ended.stderr);
     assert!(ended.stderr.to_lowercase().contains("sync"), "{}", ended.stderr);
     assert!(told.processed.len() as u64 >= FAILS_FROM / 2, "it failed too early: {told:?}");
-    assert!(!told.turned_away.is_empty(), "the producer is told to come back: {told:?}");
+    assert!(!told.unavailable.is_empty(), "the producer is told to come back: {told:?}");
 
     restart_and_settle(&data, told);
 }
 
 #[test]
 fn under_load_a_failed_sync_loses_nothing_that_was_acknowledged() {
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn under_load_a_failed_sync_loses_nothing_that_was_acknowledged() {
     let gate = failing(&data, &trace).start();
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 6, &numbers, &mut machine::rng());
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     let told = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
     assert!(!told.processed.is_empty(), "the load was no load");
@@ -78,7 +78,7 @@ fn under_load_a_failed_sync_loses_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_failed_sync_while_the_log_is_copied_stops_the_gate_too() {
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn a_failed_sync_while_the_log_is_copied_stops_the_gate_too() {
     let gate = Launch::on(&data).under(trace.wrapper(&options)).start();
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 6, &numbers, &mut machine::rng());
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     let told = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
     assert!(!told.processed.is_empty(), "the load was no load");
@@ -102,37 +102,37 @@ fn a_failed_sync_while_the_log_is_copied_stops_the_gate_too() {
 
 #[test]
 fn a_start_whose_syncs_fail_opens_no_door() {
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let gate = Gate::on(&data);
-    gate.client().say(&event(1)).processed();
+    gate.client().submit(&event(1)).processed();
     gate.kill();
     let trace = Trace::into(folder.path());
     let inject = "inject=fsync,fdatasync:error=EIO";
     let options = ["-e", "trace=fsync,fdatasync", "-e", inject];
-    let ended = Launch::on(&data).under(trace.wrapper(&options)).start_in_vain();
+    let ended = Launch::on(&data).under(trace.wrapper(&options)).start_expecting_exit();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert_eq!(ended.stdout, "", "no door was announced");
     assert!(ended.stderr.contains(machine::text(&data)), "{}", ended.stderr);
     assert!(ended.stderr.contains("safely to disk"), "{}", ended.stderr);
 
     let gate = Gate::on(&data);
-    gate.client().say(&event(1)).duplicate();
+    gate.client().submit(&event(1)).duplicate();
     gate.stop();
 }
 
 #[test]
 fn a_disk_that_dies_stops_the_gate_and_loses_nothing_that_was_acknowledged() {
-    let Some(mut disk) = FaultyDisk::new(Fault::Fails) else { return };
+    let Some(mut disk) = FaultyDisk::new(DiskFault::FailAll) else { return };
     let gate = Gate::on(&disk.path());
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 6, &numbers, &mut machine::rng());
-    until("the load is under way", SOON, || (load.acked() >= 200).then_some(()));
+    wait_for("the load is under way", TIMEOUT, || (load.acked() >= 200).then_some(()));
     disk.fail();
-    let ended = gate.ended();
+    let ended = gate.wait_for_exit();
     let told = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
 
@@ -141,12 +141,12 @@ fn a_disk_that_dies_stops_the_gate_and_loses_nothing_that_was_acknowledged() {
 }
 
 /// A start through recovery: what was acknowledged is there, the rest comes in once.
-fn restart_and_settle(data: &Path, mut told: Told) {
+fn restart_and_settle(data: &Path, mut told: LoadResult) {
     assert_intact(data);
     let gate = Gate::on(data);
-    let stored = Stored::read(data);
-    told.assert_kept(&stored);
-    told.settle(&mut gate.client(), &stored);
+    let stored = StoredReceipts::read(data);
+    told.assert_stored(&stored);
+    told.resend_unacknowledged(&mut gate.client(), &stored);
     assert_effects_once(&mut gate.client(), data);
     gate.stop();
 }

@@ -2,7 +2,7 @@
 
 use crate::support::events::match_begin;
 use crate::support::gate::Launch;
-use crate::support::strace::{self, Step, Trace, steps};
+use crate::support::strace::{self, Trace, TraceStep, parse_steps};
 
 /// Calls that sync, and the ones by which requests come and replies go.
 const CALLS: &str = "trace=fsync,fdatasync,read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg";
@@ -10,7 +10,7 @@ const CALLS: &str = "trace=fsync,fdatasync,read,readv,recvfrom,recvmsg,write,wri
 #[test]
 fn every_lone_post_is_synced_before_its_reply() {
     const POSTS: u64 = 25;
-    if !strace::is_there() {
+    if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -19,21 +19,22 @@ fn every_lone_post_is_synced_before_its_reply() {
     let gate = Launch::on(&data).under(trace.wrapper(&["-e", CALLS])).start();
     let mut client = gate.client();
     for n in 1..=POSTS {
-        client.say(&match_begin(n, "lone")).processed();
+        client.submit(&match_begin(n, "lone")).processed();
         // A copy is acknowledged too, with its sighting on disk.
-        client.say(&match_begin(n, "lone").attempt(2)).duplicate();
+        client.submit(&match_begin(n, "lone").attempt(2)).duplicate();
     }
     gate.stop();
 
-    let steps = steps(&trace.read());
+    let steps = parse_steps(&trace.read());
     // Before the first post are the syncs of the start and the answers to `/readyz`.
-    let first = steps.iter().position(|step| *step == Step::Request).expect("posts are traced");
-    let rounds: Vec<&[Step]> =
-        steps[first..].split(|step| *step == Step::Request).skip(1).collect();
+    let first =
+        steps.iter().position(|step| *step == TraceStep::Request).expect("posts are traced");
+    let rounds: Vec<&[TraceStep]> =
+        steps[first..].split(|step| *step == TraceStep::Request).skip(1).collect();
     assert_eq!(rounds.len() as u64, 2 * POSTS, "one round for each post");
     for (post, round) in rounds.iter().enumerate() {
-        let reply = round.iter().position(|step| *step == Step::Reply);
-        let synced = round.iter().position(|step| *step == Step::Synced);
+        let reply = round.iter().position(|step| *step == TraceStep::Reply);
+        let synced = round.iter().position(|step| *step == TraceStep::Synced);
         assert!(synced.is_some() && synced < reply, "post {post} was answered as {round:?}");
     }
 }

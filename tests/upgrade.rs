@@ -1,6 +1,6 @@
-//! Data of earlier versions, opened by this one: nothing is lost, repeated or decided anew.
+//! Data of earlier versions, opened by this one: nothing is lost, repeated or decided again.
 //!
-//! `tests/fixtures/README.md` describes the data and how to make it again.
+//! `tests/fixtures/README.md` describes the data and how to recreate it.
 
 mod expected;
 mod ledger;
@@ -11,67 +11,67 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use expected::{Copy, holds};
+use expected::{RecordedRequest, contains};
 use ledger::{Ledger, pack, unpack};
-use make::Workshop;
+use make::FixtureBuilder;
 
-use crate::support::edge::{drained, ids, outbox};
+use crate::support::edge::{ids, outbox, wait_until_drained};
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, Launch};
 use crate::support::gateway_stub::{GOOD, GatewayStub};
 use crate::support::ingest::{PUSH, STREAM, envelope, published};
 use crate::support::skyra::{self, inbox};
-use crate::support::{SOON, sql, until};
+use crate::support::{TIMEOUT, sql, wait_for};
 
-/// Set to a folder, it makes the maker write its archives there.
-const INTO: &str = "ADMIT_MAKE_FIXTURES";
+/// Environment variable with a folder; if set, the fixture archives are written there.
+const ARCHIVE_FOLDER: &str = "ADMIT_MAKE_FIXTURES";
 
 #[test]
-fn the_maker_of_fixtures_leaves_every_state_behind_on_sqlite() {
-    if sql::is_about_sqlite() {
+fn the_fixture_maker_produces_every_state_on_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     make::make(folder.path(), &Ledger::Sqlite);
     assert_every_state(folder.path());
-    keep(&folder, "sqlite");
+    archive(&folder, "sqlite");
 }
 
 #[test]
-fn the_maker_of_fixtures_leaves_every_state_behind_on_postgres() {
-    if sql::is_about_sqlite() {
+fn the_fixture_maker_produces_every_state_on_postgres() {
+    if sql::skip_on_postgres() {
         return;
     }
     let Some(ledger) = Ledger::postgres() else { return };
     let folder = tempfile::tempdir().unwrap();
     make::make(folder.path(), &ledger);
     assert_every_state(folder.path());
-    keep(&folder, "postgres");
+    archive(&folder, "postgres");
 }
 
 #[test]
-fn the_maker_of_fixtures_leaves_unsent_events_in_every_outbox() {
+fn the_fixture_maker_leaves_unsent_events_in_every_outbox() {
     let folder = tempfile::tempdir().unwrap();
     make::make_edge(folder.path());
     for (door, count) in [("skyra", 5), ("pixel-control", 3), ("events/default", 1)] {
         let unsent = ids(&outbox(&folder.path().join("edge"), door, "local"));
         assert_eq!(unsent.len(), count, "{door}");
     }
-    keep(&folder, "edge");
+    archive(&folder, "edge");
 }
 
-/// Packs what was made, where that is wanted.
-fn keep(folder: &TempDir, name: &str) {
-    if let Some(into) = std::env::var_os(INTO) {
+/// Packs the folder into an archive if [`ARCHIVE_FOLDER`] is set.
+fn archive(folder: &TempDir, name: &str) {
+    if let Some(into) = std::env::var_os(ARCHIVE_FOLDER) {
         pack(folder.path(), &Path::new(&into).join(format!("{name}.tar.gz")));
     }
 }
 
-/// Every state of an effect, every verdict and every status of the inbox is in the folder.
+/// Asserts that the folder has every effect state, every verdict and every inbox status.
 fn assert_every_state(folder: &Path) {
     let expected = expected::read(folder);
     for (state, count) in expected["effects"].as_object().unwrap() {
-        assert!(count.as_i64().unwrap() > 0, "nothing is {state}");
+        assert!(count.as_i64().unwrap() > 0, "no effect is {state}");
     }
     let has = |list: &Value, name: &str, value: &str| {
         assert!(list.as_array().unwrap().iter().any(|one| one[name] == value), "{value}");
@@ -84,96 +84,96 @@ fn assert_every_state(folder: &Path) {
     }
     assert_eq!(expected["run"]["state"], "READY");
     let in_flight = expected["effects"]["in_flight"].as_i64().unwrap();
-    assert!(in_flight > make::CALLS_MAX as i64, "calls and a publish");
+    assert!(in_flight > make::CALLS_MAX as i64, "calls and a publish must be in flight");
 }
 
 #[test]
-fn the_data_of_0_1_on_sqlite_goes_on() {
-    if sql::is_about_sqlite() {
+fn data_of_0_1_on_sqlite_is_upgraded() {
+    if sql::skip_on_postgres() {
         return;
     }
-    goes_on("sqlite", &Ledger::Sqlite);
+    assert_upgrade("sqlite", &Ledger::Sqlite);
 }
 
 #[test]
-fn the_data_of_0_1_on_postgres_goes_on() {
-    if sql::is_about_sqlite() {
+fn data_of_0_1_on_postgres_is_upgraded() {
+    if sql::skip_on_postgres() {
         return;
     }
     let Some(ledger) = Ledger::postgres() else { return };
-    goes_on("postgres", &ledger);
+    assert_upgrade("postgres", &ledger);
 }
 
-fn goes_on(name: &str, ledger: &Ledger) {
+fn assert_upgrade(name: &str, ledger: &Ledger) {
     let folder = tempfile::tempdir().unwrap();
     unpack(name, folder.path());
     ledger.load_from(folder.path());
     let expected = expected::read(folder.path());
     let gateway = GatewayStub::start(GOOD);
-    let shop = Workshop { root: folder.path().to_owned(), ledger, gateway };
-    let gate = shop.launch("gate.toml").start();
-    effects_go_on(&shop, &expected["effects"]);
+    let workshop = FixtureBuilder { root: folder.path().to_owned(), ledger, gateway };
+    let gate = workshop.launch("gate.toml").start();
+    assert_effects(&workshop, &expected["effects"]);
     let mut client = gate.client();
     for before in expected["receipts"].as_array().unwrap() {
         let now = client.get(&format!("/v1/receipts/{}", before["id"].as_str().unwrap()));
         let mut before = before.clone();
         if before["verdict"] == "conflict" && before["reason"].is_null() {
-            // 0.1 showed conflicts without a reason. It is derived, so old ledgers have it too.
+            // 0.1 returned conflicts without a reason. It is derived, so old ledgers have it too.
             assert_eq!(now["reason"]["code"], "idempotency_key_reused", "{now}");
             before.as_object_mut().expect("a receipt").remove("reason");
         }
-        assert!(holds(&now, &before), "a receipt has changed: {before}\n{now}");
+        assert!(contains(&now, &before), "a receipt has changed: {before}\n{now}");
     }
     let now = client.get("/v1/inbox?limit=200");
-    assert!(holds(&now, &expected["inbox"]), "the inbox was {}\n{now}", expected["inbox"]);
+    assert!(contains(&now, &expected["inbox"]), "the inbox was {}\n{now}", expected["inbox"]);
     let run = client.get(&format!("/runs/{}", expected["run"]["run_id"].as_str().unwrap()));
-    assert!(holds(&run, &expected["run"]), "the run was {}\n{run}", expected["run"]);
-    verifies(&shop);
+    assert!(contains(&run, &expected["run"]), "the run was {}\n{run}", expected["run"]);
+    assert_verified(&workshop);
     assert_copies(&gate, &expected["copies"]);
-    resolves_what_is_ambiguous(&shop, &gate, &expected["unresolved"]);
+    reconcile_ambiguous(&workshop, &gate, &expected["unresolved"]);
     let fresh = client.send("POST", PUSH, &[], envelope(90).to_string().as_bytes()).unwrap();
     assert_eq!(fresh.json()["decision"], "ADMIT", "{}", fresh.json());
-    client.say(&match_begin(90, "a")).processed();
-    verifies(&shop);
+    client.submit(&match_begin(90, "a")).processed();
+    assert_verified(&workshop);
     gate.stop();
-    let gate = shop.launch("principals.toml").start();
+    let gate = workshop.launch("principals.toml").start();
     assert_copies(&gate, &expected["scoped"]);
     gate.stop();
-    verifies(&shop);
+    assert_verified(&workshop);
 }
 
-/// What was in flight is ambiguous for ever, what was intended is done once, nothing else has moved.
-fn effects_go_on(shop: &Workshop<'_>, before: &Value) {
+/// Effects in flight became ambiguous, intended ones were done once, all others are unchanged.
+fn assert_effects(workshop: &FixtureBuilder<'_>, before: &Value) {
     let was = |state: &str| before[state].as_i64().unwrap();
-    until("what was intended is done", SOON, || {
-        (shop.effects("intended") + shop.effects("in_flight") == 0).then_some(())
+    wait_for("intended effects are done", TIMEOUT, || {
+        (workshop.effects("intended") + workshop.effects("in_flight") == 0).then_some(())
     });
-    assert_eq!(shop.effects("ambiguous"), was("ambiguous") + was("in_flight"));
-    let calls = shop.gateway.calls();
-    assert_eq!(calls.len(), 1, "only what had not begun is called");
+    assert_eq!(workshop.effects("ambiguous"), was("ambiguous") + was("in_flight"));
+    let calls = workshop.gateway.calls();
+    assert_eq!(calls.len(), 1, "only the effect that had not begun is called");
     assert_eq!(calls[0].body["payload"]["task"]["title"], "intended");
-    assert_eq!(shop.effects("withheld"), was("withheld"));
-    assert_eq!(shop.effects("refused"), was("refused"));
-    assert_eq!(shop.effects("done"), was("done") + was("intended"));
+    assert_eq!(workshop.effects("withheld"), was("withheld"));
+    assert_eq!(workshop.effects("refused"), was("refused"));
+    assert_eq!(workshop.effects("done"), was("done") + was("intended"));
 }
 
 fn assert_copies(gate: &Gate, copies: &Value) {
     let mut client = gate.client();
     let copies = copies.as_array().unwrap();
     let wrong: Vec<String> =
-        copies.iter().filter_map(|copy| Copy::check(copy, &mut client).err()).collect();
+        copies.iter().filter_map(|copy| RecordedRequest::check(copy, &mut client).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(!copies.is_empty());
 }
 
-/// Both publishes that nobody knows the outcome of are on the bus, and are found there.
-fn resolves_what_is_ambiguous(shop: &Workshop<'_>, gate: &Gate, unresolved: &Value) {
+/// Reconciles the two ambiguous publishes: both messages are found on the bus.
+fn reconcile_ambiguous(workshop: &FixtureBuilder<'_>, gate: &Gate, unresolved: &Value) {
     let listed = gate.client().get("/v1/reconcile");
     assert_eq!(listed["ambiguous"].as_array().map(Vec::len), Some(2), "{listed}");
     let all = ["reconcile", "--all", "--found", "--absent", "--yes", "--reason", "an upgrade"];
-    let (ok, said) = shop.command(&all);
-    assert!(ok, "{said}");
-    let ids = published(&shop.data(), STREAM);
+    let (ok, output) = workshop.command(&all);
+    assert!(ok, "{output}");
+    let ids = published(&workshop.data(), STREAM);
     for n in unresolved.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()) {
         let times = ids.iter().filter(|id| **id == format!("event-{n}")).count();
         assert_eq!(times, 1, "event-{n}");
@@ -182,9 +182,9 @@ fn resolves_what_is_ambiguous(shop: &Workshop<'_>, gate: &Gate, unresolved: &Val
     }
 }
 
-fn verifies(shop: &Workshop<'_>) {
-    let (agrees, said) = shop.command(&["verify"]);
-    assert!(agrees, "{said}");
+fn assert_verified(workshop: &FixtureBuilder<'_>) {
+    let (verified, output) = workshop.command(&["verify"]);
+    assert!(verified, "{output}");
 }
 
 #[test]
@@ -195,13 +195,13 @@ fn an_outbox_of_0_1_is_delivered() {
     let gate = Gate::on(data.path());
     let agent = Launch::edge(&edge, gate.address()).start();
     for door in ["skyra", "pixel-control", "events/default"] {
-        drained(&outbox(&edge, door, "local"));
+        wait_until_drained(&outbox(&edge, door, "local"));
     }
-    let kept: Vec<String> = inbox(data.path()).into_iter().map(|row| row.event_id).collect();
-    assert_eq!(kept, (200..205).map(skyra::id).collect::<Vec<_>>());
+    let delivered: Vec<String> = inbox(data.path()).into_iter().map(|row| row.event_id).collect();
+    assert_eq!(delivered, (200..205).map(skyra::id).collect::<Vec<_>>());
     let mut client = gate.client();
     for n in 200..203 {
-        client.say(&match_begin(n, "edge")).duplicate();
+        client.submit(&match_begin(n, "edge")).duplicate();
     }
     let events = client.get("/v1/events/default");
     assert_eq!(events["events"][0]["data"], json!({ "from": "edge" }), "{events}");

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::support::events::match_begin;
 use crate::support::gate::{self, Gate};
-use crate::support::ingest::{RUN, artifact, envelope, impatient, push};
+use crate::support::ingest::{RUN, artifact, envelope, launch_fast, push};
 use crate::support::machine::text;
-use crate::support::rounds::{Round, SOURCES, told};
+use crate::support::rounds::{Round, SOURCES, post_source_ok};
 use crate::support::skyra::text as skyra;
 use crate::support::sql;
 
@@ -31,13 +31,13 @@ fn verify(data: &Path) -> Verified {
 
 /// Spoils the ledger, has it verified, and mends it again.
 fn assert_found(data: &Path, spoil: &str, mend: &str, expected: &[&str]) {
-    sql::operate(data, spoil);
+    sql::execute(data, spoil);
     let Verified { agrees, said } = verify(data);
     assert!(!agrees, "{spoil}: {said}");
     for words in expected {
         assert!(said.contains(words), "{spoil}: {words} is not in\n{said}");
     }
-    sql::operate(data, mend);
+    sql::execute(data, mend);
     let Verified { agrees, said } = verify(data);
     assert!(agrees, "{mend}: {said}");
 }
@@ -89,11 +89,13 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
         ("claimed", "last_updated_at", "2999-01-01T00:00:00.000Z", "after the lease"),
         ("done", "last_updated_at", "yesterday", "no time as the gate writes it"),
     ] {
-        let row: String =
-            sql::one(data, &format!("SELECT event_id FROM event_inbox WHERE status = '{status}'"));
+        let row: String = sql::query_one(
+            data,
+            &format!("SELECT event_id FROM event_inbox WHERE status = '{status}'"),
+        );
         let is = |column: &str| {
             let query = format!("SELECT {column} FROM event_inbox WHERE event_id = '{row}'");
-            sql::one::<String>(data, &query)
+            sql::query_one::<String>(data, &query)
         };
         let set = |value: &str| {
             format!("UPDATE event_inbox SET {column} = '{value}' WHERE event_id = '{row}'")
@@ -107,7 +109,7 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
 fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = impatient(data).start();
+    let gate = launch_fast(data).start();
     let mut client = gate.client();
     for n in [1, 2, 3, 1] {
         push(&mut client, &envelope(n));
@@ -161,7 +163,7 @@ fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do(
 fn repair_writes_again_what_a_closed_run_has_lost() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = impatient(data).start();
+    let gate = launch_fast(data).start();
     let mut client = gate.client();
     let references: Vec<String> = (1..=3)
         .map(|n| push(&mut client, &envelope(n)).json()["receipt_ref"].as_str().unwrap().to_owned())
@@ -197,7 +199,7 @@ fn repair_writes_again_what_a_closed_run_has_lost() {
 fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = impatient(data).start();
+    let gate = launch_fast(data).start();
     let mut client = gate.client();
     for n in [1, 2, 3, 1] {
         push(&mut client, &envelope(n));
@@ -213,16 +215,16 @@ fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
     assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
 
     let file = artifact(data, &closure);
-    let kept: String = sql::one(data, "SELECT text FROM run_closure");
+    let kept: String = sql::query_one(data, "SELECT text FROM run_closure");
     let put = |text: &str| {
         // The file is spoilt with the row, so that only the receipts can tell.
         fs::write(&file, format!("{text}\n")).unwrap();
-        sql::operate(
+        sql::execute(
             data,
             &format!("UPDATE run_closure SET text = '{}'", text.replace('\'', "''")),
         );
     };
-    let who: String = sql::one(data, "SELECT begun_by FROM run_closure");
+    let who: String = sql::query_one(data, "SELECT begun_by FROM run_closure");
     for (from, to, part) in [
         ("\"admit\":3".to_owned(), "\"admit\":4", "ingress.admit"),
         ("\"duplicate\":1".to_owned(), "\"duplicate\":9", "ingress.duplicate"),
@@ -247,7 +249,7 @@ fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
 fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    let gate = impatient(data).start();
+    let gate = launch_fast(data).start();
     let mut client = gate.client();
     for n in 1..=3 {
         push(&mut client, &envelope(n));
@@ -270,7 +272,10 @@ fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
     fs::write(&log, format!("{}\n", lines.join("\n"))).unwrap();
     let Verified { agrees, said } = verify(data);
     assert!(!agrees && said.contains("2 disagreements found"), "{said}");
-    assert!(said.contains("does not have its line") && said.contains("admit repair"), "{said}");
+    assert!(
+        said.contains("lacks the line of this document") && said.contains("admit repair"),
+        "{said}"
+    );
     let Verified { agrees, said } = run(&["repair", "--dry-run"], data);
     assert!(agrees && said.contains("2 governance lines would be written"), "{said}");
     let Verified { agrees, said } = run(&["repair"], data);
@@ -299,7 +304,7 @@ fn assert_lines(log: &Path, kept: &str) {
 
 #[test]
 fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
-    if sql::is_about_sqlite() {
+    if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -307,11 +312,11 @@ fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     for n in 1..=3 {
-        client.say(&match_begin(n, "a")).processed();
+        client.submit(&match_begin(n, "a")).processed();
     }
     gate.stop();
-    sql::operate(data, "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT)");
-    sql::operate(data, "UPDATE admission SET facts = CAST(x'7bff7d' AS TEXT) WHERE seq = 2");
+    sql::execute(data, "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT)");
+    sql::execute(data, "UPDATE admission SET facts = CAST(x'7bff7d' AS TEXT) WHERE seq = 2");
     let Verified { agrees, said } = verify(data);
     assert!(!agrees && said.contains("cannot be read"), "{said}");
     assert!(said.contains("-2: row: the row cannot be read"), "{said}");
@@ -326,18 +331,18 @@ fn verify_finds_records_that_do_not_belong_together() {
     let mut client = gate.client();
     let round = Round::reference();
     for source in SOURCES {
-        told(&mut client, source, &round.post(source));
+        post_source_ok(&mut client, source, &round.post(source));
     }
     gate.stop();
     let Verified { agrees, said } = verify(data);
     assert!(agrees, "{said}");
     let one = "seq = (SELECT min(seq) FROM record_event WHERE record_id IS NOT NULL)";
     let is = |column: &str| -> String {
-        sql::one(data, &format!("SELECT {column} FROM record_event WHERE {one}"))
+        sql::query_one(data, &format!("SELECT {column} FROM record_event WHERE {one}"))
     };
     let (record, state) = (is("record_id"), is("state"));
     let field = format!("record_id = '{record}' AND name = (SELECT min(name) FROM record_field)");
-    let event: i64 = sql::one(data, &format!("SELECT event FROM record_field WHERE {field}"));
+    let event: i64 = sql::query_one(data, &format!("SELECT event FROM record_field WHERE {field}"));
     for (spoil, mend, expected) in [
         (
             format!("UPDATE record_event SET state = 'lost' WHERE {one}"),
@@ -367,21 +372,21 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
     let mut client = gate.client();
     for round in [Round::reference(), Round::nth(1), Round::nth(2), Round::nth(11)] {
         for source in SOURCES {
-            told(&mut client, source, &round.post(source));
-            told(&mut client, source, &round.post(source));
+            post_source_ok(&mut client, source, &round.post(source));
+            post_source_ok(&mut client, source, &round.post(source));
         }
     }
     // Nothing opens a round for it.
     let alone = Round::reference().later(5);
-    told(&mut client, SOURCES[1], &alone.post(SOURCES[1]));
+    post_source_ok(&mut client, SOURCES[1], &alone.post(SOURCES[1]));
     gate.stop();
     let Verified { agrees, said } = verify(data);
     assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
-    assert!(said.contains("4 records and 17 links of their events made again"), "{said}");
+    assert!(said.contains("4 records and 17 links recomputed"), "{said}");
 
     let one = "seq = (SELECT max(seq) FROM record_event WHERE record_id IS NOT NULL)";
     let get = |column: &str, table: &str, row: &str| -> String {
-        sql::one(data, &format!("SELECT CAST({column} AS TEXT) FROM {table} WHERE {row}"))
+        sql::query_one(data, &format!("SELECT CAST({column} AS TEXT) FROM {table} WHERE {row}"))
     };
     let record = get("record_id", "record_event", one);
     let other = get("record_id", "record", &format!("record_id <> '{record}' LIMIT 1"));

@@ -1,7 +1,7 @@
-//! Notes the commit that the binary is built from, for `admit --version`.
+//! Passes the git commit to the build, for `admit --version`.
 //!
-//! `ADMIT_COMMIT` wins, for packagers who build from an archive; without it and without git the
-//! commit is `unknown`, and the build goes on.
+//! `ADMIT_COMMIT` takes precedence, for packagers who build from an archive. Without it and without git
+//! the commit is `unknown`.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn main() {
 }
 
 fn from_git() -> Option<String> {
-    // Another commit is another binary; what else happens in the folder of git is not.
+    // Rebuild when the commit changes, but not on other changes in the git folder.
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", name])?;
         if Path::new(&path).exists() {
@@ -24,8 +24,9 @@ fn from_git() -> Option<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-fn git(words: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(words).output().ok().filter(|o| o.status.success())?;
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|o| o.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)
 }

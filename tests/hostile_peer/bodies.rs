@@ -1,5 +1,5 @@
-//! Bodies that never end, or that are announced and never sent: they cost their sender's share, and
-//! without a key a small pool.
+//! Bodies that never end, or that are announced and never sent. They count against the sender's share
+//! of the body limit, or without a key against a small shared pool.
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use crate::events::{configured, post, problem, receipt};
 use crate::support::gate::Gate;
-use crate::support::http::Answer;
-use crate::support::{SOON, until};
+use crate::support::http::HttpResponse;
+use crate::support::{TIMEOUT, wait_for};
 
 const LOUD: (&str, &str) = ("Authorization", "Bearer loud-key-long-enough");
 pub(super) const SHOP: (&str, &str) = ("Authorization", "Bearer shop-key-long-enough");
 
-/// The example of the Standard Webhooks libraries, with a tolerance that lets it pass for ever.
+/// Sample of the Standard Webhooks libraries; the configured tolerance accepts its old timestamp.
 const SIGNED: [(&str, &str); 3] = [
     ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
     ("webhook-timestamp", "1614265330"),
@@ -22,12 +22,12 @@ const SIGNED: [(&str, &str); 3] = [
 ];
 const SIGNED_BODY: &str = r#"{"test": 2432232314}"#;
 
-/// Four of the largest bodies fit; a principal may hold two. Nothing times out meanwhile.
+/// Limits with room for four bodies of maximum size, two per principal, and long timeouts.
 pub(super) const LIMITS: &str = "body_bytes_max = 1048576\nbody_bytes_in_flight_max = 4194304\n\
     unauthenticated_body_bytes_in_flight_max = 1048576\nbody_read_ms_max = 60000\n\
     answer_ms_max = 70000\n";
 
-/// A gate with three producers and a stream that also takes signed requests without a key.
+/// A gate with three producers and a stream that also accepts signed requests without a key.
 pub(super) fn gate(folder: &Path, limits: &str) -> Gate {
     configured(
         folder,
@@ -43,24 +43,24 @@ pub(super) fn gate(folder: &Path, limits: &str) -> Gate {
     )
 }
 
-/// An event of the principal that means no harm.
-pub(super) fn shop_sends(gate: &Gate, key: &str, bytes: usize) -> Answer {
+/// Sends an event of the well-behaved principal.
+pub(super) fn shop_sends(gate: &Gate, key: &str, bytes: usize) -> HttpResponse {
     let body = format!("{{\"note\":\"{}\"}}", "x".repeat(bytes));
     post(gate, "/v1/events/orders", &[SHOP, ("Idempotency-Key", key)], &body)
 }
 
-pub(super) fn signed_event(gate: &Gate) -> Answer {
+pub(super) fn signed_event(gate: &Gate) -> HttpResponse {
     post(gate, "/v1/events/hooks", &SIGNED, SIGNED_BODY)
 }
 
-/// A request whose body does not end.
+/// A request with an unfinished body.
 pub(super) struct Unfinished(BufReader<TcpStream>);
 
 impl Unfinished {
-    /// Sends a head, and says with which status the gate reacts: 100 asks for the body.
+    /// Sends a head; returns the status of the response, 100 if the gate is ready for the body.
     pub(super) fn begin(gate: &Gate, path: &str, headers: &str) -> (Self, u16) {
         let stream = TcpStream::connect(gate.address()).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut request = Self(BufReader::new(stream));
         request.write(&format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -74,15 +74,18 @@ impl Unfinished {
         self.0.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Writes part of a body, of which the gate may refuse the rest.
-    pub(super) fn write_what_is_taken(&mut self, body: &[u8]) {
+    /// Writes part of a body; the gate may close the connection meanwhile.
+    pub(super) fn write_until_refused(&mut self, body: &[u8]) {
         if let Err(error) = self.0.get_mut().write_all(body) {
             let kind = error.kind();
-            assert!(matches!(kind, ConnectionReset | BrokenPipe), "the gate has hung up: {error}");
+            assert!(
+                matches!(kind, ConnectionReset | BrokenPipe),
+                "unexpected write error: {error}"
+            );
         }
     }
 
-    /// The status of the next answer; the rest of its head is passed over.
+    /// Reads the status of the next response; skips the rest of its head.
     fn status(&mut self) -> u16 {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
@@ -90,7 +93,7 @@ impl Unfinished {
         let status = status.unwrap_or_else(|| panic!("no status: {line:?}"));
         while line != "\r\n" {
             line.clear();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "a whole head");
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "incomplete response head");
         }
         status
     }
@@ -98,7 +101,7 @@ impl Unfinished {
 
 const CHUNKED: &str = "Transfer-Encoding: chunked";
 
-/// The headers of a request of `name`.
+/// Prepends the key of the principal `name` to `headers`.
 pub(super) fn with_key_of(name: &str, headers: &str) -> String {
     format!("Authorization: Bearer {name}-key-long-enough\r\n{headers}")
 }
@@ -108,14 +111,14 @@ fn with_key(headers: &str) -> String {
 }
 
 #[test]
-fn chunked_bodies_that_never_end_cost_others_nothing() {
+fn chunked_bodies_that_never_end_do_not_affect_other_principals() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
     let held: Vec<Unfinished> = (0..40)
         .map(|number| {
             let (mut request, status) =
                 Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
-            assert_eq!(status, 100, "body {number} is asked for");
+            assert_eq!(status, 100, "body {number} is accepted");
             request.write("1\r\n{\r\n");
             request
         })
@@ -135,12 +138,12 @@ fn a_principal_that_fills_its_share_is_refused_and_others_are_not() {
         assert_eq!(*status, 100);
         request.write(&"x".repeat(1_048_575));
     }
-    until("a third body is more than half of what there is", SOON, || {
+    wait_for("a third body exceeds half of the limit", TIMEOUT, || {
         (begin().1 == 503).then_some(())
     });
-    receipt(&shop_sends(&gate, "beside", 900_000));
+    receipt(&shop_sends(&gate, "shop-event", 900_000));
     drop(held);
-    until("the share is free again", SOON, || (begin().1 == 100).then_some(()));
+    wait_for("the share is free again", TIMEOUT, || (begin().1 == 100).then_some(()));
 }
 
 #[test]
@@ -149,31 +152,34 @@ fn bodies_without_a_key_have_a_pool_of_their_own() {
     let gate = gate(folder.path(), LIMITS);
     let begin = |headers| Unfinished::begin(&gate, "/v1/events/hooks", headers);
     let held: Vec<_> = (0..40).map(|_| begin(CHUNKED)).collect();
-    assert!(held.iter().all(|(_, status)| *status == 100), "nothing has arrived of them");
+    assert!(held.iter().all(|(_, status)| *status == 100), "no bytes of these bodies have arrived");
     let announced: Vec<_> = (0..10).map(|_| begin("Content-Length: 1048576")).collect();
-    assert!(announced.iter().all(|(_, status)| *status == 100), "nor of these");
+    assert!(
+        announced.iter().all(|(_, status)| *status == 100),
+        "no bytes of these bodies have arrived"
+    );
     receipt(&signed_event(&gate));
-    // What really arrives fills the pool: the second body finds no room.
+    // Only received bytes fill the pool: the second body does not fit.
     let piece = "x".repeat(700_000);
     let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-    let first = until("the pool is full", SOON, || {
-        // Whichever arrives first is the one that fits, so both are new each time.
+    let first = wait_for("the pool is full", TIMEOUT, || {
+        // The first to arrive fits, so both requests are new in each attempt.
         let (mut first, _) = begin(CHUNKED);
         first.write(&chunk);
         let (mut second, status) = begin(CHUNKED);
         assert_eq!(status, 100);
         second.write(&chunk);
         second.write("0\r\n\r\n");
-        // Whole and unsigned it is refused for that, as long as there was room for it.
+        // With room in the pool the whole body is read, and refused as unsigned.
         match second.status() {
             503 => Some(first),
             401 => None,
             status => panic!("{status}"),
         }
     });
-    receipt(&shop_sends(&gate, "beside", 900_000));
+    receipt(&shop_sends(&gate, "shop-event", 900_000));
     drop((first, held, announced));
-    until("the pool is free again", SOON, || {
+    wait_for("the pool is free again", TIMEOUT, || {
         let (mut body, _) = begin(CHUNKED);
         body.write(&chunk);
         body.write("0\r\n\r\n");
@@ -181,13 +187,13 @@ fn bodies_without_a_key_have_a_pool_of_their_own() {
     });
 }
 
-/// HTTP/2 in as few frames as it takes.
+/// Minimal HTTP/2 client.
 struct Http2(TcpStream);
 
 impl Http2 {
     fn connect(gate: &Gate) -> Self {
         let mut stream = TcpStream::connect(gate.address()).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         let mut connection = Self(stream);
         connection.frame(4, 0, 0, &[]);
@@ -200,7 +206,7 @@ impl Http2 {
         self.0.write_all(&[&head, payload].concat()).unwrap();
     }
 
-    /// The head of a POST that announces a body.
+    /// Sends the head of a POST with a body.
     fn begin(&mut self, stream: u32, headers: &[(&str, &str)]) {
         let usual = [
             (":method", "POST"),
@@ -212,7 +218,7 @@ impl Http2 {
         ];
         let mut block = Vec::new();
         for (name, value) in usual.iter().chain(headers) {
-            // A literal with a new name, neither indexed nor compressed.
+            // HPACK literal with a new name, neither indexed nor compressed.
             block.push(0);
             for text in [name, value] {
                 block.push(u8::try_from(text.len()).unwrap());
@@ -229,30 +235,30 @@ fn in_flight(gate: &Gate) -> u64 {
 }
 
 #[test]
-fn http_2_streams_that_announce_and_never_send_cost_others_nothing() {
+fn http_2_streams_that_announce_bodies_and_never_send_them_do_not_affect_other_principals() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
     let mut unknown = Http2::connect(&gate);
     (0..200).for_each(|number| unknown.begin(2 * number + 1, &[]));
-    until("all of them have begun", SOON, || (in_flight(&gate) == 200).then_some(()));
+    wait_for("200 open requests", TIMEOUT, || (in_flight(&gate) == 200).then_some(()));
     let mut announced = Http2::connect(&gate);
     (0..200).for_each(|number| announced.begin(2 * number + 1, &[("content-length", "1048576")]));
-    until("so have these", SOON, || (in_flight(&gate) == 400).then_some(()));
+    wait_for("400 open requests", TIMEOUT, || (in_flight(&gate) == 400).then_some(()));
     receipt(&shop_sends(&gate, "first", 900_000));
     drop(unknown);
-    until("half of them are gone", SOON, || (in_flight(&gate) == 200).then_some(()));
+    wait_for("200 requests are closed", TIMEOUT, || (in_flight(&gate) == 200).then_some(()));
     receipt(&shop_sends(&gate, "second", 900_000));
 }
 
 #[test]
-fn a_full_share_is_answered_in_typed_words() {
+fn a_full_share_is_refused_with_a_typed_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), &format!("{LIMITS}events_in_flight_max = 2\n"));
     let (held, status) = Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
     assert_eq!(status, 100);
-    let answer = post(&gate, "/v1/events/orders", &[LOUD, ("Idempotency-Key", "a")], "{}");
-    problem(&answer, 503, "overloaded");
-    assert!(answer.header("retry-after").is_some());
-    receipt(&shop_sends(&gate, "beside", 10));
+    let response = post(&gate, "/v1/events/orders", &[LOUD, ("Idempotency-Key", "a")], "{}");
+    problem(&response, 503, "overloaded");
+    assert!(response.header("retry-after").is_some());
+    receipt(&shop_sends(&gate, "shop-event", 10));
     drop(held);
 }

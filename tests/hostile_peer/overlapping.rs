@@ -1,5 +1,5 @@
-//! Requests at once on one HTTP/2 connection without a key: they are few, and take nothing from
-//! requests with a key and from probes.
+//! Concurrent requests without a key on one HTTP/2 connection: they are limited, and do not block
+//! requests with a key or probes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,19 +13,19 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::bodies::gate;
-use crate::support::SOON;
+use crate::support::TIMEOUT;
 use crate::support::gate::Gate;
-use crate::support::grpc::Caller;
+use crate::support::grpc::GrpcClient;
 
 const LIMITS: &str = "body_read_ms_max = 15000\nanswer_ms_max = 16000\n";
 
-/// A body of a few bytes, which may never end.
-struct Sent {
+/// A short request body that may never end.
+struct TestBody {
     bytes: Option<Bytes>,
     is_endless: bool,
 }
 
-impl Body for Sent {
+impl Body for TestBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -41,14 +41,14 @@ impl Body for Sent {
     }
 }
 
-async fn connect(gate: &Gate) -> SendRequest<Sent> {
+async fn connect(gate: &Gate) -> SendRequest<TestBody> {
     let io = TokioIo::new(TcpStream::connect(gate.address()).await.unwrap());
     let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     TokioExecutor::new().execute(async move { connection.await.unwrap_or_default() });
     sender
 }
 
-fn request(method: &str, path: &str, key: Option<&str>, is_endless: bool) -> Request<Sent> {
+fn request(method: &str, path: &str, key: Option<&str>, is_endless: bool) -> Request<TestBody> {
     let bytes = (method == "POST").then(|| Bytes::from_static(b"{}"));
     let request = Request::builder()
         .method(method)
@@ -59,59 +59,62 @@ fn request(method: &str, path: &str, key: Option<&str>, is_endless: bool) -> Req
         Some(key) => request.header("authorization", key),
         None => request,
     };
-    request.body(Sent { bytes, is_endless }).unwrap()
+    request.body(TestBody { bytes, is_endless }).unwrap()
 }
 
-async fn answer(sender: &mut SendRequest<Sent>, request: Request<Sent>) -> Response<Incoming> {
-    timeout(SOON, sender.send_request(request)).await.expect("in time").expect("an answer")
+async fn send(
+    sender: &mut SendRequest<TestBody>,
+    request: Request<TestBody>,
+) -> Response<Incoming> {
+    timeout(TIMEOUT, sender.send_request(request)).await.expect("timeout").expect("a response")
 }
 
 #[test]
-fn unfinished_requests_without_a_key_lock_no_key_and_no_probe_out_of_their_connection() {
+fn unfinished_requests_without_a_key_do_not_block_keys_and_probes_on_their_connection() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut sender = connect(&gate).await;
         for _ in 0..40 {
-            // It goes on where nobody waits for its answer.
+            // Run in the background; the response is not read.
             let sent = sender.send_request(request("POST", "/v1/events/hooks", None, true));
             TokioExecutor::new().execute(sent);
         }
         let refused = loop {
             let unsigned = request("POST", "/v1/events/hooks", None, false);
-            let answer = answer(&mut sender, unsigned).await;
-            if answer.status() != 401 {
-                break answer;
+            let response = send(&mut sender, unsigned).await;
+            if response.status() != 401 {
+                break response;
             }
         };
         assert_eq!(refused.status(), 503);
         assert_eq!(refused.headers()["content-type"], "application/problem+json");
         let mut body = refused.into_body();
         let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        let text = frame.expect("a body").expect("whole").into_data().expect("data");
+        let text = frame.expect("a body").expect("a complete frame").into_data().expect("data");
         assert!(String::from_utf8_lossy(&text).contains("overloaded"), "{text:?}");
         for probe in ["/livez", "/readyz", "/healthz"] {
-            let answer = answer(&mut sender, request("GET", probe, None, false)).await;
-            assert_eq!(answer.status(), 200, "{probe}");
+            let response = send(&mut sender, request("GET", probe, None, false)).await;
+            assert_eq!(response.status(), 200, "{probe}");
         }
         let key = Some("Bearer shop-key-long-enough");
-        let answer = answer(&mut sender, request("POST", "/v1/events/orders", key, false)).await;
-        assert_eq!(answer.status(), 201);
+        let response = send(&mut sender, request("POST", "/v1/events/orders", key, false)).await;
+        assert_eq!(response.status(), 201);
     });
 }
 
 #[test]
-fn a_health_watch_without_a_key_counts_while_it_goes_on_and_ends_with_its_status() {
+fn a_health_watch_without_a_key_counts_as_a_request_and_ends_with_its_status() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), "watch_ms_max = 3000\nunauthenticated_idle_ms_max = 300\n");
-    let (refused, ended) = Caller::to(gate.address()).watch_health_to_the_end(1);
+    let (refused, ended) = GrpcClient::to(gate.address()).watch_health_to_the_end(1);
     assert_eq!(refused, 0);
-    ended.expect("it is not cut while it is served");
+    ended.expect("the watch is not cut while it is served");
     let gate = {
         drop(gate);
         super::bodies::gate(folder.path(), "watch_ms_max = 3000\n")
     };
-    let (refused, _) = Caller::to(gate.address()).watch_health_to_the_end(40);
-    assert_eq!(refused, 8, "as many as any other requests without a key");
+    let (refused, _) = GrpcClient::to(gate.address()).watch_health_to_the_end(40);
+    assert_eq!(refused, 8, "the limit for requests without a key");
 }

@@ -1,4 +1,4 @@
-//! Events made to be expensive to check.
+//! Schemas and events that are expensive to validate.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::events::{configured, problem};
 use crate::support::gate::{Gate, Launch, admit};
-use crate::support::http::Answer;
+use crate::support::http::HttpResponse;
 
 const SHARED: &str = "\
 [[principals]]
@@ -27,7 +27,7 @@ keys = [\"o-key-of-the-tests\"]
 role = \"operate\"
 ";
 
-/// A schema whose check takes twice as long for each level of an event.
+/// A schema whose validation time doubles with each level of the event.
 fn doubling() -> Value {
     let branch = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}});
     json!({
@@ -40,8 +40,8 @@ fn doubling() -> Value {
     })
 }
 
-/// Twice the work for each of thirty levels of the schema, whatever the event. Half a dozen lines, valid
-/// for every text, and nothing a validator remembers.
+/// A schema with thirty levels that each double the validation time, for any text. Every text is valid,
+/// and memoization does not help.
 fn doubling_for_any_text() -> Value {
     let level = |n: u32| {
         let inner = json!({"$ref": format!("#/$defs/n{}", n + 1)});
@@ -63,47 +63,48 @@ fn with_schema(data: &Path, schema: &Value) -> String {
     )
 }
 
-fn post(gate: &Gate, key: &str, path: &str, body: &str) -> Answer {
+fn post(gate: &Gate, key: &str, path: &str, body: &str) -> HttpResponse {
     let key = format!("Bearer {key}-key-of-the-tests");
     let headers = [("Authorization", key.as_str())];
-    gate.client().send("POST", path, &headers, body.as_bytes()).expect("the gate answers")
+    gate.client().send("POST", path, &headers, body.as_bytes()).expect("response from the gate")
 }
 
-/// A small event that never finishes its check.
+/// A small event whose validation never finishes.
 fn costly(n: usize) -> String {
     json!({"text": format!("number {n}")}).to_string()
 }
 
-/// An event that breaks the recursive schema at its end, in a few hundred bytes.
+/// A small, deeply nested event that violates the recursive schema at its innermost level.
 fn deep(n: usize) -> String {
     format!("{}{n}{}", r#"{"x":0,"y":0,"a":"#.repeat(100), "}".repeat(100))
 }
 
 #[test]
-fn a_pattern_without_a_linear_match_is_refused_with_its_file_and_place() {
+fn a_pattern_without_linear_matching_is_refused_with_its_file_and_pointer() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("admit.toml");
     for pattern in ["^(?=(a+)+b).*$", r"^(\w+)-\1$", "(?<!x)y"] {
         let schema = json!({"properties": {"name": {"type": "string", "pattern": pattern}}});
         std::fs::write(&file, with_schema(folder.path(), &schema)).unwrap();
         let checked = admit(["config", "check", file.to_str().unwrap()]).output().unwrap();
-        let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-        assert!(!checked.status.success(), "{pattern}: {said}");
-        let started = Launch::on(&folder.path().join("data"))
+        let output =
+            String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        assert!(!checked.status.success(), "{pattern}: {output}");
+        let exit = Launch::on(&folder.path().join("data"))
             .argument("--config")
             .argument(&file)
-            .start_in_vain();
-        assert!(!started.status.success());
-        for said in [said, started.stderr] {
+            .start_expecting_exit();
+        assert!(!exit.status.success());
+        for output in [output, exit.stderr] {
             for named in ["schema.json", "/properties/name/pattern", &format!("{pattern:?}")] {
-                assert!(said.contains(named), "{named} in {said}");
+                assert!(output.contains(named), "{named} not in {output}");
             }
         }
     }
 }
 
 #[test]
-fn a_policy_with_such_a_pattern_is_refused_with_its_line() {
+fn a_policy_with_a_pattern_without_linear_matching_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("payload.json", r#"{"properties":{"n":{"pattern":"^(?!x).*$"}}}"#);
@@ -114,29 +115,29 @@ fn a_policy_with_such_a_pattern_is_refused_with_its_line() {
     write("admit.toml", "[doors.ingestion-gate]\nschema_policy = \"policy.yaml\"\n");
     let file = folder.path().join("admit.toml");
     let checked = admit(["config", "check", file.to_str().unwrap()]).output().unwrap();
-    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(!checked.status.success(), "{said}");
+    let output = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(!checked.status.success(), "{output}");
     for named in ["policy.yaml:", "payload.json", "/properties/n/pattern", "\"^(?!x).*$\""] {
-        assert!(said.contains(named), "{named} in {said}");
+        assert!(output.contains(named), "{named} not in {output}");
     }
 }
 
 #[test]
-fn events_that_never_finish_their_check_are_refused_and_others_go_on_meanwhile() {
+fn events_whose_validation_never_finishes_are_refused_without_delaying_others() {
     let folder = tempfile::tempdir().unwrap();
     let gate = configured(folder.path(), &with_schema(folder.path(), &doubling_for_any_text()));
-    let over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let asked: Vec<_> = (0..4)
+        let handles: Vec<_> = (0..4)
             .map(|n| {
                 let gate = &gate;
                 scope.spawn(move || post(gate, "a", "/v1/events/strict", &costly(n)))
             })
             .collect();
-        let neighbour = scope.spawn(|| {
+        let other = scope.spawn(|| {
             let mut slowest = Duration::ZERO;
             let mut count = 0;
-            while count < 20 || !over.load(Ordering::Relaxed) {
+            while count < 20 || !is_done.load(Ordering::Relaxed) {
                 let begun = Instant::now();
                 let body = json!({"n": count}).to_string();
                 assert_eq!(post(&gate, "b", "/v1/events/plain", &body).status, 201);
@@ -145,25 +146,25 @@ fn events_that_never_finish_their_check_are_refused_and_others_go_on_meanwhile()
             }
             slowest
         });
-        for asked in asked {
-            let answer = asked.join().unwrap();
-            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        for handle in handles {
+            let response = handle.join().unwrap();
+            let body: Value = serde_json::from_slice(&response.body).unwrap();
             let code = body["error"]["code"].as_str().unwrap_or_default();
-            // A slow machine may have too many of them at once; the answer says so in time.
+            // On a slow machine too many may run at once; then the reply is `overloaded`.
             assert!(["invalid_envelope", "overloaded"].contains(&code), "{body}");
             assert_eq!(body["error"]["retryable"], code == "overloaded", "{body}");
         }
-        over.store(true, Ordering::Relaxed);
-        let slowest = neighbour.join().unwrap();
-        assert!(slowest < Duration::from_secs(4), "a neighbour waited {slowest:?}");
+        is_done.store(true, Ordering::Relaxed);
+        let slowest = other.join().unwrap();
+        assert!(slowest < Duration::from_secs(4), "another principal waited {slowest:?}");
     });
     let refused = post(&gate, "a", "/v1/events/strict", &costly(9));
-    let said = problem(&refused, 400, "invalid_envelope");
-    assert!(said.to_string().contains("more steps than one event may cost"), "{said}");
+    let reply = problem(&refused, 400, "invalid_envelope");
+    assert!(reply.to_string().contains("more steps than one event may cost"), "{reply}");
     gate.stop();
 }
 
-/// Letters without a pattern of their own, so that a matcher can remember nothing: 4 KB, then a `c`.
+/// 4 KB of random letters, then a `c`: the matcher's cache does not help.
 fn letters(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let letter = |_| {
@@ -174,32 +175,32 @@ fn letters(seed: u64) -> String {
 }
 
 #[test]
-fn lines_that_are_slow_to_match_do_not_stop_the_requests_of_others() {
+fn lines_that_are_slow_to_match_do_not_delay_requests_of_others() {
     let folder = tempfile::tempdir().unwrap();
-    // Linear, and with hundreds of states for each byte.
+    // Linear, but with hundreds of states per byte.
     let text = json!({"type": "string", "pattern": "^([ab]*a[ab]{600}c)?$"});
     let schema = json!({"properties": {"text": text}});
     let gate = configured(folder.path(), &with_schema(folder.path(), &schema));
-    // With 15 lines the body is small enough to be checked on a serving thread.
+    // With 15 lines the body is small enough to be validated on a serving thread.
     let lines = |request: u64| -> String {
         let line = |n| format!("{}\n", json!({"text": letters(request * 30 + n)}));
         (0..if request % 2 == 0 { 15 } else { 30 }).map(line).collect()
     };
-    // Enough for every serving thread to be busy for long.
+    // Enough requests to keep every serving thread busy.
     let requests = 8 * thread::available_parallelism().map_or(2, NonZero::get) as u64;
-    let over = AtomicBool::new(false);
-    let slowest = |ask: &dyn Fn(usize)| {
+    let is_done = AtomicBool::new(false);
+    let slowest = |request: &dyn Fn(usize)| {
         let (mut slowest, mut count) = (Duration::ZERO, 0);
-        while count < 20 || !over.load(Ordering::Relaxed) {
+        while count < 20 || !is_done.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            ask(count);
+            request(count);
             slowest = slowest.max(begun.elapsed());
             count += 1;
         }
         slowest
     };
     thread::scope(|scope| {
-        let asked: Vec<_> = (0..requests)
+        let handles: Vec<_> = (0..requests)
             .map(|n| {
                 let client = gate.client().with("Authorization", "Bearer a-key-of-the-tests");
                 let mut client = client.with("Content-Type", "application/x-ndjson");
@@ -211,24 +212,24 @@ fn lines_that_are_slow_to_match_do_not_stop_the_requests_of_others() {
             .collect();
         let alive = scope.spawn(|| {
             slowest(&|_| {
-                let answer = gate.client().send("GET", "/livez", &[], b"").unwrap();
-                assert_eq!(answer.status, 200);
+                let response = gate.client().send("GET", "/livez", &[], b"").unwrap();
+                assert_eq!(response.status, 200);
             })
         });
-        let neighbour = scope.spawn(|| {
+        let other = scope.spawn(|| {
             slowest(&|n| {
                 let body = json!({"n": n}).to_string();
                 assert_eq!(post(&gate, "b", "/v1/events/plain", &body).status, 201);
             })
         });
-        for asked in asked {
-            let answer = asked.join().unwrap();
-            assert!([200, 201, 207, 503].contains(&answer.status), "{answer:?}");
+        for handle in handles {
+            let response = handle.join().unwrap();
+            assert!([200, 201, 207, 503].contains(&response.status), "{response:?}");
         }
-        over.store(true, Ordering::Relaxed);
-        for (name, asked) in [("/livez", alive), ("a neighbour", neighbour)] {
-            let slowest = asked.join().unwrap();
-            assert!(slowest < Duration::from_secs(3), "{name} waited {slowest:?}");
+        is_done.store(true, Ordering::Relaxed);
+        for (name, handle) in [("/livez", alive), ("another principal", other)] {
+            let slowest = handle.join().unwrap();
+            assert!(slowest < Duration::from_secs(3), "{name} took {slowest:?}");
         }
     });
     gate.stop();
@@ -245,11 +246,11 @@ fn a_deep_recursion_of_references_ends_in_a_violation() {
 }
 
 #[test]
-fn a_gate_that_checks_costly_events_still_drains() {
+fn a_gate_that_validates_costly_events_still_shuts_down() {
     let folder = tempfile::tempdir().unwrap();
     let gate = configured(folder.path(), &with_schema(folder.path(), &doubling_for_any_text()));
     thread::scope(|scope| {
-        let asked: Vec<_> = (0..8)
+        let handles: Vec<_> = (0..8)
             .map(|n| {
                 let mut client = gate.client().with("Authorization", "Bearer a-key-of-the-tests");
                 scope.spawn(move || {
@@ -257,20 +258,20 @@ fn a_gate_that_checks_costly_events_still_drains() {
                 })
             })
             .collect();
-        // The first has been refused, so others are being checked.
-        let said = post(&gate, "a", "/v1/events/strict", &costly(99));
-        assert!(said.status >= 400);
+        // After the first refusal others are still being validated.
+        let reply = post(&gate, "a", "/v1/events/strict", &costly(99));
+        assert!(reply.status >= 400);
         gate.stop();
-        for asked in asked {
-            if let Ok(answer) = asked.join().unwrap() {
-                assert!(answer.status >= 400, "{answer:?}");
+        for handle in handles {
+            if let Ok(response) = handle.join().unwrap() {
+                assert!(response.status >= 400, "{response:?}");
             }
         }
     });
 }
 
 #[test]
-fn a_large_valid_event_is_taken_whatever_its_schema_costs() {
+fn a_large_valid_event_is_accepted_despite_a_costly_schema() {
     let folder = tempfile::tempdir().unwrap();
     let schema =
         json!({"items": {"anyOf": [{"type": "null"}, {"type": "string"}, {"minimum": 0}]}});
@@ -280,8 +281,8 @@ fn a_large_valid_event_is_taken_whatever_its_schema_costs() {
     let lines: String = (0..200).map(|n| format!("[{n},\"{}\"]\n", "x".repeat(500))).collect();
     let headers =
         [("Authorization", "Bearer a-key-of-the-tests"), ("Content-Type", "application/x-ndjson")];
-    let answer =
+    let response =
         gate.client().send("POST", "/v1/events/strict", &headers, lines.as_bytes()).unwrap();
-    assert!(answer.status < 300, "{answer:?}");
+    assert!(response.status < 300, "{response:?}");
     gate.stop();
 }

@@ -1,5 +1,5 @@
-//! Readers, consumers and operators that ask for what cannot be: each gets a typed refusal, the ledger
-//! stays ready and no producer's event is lost.
+//! Invalid requests of readers, consumers and operators: each gets a typed error, the ledger stays ready
+//! and no producer's event is lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,33 +10,33 @@ use super::routes::{ROUTES, Route, document, operation, path};
 use crate::events::{DOOR, post, receipt};
 use crate::support::events::match_begin;
 use crate::support::gate::{Gate, admit};
-use crate::support::http::{Answer, Client};
+use crate::support::http::{Client, HttpResponse};
 
-/// Numbers beyond what a ledger can count.
+/// Sequence numbers greater than any ledger can have.
 const BEYOND: [&str; 3] = ["18446744073709551615", "9223372036854775808", "18446744073709551616"];
 
-/// The tag of the gate's ledger, as its receipts show it.
+/// Returns the ledger tag from a receipt id of the gate.
 fn tag(gate: &Gate) -> String {
     let id = receipt(&post(gate, DOOR, &[("Idempotency-Key", "tag")], "{}"));
     id.split('-').nth(1).expect("a receipt id has a tag").to_owned()
 }
 
-/// A producer that sends one event after the other until it is told to stop; each must be taken.
+/// Sends events until `stop` is set, and asserts that each is accepted; returns their number.
 fn produce(gate: &Gate, producer: u64, stop: &AtomicBool) -> u64 {
     let mut client = gate.client();
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
-        let event = match_begin(producer * 1_000_000 + sent, "neighbour");
-        let said = client.say(&event);
-        assert!(said.is_processed(), "a neighbour's event is refused: {said:?}");
+        let event = match_begin(producer * 1_000_000 + sent, "arena");
+        let reply = client.submit(&event);
+        assert!(reply.is_processed(), "an event of another producer is refused: {reply:?}");
         sent += 1;
     }
     sent
 }
 
-/// Runs `attack` while two producers send, and holds that none of their events was refused, that the
+/// Runs `attack` while two producers send, and asserts that none of their events was refused, that the
 /// gate stayed ready and that it logged no error.
-fn beside_producers(gate: &Gate, attack: impl FnOnce()) {
+fn with_producers(gate: &Gate, attack: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let producers = [1, 2].map(|producer| {
@@ -48,36 +48,39 @@ fn beside_producers(gate: &Gate, attack: impl FnOnce()) {
         let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attack));
         stop.store(true, Ordering::Relaxed);
         for producer in producers {
-            assert!(producer.join().expect("no event is refused") > 0, "a neighbour was starved");
+            assert!(producer.join().expect("no event is refused") > 0, "a producer was starved");
         }
         if let Err(panic) = attacked {
             std::panic::resume_unwind(panic);
         }
     });
-    assert!(gate.is_ready(), "the gate stays ready");
+    assert!(gate.is_ready(), "the gate is not ready");
     let log = gate.stderr();
     let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
-    assert!(errors.is_empty(), "nothing a peer asks for is an error of the gate: {errors:#?}");
+    assert!(
+        errors.is_empty(),
+        "a request of a peer was logged as an error of the gate: {errors:#?}"
+    );
 }
 
-fn send(client: &mut Client, route: &Route, path: &str, body: &[u8]) -> Answer {
-    let answer = client.send(route.method, path, &[], body);
-    answer.unwrap_or_else(|error| panic!("{} {path}: {error}", route.method))
+fn send(client: &mut Client, route: &Route, path: &str, body: &[u8]) -> HttpResponse {
+    let response = client.send(route.method, path, &[], body);
+    response.unwrap_or_else(|error| panic!("{} {path}: {error}", route.method))
 }
 
 #[test]
-fn a_place_that_no_ledger_has_is_refused_and_costs_no_producer_an_event() {
+fn a_sequence_number_out_of_range_is_refused_and_no_event_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let tag = tag(&gate);
     let change = json!({ "status": "done", "lease": "0".repeat(32) }).to_string();
-    beside_producers(&gate, || {
+    with_producers(&gate, || {
         let attack = |number: &str| {
             let mut client = gate.client();
             for _ in 0..20 {
                 let path = format!("{DOOR}/default/rcp-{tag}-{number}");
-                let answer = client.send("POST", &path, &[], change.as_bytes()).unwrap();
-                assert_eq!(answer.status, 404, "{path}: {}", answer.json());
+                let response = client.send("POST", &path, &[], change.as_bytes()).unwrap();
+                assert_eq!(response.status, 404, "{path}: {}", response.json());
             }
         };
         thread::scope(|scope| BEYOND.map(|number| scope.spawn(move || attack(number))).map(drop));
@@ -86,7 +89,7 @@ fn a_place_that_no_ledger_has_is_refused_and_costs_no_producer_an_event() {
 }
 
 #[test]
-fn every_route_refuses_numbers_beyond_the_ledger_in_typed_words() {
+fn every_route_refuses_numbers_out_of_range_with_a_typed_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let tag = tag(&gate);
@@ -107,27 +110,27 @@ fn every_route_refuses_numbers_beyond_the_ledger_in_typed_words() {
             (format!("/v1/rounds?after={number}:rnd-1"), 400),
             (format!("/v1/receipts/{number}?door=skyra"), 404),
         ] {
-            let answer = client.send("GET", &path, &[], b"").unwrap();
-            assert_eq!(answer.status, status, "{path}: {}", answer.json());
-            assert!(answer.json()["error"]["code"].is_string(), "{path}");
+            let response = client.send("GET", &path, &[], b"").unwrap();
+            assert_eq!(response.status, status, "{path}: {}", response.json());
+            assert!(response.json()["error"]["code"].is_string(), "{path}");
         }
         let watch = [("Accept", "text/event-stream"), ("Last-Event-ID", number)];
-        let answer = client.send("GET", DOOR, &watch, b"").unwrap();
-        assert_eq!(answer.status, 400, "{}", answer.json());
+        let response = client.send("GET", DOOR, &watch, b"").unwrap();
+        assert_eq!(response.status, 400, "{}", response.json());
     }
     assert!(!gate.stderr().contains("ERROR"), "{}", gate.stderr());
     gate.stop();
 }
 
 #[test]
-fn a_command_refuses_a_place_that_no_ledger_has_before_it_asks() {
+fn a_command_refuses_a_sequence_number_out_of_range_before_any_request() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let tag = tag(&gate);
     let data = folder.path().to_str().expect("a path of text");
     for number in BEYOND {
         let id = format!("rcp-{tag}-{number}");
-        for words in [
+        for arguments in [
             &["receipts", "get", &id][..],
             &["receipts", "list", "--after", &id],
             &["quarantine", "list", "--after", &id],
@@ -137,16 +140,16 @@ fn a_command_refuses_a_place_that_no_ledger_has_before_it_asks() {
             &["inbox", "list", "--after", number],
             &["rounds", "unlinked", "--after", &id],
         ] {
-            let output = admit(words.iter().copied().chain(["--data", data])).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            let output = admit(arguments.iter().copied().chain(["--data", data])).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         }
     }
     assert!(!gate.stderr().contains("ERROR"), "{}", gate.stderr());
     gate.stop();
 }
 
-/// What no well-meaning client puts into a path or a query.
+/// Hostile values for path and query parameters.
 fn values(tag: &str) -> Vec<String> {
     let mut values: Vec<String> = [
         "-1",
@@ -175,7 +178,7 @@ fn values(tag: &str) -> Vec<String> {
     values
 }
 
-/// What no well-meaning client puts into a body.
+/// Hostile request bodies.
 fn bodies() -> Vec<Vec<u8>> {
     let mut bodies: Vec<Vec<u8>> = [
         "",
@@ -204,7 +207,7 @@ fn bodies() -> Vec<Vec<u8>> {
     bodies
 }
 
-/// The names of the parameters that a route reads from its query.
+/// Returns the names of a route's query parameters.
 fn query_names(document: &Value, route: &Route) -> Vec<String> {
     let parameters = operation(document, route)["parameters"].as_array().cloned();
     let resolved = parameters.unwrap_or_default().into_iter().filter_map(|parameter| {
@@ -215,7 +218,7 @@ fn query_names(document: &Value, route: &Route) -> Vec<String> {
     in_query.filter_map(|parameter| Some(parameter["name"].as_str()?.to_owned())).collect()
 }
 
-/// Sends everything hostile to one route; returns how many requests that were.
+/// Sends all hostile requests to one route; returns their number.
 fn assault(gate: &Gate, document: &Value, route: &Route, tag: &str) -> usize {
     let mut client = gate.client();
     let mut requests: Vec<(String, Vec<u8>)> = Vec::new();
@@ -239,54 +242,54 @@ fn assault(gate: &Gate, document: &Value, route: &Route, tag: &str) -> usize {
         requests.extend(bodies().into_iter().map(|body| (plain.clone(), body)));
     }
     for (path, body) in &requests {
-        let answer = send(&mut client, route, path, body);
-        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        let response = send(&mut client, route, path, body);
+        let text = String::from_utf8_lossy(&response.body).into_owned();
         let shown: String = path.chars().take(120).collect();
-        assert!(answer.status < 500, "{} {shown}: {} {said}", route.method, answer.status);
-        // Messages are the gate's own words, not those of a library it reads with.
+        assert!(response.status < 500, "{} {shown}: {} {text}", route.method, response.status);
+        // Messages must be the gate's own, not those of a parser library.
         for foreign in ["deserialize", "expected one of", "invalid type", "at line 1"] {
-            assert!(!said.contains(foreign), "{} {shown}: {said}", route.method);
+            assert!(!text.contains(foreign), "{} {shown}: {text}", route.method);
         }
     }
     requests.len()
 }
 
 #[test]
-fn nothing_that_any_route_is_asked_for_disturbs_a_producer_or_is_an_error_of_the_gate() {
+fn no_hostile_request_to_any_route_disturbs_producers_or_is_logged_as_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let tag = tag(&gate);
     let document = document(&gate);
-    beside_producers(&gate, || {
+    with_producers(&gate, || {
         let sent: usize = ROUTES.iter().map(|route| assault(&gate, &document, route, &tag)).sum();
-        assert!(sent > 1_000, "only {sent} requests: the table is not what it was");
+        assert!(sent > 1_000, "only {sent} requests: routes are missing in the table");
     });
     gate.stop();
 }
 
 #[test]
-fn a_claim_is_a_json_object_and_nothing_else() {
+fn a_claim_must_be_a_json_object() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     receipt(&post(&gate, DOOR, &[("Idempotency-Key", "one")], "{}"));
     for path in ["/v1/events/default/claim", "/v1/inbox/claim"] {
         for body in [r#"["taker",1,60]"#, "[]", r#"{"consumer":"taker","what":1}"#, "taker"] {
-            let answer = post(&gate, path, &[], body);
-            let said = answer.json();
-            assert_eq!(answer.status, 400, "{path} {body}: {said}");
-            let message = said["error"]["message"].as_str().expect("a message");
+            let response = post(&gate, path, &[], body);
+            let reply = response.json();
+            assert_eq!(response.status, 400, "{path} {body}: {reply}");
+            let message = reply["error"]["message"].as_str().expect("a message");
             assert!(message.contains("a claim is a JSON object"), "{message}");
         }
     }
     let held = gate.client().get("/v1/events/default");
     assert_eq!(held["events"].as_array().map(Vec::len), Some(1));
     let claimed = post(&gate, "/v1/events/default/claim", &[], r#"{"consumer":"taker"}"#).json();
-    assert_eq!(claimed["events"][0]["attempt"], 1, "no array claimed it before: {claimed}");
+    assert_eq!(claimed["events"][0]["attempt"], 1, "an invalid claim took the event: {claimed}");
     gate.stop();
 }
 
 #[test]
-fn a_wrong_query_is_told_which_parameter_is_wrong() {
+fn an_invalid_query_is_refused_with_the_name_of_the_parameter() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -297,10 +300,10 @@ fn a_wrong_query_is_told_which_parameter_is_wrong() {
         ("/v1/rounds/relink?dry_run=perhaps", "dry_run cannot be \"perhaps\""),
     ] {
         let method = if path.contains("relink") { "POST" } else { "GET" };
-        let answer = client.send(method, path, &[], b"").unwrap();
-        let said = answer.json();
-        assert_eq!(answer.status, 400, "{path}: {said}");
-        let message = said["error"]["message"].as_str().expect("a message");
+        let response = client.send(method, path, &[], b"").unwrap();
+        let reply = response.json();
+        assert_eq!(response.status, 400, "{path}: {reply}");
+        let message = reply["error"]["message"].as_str().expect("a message");
         assert_eq!(message, format!("the query cannot be read: {wanted}"), "{path}");
     }
     gate.stop();

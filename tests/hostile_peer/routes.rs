@@ -1,7 +1,7 @@
-//! Every route of a gate, with who may use it and a body that it can read.
+//! Table of every route with its access rule and a valid body.
 //!
-//! A new route is added here; until then two tests fail, and once it is here it is sent what no
-//! well-meaning client sends, by peers of every role.
+//! A new route must be added here, or two tests fail. Routes in the table are tested with hostile
+//! requests and with every role.
 
 use serde_json::Value;
 
@@ -12,11 +12,11 @@ pub(super) struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) access: Access,
-    /// A body of the right shape; empty where none is read.
+    /// A body of the right shape; empty if the route reads none.
     pub(super) body: &'static str,
 }
 
-/// Who may use a route.
+/// Access rule of a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     /// Every peer, without a key.
@@ -26,7 +26,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// The roles that are enough, as the document names them.
+    /// The accepted roles, as in the OpenAPI document.
     pub(super) fn roles(self) -> &'static [&'static str] {
         match self {
             Self::Public => &[],
@@ -40,7 +40,7 @@ const READ_ENTRIES: Access = Access::Roles(&["consume", "read"]);
 const CONSUME: Access = Access::Roles(&["consume"]);
 const OPERATE: Access = Access::Roles(&["operate"]);
 const SEND: Access = Access::Roles(&["forward", "produce"]);
-const ASK: Access = Access::Roles(&["forward", "operate", "produce", "read"]);
+const LOOKUP: Access = Access::Roles(&["forward", "operate", "produce", "read"]);
 const SEND_ITSELF: Access = Access::Roles(&["produce"]);
 
 const fn get(path: &'static str, access: Access) -> Route {
@@ -56,7 +56,7 @@ const CHANGE: &str = r#"{"status":"done","lease":"000000000000000000000000000000
 const RESOLUTION: &str = r#"{"resolution":"found","partition":4294967295,
     "offset":"18446744073709551615","reason":"hostile"}"#;
 
-/// Everything that a gate with every door open answers.
+/// Routes of a gate with every door enabled.
 pub(super) const ROUTES: &[Route] = &[
     get("/", Access::Public),
     get("/livez", Access::Public),
@@ -71,8 +71,8 @@ pub(super) const ROUTES: &[Route] = &[
     post("/v1/quarantine/{id}/release", OPERATE, r#"{"how":"dismissed","reason":"hostile"}"#),
     get("/v1/intents/{receipt_id}", READ),
     post("/v1/intents/{receipt_id}/replay", OPERATE, r#"{"reason":"hostile"}"#),
-    get("/v1/ops/lookup", ASK),
-    get("/v1/ops/health", ASK),
+    get("/v1/ops/lookup", LOOKUP),
+    get("/v1/ops/health", LOOKUP),
     post("/v1/ops/confirm-time", OPERATE, r#"{"reason":"hostile"}"#),
     get("/v1/reconcile", READ),
     post("/v1/reconcile/{key}", OPERATE, RESOLUTION),
@@ -116,17 +116,17 @@ pub(super) const ROUTES: &[Route] = &[
     post("/v1/events/{stream}", SEND, "{}"),
 ];
 
-/// The document that the gate gives out.
+/// Returns the gate's OpenAPI document.
 pub(super) fn document(gate: &Gate) -> Value {
     gate.client().get("/openapi.json")
 }
 
-/// What the document says of a route.
+/// Returns the operation of a route in the document.
 pub(super) fn operation<'d>(document: &'d Value, route: &Route) -> &'d Value {
     &document["paths"][route.path][route.method.to_lowercase()]
 }
 
-/// The path of a route with these values where it has parameters, the last one again and again.
+/// Fills the parameters of a route's path with these values; the last one is repeated.
 pub(super) fn path(route: &Route, values: &[&str]) -> String {
     let mut values = values.iter().copied();
     let mut last = "x";
@@ -141,7 +141,7 @@ pub(super) fn path(route: &Route, values: &[&str]) -> String {
 }
 
 #[test]
-fn every_route_of_the_document_is_in_the_hostile_table_and_the_other_way_round() {
+fn the_route_table_matches_the_openapi_document() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let document = document(&gate);

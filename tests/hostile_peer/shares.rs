@@ -1,15 +1,14 @@
-//! Two principals that take whatever they can get, and a third: it still gets in, and its events are
-//! taken.
+//! Fair shares: two principals that exhaust their limits do not keep a third one out.
 
 use super::bodies::{LIMITS, SHOP, Unfinished, gate, shop_sends, with_key_of};
 use crate::events::receipt;
 use crate::support::gate::Gate;
-use crate::support::{SOON, until};
+use crate::support::{TIMEOUT, wait_for};
 
 const GREEDY: [&str; 2] = ["loud", "brash"];
 
-/// Unfinished requests of both, with `headers`, until each of them is refused; how many each has.
-fn take_all(gate: &Gate, headers: &str) -> Vec<Vec<Unfinished>> {
+/// Opens unfinished requests of both greedy principals, with `headers`, until each is refused.
+fn exhaust_shares(gate: &Gate, headers: &str) -> Vec<Vec<Unfinished>> {
     let begin = |name: &str| {
         let (request, status) =
             Unfinished::begin(gate, "/v1/events/orders", &with_key_of(name, headers));
@@ -24,16 +23,21 @@ fn take_all(gate: &Gate, headers: &str) -> Vec<Vec<Unfinished>> {
 fn busy_connections_of_two_principals_do_not_keep_a_third_out() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), &format!("{LIMITS}connections_max = 32\n"));
-    let held = take_all(&gate, "Transfer-Encoding: chunked");
+    let held = exhaust_shares(&gate, "Transfer-Encoding: chunked");
     let counts: Vec<_> = held.iter().map(Vec::len).collect();
-    assert!(counts[0] == 16 && counts[1] < 16, "half of all, and what is left: {counts:?}");
-    // A place of its own, and a new one for each of its requests.
+    assert!(
+        counts[0] == 16 && counts[1] < 16,
+        "expected half of the limit, then the rest: {counts:?}"
+    );
+    // Its own connection works, and so does a new one for each request.
     let mut first = gate.client().with(SHOP.0, SHOP.1);
     for number in 0..5 {
-        let key = format!("kept-{number}");
+        let key = format!("same-connection-{number}");
         let headers = [("Idempotency-Key", key.as_str())];
-        let answer = first.send("POST", "/v1/events/orders", &headers, b"{}").expect("it is open");
-        receipt(&answer);
+        let response = first
+            .send("POST", "/v1/events/orders", &headers, b"{}")
+            .expect("the connection is open");
+        receipt(&response);
         receipt(&shop_sends(&gate, &format!("new-{number}"), 10));
     }
     drop(held);
@@ -50,11 +54,11 @@ fn heads_of_two_principals_that_announce_bodies_reserve_nothing() {
         .map(|name| {
             let headers = with_key_of(name, "Content-Length: 1048576");
             let (request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
-            assert_eq!(status, 100, "{name}: nothing has arrived of the others");
+            assert_eq!(status, 100, "{name}: announced bodies reserve nothing");
             request
         })
         .collect();
-    receipt(&shop_sends(&gate, "beside", 900_000));
+    receipt(&shop_sends(&gate, "shop-event", 900_000));
     drop(held);
 }
 
@@ -68,12 +72,12 @@ fn bodies_of_two_principals_that_do_not_end_leave_room_for_a_third() {
         let (mut request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
         // A full share is refused at the head.
         if status == 100 {
-            request.write_what_is_taken(&[b'x'; 1_000_000]);
+            request.write_until_refused(&[b'x'; 1_000_000]);
             held.push(request);
         }
     }
     assert!((2..20).contains(&held.len()), "{}", held.len());
-    receipt(&shop_sends(&gate, "beside", 400_000));
+    receipt(&shop_sends(&gate, "shop-event", 400_000));
     drop(held);
 }
 
@@ -81,12 +85,15 @@ fn bodies_of_two_principals_that_do_not_end_leave_room_for_a_third() {
 fn requests_of_two_principals_that_do_not_end_leave_events_for_a_third() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), &format!("{LIMITS}events_in_flight_max = 16\n"));
-    let held = take_all(&gate, "Transfer-Encoding: chunked");
+    let held = exhaust_shares(&gate, "Transfer-Encoding: chunked");
     let counts: Vec<_> = held.iter().map(Vec::len).collect();
-    assert!(counts[0] == 8 && counts[1] < 8, "half of all, and what is left: {counts:?}");
-    receipt(&shop_sends(&gate, "beside", 10));
+    assert!(
+        counts[0] == 8 && counts[1] < 8,
+        "expected half of the limit, then the rest: {counts:?}"
+    );
+    receipt(&shop_sends(&gate, "shop-event", 10));
     drop(held);
-    until("there is room again", SOON, || {
+    wait_for("there is room again", TIMEOUT, || {
         (gate.client().get("/healthz?verbose")["load"]["events_in_flight"] == 0).then_some(())
     });
 }

@@ -1,7 +1,7 @@
-//! Several gates on one ledger in PostgreSQL, with a network between them that can be hurt.
+//! Several gates on one PostgreSQL ledger, connected through a proxy that can inject faults.
 //!
-//! Every gate has a data folder and a file bus of its own; artifacts are shared. A message that
-//! exists twice is therefore in two files or twice in one, and both are found.
+//! Every gate has a data folder and a file bus of its own; artifacts are shared. A message published
+//! twice is therefore in two files or twice in one; [`Cluster::messages`] counts both.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use super::gate::{self, Gate, Launch};
 use super::ingest::{STREAM, published};
 use super::machine::text;
 use super::sql::{Database, FromCell, Row};
-use super::{SOON, until};
+use super::{TIMEOUT, wait_for};
 
-/// How long a gate may be silent, in seconds.
+/// Lease of a gate, in seconds.
 pub(crate) const LEASE_SECONDS: u64 = 2;
 
-/// A server, a proxy in front of it, and gates behind that.
+/// A PostgreSQL server, a proxy in front of it, and gates that connect through the proxy.
 pub(crate) struct Cluster {
     folder: TempDir,
     pub(crate) server: Server,
@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many gates, all running; `None` where there is no server, which has been said.
+    /// Starts `gates` gates; `None` (reported as skipped) where PostgreSQL is not installed.
     pub(crate) fn start(gates: usize, variables: &[(&str, &str)]) -> Option<Self> {
         let server = Server::start()?;
         let proxy = Proxy::to(server.address(), Faults::default(), 0).unwrap();
@@ -55,12 +55,12 @@ impl Cluster {
         self.folder.path().join(format!("gate-{index}"))
     }
 
-    /// Where the files that receipts name are.
+    /// The artifacts folder that all gates share.
     pub(crate) fn artifacts(&self) -> PathBuf {
         self.folder.path().join("artifacts")
     }
 
-    /// The config of a gate, as variables.
+    /// Config of a gate as environment variables.
     fn variables(&self, index: usize) -> Vec<(String, String)> {
         let url = format!("postgres://postgres@{}/postgres", self.proxy.address());
         let artifacts = format!("file:{}", self.artifacts().display());
@@ -86,25 +86,24 @@ impl Cluster {
         variables.iter().fold(launch, |launch, (name, value)| launch.variable(name, value))
     }
 
-    /// Runs a command with the config of a gate; whether it went well, and what it printed.
-    pub(crate) fn admit(&self, index: usize, words: &[&str]) -> (bool, String) {
+    /// Runs a command with the config of a gate; returns whether it succeeded, and its output.
+    pub(crate) fn admit(&self, index: usize, arguments: &[&str]) -> (bool, String) {
         let data = self.data(index);
-        let words = [words, &["--data", text(&data)]].concat();
-        let output = gate::admit(words).envs(self.variables(index)).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(said).unwrap())
+        let arguments = [arguments, &["--data", text(&data)]].concat();
+        let output = gate::admit(arguments).envs(self.variables(index)).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
     }
 
     fn slot(&self, index: usize) -> MutexGuard<'_, Option<Gate>> {
         self.gates[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a gate, and again when the database or the network is away just then.
+    /// Starts a gate; retries while the database or the network is unavailable.
     pub(crate) fn open(&self, index: usize) {
-        // Every gate has a file bus of its own, which no operator would want and the ledger does not
-        // allow: each becomes the one of the ledger before its gate starts.
+        // A ledger accepts only one bus. Attach this gate's own file bus by force before each start.
         let attach = ["ledger", "attach", "--bus", "--force"];
-        let gate = until("the gate starts", SOON, || {
+        let gate = wait_for("the gate starts", TIMEOUT, || {
             self.admit(index, &["ledger", "migrate"]).0.then_some(())?;
             self.admit(index, &attach).0.then_some(())?;
             self.launch(index).try_start().ok()
@@ -112,45 +111,45 @@ impl Cluster {
         *self.slot(index) = Some(gate);
     }
 
-    /// Ends a gate as a power switch would.
+    /// Kills a gate with SIGKILL.
     pub(crate) fn kill(&self, index: usize) {
         if let Some(gate) = self.slot(index).take() {
             gate.kill();
         }
     }
 
-    /// Asks a gate to end and waits until it has, in peace.
+    /// Stops a gate with SIGTERM and waits for a clean exit.
     pub(crate) fn stop(&self, index: usize) {
         let gate = self.slot(index).take();
         gate.expect("the gate runs").stop();
     }
 
-    /// Where a gate listens, while it runs.
+    /// Address of a gate, while it runs.
     pub(crate) fn address(&self, index: usize) -> Option<SocketAddr> {
         self.slot(index).as_ref().map(Gate::address)
     }
 
-    /// Does something with a gate that runs.
+    /// Calls `work` with a running gate.
     pub(crate) fn with<T>(&self, index: usize, work: impl FnOnce(&Gate) -> T) -> T {
         work(self.slot(index).as_ref().expect("the gate runs"))
     }
 
-    /// The database, beside the gates and not through the proxy.
+    /// Connects to the database directly, not through the proxy.
     fn database(&self) -> Database {
         Database::at(&self.server.url("postgres"))
     }
 
-    /// The rows of a question.
+    /// Returns the rows of a query.
     pub(crate) fn rows(&self, sql: &str) -> Vec<Row> {
         self.database().rows(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The only value of a question that has one.
-    pub(crate) fn one<T: FromCell>(&self, sql: &str) -> T {
+    /// Returns the first value of the first row.
+    pub(crate) fn query_one<T: FromCell>(&self, sql: &str) -> T {
         self.rows(sql)[0].get(0)
     }
 
-    /// How often each event is on a bus, all buses together.
+    /// Number of messages per event id, over all buses.
     pub(crate) fn messages(&self) -> BTreeMap<String, usize> {
         let mut messages = BTreeMap::new();
         for index in 0..self.len() {
@@ -161,21 +160,21 @@ impl Cluster {
         messages
     }
 
-    /// Every gate says that it is ready.
+    /// Whether every gate is ready.
     pub(crate) fn is_ready(&self) -> bool {
         (0..self.len()).all(|index| self.slot(index).as_ref().is_some_and(Gate::is_ready))
     }
 
-    /// Ends every gate in peace.
-    pub(crate) fn end(self) {
+    /// Stops every gate with SIGTERM.
+    pub(crate) fn stop_all(self) {
         for index in 0..self.len() {
             self.stop(index);
         }
     }
 }
 
-/// The document under a reference of a receipt.
+/// Reads the artifact at `reference` as JSON.
 pub(crate) fn document(artifacts: &Path, reference: &str) -> serde_json::Value {
-    let text = std::fs::read_to_string(artifacts.join(reference)).expect("the artifact is there");
+    let text = std::fs::read_to_string(artifacts.join(reference)).expect("the artifact exists");
     serde_json::from_str(&text).unwrap()
 }

@@ -1,8 +1,8 @@
-//! Disks to be hurt: small ones, ones that can be locked, and ones whose cache is lost when the
-//! power goes.
+//! Disks for fault injection: small ones, ones that can be frozen or made read-only, and ones that
+//! lose their cache in a power cut.
 //!
-//! Everything here is undone when it is dropped, also when a test fails: file systems are
-//! unmounted, loop devices detached, other programs killed by their ids.
+//! Dropping a disk cleans up, also when a test fails: file systems are unmounted, loop devices
+//! detached, helper processes killed by id.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
 
-use super::machine::{Need, command, has, is_root, run, skip, text};
-use super::{SOON, until};
+use super::machine::{Requirement, command, has, is_root, run, skip, text};
+use super::{TIMEOUT, wait_for};
 
 /// A mounted file system.
-struct Mounted {
+struct MountedDisk {
     at: PathBuf,
 }
 
-impl Mounted {
+impl MountedDisk {
     fn tmpfs(at: &Path, options: &str) -> Result<Self, String> {
         run("mount", ["-t", "tmpfs", "-o", options, "tmpfs", text(at)])?;
         Ok(Self { at: at.to_owned() })
@@ -30,28 +30,28 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountedDisk {
     fn drop(&mut self) {
-        // Lazily: what a killed gate leaves behind may be busy for a moment.
+        // Lazy unmount: files of a killed gate may be busy for a moment.
         if let Err(error) = run("umount", ["-l", text(&self.at)]) {
             eprintln!("{error}");
         }
     }
 }
 
-/// A block device over a file.
-struct Loop {
+/// A loop device over a file.
+struct LoopDevice {
     device: String,
 }
 
-impl Loop {
+impl LoopDevice {
     fn over(file: &Path) -> Result<Self, String> {
         let device = run("losetup", ["--find", "--show", text(file)])?;
         Ok(Self { device: device.trim().to_owned() })
     }
 }
 
-impl Drop for Loop {
+impl Drop for LoopDevice {
     fn drop(&mut self) {
         if let Err(error) = run("losetup", ["--detach", &self.device]) {
             eprintln!("{error}");
@@ -59,10 +59,10 @@ impl Drop for Loop {
     }
 }
 
-/// Another program that ends with us.
-struct Program(Child);
+/// A helper process; killed when dropped.
+struct HelperProcess(Child);
 
-impl Program {
+impl HelperProcess {
     fn start(program: &str, arguments: &[&str], log: &Path) -> Result<Self, String> {
         let fail = |error| format!("{program} could not start: {error}");
         let log = File::create(log).map_err(fail)?;
@@ -75,46 +75,47 @@ impl Program {
         Ok(Self(child))
     }
 
-    /// Waits until `path` is there, or says that the program ended instead.
-    fn until_it_shows(&mut self, path: &Path) -> Result<(), String> {
-        let ended = |status| format!("the program that makes {} ended: {status}", path.display());
-        until("a program shows what it makes", SOON, || match self.0.try_wait() {
+    /// Waits until `path` exists; an exit of the process before that is an error.
+    fn wait_for_path(&mut self, path: &Path) -> Result<(), String> {
+        let exited =
+            |status| format!("the process that creates {} exited: {status}", path.display());
+        wait_for("file of a helper process", TIMEOUT, || match self.0.try_wait() {
             _ if path.exists() => Some(Ok(())),
             Ok(None) => None,
-            Ok(Some(status)) => Some(Err(ended(status.to_string()))),
-            Err(error) => Some(Err(ended(error.to_string()))),
+            Ok(Some(status)) => Some(Err(exited(status.to_string()))),
+            Err(error) => Some(Err(exited(error.to_string()))),
         })
     }
 }
 
-impl Drop for Program {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
     }
 }
 
-/// A disk in memory, so small that a test can fill it.
+/// A tmpfs small enough for a test to fill.
 pub(crate) struct SmallDisk {
-    _mounted: Mounted,
+    _mounted: MountedDisk,
     folder: TempDir,
 }
 
 impl SmallDisk {
-    /// A disk of so many bytes, or `None` after saying why not.
+    /// Mounts a disk of `bytes` bytes; `None` (reported as skipped) if that is not possible.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
-        if super::sql::is_about_sqlite() {
+        if super::sql::skip_on_postgres() {
             return None;
         }
         if !is_root() {
-            skip(Need::Mount, "only root can mount a small disk");
+            skip(Requirement::Mount, "only root can mount a small disk");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        match Mounted::tmpfs(folder.path(), &format!("size={bytes},mode=0700")) {
+        match MountedDisk::tmpfs(folder.path(), &format!("size={bytes},mode=0700")) {
             Ok(mounted) => Some(Self { _mounted: mounted, folder }),
             Err(why) => {
-                skip(Need::Mount, &why);
+                skip(Requirement::Mount, &why);
                 None
             }
         }
@@ -124,54 +125,54 @@ impl SmallDisk {
         self.folder.path()
     }
 
-    /// Fills what is left; removing the file it returns frees it again.
+    /// Fills the free space with a file and returns its path; remove the file to free the space.
     pub(crate) fn fill(&self) -> PathBuf {
         let ballast = self.path().join("ballast");
         let mut file = File::create(&ballast).unwrap();
-        let piece = [0_u8; 4096];
-        while std::io::Write::write_all(&mut file, &piece).is_ok() {}
+        let block = [0_u8; 4096];
+        while std::io::Write::write_all(&mut file, &block).is_ok() {}
         ballast
     }
 }
 
-/// A disk of its own, in a file.
+/// An ext4 file system in an image file.
 pub(crate) struct ImageDisk {
-    mounted: Option<Mounted>,
-    looped: Option<Loop>,
+    mounted: Option<MountedDisk>,
+    loop_device: Option<LoopDevice>,
     folder: TempDir,
 }
 
-/// Large enough for an ext4 with a journal and a ledger of a few thousand events.
+/// Size of an image: an ext4 with a journal, and a ledger of a few thousand events.
 const IMAGE_BYTES: u64 = 96 * 1024 * 1024;
 
 impl ImageDisk {
-    /// An empty ext4, or `None` after saying why not.
+    /// Mounts an empty ext4; `None` (reported as skipped) if that is not possible.
     pub(crate) fn new() -> Option<Self> {
-        if super::sql::is_about_sqlite() {
+        if super::sql::skip_on_postgres() {
             return None;
         }
         if let Some(why) = missing(&["losetup", "mkfs.ext4", "chattr", "fsfreeze"]) {
-            skip(Need::Mount, &why);
+            skip(Requirement::Mount, &why);
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(MOUNT)).unwrap();
-        let mut disk = Self { mounted: None, looped: None, folder };
+        let mut disk = Self { mounted: None, loop_device: None, folder };
         let made = make_image(&disk.folder.path().join(IMAGE)).and_then(|()| disk.mount());
         match made {
             Ok(()) => Some(disk),
             Err(why) => {
-                skip(Need::Mount, &why);
+                skip(Requirement::Mount, &why);
                 None
             }
         }
     }
 
     fn mount(&mut self) -> Result<(), String> {
-        let looped = Loop::over(&self.folder.path().join(IMAGE))?;
-        let mounted = Mounted::device(&looped.device, &self.path());
-        // Kept also when mounting failed, so that it is detached with the rest.
-        self.looped = Some(looped);
+        let loop_device = LoopDevice::over(&self.folder.path().join(IMAGE))?;
+        let mounted = MountedDisk::device(&loop_device.device, &self.path());
+        // Stored before the result is checked, so that the device is detached if mounting failed.
+        self.loop_device = Some(loop_device);
         self.mounted = Some(mounted?);
         Ok(())
     }
@@ -191,58 +192,64 @@ fn make_image(image: &Path) -> Result<(), String> {
     run("mkfs.ext4", ["-q", "-F", text(image)]).map(drop)
 }
 
-/// Why disks in files cannot be mounted here.
+/// Returns why images cannot be mounted on this machine, if so.
 fn missing(programs: &[&str]) -> Option<String> {
     if !is_root() {
         return Some("only root can mount a disk".to_owned());
     }
     let missing = programs.iter().find(|program| !has(program));
-    missing.map(|program| format!("there is no {program} on this machine"))
+    missing.map(|program| format!("{program} is not installed"))
 }
 
-/// What a disk does that a good one does not.
+/// Fault of a [`FaultyDisk`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    /// It forgets what it has not been told to sync when the power goes, as every disk may.
-    ForgetsUnsynced,
-    /// It forgets everything when the power goes: it lies about its syncs.
-    ForgetsSynced,
-    /// It answers everything with an error once [`FaultyDisk::fail`] is called.
-    Fails,
+pub(crate) enum DiskFault {
+    /// A power cut loses unsynced writes, as on every disk.
+    LoseUnsynced,
+    /// A power cut loses synced writes too: the disk ignores syncs.
+    LoseSynced,
+    /// Every read and write fails once [`FaultyDisk::fail`] is called.
+    FailAll,
 }
 
-/// An ext4 on a disk that can be hurt.
+/// An ext4 on a block device with an injected fault.
 pub(crate) struct FaultyDisk {
-    // Dropped from top to bottom: what is mounted goes before what it stands on.
-    mounted: Option<Mounted>,
-    looped: Option<Loop>,
-    fuse: Option<Mounted>,
-    nbdfuse: Option<Program>,
-    nbdkit: Option<Program>,
+    // Dropped from top to bottom: each layer before the one below it.
+    mounted: Option<MountedDisk>,
+    loop_device: Option<LoopDevice>,
+    fuse: Option<MountedDisk>,
+    nbdfuse: Option<HelperProcess>,
+    nbdkit: Option<HelperProcess>,
     folder: TempDir,
 }
 
 impl FaultyDisk {
-    /// A disk with such a fault, or `None` after saying why not.
-    pub(crate) fn new(fault: Fault) -> Option<Self> {
-        if super::sql::is_about_sqlite() {
+    /// Sets up a disk with this fault; `None` (reported as skipped) if that is not possible.
+    pub(crate) fn new(fault: DiskFault) -> Option<Self> {
+        if super::sql::skip_on_postgres() {
             return None;
         }
         let why = missing(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"]).or_else(|| {
             let fuse = Path::new("/dev/fuse").exists();
-            (!fuse).then(|| "there is no /dev/fuse on this machine".to_owned())
+            (!fuse).then(|| "/dev/fuse does not exist".to_owned())
         });
         if let Some(why) = why {
-            skip(Need::PowerCut, &why);
+            skip(Requirement::PowerCut, &why);
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        let mut disk =
-            Self { mounted: None, looped: None, fuse: None, nbdfuse: None, nbdkit: None, folder };
+        let mut disk = Self {
+            mounted: None,
+            loop_device: None,
+            fuse: None,
+            nbdfuse: None,
+            nbdkit: None,
+            folder,
+        };
         match disk.power_on(fault) {
             Ok(()) => Some(disk),
             Err(why) => {
-                skip(Need::PowerCut, &why);
+                skip(Requirement::PowerCut, &why);
                 None
             }
         }
@@ -252,12 +259,12 @@ impl FaultyDisk {
         self.folder.path().join(name)
     }
 
-    /// Where the file system is.
+    /// Mount point of the file system.
     pub(crate) fn path(&self) -> PathBuf {
         self.at(MOUNT)
     }
 
-    fn power_on(&mut self, fault: Fault) -> Result<(), String> {
+    fn power_on(&mut self, fault: DiskFault) -> Result<(), String> {
         let (image, socket, fuse) = (self.at(IMAGE), self.at("socket"), self.at("fuse"));
         make_image(&image)?;
         for folder in [&fuse, &self.path()] {
@@ -266,48 +273,48 @@ impl FaultyDisk {
         let (backing, trigger) = (format!("file={}", text(&image)), self.at(TRIGGER));
         let trigger = format!("error-file={}", text(&trigger));
         let filter: &[&str] = match fault {
-            Fault::ForgetsUnsynced => &["--filter=cache", "file", &backing, "cache=writeback"],
-            Fault::ForgetsSynced => &["--filter=cache", "file", &backing, "cache=unsafe"],
-            Fault::Fails => {
+            DiskFault::LoseUnsynced => &["--filter=cache", "file", &backing, "cache=writeback"],
+            DiskFault::LoseSynced => &["--filter=cache", "file", &backing, "cache=unsafe"],
+            DiskFault::FailAll => {
                 &["--filter=error", "file", &backing, "error=EIO", "error-rate=100%", &trigger]
             }
         };
         let served = [&["--foreground", "--unix", text(&socket)], filter].concat();
-        let nbdkit = Program::start("nbdkit", &served, &self.at("nbdkit.log"))?;
-        self.nbdkit.insert(nbdkit).until_it_shows(&socket)?;
+        let nbdkit = HelperProcess::start("nbdkit", &served, &self.at("nbdkit.log"))?;
+        self.nbdkit.insert(nbdkit).wait_for_path(&socket)?;
         let shown = [text(&fuse), "--unix", text(&socket)];
-        let nbdfuse = Program::start("nbdfuse", &shown, &self.at("nbdfuse.log"))?;
+        let nbdfuse = HelperProcess::start("nbdfuse", &shown, &self.at("nbdfuse.log"))?;
         let device = fuse.join("nbd");
-        self.nbdfuse.insert(nbdfuse).until_it_shows(&device)?;
-        self.fuse = Some(Mounted { at: fuse });
-        self.looped = Some(Loop::over(&device)?);
-        self.mount_looped()
+        self.nbdfuse.insert(nbdfuse).wait_for_path(&device)?;
+        self.fuse = Some(MountedDisk { at: fuse });
+        self.loop_device = Some(LoopDevice::over(&device)?);
+        self.mount_loop_device()
     }
 
-    fn mount_looped(&mut self) -> Result<(), String> {
-        let looped = self.looped.as_ref().ok_or("there is no block device")?;
-        self.mounted = Some(Mounted::device(&looped.device, &self.path())?);
+    fn mount_loop_device(&mut self) -> Result<(), String> {
+        let loop_device = self.loop_device.as_ref().ok_or("there is no block device")?;
+        self.mounted = Some(MountedDisk::device(&loop_device.device, &self.path())?);
         Ok(())
     }
 
-    /// From now on every read and write of the disk is an error.
+    /// Makes every later read and write of the disk fail.
     pub(crate) fn fail(&self) {
         File::create(self.at(TRIGGER)).unwrap();
     }
 
-    /// Cuts the power: whatever the disk held in its cache is gone. Nothing reaches it any more.
+    /// Cuts the power: the cache of the disk is lost, and later writes do not reach it.
     pub(crate) fn cut(&mut self) {
         self.nbdkit = None;
     }
 
-    /// Cuts the power if it is still there, and mounts the bare disk as the machine would find it.
+    /// Cuts the power if not done yet, and mounts the image as after a reboot.
     pub(crate) fn remount(&mut self) -> Result<(), String> {
         self.cut();
         self.mounted = None;
-        self.looped = None;
+        self.loop_device = None;
         self.nbdfuse = None;
         self.fuse = None;
-        self.looped = Some(Loop::over(&self.at(IMAGE))?);
-        self.mount_looped()
+        self.loop_device = Some(LoopDevice::over(&self.at(IMAGE))?);
+        self.mount_loop_device()
     }
 }

@@ -1,17 +1,17 @@
-//! Events as the Pixel Control plugin sends them, one for each number.
+//! Sample events of the Pixel Control plugin, one for each number.
 
 use serde_json::{Value, json};
 
-/// The sequence of number 0; the plugin starts at the time of its load in milliseconds.
+/// Sequence of event 0; the plugin starts at its load time in milliseconds.
 pub(crate) const SEQUENCE: u64 = 1_739_980_000_000;
 
 const VERSION: &str = "2026-02-19.1";
 
-/// A body to post.
+/// An event to post.
 #[derive(Clone, Debug)]
 pub(crate) struct Post(Value);
 
-/// The request of the contract's own text.
+/// The sample request of the contract.
 pub(crate) fn sample() -> Post {
     Post(json!({
         "envelope": {
@@ -35,12 +35,12 @@ pub(crate) fn sample() -> Post {
     }))
 }
 
-/// A match begins on the server `login`; valid to the last field, and another event for each `n`.
+/// Event `n`: a match begins on the server `login`. Valid under the strict schema too.
 pub(crate) fn match_begin(n: u64, login: &str) -> Post {
     lifecycle(n, login, "match.begin", "ManiaPlanet.BeginMatch")
 }
 
-/// A lifecycle event of the server `login`, with its variant and the callback it came from.
+/// A lifecycle event of the server `login` with this variant and source callback.
 pub(crate) fn lifecycle(n: u64, login: &str, variant: &str, callback: &str) -> Post {
     let (phase, state) = variant.split_once('.').expect("a variant is phase.state");
     let payload = json!({
@@ -56,7 +56,7 @@ pub(crate) fn lifecycle(n: u64, login: &str, variant: &str, callback: &str) -> P
     post
 }
 
-/// The plugin of the server `login` says that it has been loaded.
+/// Registration of the plugin on the server `login`.
 pub(crate) fn registration(n: u64, login: &str) -> Post {
     let payload = json!({
         "type": "plugin_registration",
@@ -68,7 +68,7 @@ pub(crate) fn registration(n: u64, login: &str) -> Post {
     envelope(n, "connectivity", "plugin_registration", payload, metadata(login, "connectivity"))
 }
 
-/// The plugin of the server `login` says that it lives.
+/// Heartbeat of the plugin on the server `login`.
 pub(crate) fn heartbeat(n: u64, login: &str) -> Post {
     let payload = json!({
         "type": "plugin_heartbeat",
@@ -133,10 +133,10 @@ fn context(login: &str) -> Value {
 }
 
 impl Post {
-    /// The same event with another value at a JSON pointer that exists.
+    /// The same event with another value at an existing JSON pointer.
     pub(crate) fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
-        let place = self.0.pointer_mut(pointer);
-        *place.unwrap_or_else(|| panic!("there is no {pointer}")) = value.into();
+        let member = self.0.pointer_mut(pointer);
+        *member.unwrap_or_else(|| panic!("the event has no {pointer}")) = value.into();
         self
     }
 
@@ -145,19 +145,19 @@ impl Post {
         self.set("/transport/attempt", attempt)
     }
 
-    /// The same lifecycle event with an argument of so many bytes.
+    /// The same lifecycle event with an argument of `bytes` bytes.
     pub(crate) fn padded(self, bytes: usize) -> Self {
         let summary = "/envelope/payload/raw_callback_summary";
         let argument = json!({ "type": "string", "value": "x".repeat(bytes) });
         self.set(summary, json!({ "arguments_count": 1, "arguments": [argument] }))
     }
 
-    /// What the event says at a JSON pointer.
+    /// The string at a JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        self.0.pointer(pointer).and_then(Value::as_str).expect("a text")
+        self.0.pointer(pointer).and_then(Value::as_str).expect("a string")
     }
 
-    /// The bytes to send.
+    /// The request body.
     pub(crate) fn body(&self) -> String {
         self.0.to_string()
     }

@@ -1,4 +1,4 @@
-//! A gate as a process: started on a folder, found by the address it prints, ended by its id.
+//! Gate processes: started on a data folder, addressed by the port they print, stopped by process id.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,24 +11,23 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::http::Client;
-use super::{SOON, machine, sql, until};
+use super::{TIMEOUT, machine, sql, wait_for};
 
-/// The binary that cargo built for these tests; `ADMIT_TEST_BINARY` names another one, such as that of
-/// an earlier version.
+/// The binary under test: the one cargo built, or `ADMIT_TEST_BINARY`, such as an earlier version.
 fn binary() -> OsString {
     std::env::var_os("ADMIT_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_admit").into())
 }
 
-/// A gate about to be started.
+/// Builder of a gate process.
 pub(crate) struct Launch {
     data: PathBuf,
     folder: Option<PathBuf>,
     wrapper: Vec<OsString>,
     arguments: Vec<OsString>,
     variables: Vec<(String, String)>,
-    /// Where its log goes instead of a file of the test's.
+    /// Destination of the log; a temporary file by default.
     log_to: Option<Stdio>,
-    /// Where its address is printed first.
+    /// Outputs to search for the listen address.
     address_in: &'static [&'static str],
 }
 
@@ -44,7 +43,7 @@ impl Launch {
         launch
     }
 
-    /// `admit serve` with nothing said; `data` is where the test expects its folder.
+    /// `admit serve` without arguments; `data` is the data folder that the test expects.
     pub(crate) fn bare(data: &Path) -> Self {
         Self {
             data: data.to_owned(),
@@ -57,15 +56,15 @@ impl Launch {
         }
     }
 
-    /// `admit edge` on the folder `data`, on any free port, to the gate at `gate`.
+    /// `admit edge` on the folder `data`, on any free port, for the gate at `gate`.
     pub(crate) fn edge(data: &Path, gate: SocketAddr) -> Self {
         Self::edge_to(data, &format!("http://{gate}"))
     }
 
-    /// The same to the gate at a URL.
+    /// [`Self::edge`] for the gate at a URL.
     pub(crate) fn edge_to(data: &Path, gate: &str) -> Self {
         let arguments = ["edge", "--listen", "127.0.0.1:0", "--gate"].map(OsString::from).to_vec();
-        // Its log names the gate's address, perhaps before its own is printed.
+        // The log contains the gate's address, possibly before the agent prints its own.
         Self { arguments, address_in: &[STDOUT], ..Self::bare(data) }
             .argument(gate)
             .argument("--data")
@@ -82,56 +81,59 @@ impl Launch {
         self
     }
 
-    /// Has it write its log there.
+    /// Sends the log (standard error) to `log`.
     pub(crate) fn log_to(mut self, log: impl Into<Stdio>) -> Self {
         self.log_to = Some(log.into());
         self
     }
 
-    /// Starts it in this working directory.
+    /// Sets the working directory.
     pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// Has another program start it, which must become it (or leave it our child).
+    /// Starts the gate through a wrapper command, which must leave the gate our child process.
     pub(crate) fn under<S: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = S>) -> Self {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Starts it and waits until it says that it is ready.
+    /// Starts the gate and waits until it is ready.
     pub(crate) fn start(self) -> Gate {
-        self.try_start().unwrap_or_else(|ended| panic!("the gate did not start: {ended:?}"))
+        self.try_start().unwrap_or_else(|exit| panic!("the gate did not start: {exit:?}"))
     }
 
-    /// Starts it and waits until it says that it is ready, or until it has given up.
-    pub(crate) fn try_start(self) -> Result<Gate, Ended> {
+    /// Starts the gate and waits until it is ready; an exit before that is an error.
+    pub(crate) fn try_start(self) -> Result<Gate, GateExit> {
         let mut process = self.spawn();
-        let found = until("the gate prints its address", SOON, || {
-            // In this order: what a gate printed before it ended is still read.
-            let has_ended = process.has_ended();
-            process.printed_address().map(Some).or(has_ended.then_some(None))
+        let found = wait_for("the gate prints its address", TIMEOUT, || {
+            // In this order, so that an address printed just before an exit is still found.
+            let has_exited = process.has_exited();
+            process.printed_address().map(Some).or(has_exited.then_some(None))
         });
-        let Some(address) = found else { return Err(process.ended(SOON)) };
+        let Some(address) = found else { return Err(process.wait_for_exit(TIMEOUT)) };
         let mut gate = Gate { process, address };
-        until("the gate is ready", SOON, || (gate.is_ready() || !gate.is_running()).then_some(()));
-        if gate.is_running() { Ok(gate) } else { Err(gate.ended()) }
+        wait_for("the gate is ready", TIMEOUT, || {
+            (gate.is_ready() || !gate.is_running()).then_some(())
+        });
+        if gate.is_running() { Ok(gate) } else { Err(gate.wait_for_exit()) }
     }
 
-    /// Starts it and waits until it prints its address, for a gate that cannot be asked in plain.
-    pub(crate) fn start_unasked(self) -> Gate {
+    /// Starts the gate and waits only for its address: `/readyz` cannot be probed without TLS.
+    pub(crate) fn start_without_probe(self) -> Gate {
         let process = self.spawn();
-        let address = until("the gate prints its address", SOON, || process.printed_address());
+        let address =
+            wait_for("the gate prints its address", TIMEOUT, || process.printed_address());
         Gate { process, address }
     }
 
-    /// Starts it and waits until it has given up.
-    pub(crate) fn start_in_vain(self) -> Ended {
-        self.spawn().ended(SOON)
+    /// Starts a gate that must fail to start; waits for its exit.
+    pub(crate) fn start_expecting_exit(self) -> GateExit {
+        self.spawn().wait_for_exit(TIMEOUT)
     }
 
-    /// Starts it and kills it after a while, however far it has come.
+    /// Starts the gate and kills it `after` this time, ready or not.
     pub(crate) fn start_and_kill(self, after: Duration) {
         let process = self.spawn();
         thread::sleep(after);
@@ -140,10 +142,10 @@ impl Launch {
 
     fn spawn(self) -> Process {
         let logs = tempfile::tempdir().unwrap();
-        let mut words = self.wrapper.into_iter().chain([binary()]).chain(self.arguments);
-        let mut command = Command::new(words.next().expect("there is at least the binary"));
-        command.args(words);
-        unconfigured(&mut command);
+        let mut arguments = self.wrapper.into_iter().chain([binary()]).chain(self.arguments);
+        let mut command = Command::new(arguments.next().expect("there is at least the binary"));
+        command.args(arguments);
+        clear_environment(&mut command);
         command.envs(self.variables).stdin(Stdio::null());
         command.stdout(File::create(logs.path().join(STDOUT)).unwrap());
         let log = File::create(logs.path().join(STDERR)).unwrap();
@@ -156,8 +158,8 @@ impl Launch {
     }
 }
 
-/// What configures the tests, or somebody's gate, must not configure this one.
-fn unconfigured(command: &mut Command) {
+/// Removes variables that configure a gate: those of the developer's shell must not affect tests.
+fn clear_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let is_ours = ["ADMIT_", "WSP_"].iter().any(|prefix| text.starts_with(prefix));
@@ -167,13 +169,13 @@ fn unconfigured(command: &mut Command) {
     }
 }
 
-/// `admit` with these words, without anybody's configuration, on the ledger of the folder that comes
-/// after `--data`.
-pub(crate) fn admit<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+/// The command `admit` with these arguments and a cleared environment, on the ledger of the folder after
+/// `--data`.
+pub(crate) fn admit<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = machine::command(binary().to_str().expect("a plain path"));
-    unconfigured(&mut command);
+    clear_environment(&mut command);
     let mut is_data = false;
-    for word in words {
+    for word in arguments {
         if is_data {
             command.envs(sql::variables(Path::new(word.as_ref())));
         }
@@ -186,7 +188,7 @@ pub(crate) fn admit<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Comm
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// A process that is killed when nobody looks after it any more.
+/// A child process; killed when dropped. Prints its last log lines if the test panics.
 struct Process {
     child: Child,
     logs: TempDir,
@@ -211,13 +213,13 @@ impl Process {
         })
     }
 
-    fn has_ended(&mut self) -> bool {
+    fn has_exited(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    fn ended(mut self, at_most: Duration) -> Ended {
-        let status = until("the gate ends", at_most, || self.child.try_wait().unwrap());
-        Ended { status, stdout: self.log(STDOUT), stderr: self.log(STDERR) }
+    fn wait_for_exit(mut self, at_most: Duration) -> GateExit {
+        let status = wait_for("exit of the gate", at_most, || self.child.try_wait().unwrap());
+        GateExit { status, stdout: self.log(STDOUT), stderr: self.log(STDERR) }
     }
 }
 
@@ -231,29 +233,29 @@ impl Drop for Process {
             for name in [STDOUT, STDERR] {
                 let text = self.log(name);
                 let tail: Vec<&str> = text.lines().rev().take(60).collect();
-                eprintln!("--- the gate's {name}, its last lines");
+                eprintln!("--- last lines of the gate's {name}");
                 tail.iter().rev().for_each(|line| eprintln!("{line}"));
             }
         }
     }
 }
 
-/// A gate that is running.
+/// A running gate.
 pub(crate) struct Gate {
     process: Process,
     address: SocketAddr,
 }
 
-/// How a gate ended.
+/// Exit status and output of a gate.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct GateExit {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Gate {
-    /// A gate on `data` with nothing configured.
+    /// Starts a gate on `data` with the default config.
     pub(crate) fn on(data: &Path) -> Self {
         Launch::on(data).start()
     }
@@ -270,56 +272,56 @@ impl Gate {
         Client::to(self.address)
     }
 
-    /// What it has printed for people.
+    /// Standard output so far.
     pub(crate) fn stdout(&self) -> String {
         self.process.log(STDOUT)
     }
 
-    /// What it has logged.
+    /// Standard error (the log) so far.
     pub(crate) fn stderr(&self) -> String {
         self.process.log(STDERR)
     }
 
-    /// The process itself, for whoever measures it.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
-    /// What `/readyz` says now; no answer is "no".
+    /// Whether `/readyz` returns 200; no reply counts as not ready.
     pub(crate) fn is_ready(&self) -> bool {
-        self.client().send("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
+        self.client().send("GET", "/readyz", &[], b"").is_ok_and(|response| response.status == 200)
     }
 
-    /// Whether the process is still there.
+    /// Whether the process is still running.
     pub(crate) fn is_running(&mut self) -> bool {
-        !self.process.has_ended()
+        !self.process.has_exited()
     }
 
-    /// Asks it to end, without waiting.
+    /// Sends SIGTERM, without waiting.
     pub(crate) fn terminate(&self) {
         self.signal("TERM");
     }
 
-    /// Sends it a signal, such as `INT`.
+    /// Sends a signal, such as `INT`.
     pub(crate) fn signal(&self, name: &str) {
         machine::signal(self.process.child.id(), name);
     }
 
-    /// Asks it to end and waits; it must do so in peace.
+    /// Sends SIGTERM and waits for a clean exit.
     pub(crate) fn stop(self) {
         self.terminate();
-        let ended = self.ended();
-        assert!(ended.status.success(), "a gate that is asked to end exits with 0: {ended:?}");
+        let exit = self.wait_for_exit();
+        assert!(exit.status.success(), "exit code after SIGTERM is not 0: {exit:?}");
     }
 
-    /// Ends it as a power switch would.
+    /// Sends SIGKILL and waits.
     pub(crate) fn kill(mut self) {
         self.process.child.kill().unwrap();
         self.process.child.wait().unwrap();
     }
 
-    /// Waits until it has ended by itself.
-    pub(crate) fn ended(self) -> Ended {
-        self.process.ended(SOON)
+    /// Waits until the process exits by itself.
+    pub(crate) fn wait_for_exit(self) -> GateExit {
+        self.process.wait_for_exit(TIMEOUT)
     }
 }

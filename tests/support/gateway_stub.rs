@@ -1,4 +1,4 @@
-//! A gateway that does as it is told: answers, refuses, hangs, cuts, answers late or twice.
+//! Stub of the HTTP gateway with scripted behaviour: reply, refuse, hang, disconnect, reply late or twice.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,37 +9,38 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use super::{SOON, until};
+use super::{TIMEOUT, wait_for};
 
-/// What it does with a call once it has read it.
+/// Action of the stub on a call it has read.
 #[derive(Clone, Debug)]
-pub(crate) enum Does {
-    /// Answers with this status and body.
-    Answers(u16, &'static str),
-    /// Answers, and closes without having said that it would.
-    AnswersAndCloses,
-    /// Answers twice.
-    AnswersTwice,
-    /// Closes without an answer.
-    Cuts,
-    /// Closes in the middle of an answer.
-    CutsTheAnswer,
-    /// Waits until it is told otherwise, then does what it is told then.
-    Holds,
+pub(crate) enum StubAction {
+    /// Replies with this status and body.
+    Reply(u16, &'static str),
+    /// Replies, then closes without `Connection: close`.
+    ReplyAndClose,
+    /// Sends the reply twice.
+    ReplyTwice,
+    /// Closes without a reply.
+    Close,
+    /// Closes in the middle of a reply.
+    CloseMidReply,
+    /// Waits for another action, then performs that.
+    Hold,
 }
 
-/// A good answer.
-pub(crate) const GOOD: Does = Does::Answers(200, r#"{"data":{"notion_page_id":"page-1"}}"#);
+/// Successful reply.
+pub(crate) const GOOD: StubAction =
+    StubAction::Reply(200, r#"{"data":{"notion_page_id":"page-1"}}"#);
 
-/// A call as it came in.
+/// A received call.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedCall {
     pub(crate) path: String,
     headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
 
-impl Seen {
+impl RecordedCall {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -47,10 +48,10 @@ impl Seen {
 }
 
 struct State {
-    does: Does,
-    calls: Vec<Seen>,
+    action: StubAction,
+    calls: Vec<RecordedCall>,
     connections: usize,
-    is_over: bool,
+    is_stopped: bool,
 }
 
 struct Shared {
@@ -64,7 +65,7 @@ impl Shared {
     }
 }
 
-/// A running stub. Dropping it ends it.
+/// A running stub; stops when dropped.
 pub(crate) struct GatewayStub {
     address: SocketAddr,
     scheme: &'static str,
@@ -73,12 +74,12 @@ pub(crate) struct GatewayStub {
 }
 
 impl GatewayStub {
-    pub(crate) fn start(does: Does) -> Self {
-        Self::start_with(does, None)
+    pub(crate) fn start(action: StubAction) -> Self {
+        Self::start_with(action, None)
     }
 
-    /// One that speaks TLS for `127.0.0.1`, and the certificate to trust it by, as PEM.
-    pub(crate) fn start_tls(does: Does) -> (Self, String) {
+    /// Starts a stub with TLS for `127.0.0.1`; returns its certificate as PEM too.
+    pub(crate) fn start_tls(action: StubAction) -> (Self, String) {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let pem = made.cert.pem();
         let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
@@ -89,13 +90,13 @@ impl GatewayStub {
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key.unwrap())
             .unwrap();
-        (Self::start_with(does, Some(Arc::new(config))), pem)
+        (Self::start_with(action, Some(Arc::new(config))), pem)
     }
 
-    fn start_with(does: Does, tls: Option<Arc<ServerConfig>>) -> Self {
+    fn start_with(action: StubAction, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { does, calls: Vec::new(), connections: 0, is_over: false };
+        let state = State { action, calls: Vec::new(), connections: 0, is_stopped: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
@@ -110,30 +111,32 @@ impl GatewayStub {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// From now on it does this; whatever it holds goes on.
-    pub(crate) fn now(&self, does: Does) {
-        self.shared.lock().does = does;
+    /// Sets the action; calls on hold continue with it.
+    pub(crate) fn set_action(&self, action: StubAction) {
+        self.shared.lock().action = action;
         self.shared.changed.notify_all();
     }
 
-    pub(crate) fn calls(&self) -> Vec<Seen> {
+    pub(crate) fn calls(&self) -> Vec<RecordedCall> {
         self.shared.lock().calls.clone()
     }
 
-    /// How many connections have been made.
+    /// Number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         self.shared.lock().connections
     }
 
-    /// Waits until so many calls have come in.
-    pub(crate) fn has(&self, calls: usize) {
-        until("the gateway is called", SOON, || (self.calls().len() >= calls).then_some(()));
+    /// Waits until `calls` calls have arrived.
+    pub(crate) fn wait_for_calls(&self, calls: usize) {
+        wait_for("calls at the gateway stub", TIMEOUT, || {
+            (self.calls().len() >= calls).then_some(())
+        });
     }
 }
 
 impl Drop for GatewayStub {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        self.shared.lock().is_stopped = true;
         self.shared.changed.notify_all();
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
@@ -142,20 +145,20 @@ impl Drop for GatewayStub {
     }
 }
 
-/// An address where nobody listens.
-pub(crate) fn nobody() -> String {
+/// A URL at which no server listens.
+pub(crate) fn unused_url() -> String {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     format!("http://{free}")
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerConfig>>) {
     for stream in listener.incoming() {
-        if shared.lock().is_over {
+        if shared.lock().is_stopped {
             return;
         }
         let Ok(stream) = stream else { continue };
         shared.lock().connections += 1;
-        // A thread without a call to serve must end with the test.
+        // An idle thread must not outlive the test by much.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let shared = Arc::clone(shared);
         let tls = tls.map(|config| ServerConnection::new(Arc::clone(config)).unwrap());
@@ -168,16 +171,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerC
 
 fn serve(stream: impl Read + Write, shared: &Shared) {
     let mut stream = BufReader::new(stream);
-    while let Some(seen) = read(&mut stream) {
-        shared.lock().calls.push(seen);
+    while let Some(call) = read_call(&mut stream) {
+        shared.lock().calls.push(call);
         shared.changed.notify_all();
-        if !answer(stream.get_mut(), shared) {
+        if !perform_action(stream.get_mut(), shared) {
             return;
         }
     }
 }
 
-fn read(stream: &mut BufReader<impl Read>) -> Option<Seen> {
+fn read_call(stream: &mut BufReader<impl Read>) -> Option<RecordedCall> {
     let mut line = || {
         let mut line = String::new();
         stream.read_line(&mut line).ok().filter(|read| *read > 0)?;
@@ -191,31 +194,31 @@ fn read(stream: &mut BufReader<impl Read>) -> Option<Seen> {
         let Some((name, value)) = line.split_once(':') else { break };
         headers.push((name.to_owned(), value.trim().to_owned()));
     }
-    let mut seen = Seen { path, headers, body: Value::Null };
-    let mut body = vec![0; seen.header("content-length")?.parse().ok()?];
+    let mut call = RecordedCall { path, headers, body: Value::Null };
+    let mut body = vec![0; call.header("content-length")?.parse().ok()?];
     stream.read_exact(&mut body).ok()?;
-    seen.body = serde_json::from_slice(&body).expect("a call is JSON");
-    Some(seen)
+    call.body = serde_json::from_slice(&body).expect("the body of a call is JSON");
+    Some(call)
 }
 
-/// Does what it is told; whether the connection stays open.
-fn answer(stream: &mut impl Write, shared: &Shared) -> bool {
+/// Performs the current action; returns whether the connection stays open.
+fn perform_action(stream: &mut impl Write, shared: &Shared) -> bool {
     let mut state = shared.lock();
-    while matches!(state.does, Does::Holds) && !state.is_over {
+    while matches!(state.action, StubAction::Hold) && !state.is_stopped {
         state = shared.changed.wait(state).unwrap();
     }
-    let does = state.does.clone();
+    let action = state.action.clone();
     drop(state);
     let whole = |status: u16, body: &str| {
         format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len())
     };
     let good = || whole(200, r#"{"data":{"notion_page_id":"page-1"}}"#);
-    let (text, stays) = match does {
-        Does::Answers(status, body) => (whole(status, body), true),
-        Does::AnswersAndCloses => (good(), false),
-        Does::AnswersTwice => (good() + &good(), true),
-        Does::Cuts | Does::Holds => (String::new(), false),
-        Does::CutsTheAnswer => (good()[..60].to_owned(), false),
+    let (text, stays_open) = match action {
+        StubAction::Reply(status, body) => (whole(status, body), true),
+        StubAction::ReplyAndClose => (good(), false),
+        StubAction::ReplyTwice => (good() + &good(), true),
+        StubAction::Close | StubAction::Hold => (String::new(), false),
+        StubAction::CloseMidReply => (good()[..60].to_owned(), false),
     };
-    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).is_ok() && stays
+    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).is_ok() && stays_open
 }

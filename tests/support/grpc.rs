@@ -1,4 +1,4 @@
-//! A gRPC client made of the generated code and a plain HTTP/2 connection, behind blocking calls.
+//! Blocking gRPC client: the generated code over a plain HTTP/2 connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tower::util::{BoxCloneService, ServiceExt as _};
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Envelopes that wait to be sent.
-const AHEAD_MAX: usize = 8_192;
+/// Capacity of the send queue, in envelopes.
+const SEND_QUEUE_MAX: usize = 8_192;
 
 type Channel =
     BoxCloneService<http::Request<Body>, http::Response<hyper::body::Incoming>, hyper::Error>;
 
-/// A connection to the gate.
-pub(crate) struct Caller {
+/// A gRPC connection to the gate.
+pub(crate) struct GrpcClient {
     runtime: Runtime,
     client: IngressClient<Channel>,
     health: HealthClient<Channel>,
     key: Option<String>,
 }
 
-/// A stream of envelopes and their answers.
-pub(crate) struct Call {
+/// A bidirectional stream of envelopes and replies.
+pub(crate) struct GrpcStream {
     envelopes: Option<mpsc::Sender<Envelope>>,
-    answers: Streaming<Answer>,
+    replies: Streaming<Answer>,
 }
 
-impl Caller {
+impl GrpcClient {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (sender, connection) = runtime.block_on(async {
@@ -63,38 +63,38 @@ impl Caller {
         Self { runtime, client, health, key: None }
     }
 
-    /// What `grpc.health.v1.Health/Check` answers for a service.
+    /// Calls `grpc.health.v1.Health/Check` for a service.
     pub(crate) fn health(&mut self, service: &str) -> Result<ServingStatus, Status> {
         let request = HealthCheckRequest { service: service.to_owned() };
-        let answered = self.health.check(request);
-        Ok(self.runtime.block_on(soon(answered))?.into_inner().status())
+        let call = self.health.check(request);
+        Ok(self.runtime.block_on(with_timeout(call))?.into_inner().status())
     }
 
-    /// Hands on what `grpc.health.v1.Health/Watch` sends, so many statuses.
+    /// Calls `seen` with the first `count` statuses of `grpc.health.v1.Health/Watch`.
     pub(crate) fn watch_health(&mut self, count: usize, mut seen: impl FnMut(ServingStatus)) {
         let request = HealthCheckRequest::default();
         let watching = self.health.watch(request);
-        let mut statuses = self.runtime.block_on(soon(watching)).unwrap().into_inner();
+        let mut statuses = self.runtime.block_on(with_timeout(watching)).unwrap().into_inner();
         for _ in 0..count {
-            let next = self.runtime.block_on(soon(statuses.message()));
+            let next = self.runtime.block_on(with_timeout(statuses.message()));
             seen(next.unwrap().unwrap().status());
         }
     }
 
-    /// Opens so many `Health/Watch` at once; how many were refused, and how the last of the others
-    /// ended.
+    /// Opens `count` concurrent `Health/Watch` streams; returns how many were refused, and how the last
+    /// accepted one ended.
     pub(crate) fn watch_health_to_the_end(&mut self, count: usize) -> (usize, Result<(), Status>) {
         let (mut streams, mut refused) = (Vec::new(), 0);
         for _ in 0..count {
             let watching = self.health.watch(HealthCheckRequest::default());
-            match self.runtime.block_on(soon(watching)) {
+            match self.runtime.block_on(with_timeout(watching)) {
                 Ok(stream) => streams.push(stream.into_inner()),
                 Err(_) => refused += 1,
             }
         }
-        let mut last = streams.pop().expect("one is served");
+        let mut last = streams.pop().expect("one stream was accepted");
         let ended = loop {
-            match self.runtime.block_on(soon(last.message())) {
+            match self.runtime.block_on(with_timeout(last.message())) {
                 Ok(Some(_)) => {}
                 Ok(None) => break Ok(()),
                 Err(status) => break Err(status),
@@ -117,56 +117,56 @@ impl Caller {
         request
     }
 
-    /// One envelope, one answer.
+    /// Submits one envelope with a unary call.
     pub(crate) fn submit(&mut self, body: &[u8]) -> Result<Value, Status> {
         let request = self.request(Envelope { json: body.to_vec().into() });
-        let answered = self.client.submit(request);
-        let answer = self.runtime.block_on(soon(answered))?;
-        Ok(told(answer.into_inner()))
+        let call = self.client.submit(request);
+        let reply = self.runtime.block_on(with_timeout(call))?;
+        Ok(to_json(reply.into_inner()))
     }
 
     /// Opens a stream.
-    pub(crate) fn call(&mut self) -> Result<Call, Status> {
-        let (envelopes, mut receiver) = mpsc::channel(AHEAD_MAX);
+    pub(crate) fn open_stream(&mut self) -> Result<GrpcStream, Status> {
+        let (envelopes, mut receiver) = mpsc::channel(SEND_QUEUE_MAX);
         let request = self.request(stream::poll_fn(move |cx| receiver.poll_recv(cx)));
-        let answers = self.runtime.block_on(soon(self.client.stream(request)))?;
-        Ok(Call { envelopes: Some(envelopes), answers: answers.into_inner() })
+        let replies = self.runtime.block_on(with_timeout(self.client.stream(request)))?;
+        Ok(GrpcStream { envelopes: Some(envelopes), replies: replies.into_inner() })
     }
 
-    /// The next answer of a stream; `None` is its end.
-    pub(crate) fn answer(&self, call: &mut Call) -> Result<Option<Value>, Status> {
-        let answer = self.runtime.block_on(soon(call.answers.message()))?;
-        Ok(answer.map(told))
+    /// Reads the next reply of a stream; `None` at its end.
+    pub(crate) fn next_reply(&self, stream: &mut GrpcStream) -> Result<Option<Value>, Status> {
+        let reply = self.runtime.block_on(with_timeout(stream.replies.message()))?;
+        Ok(reply.map(to_json))
     }
 
-    /// Sends one body on a stream and reads its answer.
-    pub(crate) fn say(&self, call: &mut Call, body: &[u8]) -> Value {
-        call.send(body);
-        self.answer(call).expect("the stream goes on").expect("the gate answers")
+    /// Sends one envelope on a stream and reads its reply.
+    pub(crate) fn submit_on(&self, stream: &mut GrpcStream, body: &[u8]) -> Value {
+        stream.send(body);
+        self.next_reply(stream).expect("the stream is open").expect("response from the gate")
     }
 }
 
-impl Call {
+impl GrpcStream {
     pub(crate) fn send(&self, body: &[u8]) {
         let envelopes = self.envelopes.as_ref().expect("the stream is open");
         let envelope = Envelope { json: body.to_vec().into() };
         envelopes.blocking_send(envelope).expect("the stream is read");
     }
 
-    /// Nothing more is sent.
+    /// Half-closes the stream: no more envelopes are sent.
     pub(crate) fn end(&mut self) {
         self.envelopes = None;
     }
 }
 
-/// What comes of a call that must come to something.
-async fn soon<T>(call: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, call).await.expect("the gate answers")
+/// Awaits a call; panics on a timeout.
+async fn with_timeout<T>(call: impl Future<Output = T>) -> T {
+    timeout(REPLY_TIMEOUT, call).await.expect("response from the gate")
 }
 
-/// An answer in the words of the other transports.
-fn told(answer: Answer) -> Value {
-    match answer.answer.expect("an answer says something") {
+/// Converts a reply to the JSON form of the other transports.
+fn to_json(reply: Answer) -> Value {
+    match reply.answer.expect("the reply has a kind") {
         Kind::Ack(ack) => {
             json!({ "event_id": ack.event_id, "ack_ts": ack.ack_ts, "status": ack.status })
         }

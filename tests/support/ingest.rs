@@ -1,4 +1,4 @@
-//! Envelopes as a data platform pushes them, and what the ingestion gate leaves behind.
+//! Sample envelopes of a data platform, and the bus, artifacts and counters of the ingestion gate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::gate::Launch;
-use super::http::{Answer, Client};
+use super::http::{Client, HttpResponse};
 use super::sql;
 
-/// Where envelopes are posted.
+/// Path to which envelopes are posted.
 pub(crate) const PUSH: &str = "/v1/ingest/push";
 
-/// What was observed on the reference: an envelope, and everything that is derived from it.
+/// Golden data from the reference: an envelope, and all values derived from it.
 pub(crate) fn golden() -> Value {
     serde_json::from_str(include_str!("../fixtures/ingestion-gate.json")).unwrap()
 }
@@ -25,73 +25,73 @@ pub(crate) fn envelope(n: u64) -> Value {
     envelope
 }
 
-/// The golden run.
+/// Id of the golden run.
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
 
-/// A gate on `data`, impatient enough for tests.
-pub(crate) fn impatient(data: &Path) -> Launch {
+/// A gate on `data` with short timeouts.
+pub(crate) fn launch_fast(data: &Path) -> Launch {
     Launch::on(data)
         .variable("ADMIT_BUS__DELIVERY_TIMEOUT_MS", "50")
         .variable("ADMIT_DOORS__INGESTION_GATE__ARTIFACTS_SYNC_MS", "50")
 }
 
 /// Pushes an envelope.
-pub(crate) fn push(client: &mut Client, envelope: &Value) -> Answer {
+pub(crate) fn push(client: &mut Client, envelope: &Value) -> HttpResponse {
     push_bytes(client, envelope.to_string().as_bytes())
 }
 
 /// Pushes any bytes.
-pub(crate) fn push_bytes(client: &mut Client, body: &[u8]) -> Answer {
-    client.send("POST", PUSH, &[], body).expect("the gate answers")
+pub(crate) fn push_bytes(client: &mut Client, body: &[u8]) -> HttpResponse {
+    client.send("POST", PUSH, &[], body).expect("response from the gate")
 }
 
-/// The decision, and the receipt's own words, of an answer with status 200.
-pub(crate) fn decided(answer: &Answer) -> (String, Value) {
-    let said = answer.json();
-    assert_eq!(answer.status, 200, "{said}");
-    (said["decision"].as_str().unwrap().to_owned(), said["receipt"].clone())
+/// Returns decision and receipt of a response with status 200.
+pub(crate) fn read_decision(response: &HttpResponse) -> (String, Value) {
+    let reply = response.json();
+    assert_eq!(response.status, 200, "{reply}");
+    (reply["decision"].as_str().unwrap().to_owned(), reply["receipt"].clone())
 }
 
-/// `DECISION`, or `DECISION REASON`.
-pub(crate) fn gist(answer: &Answer) -> String {
-    let (decision, receipt) = decided(answer);
+/// Returns `DECISION`, or `DECISION REASON`.
+pub(crate) fn outcome(response: &HttpResponse) -> String {
+    let (decision, receipt) = read_decision(response);
     match receipt["reason_codes"][0].as_str() {
         Some(reason) => format!("{decision} {reason}"),
         None => decision,
     }
 }
 
-/// The lines of a topic, parsed.
+/// Returns the messages of a topic on the file bus.
 pub(crate) fn topic(data: &Path, topic: &str) -> Vec<Value> {
     let path = data.join("bus").join(topic).join("partition=0.jsonl");
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The stream that the golden envelope goes to.
+/// Topic of the golden envelope.
 pub(crate) const STREAM: &str = "fp.bus.traffic.fraud.v1";
 
-/// The ids of the events on a stream, in order.
+/// Returns the ids of the events on a topic, in order.
 pub(crate) fn published(data: &Path, stream: &str) -> Vec<String> {
     let lines = topic(data, stream);
     lines.iter().map(|line| line["payload"]["event_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Where a file that a receipt names is.
+/// Path of the artifact at a reference.
 pub(crate) fn artifact(data: &Path, reference: &str) -> PathBuf {
     data.join("artifacts").join(reference)
 }
 
-/// The document under a reference.
+/// Reads the artifact at a reference as JSON.
 pub(crate) fn document(data: &Path, reference: &str) -> Value {
-    let text = fs::read_to_string(artifact(data, reference)).expect("the artifact is there");
-    assert!(text.ends_with('\n'), "a document ends its line");
+    let text = fs::read_to_string(artifact(data, reference)).expect("the artifact exists");
+    assert!(text.ends_with('\n'), "no line end at the end of a document");
     serde_json::from_str(&text).unwrap()
 }
 
-/// One value of a query of the ledger.
+/// Returns the number that a query of the ledger yields.
 pub(crate) fn count(data: &Path, query: &str) -> i64 {
-    sql::one(data, query)
+    sql::query_one(data, query)
 }
 
 /// The counters of the golden run: deliveries, in_flight, ambiguous, admit, duplicate, quarantine.
@@ -100,6 +100,6 @@ pub(crate) fn counters(data: &Path) -> [i64; 6] {
         "SELECT deliveries, in_flight, ambiguous, admit, duplicate, quarantine FROM run
          WHERE platform_run_id = '{RUN}'"
     );
-    let rows = sql::rows(data, &query);
+    let rows = sql::query_rows(data, &query);
     std::array::from_fn(|at| rows[0].get(at))
 }

@@ -1,4 +1,4 @@
-//! What the pixel door has kept, as anybody with SQL sees it, and the ledger's write lock.
+//! SQL access to the receipts of the pixel-control door, and the ledger's write lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::events::idempotency_key;
 use super::sql;
 
-/// A row of the contract's own view of receipts.
+/// A row of the view `pixel_receipts`, which the contract defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiptRow {
     pub(crate) dedupe_key: Option<String>,
@@ -24,9 +24,9 @@ pub(crate) struct ReceiptRow {
     pub(crate) status: String,
 }
 
-/// Every row of `pixel_receipts`, by the names the contract gives its fields.
+/// Returns all rows of `pixel_receipts`.
 pub(crate) fn receipts(data: &Path) -> Vec<ReceiptRow> {
-    let rows = sql::rows(
+    let rows = sql::query_rows(
         data,
         "SELECT dedupe_key, dedupe_scope, idempotency_key, event_id, event_name,
                 schema_version, first_seen_at, last_seen_at, duplicate_count,
@@ -34,31 +34,31 @@ pub(crate) fn receipts(data: &Path) -> Vec<ReceiptRow> {
          FROM pixel_receipts",
     );
     let read = |row: &sql::Row| ReceiptRow {
-        dedupe_key: row.named("dedupe_key"),
-        dedupe_scope: row.named("dedupe_scope"),
-        idempotency_key: row.named("idempotency_key"),
-        event_id: row.named("event_id"),
-        event_name: row.named("event_name"),
-        schema_version: row.named("schema_version"),
-        first_seen_at: row.named("first_seen_at"),
-        last_seen_at: row.named("last_seen_at"),
-        duplicate_count: row.named("duplicate_count"),
-        last_transport_attempt: row.named("last_transport_attempt"),
-        status: row.named("status"),
+        dedupe_key: row.get_by_name("dedupe_key"),
+        dedupe_scope: row.get_by_name("dedupe_scope"),
+        idempotency_key: row.get_by_name("idempotency_key"),
+        event_id: row.get_by_name("event_id"),
+        event_name: row.get_by_name("event_name"),
+        schema_version: row.get_by_name("schema_version"),
+        first_seen_at: row.get_by_name("first_seen_at"),
+        last_seen_at: row.get_by_name("last_seen_at"),
+        duplicate_count: row.get_by_name("duplicate_count"),
+        last_transport_attempt: row.get_by_name("last_transport_attempt"),
+        status: row.get_by_name("status"),
     };
     rows.iter().map(read).collect()
 }
 
-/// What is processed, by idempotency key. Fails when one key is there twice.
-pub(crate) struct Stored(BTreeMap<String, ReceiptRow>);
+/// Receipts of processed events by idempotency key. A key that occurs twice panics.
+pub(crate) struct StoredReceipts(BTreeMap<String, ReceiptRow>);
 
-impl Stored {
+impl StoredReceipts {
     pub(crate) fn read(data: &Path) -> Self {
         let mut stored = BTreeMap::new();
         for row in receipts(data).into_iter().filter(|row| row.status == "processed") {
             let key = row.idempotency_key.clone().expect("a processed event has its key");
-            let twice = stored.insert(key, row);
-            assert_eq!(twice, None, "one key, one admission");
+            let previous = stored.insert(key, row);
+            assert_eq!(previous, None, "an idempotency key was admitted twice");
         }
         Self(stored)
     }
@@ -73,13 +73,13 @@ impl Stored {
     }
 }
 
-/// The ledger's own opinion of itself; the gate must not be running. A server looks after its pages
-/// itself, so there it is asked whether what it holds still adds up.
+/// Integrity check of the ledger; the gate must not be running. PostgreSQL checks its pages itself, so
+/// there only the last sequence number is compared with the rows.
 pub(crate) fn assert_intact(data: &Path) {
     if sql::is_postgres() {
-        let last: i64 = sql::one(data, "SELECT last_seq FROM head");
-        let kept: i64 = sql::one(data, "SELECT coalesce(max(seq), 0) FROM admission");
-        assert!(kept <= last, "{kept} is beyond the last place {last}");
+        let last: i64 = sql::query_one(data, "SELECT last_seq FROM head");
+        let kept: i64 = sql::query_one(data, "SELECT coalesce(max(seq), 0) FROM admission");
+        assert!(kept <= last, "seq {kept} is greater than last_seq {last}");
         return;
     }
     let file = sql::open_file(data);
@@ -87,27 +87,27 @@ pub(crate) fn assert_intact(data: &Path) {
     assert_eq!(found, "ok", "the ledger is damaged");
 }
 
-/// The write lock of the ledger, taken away from the gate until this is dropped.
-pub(crate) enum Held {
+/// Write lock on the ledger: blocks commits of the gate until dropped.
+pub(crate) enum LedgerLock {
     File(Connection),
     Head(sql::Database),
 }
 
-impl Held {
-    pub(crate) fn take(data: &Path) -> Self {
+impl LedgerLock {
+    pub(crate) fn acquire(data: &Path) -> Self {
         if sql::is_postgres() {
             let database = sql::Database::of(data);
             database.rows("BEGIN; SELECT last_seq FROM head FOR UPDATE").unwrap();
             return Self::Head(database);
         }
         let conn = Connection::open(data.join("ledger.db")).unwrap();
-        conn.busy_timeout(super::SOON).unwrap();
+        conn.busy_timeout(super::TIMEOUT).unwrap();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
         Self::File(conn)
     }
 }
 
-impl Drop for Held {
+impl Drop for LedgerLock {
     fn drop(&mut self) {
         match self {
             Self::File(conn) => conn.execute_batch("ROLLBACK").unwrap_or_default(),

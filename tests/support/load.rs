@@ -1,4 +1,4 @@
-//! Several producers at once, each remembering what it was told.
+//! Load generator: concurrent producers that record every reply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,16 +11,16 @@ use admit_testkit::rng::Rng;
 
 use super::events::{self, Post};
 use super::http::Client;
-use super::ledger::Stored;
+use super::ledger::StoredReceipts;
 
-/// Events of so many servers are mixed.
+/// Number of servers whose events are mixed.
 pub(crate) const SERVERS: u64 = 4;
 
-/// So many events one producer sends at most.
+/// Maximum number of events per producer.
 const EVENTS_MAX: usize = 20_000;
 
-/// Event number `n` of a load; the same bytes each time it is asked for. Every fourth is large, so
-/// that the ledger's log grows enough to be copied and started over under the load.
+/// Event number `n` of a load; always the same bytes. Every fourth is large, so that the WAL is
+/// checkpointed and restarted under the load.
 pub(crate) fn event(n: u64) -> Post {
     let event = events::match_begin(n, &login(n / 4 % SERVERS));
     if n.is_multiple_of(4) { event.padded(60_000) } else { event }
@@ -31,70 +31,71 @@ pub(crate) fn login(server: u64) -> String {
     format!("server-{server}")
 }
 
-/// What producers were told, by the number of the event.
+/// Replies to the producers, by event number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct LoadResult {
     /// Accepted for the first time.
     pub(crate) processed: Vec<u64>,
-    /// Accepted again, and how often.
+    /// Acknowledged as duplicates, with counts.
     pub(crate) duplicates: BTreeMap<u64, i64>,
-    /// Told to come back later.
-    pub(crate) turned_away: Vec<u64>,
-    /// Sent, and then silence.
+    /// Refused with a retry hint.
+    pub(crate) unavailable: Vec<u64>,
+    /// Sent without a reply.
     pub(crate) unanswered: Vec<u64>,
 }
 
-impl Told {
+impl LoadResult {
     pub(crate) fn add(&mut self, other: Self) {
         self.processed.extend(other.processed);
         for (n, times) in other.duplicates {
             *self.duplicates.entry(n).or_default() += times;
         }
-        self.turned_away.extend(other.turned_away);
+        self.unavailable.extend(other.unavailable);
         self.unanswered.extend(other.unanswered);
     }
 
-    /// Everything a producer was told is in; nothing of it may be missing.
+    /// Numbers of all acknowledged events.
     pub(crate) fn acked(&self) -> impl Iterator<Item = u64> {
         self.processed.iter().chain(self.duplicates.keys()).copied()
     }
 
-    /// Fails if an acknowledged event is not stored, or a copy was acknowledged but not counted.
-    pub(crate) fn assert_kept(&self, stored: &Stored) {
+    /// Asserts that every acknowledged event is stored and every acknowledged copy counted.
+    pub(crate) fn assert_stored(&self, stored: &StoredReceipts) {
         let lost: Vec<u64> = self.acked().filter(|n| stored.get(*n).is_none()).collect();
-        assert!(lost.is_empty(), "acknowledged and not stored: {lost:?}");
+        assert!(lost.is_empty(), "acknowledged but not stored: {lost:?}");
         for (n, times) in &self.duplicates {
             let counted = stored.get(*n).map_or(0, |row| row.duplicate_count);
             assert!(counted >= *times, "{n}: {times} copies acknowledged, {counted} counted");
         }
     }
 
-    /// Sends again what got no answer. It ends up in, once: as new if it was not stored before.
-    pub(crate) fn settle(&mut self, client: &mut Client, stored: &Stored) {
+    /// Resends events without an acknowledgement, and asserts that each is accepted as new only if it was
+    /// not stored before.
+    pub(crate) fn resend_unacknowledged(&mut self, client: &mut Client, stored: &StoredReceipts) {
         let open = std::mem::take(&mut self.unanswered).into_iter();
-        for n in open.chain(std::mem::take(&mut self.turned_away)) {
-            let said = client.say(&event(n).attempt(2));
-            if said.is_processed() {
+        for n in open.chain(std::mem::take(&mut self.unavailable)) {
+            let reply = client.submit(&event(n).attempt(2));
+            if reply.is_processed() {
                 assert!(stored.get(n).is_none(), "{n} was stored and then processed again");
                 self.processed.push(n);
             } else {
-                said.duplicate();
-                assert!(stored.get(n).is_some(), "{n} was not stored, but called a copy");
+                reply.duplicate();
+                assert!(stored.get(n).is_some(), "{n} was not stored, but reported as a duplicate");
                 *self.duplicates.entry(n).or_default() += 1;
             }
         }
     }
 }
 
-/// Producers at work.
+/// Running producers.
 pub(crate) struct Load {
-    producers: Vec<JoinHandle<Told>>,
+    producers: Vec<JoinHandle<LoadResult>>,
     acked: Arc<AtomicU64>,
 }
 
 impl Load {
-    /// Starts `producers` of them. Each takes its next event from `numbers`, sends a copy of an old
-    /// one now and then, and ends when the gate is gone.
+    /// Starts `producers` producers. Each takes its next event from `numbers`, sometimes sends a copy of
+    /// an earlier one, and stops when the connection fails.
     pub(crate) fn start(
         address: SocketAddr,
         producers: usize,
@@ -108,7 +109,7 @@ impl Load {
                 numbers: Arc::clone(numbers),
                 rng: Rng::seeded(rng.next_u64()),
                 acked: Arc::clone(&acked),
-                told: Told::default(),
+                result: LoadResult::default(),
             };
             thread::spawn(move || producer.work())
         };
@@ -116,17 +117,17 @@ impl Load {
         Self { producers, acked }
     }
 
-    /// How many acknowledgements have come so far.
+    /// Number of acknowledgements so far.
     pub(crate) fn acked(&self) -> u64 {
         self.acked.load(Ordering::Relaxed)
     }
 
-    /// Waits for the producers to end by themselves, because the gate is gone.
-    pub(crate) fn join(self) -> Told {
-        let mut all = Told::default();
+    /// Waits until the producers stop because the gate is down.
+    pub(crate) fn join(self) -> LoadResult {
+        let mut all = LoadResult::default();
         for producer in self.producers {
             match producer.join() {
-                Ok(told) => all.add(told),
+                Ok(result) => all.add(result),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -139,66 +140,66 @@ struct Producer {
     numbers: Arc<AtomicU64>,
     rng: Rng,
     acked: Arc<AtomicU64>,
-    told: Told,
+    result: LoadResult,
 }
 
 impl Producer {
-    fn work(mut self) -> Told {
+    fn work(mut self) -> LoadResult {
         for _ in 0..EVENTS_MAX {
-            let known = self.told.processed.len() as u64;
-            let answered = if known > 0 && self.rng.one_in(8) {
-                let place = usize::try_from(self.rng.below(known)).expect("an index");
-                self.send_copy(self.told.processed[place])
+            let known = self.result.processed.len() as u64;
+            let result = if known > 0 && self.rng.one_in(8) {
+                let index = usize::try_from(self.rng.below(known)).expect("an index");
+                self.send_copy(self.result.processed[index])
             } else {
                 let n = self.numbers.fetch_add(1, Ordering::Relaxed);
                 self.send_new(n)
             };
-            if !answered {
+            if !result {
                 break;
             }
         }
-        self.told
+        self.result
     }
 
-    /// Sends a new event; `false` when there was no answer.
+    /// Sends a new event; returns `false` without a reply.
     fn send_new(&mut self, n: u64) -> bool {
-        let Ok(said) = self.client.post(&event(n)) else {
-            self.told.unanswered.push(n);
+        let Ok(reply) = self.client.post(&event(n)) else {
+            self.result.unanswered.push(n);
             return false;
         };
-        if said.is_processed() {
-            self.told.processed.push(n);
+        if reply.is_processed() {
+            self.result.processed.push(n);
             self.acked.fetch_add(1, Ordering::Relaxed);
         } else {
-            said.unavailable();
-            self.told.turned_away.push(n);
+            reply.unavailable();
+            self.result.unavailable.push(n);
         }
         true
     }
 
-    /// Sends a copy of an acknowledged event, which nothing may call new.
+    /// Sends a copy of an acknowledged event, which must not be accepted as new.
     fn send_copy(&mut self, n: u64) -> bool {
-        let Ok(said) = self.client.post(&event(n).attempt(2)) else { return false };
-        if said.is_duplicate() {
-            *self.told.duplicates.entry(n).or_default() += 1;
+        let Ok(reply) = self.client.post(&event(n).attempt(2)) else { return false };
+        if reply.is_duplicate() {
+            *self.result.duplicates.entry(n).or_default() += 1;
             self.acked.fetch_add(1, Ordering::Relaxed);
         } else {
-            said.unavailable();
+            reply.unavailable();
         }
         true
     }
 }
 
-/// Side effects happened once: what the servers' documents count is what was admitted.
+/// Asserts that side effects happened once: the servers' documents count as many events as were admitted.
 pub(crate) fn assert_effects_once(client: &mut Client, data: &Path) {
     let counted: u64 = (0..SERVERS)
         .map(|server| {
             let path = format!("/v1/pixel/servers/local/{}", login(server));
-            let answer = client.send("GET", &path, &[], b"").expect("the gate answers");
-            // A server nobody sent events of yet has no document.
-            answer.json()["event_counts"]["lifecycle"].as_u64().unwrap_or_default()
+            let response = client.send("GET", &path, &[], b"").expect("response from the gate");
+            // A server without events has no document.
+            response.json()["event_counts"]["lifecycle"].as_u64().unwrap_or_default()
         })
         .sum();
-    let admitted = Stored::read(data).len() as u64;
-    assert_eq!(counted, admitted, "one side effect for each admission, no more, no less");
+    let admitted = StoredReceipts::read(data).len() as u64;
+    assert_eq!(counted, admitted, "number of side effects differs from number of admissions");
 }

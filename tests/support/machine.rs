@@ -1,4 +1,4 @@
-//! What this machine can do, what it cannot, and small programs of it.
+//! Capabilities of the test machine, and helpers to run its programs.
 
 use std::fs::OpenOptions;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use admit_testkit::rng::Rng;
 
-/// Something not every machine allows.
+/// A capability that not every machine has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Need {
+pub(crate) enum Requirement {
     /// Tracing the gate's system calls.
     Strace,
-    /// Mounting file systems: root and a kernel that lets it.
+    /// Mounting file systems: root, and a kernel that permits it.
     Mount,
-    /// A disk whose cache can be lost: FUSE, loop devices, nbdkit.
+    /// A disk that loses its cache: FUSE, loop devices, nbdkit.
     PowerCut,
     /// Programs of Python packages.
     Python,
-    /// A program that sends requests fast.
+    /// The load generator wrk.
     Wrk,
 }
 
-impl Need {
+impl Requirement {
     const fn required_by(self) -> &'static str {
         match self {
             Self::Strace => "ADMIT_TEST_REQUIRE_STRACE",
@@ -36,27 +36,27 @@ impl Need {
     }
 }
 
-/// Says that a test was skipped and why, where the test runner does not swallow it.
-pub(crate) fn skip(need: Need, why: &str) {
+/// Reports a test as skipped; panics if an environment variable makes the capability required.
+pub(crate) fn skip(need: Requirement, why: &str) {
     let variable = need.required_by();
     assert!(std::env::var_os(variable).is_none(), "{variable} is set, but {why}");
-    left_out(why);
+    report_skipped(why);
 }
 
-/// Says why a test was left out, where the test runner does not swallow it.
-pub(crate) fn left_out(why: &str) {
+/// Writes `skipped: …` to standard error, past the capture of the test runner.
+pub(crate) fn report_skipped(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
-    // Not eprintln: its output would be kept back, as the test passes.
+    // Not eprintln: the test runner hides its output when the test passes.
     std::io::stderr().write_all(line.as_bytes()).unwrap();
-    // A runner that keeps all of it back has somebody who reads this file in the end.
+    // For runners that capture standard error too.
     if let Some(file) = std::env::var_os("ADMIT_TEST_SKIPPED") {
         let file = OpenOptions::new().append(true).create(true).open(file);
         file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
     }
 }
 
-/// Whether `program` is on this machine, also where only root's PATH looks.
+/// Whether `program` is installed; also looks in the sbin folders.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -69,16 +69,16 @@ pub(crate) fn is_root() -> bool {
     run("id", ["-u"]).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Runs a program to its end; its standard output, or what it complained about.
+/// Runs a program; returns its standard output, or its standard error if it fails.
 pub(crate) fn run<const N: usize>(program: &str, arguments: [&str; N]) -> Result<String, String> {
     let output = command(program)
         .args(arguments)
         .output()
         .map_err(|error| format!("{program} could not start: {error}"))?;
-    said(program, &output)
+    checked_output(program, &output)
 }
 
-/// A command that finds what lies in root's folders and reads nothing.
+/// A command with the sbin folders on its PATH and an empty standard input.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -86,28 +86,28 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-fn said(program: &str, output: &Output) -> Result<String, String> {
+fn checked_output(program: &str, output: &Output) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {
         return Ok(text(&output.stdout));
     }
-    let complaint = text(&output.stderr);
-    Err(format!("{program} failed ({}): {}", output.status, complaint.trim()))
+    let stderr = text(&output.stderr);
+    Err(format!("{program} failed ({}): {}", output.status, stderr.trim()))
 }
 
 /// Sends a signal (`TERM`, `KILL`) to one process.
 pub(crate) fn signal(pid: u32, name: &str) {
-    // The shell's own kill: every machine has one.
+    // `kill` is a builtin of every shell.
     let script = format!("kill -{name} {pid}");
     run("sh", ["-c", &script]).unwrap();
 }
 
-/// The path as the text that programs want.
+/// The path as UTF-8.
 pub(crate) fn text(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are plain text")
+    path.to_str().expect("temporary paths are UTF-8")
 }
 
-/// A generator for what is random in a test. The seed is printed when the test fails.
+/// Random number generator of a test. The seed is printed when the test fails.
 pub(crate) fn rng() -> Rng {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     let drawn = || {
@@ -118,6 +118,6 @@ pub(crate) fn rng() -> Rng {
         Ok(text) => text.parse().expect("ADMIT_TEST_SEED is a number"),
         Err(_) => drawn(),
     };
-    eprintln!("to repeat what was random here: ADMIT_TEST_SEED={seed}");
+    eprintln!("to repeat this run: ADMIT_TEST_SEED={seed}");
     Rng::seeded(seed)
 }

@@ -66,5 +66,5 @@ function done(summary, latency, requests)
   for _, thread in ipairs(threads) do
     all = all + thread:get("unexpected")
   end
-  io.write("unexpected answers: ", all, "\n")
+  io.write("unexpected responses: ", all, "\n")
 end

@@ -1,5 +1,6 @@
-//! What the tests share: a gate as a process, a client, events to send, and ways to hurt a disk.
+//! Shared test support: gate processes, clients, sample events, and fault injection for disks and networks.
 
+pub(crate) mod assert_reply;
 pub(crate) mod cluster;
 pub(crate) mod disks;
 pub(crate) mod edge;
@@ -16,7 +17,6 @@ pub(crate) mod machine;
 pub(crate) mod pack;
 pub(crate) mod python;
 pub(crate) mod rounds;
-pub(crate) mod said;
 pub(crate) mod skyra;
 pub(crate) mod sql;
 pub(crate) mod strace;
@@ -25,17 +25,21 @@ pub(crate) mod ws;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks again and again until there is something to see; fails when that takes too long.
-pub(crate) fn until<T>(what: &str, at_most: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls `probe` until it returns a value, and returns that; panics after `at_most`.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    at_most: Duration,
+    mut probe: impl FnMut() -> Option<T>,
+) -> T {
     let deadline = Instant::now() + at_most;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = probe() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "waited {at_most:?} in vain: {what}");
+        assert!(Instant::now() < deadline, "timeout after {at_most:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A patience that only a defect uses up, on a machine that is busy with other tests.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Default timeout of [`wait_for`]: generous, because the machine is busy with other tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,20 +1,20 @@
-//! The golden pack, and the request for the run it stands for.
+//! The golden engine pack, and the request for its run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// What is said of a run that needs nothing more.
-pub(crate) const SAID: &str = "ready, and READY is on the control bus";
+/// Status message of a run that is READY and published.
+pub(crate) const READY_MESSAGE: &str = "ready; READY was published to the control bus";
 
-/// Where the golden pack lies.
+/// Path of the golden pack.
 pub(crate) fn golden() -> PathBuf {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/tests/fixtures/engine_run");
     place.canonicalize().unwrap()
 }
 
-/// A request for its run, with the pack at `root`.
+/// Request for the run of the golden pack, with the pack at `root`.
 pub(crate) fn request(root: &str) -> Value {
     let receipt = fs::read_to_string(golden().join("run_receipt.json")).unwrap();
     let receipt: Value = serde_json::from_str(&receipt).unwrap();

@@ -1,28 +1,28 @@
-//! Rounds as their sources tell of them: the artifacts of each, and what the door says to them.
+//! Sample game rounds: the artifacts each source sends, and requests to the rounds door.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::http::{Answer, Client};
+use super::http::{Client, HttpResponse};
 
-/// Below this path every source has its own.
+/// Path of the rounds door; each source posts to a path below it.
 pub(crate) const ROUNDS: &str = "/v1/rounds";
 
-/// A round as the tests know it. Its clocks are those of the reference: the servers write local time
-/// (Europe/Ljubljana), the stats file comes three seconds after the end.
+/// A sample round. As in the reference, servers write local time (Europe/Ljubljana) and the stats file
+/// is written three seconds after the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     pub(crate) map: String,
     pub(crate) number: u32,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    /// `YYYY-MM-DD-HHMMSS` of the stats file.
+    /// Timestamp of the stats file, `YYYY-MM-DD-HHMMSS`.
     pub(crate) stamp: String,
 }
 
 impl Round {
-    /// The round of the published vectors: supply, second half, 11 February 2026.
+    /// The round of the published test vectors: supply, second half, 11 February 2026.
     pub(crate) fn reference() -> Self {
         Self {
             map: "supply".to_owned(),
@@ -33,13 +33,13 @@ impl Round {
         }
     }
 
-    /// The `n`th of many rounds, a quarter of an hour apart, on one of ten maps.
+    /// The `n`th of many rounds, 15 minutes apart, on one of ten maps.
     pub(crate) fn nth(n: u32) -> Self {
         // Midnight of 1 February 2026 in Ljubljana.
         const MIDNIGHT: i64 = 1_769_900_400;
         let end = MIDNIGHT + i64::from(n) * 900 + 600;
         let (day, second) = ((end - MIDNIGHT) / 86_400 + 1, (end - MIDNIGHT) % 86_400 + 3);
-        assert!(day <= 28, "February ends");
+        assert!(day <= 28, "round {n} is after February");
         let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
         Self {
             map: format!("map_{}", n % 10),
@@ -50,7 +50,7 @@ impl Round {
         }
     }
 
-    /// The same round so many days later.
+    /// The same round, `days` days later.
     pub(crate) fn later(&self, days: i64) -> Self {
         let (date, time) = self.stamp.rsplit_once('-').unwrap();
         let (month, day) = date.rsplit_once('-').unwrap();
@@ -59,12 +59,12 @@ impl Round {
         Self { start, end, stamp: format!("{month}-{day:02}-{time}"), ..self.clone() }
     }
 
-    /// The stats file: its name and what it holds.
+    /// Name and content of the stats file.
     pub(crate) fn stats(&self) -> (String, String) {
         self.stats_with(1, &[("AAAA1111", "alpha", 10), ("BBBB2222", "bravo", 7)])
     }
 
-    /// The same with another winner and other players.
+    /// [`Self::stats`] with this winner and these players.
     pub(crate) fn stats_with(
         &self,
         winner: u32,
@@ -83,12 +83,12 @@ impl Round {
         (name, text)
     }
 
-    /// The webhook message that the game server sends when the round has ended.
+    /// Webhook message that the game server sends at the end of the round.
     pub(crate) fn ready(&self) -> Value {
         self.ready_with(2, 1)
     }
 
-    /// The same with another winner and so many pauses.
+    /// [`Self::ready`] with this winner and number of pauses.
     pub(crate) fn ready_with(&self, winner: u32, pauses: u32) -> Value {
         let fields = [
             ("Map", self.map.clone()),
@@ -121,12 +121,12 @@ impl Round {
         })
     }
 
-    /// The file a game server leaves beside the message: its name and what it holds.
+    /// Name and content of the gametime file, which repeats the webhook message.
     pub(crate) fn gametime(&self) -> (String, String) {
         self.gametime_with(&[("AAAA1111", "alpha", 5), ("BBBB2222", "bravo", 6)])
     }
 
-    /// The same with these players and how often they spawned.
+    /// [`Self::gametime`] with these players and their spawn counts.
     pub(crate) fn gametime_with(&self, spawns: &[(&str, &str, u32)]) -> (String, String) {
         let spawn_stats: Vec<Value> = spawns
             .iter()
@@ -158,7 +158,7 @@ impl Round {
         (name, body.to_string())
     }
 
-    /// The proximity tracker's file: its name and what it holds, with `engagements` of them.
+    /// Name and content of the proximity tracker's file, with `engagements` engagements.
     pub(crate) fn proximity(&self, engagements: u32) -> (String, String) {
         let Self { map, number, stamp, start, end } = self;
         let name = format!("{stamp}-{map}-round-{number}_engagements.txt");
@@ -183,7 +183,7 @@ impl Round {
         (name, text)
     }
 
-    /// What a source has to say, as it is posted.
+    /// Request body of a source.
     pub(crate) fn post(&self, source: &str) -> Value {
         match source {
             "filename_trigger" => file(self.stats()),
@@ -199,44 +199,44 @@ impl Round {
 pub(crate) const SOURCES: [&str; 4] =
     ["filename_trigger", "stats_ready", "gametime_fallback", "proximity_file"];
 
-/// A file as it is posted.
+/// Request body for a file.
 pub(crate) fn file((name, content): (String, String)) -> Value {
     json!({ "filename": name, "content": content })
 }
 
-/// Writes a file into a folder; where it is.
-pub(crate) fn leave(folder: &Path, (name, content): (String, String)) -> PathBuf {
+/// Writes an artifact file into a folder; returns its path.
+pub(crate) fn write_artifact(folder: &Path, (name, content): (String, String)) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     path
 }
 
-/// Posts what a source has to say.
-pub(crate) fn tell(client: &mut Client, source: &str, body: &Value) -> Answer {
+/// Posts the body of a source.
+pub(crate) fn post_source(client: &mut Client, source: &str, body: &Value) -> HttpResponse {
     let path = format!("{ROUNDS}/{source}");
-    client.send("POST", &path, &[], body.to_string().as_bytes()).expect("the gate answers")
+    client.send("POST", &path, &[], body.to_string().as_bytes()).expect("response from the gate")
 }
 
-/// Posts what a source has to say; it must be taken.
-pub(crate) fn told(client: &mut Client, source: &str, body: &Value) -> Value {
-    let answer = tell(client, source, body);
-    let said = answer.json();
-    assert_eq!(answer.status, 200, "{source}: {said}");
-    said
+/// Posts the body of a source and returns the reply; panics unless the status is 200.
+pub(crate) fn post_source_ok(client: &mut Client, source: &str, body: &Value) -> Value {
+    let response = post_source(client, source, body);
+    let reply = response.json();
+    assert_eq!(response.status, 200, "{source}: {reply}");
+    reply
 }
 
-/// All rounds there are, newest first or not, by their ids.
+/// Returns the first page of rounds.
 pub(crate) fn rounds(client: &mut Client) -> Vec<Value> {
     client.get(ROUNDS)["rounds"].as_array().expect("a list of rounds").clone()
 }
 
-/// One round with everything that is known of it.
+/// Returns one round in full.
 pub(crate) fn round(client: &mut Client, id: &str) -> Value {
     client.get(&format!("{ROUNDS}/{id}"))
 }
 
-/// What must not grow when something is told again: rows of every table, and totals of the maps.
-pub(crate) fn growth(data: &Path) -> Vec<(String, i64)> {
+/// Row counts of every table and totals of the heatmaps, which must not change on a repeated delivery.
+pub(crate) fn row_counts(data: &Path) -> Vec<(String, i64)> {
     const TABLES: [&str; 15] = [
         "record",
         "record_event",
@@ -268,7 +268,7 @@ pub(crate) fn growth(data: &Path) -> Vec<(String, i64)> {
     found
 }
 
-/// One number out of the ledger.
+/// Returns one number from the ledger.
 pub(crate) fn number(data: &Path, query: &str) -> i64 {
-    super::sql::one(data, query)
+    super::sql::query_one(data, query)
 }

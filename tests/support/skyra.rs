@@ -1,16 +1,16 @@
-//! Envelopes as edge devices send them, the three ways they travel, and the inbox with SQL.
+//! Sample envelopes of edge devices, clients for the three transports, and SQL access to the inbox.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::gate::Gate;
-use super::grpc::{Call, Caller};
+use super::grpc::{GrpcClient, GrpcStream};
 use super::http::Client;
 use super::sql;
 use super::ws::Socket;
 
-/// Where single envelopes are posted.
+/// Path to which single envelopes are posted.
 pub(crate) const DOOR: &str = "/v1/ingress";
 
 /// The id of envelope number `n`.
@@ -18,7 +18,7 @@ pub(crate) fn id(n: u64) -> String {
     format!("evt_01JZ4J1NZ0A1G8R4J8X3{n:06}")
 }
 
-/// Envelope number `n`, as the contract's own text shows one.
+/// Envelope number `n`, like the sample of the contract.
 pub(crate) fn envelope(n: u64) -> Value {
     json!({
         "schema_version": 1,
@@ -39,21 +39,21 @@ pub(crate) fn text(n: u64) -> String {
     envelope(n).to_string()
 }
 
-/// One way to send an envelope.
+/// Client of one transport.
 pub(crate) enum Wire {
     WebSocket(Socket),
-    Grpc(Box<(Caller, Call)>),
+    Grpc(Box<(GrpcClient, GrpcStream)>),
     Http(Client),
 }
 
 impl Wire {
-    /// All three, to one gate.
+    /// Connects to a gate over all three transports.
     pub(crate) fn all(gate: &Gate) -> [Self; 3] {
-        let mut caller = Caller::to(gate.address());
-        let call = caller.call().expect("the stream opens");
+        let mut client = GrpcClient::to(gate.address());
+        let stream = client.open_stream().expect("the stream opens");
         [
             Self::WebSocket(Socket::open(gate.address())),
-            Self::Grpc(Box::new((caller, call))),
+            Self::Grpc(Box::new((client, stream))),
             Self::Http(gate.client()),
         ]
     }
@@ -66,52 +66,52 @@ impl Wire {
         }
     }
 
-    /// Sends a body and reads its answer.
-    pub(crate) fn say(&mut self, body: &[u8]) -> Value {
+    /// Sends a body and reads its reply.
+    pub(crate) fn submit(&mut self, body: &[u8]) -> Value {
         match self {
-            Self::WebSocket(socket) => socket.say(body),
-            Self::Grpc(both) => both.0.say(&mut both.1, body),
+            Self::WebSocket(socket) => socket.submit(body),
+            Self::Grpc(both) => both.0.submit_on(&mut both.1, body),
             Self::Http(client) => client.send("POST", DOOR, &[], body).unwrap().json(),
         }
     }
 }
 
-/// Checks that an answer is exactly an ACK for `event_id`.
-pub(crate) fn assert_acked(answer: &Value, event_id: &str) {
-    let members = answer.as_object().expect("an answer is an object");
+/// Asserts that a reply is exactly an ACK for `event_id`.
+pub(crate) fn assert_acked(reply: &Value, event_id: &str) {
+    let members = reply.as_object().expect("the reply is an object");
     let mut names: Vec<&str> = members.keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["ack_ts", "event_id", "status"], "{answer}");
-    assert_eq!((&answer["event_id"], &answer["status"]), (&json!(event_id), &json!("stored")));
-    assert_time(&answer["ack_ts"]);
+    assert_eq!(names, ["ack_ts", "event_id", "status"], "{reply}");
+    assert_eq!((&reply["event_id"], &reply["status"]), (&json!(event_id), &json!("stored")));
+    assert_time(&reply["ack_ts"]);
 }
 
-/// Checks that an answer is exactly a NACK with this code, about `event_id`; returns its message.
-pub(crate) fn assert_nacked(answer: &Value, event_id: Option<&str>, code: &str) -> String {
-    let members = answer.as_object().expect("an answer is an object");
+/// Asserts that a reply is exactly a NACK for `event_id` with this code; returns its message.
+pub(crate) fn assert_nacked(reply: &Value, event_id: Option<&str>, code: &str) -> String {
+    let members = reply.as_object().expect("the reply is an object");
     let mut names: Vec<&str> = members.keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["error", "event_id", "nack_ts", "status"], "{answer}");
-    assert_eq!(answer["event_id"], json!(event_id), "{answer}");
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("rejected"), &json!(code)));
-    assert_time(&answer["nack_ts"]);
+    assert_eq!(names, ["error", "event_id", "nack_ts", "status"], "{reply}");
+    assert_eq!(reply["event_id"], json!(event_id), "{reply}");
+    assert_eq!((&reply["status"], &reply["error"]["code"]), (&json!("rejected"), &json!(code)));
+    assert_time(&reply["nack_ts"]);
     let retryable = matches!(code, "rate_limited" | "storage_unavailable");
-    assert_eq!(answer["error"]["retryable"], retryable, "{answer}");
-    answer["error"]["message"].as_str().expect("a message").to_owned()
+    assert_eq!(reply["error"]["retryable"], retryable, "{reply}");
+    reply["error"]["message"].as_str().expect("a message").to_owned()
 }
 
-/// A time like `2026-02-16T23:10:21Z`.
+/// Asserts a timestamp like `2026-02-16T23:10:21Z`.
 fn assert_time(time: &Value) {
-    let time = time.as_str().expect("a time is text");
+    let time = time.as_str().expect("a timestamp is a string");
     let like =
         |(byte, shape): (u8, u8)| if shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
     let shape = b"0000-00-00T00:00:00Z";
     assert!(time.len() == shape.len() && time.bytes().zip(*shape).all(like), "{time}");
 }
 
-/// A row of the inbox, as SQL shows it.
+/// A row of the inbox table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct InboxRow {
     pub(crate) event_id: String,
     pub(crate) status: String,
     pub(crate) received_at: String,
@@ -119,15 +119,15 @@ pub(crate) struct Row {
     pub(crate) payload: String,
 }
 
-/// Every row of the inbox.
-pub(crate) fn inbox(data: &Path) -> Vec<Row> {
+/// Returns all rows of the inbox.
+pub(crate) fn inbox(data: &Path) -> Vec<InboxRow> {
     let query = "SELECT event_id, status, received_at, last_updated_at, payload FROM event_inbox";
-    let read = |row: &sql::Row| Row {
+    let read = |row: &sql::Row| InboxRow {
         event_id: row.get(0),
         status: row.get(1),
         received_at: row.get(2),
         last_updated_at: row.get(3),
         payload: row.get(4),
     };
-    sql::rows(data, query).iter().map(read).collect()
+    sql::query_rows(data, query).iter().map(read).collect()
 }

@@ -1,7 +1,7 @@
-//! SQL on the ledger, whichever it is, as anybody with `sqlite3` or `psql` asks beside the gate.
+//! SQL access to either ledger, like `sqlite3` or `psql` on a running gate.
 //!
 //! With `ADMIT_TEST_LEDGER=postgres` every data folder has a schema of its own in the database that
-//! `ADMIT_TEST_POSTGRES` names, and the gates and commands of the tests are told so.
+//! `ADMIT_TEST_POSTGRES` names; gates and commands get it through environment variables.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// The file that the embedded ledger is.
+/// File name of the SQLite ledger.
 const FILE: &str = "ledger.db";
 
 /// Whether the tests run on PostgreSQL.
@@ -19,28 +19,28 @@ pub(crate) fn is_postgres() -> bool {
     std::env::var("ADMIT_TEST_LEDGER").is_ok_and(|kind| kind == "postgres")
 }
 
-/// Says that a test is about the file of the embedded ledger, and whether it is to be left out.
-pub(crate) fn is_about_sqlite() -> bool {
+/// Reports a test for the SQLite ledger as skipped and returns true if the tests run on PostgreSQL.
+pub(crate) fn skip_on_postgres() -> bool {
     if is_postgres() {
-        super::machine::left_out("sqlite only");
+        super::machine::report_skipped("sqlite only");
     }
     is_postgres()
 }
 
-/// The database that the tests use.
+/// URL of the PostgreSQL database of the tests.
 pub(crate) fn server() -> String {
     std::env::var("ADMIT_TEST_POSTGRES")
         .expect("with ADMIT_TEST_LEDGER=postgres, ADMIT_TEST_POSTGRES names a database")
 }
 
-/// The schema of a data folder.
+/// Schema name of a data folder.
 fn schema(data: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
     format!("t_{:016x}", hasher.finish())
 }
 
-/// What a gate or a command on this folder must be told.
+/// Environment variables with the ledger config of a data folder.
 pub(crate) fn variables(data: &Path) -> Vec<(&'static str, String)> {
     if !is_postgres() {
         return Vec::new();
@@ -48,12 +48,12 @@ pub(crate) fn variables(data: &Path) -> Vec<(&'static str, String)> {
     vec![
         ("ADMIT_LEDGER__URL", server()),
         ("ADMIT_LEDGER__SCHEMA", schema(data)),
-        // Whoever starts on the folder next is the same gate, so what it left is taken up at once.
+        // The next gate on the folder has the same id, so it recovers without waiting for the lease.
         ("ADMIT_LEDGER__GATE_ID", "test".to_owned()),
     ]
 }
 
-/// One value.
+/// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -62,7 +62,7 @@ pub(crate) enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// A type that a value can be read as.
+/// Conversion from a [`Cell`].
 pub(crate) trait FromCell: Sized {
     fn from_cell(cell: &Cell) -> Option<Self>;
 }
@@ -91,7 +91,7 @@ impl FromCell for Vec<u8> {
     fn from_cell(cell: &Cell) -> Option<Self> {
         match cell {
             Cell::Bytes(bytes) => Some(bytes.clone()),
-            // As PostgreSQL writes them.
+            // PostgreSQL prints bytea as hex.
             Cell::Text(text) => {
                 let digits = text.strip_prefix("\\x")?;
                 let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
@@ -108,7 +108,7 @@ impl<T: FromCell> FromCell for Option<T> {
     }
 }
 
-/// One row.
+/// A row of a query result.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     names: Vec<String>,
@@ -116,20 +116,20 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The value in a column, by its place.
+    /// Returns the value of the column at index `at`.
     pub(crate) fn get<T: FromCell>(&self, at: usize) -> T {
         T::from_cell(&self.cells[at]).unwrap_or_else(|| panic!("column {at} of {self:?}"))
     }
 
-    /// The value in a column, by its name.
-    pub(crate) fn named<T: FromCell>(&self, name: &str) -> T {
+    /// Returns the value of the column `name`.
+    pub(crate) fn get_by_name<T: FromCell>(&self, name: &str) -> T {
         let at = self.names.iter().position(|known| known == name);
         self.get(at.unwrap_or_else(|| panic!("no column {name} in {self:?}")))
     }
 }
 
-/// The rows of a question. The ledger must be there.
-pub(crate) fn rows(data: &Path, sql: &str) -> Vec<Row> {
+/// Returns the rows of a query. The ledger must exist.
+pub(crate) fn query_rows(data: &Path, sql: &str) -> Vec<Row> {
     if is_postgres() {
         return Database::of(data).rows(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
@@ -151,23 +151,23 @@ pub(crate) fn rows(data: &Path, sql: &str) -> Vec<Row> {
     found
 }
 
-/// The first value of the first row, if there is one.
-pub(crate) fn first<T: FromCell>(data: &Path, sql: &str) -> Option<T> {
-    rows(data, sql).first().map(|row| row.get(0))
+/// Returns the first value of the first row, if there is one.
+pub(crate) fn query_first<T: FromCell>(data: &Path, sql: &str) -> Option<T> {
+    query_rows(data, sql).first().map(|row| row.get(0))
 }
 
-/// The only value of a question that has one.
-pub(crate) fn one<T: FromCell>(data: &Path, sql: &str) -> T {
-    first(data, sql).unwrap_or_else(|| panic!("nothing for {sql}"))
+/// Returns the first value of the first row; panics if there is no row.
+pub(crate) fn query_one<T: FromCell>(data: &Path, sql: &str) -> T {
+    query_first(data, sql).unwrap_or_else(|| panic!("no row for {sql}"))
 }
 
-/// The first column of every row.
-pub(crate) fn column<T: FromCell>(data: &Path, sql: &str) -> Vec<T> {
-    rows(data, sql).iter().map(|row| row.get(0)).collect()
+/// Returns the first column of every row.
+pub(crate) fn query_column<T: FromCell>(data: &Path, sql: &str) -> Vec<T> {
+    query_rows(data, sql).iter().map(|row| row.get(0)).collect()
 }
 
-/// Runs a script that changes the ledger, as an operator would.
-pub(crate) fn operate(data: &Path, script: &str) {
+/// Runs a script that changes the ledger.
+pub(crate) fn execute(data: &Path, script: &str) {
     if is_postgres() {
         Database::of(data).rows(script).unwrap_or_else(|error| panic!("{script}: {error}"));
     } else {
@@ -175,36 +175,36 @@ pub(crate) fn operate(data: &Path, script: &str) {
     }
 }
 
-/// The text at a path in a column of JSON text, in the words of this ledger.
+/// SQL expression for the text at a path in a column of JSON text.
 pub(crate) fn json_text(column: &str, path: &[&str]) -> String {
     if is_postgres() {
-        let (last, front) = path.split_last().expect("a path has a name");
+        let (last, front) = path.split_last().expect("the path is not empty");
         let front: String = front.iter().map(|name| format!("->'{name}'")).collect();
         return format!("{column}::json{front}->>'{last}'");
     }
     format!("json_extract({column}, '$.{}')", path.join("."))
 }
 
-/// Bytes as they are written in SQL.
+/// SQL literal of bytes.
 pub(crate) fn bytes(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     if is_postgres() { format!("'\\x{digits}'::bytea") } else { format!("x'{digits}'") }
 }
 
-/// Opens the file of the embedded ledger, for reading only.
+/// Opens the SQLite ledger read-only.
 pub(crate) fn open_file(data: &Path) -> Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(data.join(FILE), flags).unwrap()
 }
 
-/// A connection to the schema of a folder.
+/// A connection to PostgreSQL.
 pub(crate) struct Database {
     runtime: Runtime,
     client: Client,
 }
 
 impl Database {
-    /// The one of a data folder.
+    /// Connects with the schema of a data folder as search path.
     pub(crate) fn of(data: &Path) -> Self {
         let database = Self::at(&server());
         let schema = schema(data);
@@ -212,7 +212,7 @@ impl Database {
         database
     }
 
-    /// Any database.
+    /// Connects to the database at `url`.
     pub(crate) fn at(url: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -226,9 +226,9 @@ impl Database {
     }
 
     pub(crate) fn rows(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let said = self.runtime.block_on(self.client.simple_query(sql))?;
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         let mut rows = Vec::new();
-        for message in &said {
+        for message in &messages {
             if let SimpleQueryMessage::Row(row) = message {
                 let names = row.columns().iter().map(|column| column.name().to_owned()).collect();
                 let text = |at| row.get(at).map_or(Cell::Null, |text| Cell::Text(text.to_owned()));

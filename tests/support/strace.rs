@@ -1,4 +1,4 @@
-//! The gate under `strace`: what it asks of the system, and errors put into what it asks.
+//! Gates under `strace`: traces of system calls, and injected errors and kills.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -7,52 +7,52 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use super::gate::Gate;
-use super::machine::{self, Need, command, text};
-use super::{SOON, until};
+use super::machine::{self, Requirement, command, text};
+use super::{TIMEOUT, wait_for};
 
-/// A file that a traced gate fills.
+/// Trace file of a gate.
 pub(crate) struct Trace {
     path: PathBuf,
 }
 
-/// Whether strace works here; says that the test is skipped if not.
-pub(crate) fn is_there() -> bool {
-    // What is traced is what a gate does to its own file.
-    if super::sql::is_about_sqlite() {
+/// Whether strace works on this machine; if not, the test is reported as skipped.
+pub(crate) fn is_available() -> bool {
+    // Traces look at system calls on the SQLite file.
+    if super::sql::skip_on_postgres() {
         return false;
     }
     if !machine::has("strace") {
-        machine::skip(Need::Strace, "there is no strace on this machine");
+        machine::skip(Requirement::Strace, "strace is not installed");
         return false;
     }
-    let tried = command("strace")
+    let status = command("strace")
         .args(["-D", "-f", "-o", "/dev/null", "true"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let works = tried.is_ok_and(|status| status.success());
+    let works = status.is_ok_and(|status| status.success());
     if !works {
-        machine::skip(Need::Strace, "this machine does not let strace trace");
+        machine::skip(Requirement::Strace, "strace is not permitted to trace");
     }
     works
 }
 
 impl Trace {
-    /// A trace into a file of this folder.
+    /// A trace written to a file in this folder.
     pub(crate) fn into(folder: &Path) -> Self {
         Self { path: folder.join("trace") }
     }
 
-    /// The command that starts a gate under strace with these options. With `-D` the gate itself
-    /// stays our child, so that its end and its exit code are its own.
+    /// Command prefix that starts a gate under strace with these options. With `-D` the gate is our
+    /// direct child, so its exit code is its own.
     pub(crate) fn wrapper(&self, options: &[&str]) -> Vec<String> {
         let fixed = ["strace", "-D", "-f", "-y", "-s", "64", "-o", machine::text(&self.path)];
         fixed.iter().chain(options).map(|word| (*word).to_owned()).collect()
     }
 
-    /// The whole trace of a gate that has ended.
+    /// Reads the trace of a gate that has exited.
     pub(crate) fn read(&self) -> String {
-        until("strace writes down the end of the gate", SOON, || {
+        wait_for("exit of the gate in the trace", TIMEOUT, || {
             let text = String::from_utf8_lossy(&fs::read(&self.path).ok()?).into_owned();
             let last = text.lines().last()?;
             (last.contains("+++ exited") || last.contains("+++ killed")).then_some(text)
@@ -60,32 +60,32 @@ impl Trace {
     }
 }
 
-/// What matters of a trace, in the order in which it happened.
+/// A relevant event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The head of a post was read from a socket.
+pub(crate) enum TraceStep {
+    /// The head of a POST was read from a socket.
     Request,
-    /// A sync of the ledger or its log returned without an error.
+    /// A sync of the ledger or its WAL returned without an error.
     Synced,
-    /// A reply that says 200 is about to be written.
+    /// A reply with status 200 is about to be written.
     Reply,
 }
 
-/// Reads the steps out of a trace. A call that is interrupted by another thread's stands on two
+/// Parses the steps of a trace, in order. A call that is interrupted by another thread's is on two
 /// lines, `name(… <unfinished ...>` and `<... name resumed>…`: a sync counts where it returns, a
 /// reply where it begins.
-pub(crate) fn steps(trace: &str) -> Vec<Step> {
-    let mut syncs = Syncs::default();
+pub(crate) fn parse_steps(trace: &str) -> Vec<TraceStep> {
+    let mut syncs = PendingSyncs::default();
     let step = |line: &str| {
         let (thread, call) = line.split_once(' ')?;
         let call = call.trim_start();
-        match name(call) {
-            "fsync" | "fdatasync" => syncs.has_synced(thread, call).then_some(Step::Synced),
+        match call_name(call) {
+            "fsync" | "fdatasync" => syncs.has_synced(thread, call).then_some(TraceStep::Synced),
             "read" | "readv" | "recvfrom" | "recvmsg" if call.contains("POST /plugin/events") => {
-                Some(Step::Request)
+                Some(TraceStep::Request)
             }
             "write" | "writev" | "sendto" | "sendmsg" if call.contains("\"HTTP/1.1 200") => {
-                Some(Step::Reply)
+                Some(TraceStep::Reply)
             }
             _ => None,
         }
@@ -93,36 +93,36 @@ pub(crate) fn steps(trace: &str) -> Vec<Step> {
     trace.lines().filter_map(step).collect()
 }
 
-/// The lines of a trace, by their numbers, at which a sync of the ledger returned without an error.
-pub(crate) fn synced_at(trace: &str) -> Vec<usize> {
-    let mut syncs = Syncs::default();
+/// Returns the line numbers at which a sync of the ledger returned without an error.
+pub(crate) fn sync_lines(trace: &str) -> Vec<usize> {
+    let mut syncs = PendingSyncs::default();
     let synced = |(at, line): (usize, &str)| {
         let (thread, call) = line.split_once(' ')?;
         let call = call.trim_start();
-        let is_sync = matches!(name(call), "fsync" | "fdatasync");
+        let is_sync = matches!(call_name(call), "fsync" | "fdatasync");
         (is_sync && syncs.has_synced(thread, call)).then_some(at)
     };
     trace.lines().enumerate().filter_map(synced).collect()
 }
 
-/// The name of a call, whether it begins or is resumed.
-fn name(call: &str) -> &str {
+/// Name of the system call on a line, begun or resumed.
+fn call_name(call: &str) -> &str {
     let name = call.strip_prefix("<... ").unwrap_or(call);
     &name[..name.find(['(', ' ']).unwrap_or(name.len())]
 }
 
-/// Threads whose unfinished sync is one of the ledger's.
+/// Threads with an unfinished sync of the ledger.
 #[derive(Default)]
-struct Syncs(Vec<String>);
+struct PendingSyncs(Vec<String>);
 
-impl Syncs {
-    /// Whether a sync of the ledger has returned with this line.
+impl PendingSyncs {
+    /// Whether a sync of the ledger returned successfully on this line.
     fn has_synced(&mut self, thread: &str, call: &str) -> bool {
         let is_ledger = match call.starts_with("<... ") {
-            true => self.0.iter().any(|one| one == thread),
+            true => self.0.iter().any(|pending| pending == thread),
             false => call.contains("ledger.db"),
         };
-        self.0.retain(|one| one != thread);
+        self.0.retain(|pending| pending != thread);
         if is_ledger && call.ends_with("<unfinished ...>") {
             self.0.push(thread.to_owned());
         }
@@ -131,7 +131,7 @@ impl Syncs {
 }
 
 #[test]
-fn a_trace_is_read_in_order_also_where_threads_interrupt_each_other() {
+fn a_trace_is_parsed_in_order_even_when_threads_interrupt_each_other() {
     let trace = "\
 10 recvfrom(9<socket:[1]>, \"POST /plugin/events HTTP/1.1\\r\\nHo\"..., 8192, 0, NULL, NULL) = 900
 11 fdatasync(7</t/ledger.db-wal> <unfinished ...>
@@ -143,23 +143,27 @@ fn a_trace_is_read_in_order_also_where_threads_interrupt_each_other() {
 11 fdatasync(7</t/ledger.db-wal>) = -1 EIO (Input/output error) (INJECTED)
 11 fsync(7</t/ledger.db-wal>) = 0
 11 +++ exited with 0 +++";
-    assert_eq!(steps(trace), [Step::Request, Step::Synced, Step::Reply, Step::Synced]);
+    assert_eq!(
+        parse_steps(trace),
+        [TraceStep::Request, TraceStep::Synced, TraceStep::Reply, TraceStep::Synced]
+    );
 }
 
-/// Where a gate is killed: at the entry of the `nth` call of this kind about this file.
+/// Where a gate is killed: at the entry of the `nth` of these system calls on this file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Point {
+pub(crate) struct KillPoint {
     pub(crate) calls: &'static str,
     pub(crate) file: &'static str,
     pub(crate) nth: u32,
 }
 
-pub(crate) const fn point(calls: &'static str, file: &'static str, nth: u32) -> Point {
-    Point { calls, file, nth }
+pub(crate) const fn kill_at(calls: &'static str, file: &'static str, nth: u32) -> KillPoint {
+    KillPoint { calls, file, nth }
 }
 
-/// strace on a running gate, with a kill in waiting. Files are those of the ledger, or of `topic`.
-pub(crate) fn lie_in_wait(gate: &Gate, at: Point, topic: &str) -> Child {
+/// Attaches strace to a running gate; it sends SIGKILL at the given point. `at.file` is a file of the
+/// ledger or of `topic` on the bus.
+pub(crate) fn attach_kill(gate: &Gate, at: KillPoint, topic: &str) -> Child {
     let mut strace = command("strace");
     strace.args(["-f", "-p", &gate.pid().to_string(), "-o", "/dev/null"]);
     strace.args(["-e", &format!("trace={}", at.calls)]);
@@ -173,12 +177,13 @@ pub(crate) fn lie_in_wait(gate: &Gate, at: Point, topic: &str) -> Child {
         strace.args(["-P", text(&folder.join(at.file))]);
     }
     let mut strace = strace.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(strace.stderr.take().expect("it is piped")).lines();
-    // It says so for every thread; the main one is first, and all are stopped at once.
-    said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
+    let mut lines = BufReader::new(strace.stderr.take().expect("stderr is piped")).lines();
+    // strace prints a line for every thread; the first is enough, as it stops all of them together.
+    lines
+        .find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
         .expect("strace attaches")
         .unwrap();
-    // Nobody reads the rest, and a full pipe would stop it.
-    thread::spawn(move || said.for_each(drop));
+    // Drain the rest: a full pipe would block strace.
+    thread::spawn(move || lines.for_each(drop));
     strace
 }

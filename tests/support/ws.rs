@@ -1,4 +1,4 @@
-//! A WebSocket client over a blocking socket, which can also send what no library would.
+//! WebSocket client over a blocking socket that can also send malformed frames.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// No answer may take longer; the gate promises 4 s.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Read timeout; the gate guarantees a reply within 4 s.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) const TEXT: u8 = 0x81;
 pub(crate) const BINARY: u8 = 0x82;
@@ -15,12 +15,12 @@ pub(crate) const CLOSE: u8 = 0x88;
 pub(crate) const PING: u8 = 0x89;
 pub(crate) const PONG: u8 = 0x8a;
 
-/// An open socket.
+/// An open WebSocket.
 pub(crate) struct Socket {
     stream: TcpStream,
 }
 
-/// A frame of the gate.
+/// A frame received from the gate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) first: u8,
@@ -28,17 +28,17 @@ pub(crate) struct Frame {
 }
 
 impl Socket {
-    /// Opens a socket that must open.
+    /// Opens a socket; panics if the upgrade is refused.
     pub(crate) fn open(address: SocketAddr) -> Self {
-        Self::ask(address, &[]).unwrap_or_else(|answer| panic!("the socket opens: {answer}"))
+        Self::connect(address, &[]).unwrap_or_else(|response| panic!("upgrade refused: {response}"))
     }
 
-    /// Asks for a socket; the whole answer if there is none.
-    pub(crate) fn ask(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self, String> {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    /// Opens a socket with extra headers; the error is the whole HTTP response.
+    pub(crate) fn connect(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self, String> {
+        let mut stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(REPLY_TIMEOUT)).unwrap();
         let more: String =
             headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let request = format!(
@@ -64,23 +64,23 @@ impl Socket {
         Err(head + &String::from_utf8_lossy(&body))
     }
 
-    /// Sends a frame: the first byte says what it is.
+    /// Sends a frame with this first byte (flags and opcode).
     pub(crate) fn send(&mut self, first: u8, payload: &[u8]) -> io::Result<()> {
         self.stream.write_all(&frame(first, payload))
     }
 
-    /// Sends bytes that need not be a frame.
+    /// Sends raw bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Sends many text frames in one go.
+    /// Sends many text frames with one write.
     pub(crate) fn send_all(&mut self, bodies: &[String]) -> io::Result<()> {
         let frames: Vec<u8> = bodies.iter().flat_map(|body| frame(TEXT, body.as_bytes())).collect();
         self.stream.write_all(&frames)
     }
 
-    /// The next frame of the gate.
+    /// Reads the next frame.
     pub(crate) fn read(&mut self) -> io::Result<Frame> {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head)?;
@@ -91,33 +91,33 @@ impl Socket {
                 usize::from(u16::from_be_bytes(length))
             }
             short @ 0..126 => usize::from(short),
-            other => panic!("the gate masks its frames or sends huge ones: {other}"),
+            other => panic!("masked or oversized frame from the gate: {other}"),
         };
         let mut payload = vec![0; length];
         self.stream.read_exact(&mut payload)?;
         Ok(Frame { first: head[0], payload })
     }
 
-    /// The next answer of the gate, passing over its pings.
-    pub(crate) fn answer(&mut self) -> io::Result<Value> {
+    /// Reads the next reply; skips pings.
+    pub(crate) fn next_reply(&mut self) -> io::Result<Value> {
         loop {
             let frame = self.read()?;
             match frame.first {
                 TEXT => return Ok(serde_json::from_slice(&frame.payload).unwrap()),
                 PING => {}
-                _ => return Err(io::Error::other(format!("{frame:?} is no answer"))),
+                _ => return Err(io::Error::other(format!("{frame:?} is not a reply"))),
             }
         }
     }
 
-    /// Sends one body and reads its answer.
-    pub(crate) fn say(&mut self, body: &[u8]) -> Value {
-        self.send(TEXT, body).expect("the gate reads");
-        self.answer().expect("the gate answers")
+    /// Sends one body and reads its reply.
+    pub(crate) fn submit(&mut self, body: &[u8]) -> Value {
+        self.send(TEXT, body).expect("the frame is sent");
+        self.next_reply().expect("response from the gate")
     }
 }
 
-/// A frame as a client sends it. The mask changes nothing, so that a trace shows what was sent.
+/// Builds a client frame. The mask is zero, so that a trace shows the payload.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     let length = payload.len();

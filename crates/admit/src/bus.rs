@@ -1,4 +1,4 @@
-//! The one place that opens a bus: `bus.url` says which, its sub-table how.
+//! Opens the bus of a config: `bus.url` selects the kind, its sub-table has the settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,17 @@ use admit_bus::nats::NatsBus;
 use crate::config::{Config, Scheme};
 use crate::output::{Failure, with_cause};
 
-/// What a bus that others write to can be read by.
-pub(crate) enum Reading {
-    /// A folder that a gate may have open.
-    Beside(FileReader),
-    /// A bus that anybody may open.
-    Bus(Arc<dyn Bus>),
+/// Read-only access to a bus.
+pub(crate) enum BusReader {
+    /// A file bus, which a gate may have open for writing.
+    File(FileReader),
+    /// A network bus.
+    Network(Arc<dyn Bus>),
 }
 
-/// The bus that the config names, for publishing. These topics are made or checked before anything
-/// is published; opening a folder repairs what a crash left there, and compares its logs with how
-/// many messages of each topic the ledger knows to be `acknowledged`.
+/// Opens the bus for publishing. `topics` are created or checked first. Opening a file bus runs crash
+/// recovery, and compares the length of its logs with `acknowledged`, the ledger's number of
+/// acknowledged messages per topic.
 pub(crate) async fn open(
     config: &Config,
     base: &Path,
@@ -85,32 +85,32 @@ async fn kinesis(config: &Config, topics: &[String]) -> Result<Arc<dyn Bus>, Fai
     {
         tracing::warn!(
             bytes_max = options.message_bytes_max,
-            "kinesis takes no larger records, keys included; lower limits.body_bytes_max so that \
-             what is larger is refused at the door"
+            "limits.body_bytes_max is above the record size limit of kinesis (key included); lower it, so \
+             that larger events are refused at the door"
         );
     }
     let opened = KinesisBus::open(options, topics).await;
     Ok(Arc::new(opened.map_err(|error| with_cause(&error))?))
 }
 
-/// The bus that the config names, for reading only.
-pub(crate) async fn open_reading(config: &Config, base: &Path) -> Result<Reading, Failure> {
+/// Opens the bus read-only.
+pub(crate) async fn open_read_only(config: &Config, base: &Path) -> Result<BusReader, Failure> {
     if config.bus.scheme().map_err(Failure::usage)? == Scheme::File {
         let root = config.bus_root().map_err(Failure::usage)?;
-        return Ok(Reading::Beside(FileReader::new(&root)));
+        return Ok(BusReader::File(FileReader::new(&root)));
     }
-    open(config, base, &[], BTreeMap::new()).await.map(Reading::Bus)
+    open(config, base, &[], BTreeMap::new()).await.map(BusReader::Network)
 }
 
-/// Every topic that the gate and the runner of this config publish to.
+/// All topics that the gate and the runner of this config publish to.
 pub(crate) fn topics(config: &Config, base: &Path) -> Result<Vec<String>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
     let mut topics = match ingestion.enabled {
         true => ingestion.topics(base).map_err(Failure::usage)?,
         false => Vec::new(),
     };
-    let is_ready_said = ingestion.enabled && config.runner.enabled;
-    let ready = is_ready_said.then_some(&config.stream.control_topic);
+    let publishes_ready = ingestion.enabled && config.runner.enabled;
+    let ready = publishes_ready.then_some(&config.stream.control_topic);
     let rounds = config.doors.rounds.publishes().then_some(&config.doors.rounds.topic);
     for topic in ready.into_iter().chain(rounds) {
         if !topics.contains(topic) {

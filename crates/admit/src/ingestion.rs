@@ -1,11 +1,11 @@
-//! Puts the ingestion gate together: artifacts, contract, and what publishes.
+//! Builds the ingestion gate's door: contract, artifacts and publishing.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use admit_bus::Bus;
 use admit_core::Door;
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
 use admit_gate::{DoorMount, SystemClock};
 
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::ledger::GateLedger;
 use crate::output::Failure;
 
-/// The door with everything behind it.
+/// Builds the mount of the door.
 pub(crate) fn mount(
     config: &Config,
     base: &Path,
@@ -23,12 +23,12 @@ pub(crate) fn mount(
 ) -> Result<DoorMount, Failure> {
     let ingestion = &config.doors.ingestion_gate;
     let is_open = config.principals.is_empty();
-    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+    let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
     let contract = ingestion
         .contract(base, paths, is_open, config.limits.json_depth_max)
         .map_err(Failure::usage)?;
     for warning in contract.policy().warnings() {
-        tracing::warn!(warning, "the policy of the ingestion gate");
+        tracing::warn!(warning, "warning in the ingestion gate's policy");
     }
     let contract = Arc::new(contract);
     let settings = ingestion.settings(base, is_open).map_err(Failure::usage)?;
@@ -39,7 +39,7 @@ pub(crate) fn mount(
         bus,
         artifacts: artifacts::open(config)?,
         clock: Arc::new(SystemClock),
-        settings: IngestSettings { behind: artifacts::behind(config)?, ..settings },
+        settings: IngestSettings { write_behind: artifacts::write_behind(config)?, ..settings },
     });
     let header = ingestion.api_key_header.parse();
     Ok(DoorMount {
@@ -47,6 +47,6 @@ pub(crate) fn mount(
         path: ingestion.path.clone(),
         api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
         contract,
-        outward: Outward::publishing(ingest),
+        effect_target: EffectTarget::publishing(ingest),
     })
 }

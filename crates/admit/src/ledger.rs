@@ -1,6 +1,6 @@
-//! Where the ledger comes from: the one place that knows which kind the config names.
+//! Opens the ledger of a config, SQLite or PostgreSQL.
 //!
-//! Everything else asks for the ports, so a gate and its commands are the same on every ledger.
+//! All other code uses the ports, so gate and commands are the same on every ledger.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admit_core::Clock as _;
 use admit_gate::publisher::PublishedRecords;
-use admit_gate::{SystemClock, WayOut};
+use admit_gate::{StreamPorts, SystemClock};
 use admit_ledger::closures::Closures;
 use admit_ledger::port::{Attachments, Store, StoreId};
 #[cfg(feature = "postgres")]
@@ -18,8 +18,8 @@ use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    EffectReader, Inbox, Issuance, DocumentReader, Migrated, PublicationReader, Reader, RecordReader,
-    Streams, WholeLedger,
+    DocumentReader, EffectReader, Inbox, Issuance, Migrated, PublicationReader, Reader,
+    RecordReader, Streams, WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -30,18 +30,24 @@ use crate::output::Failure;
 #[cfg(feature = "postgres")]
 use crate::output::with_cause;
 
-/// A ledger with every port that a gate writes through.
+/// A ledger with all ports of a gate.
 pub(crate) trait GateLedger:
-    WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords + Attachments
+    WholeLedger + StreamPorts + Issuance + ScenarioRuns + Closures + PublishedRecords + Attachments
 {
 }
 
 impl<L> GateLedger for L where
-    L: WholeLedger + WayOut + Issuance + ScenarioRuns + Closures + PublishedRecords + Attachments
+    L: WholeLedger
+        + StreamPorts
+        + Issuance
+        + ScenarioRuns
+        + Closures
+        + PublishedRecords
+        + Attachments
 {
 }
 
-/// A ledger with every port that only asks, beside a running gate too.
+/// A ledger with all read ports; it can be opened while a gate is running.
 pub(crate) trait LedgerReader:
     Reader
     + EffectReader
@@ -66,8 +72,7 @@ impl<L> LedgerReader for L where
 {
 }
 
-/// Opens the ledger for a gate, and recovers what the last one left. `base` is where the config's
-/// relative files start.
+/// Opens the ledger for a gate, with crash recovery. Relative files of the config start at `base`.
 pub(crate) fn open_ledger(config: &Config, base: &Path) -> Result<Arc<dyn GateLedger>, Failure> {
     config.ledger.check(base).map_err(Failure::usage)?;
     let retain = config.ledger.retain().map_err(Failure::usage)?;
@@ -88,12 +93,12 @@ pub(crate) fn open_ledger(config: &Config, base: &Path) -> Result<Arc<dyn GateLe
     Ok(Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?))
 }
 
-/// A commit that takes longer has been answered `outcome_unknown` already.
+/// Longest commit. After that the request has already returned `outcome_unknown`.
 fn commit_max(config: &Config) -> Duration {
     Duration::from_millis(config.limits.answer_ms_max)
 }
 
-/// Opens the ledger for questions, and a runtime to ask them on.
+/// Opens the ledger read-only, with a runtime for its queries.
 pub(crate) fn open_reader(
     config: &Config,
     base: &Path,
@@ -102,10 +107,10 @@ pub(crate) fn open_reader(
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::runtime(format!("failed to start the async runtime: {error}")))?;
     #[cfg(feature = "postgres")]
     if config.ledger.url.is_postgres() {
-        // A command asks one thing after the other.
+        // Commands run their queries one at a time.
         let options = postgres::Options { readers_max: 2, ..postgres_options(config, base)? };
         let ledger = PostgresReader::open(&options).map_err(|error| with_cause(&error))?;
         return Ok((Box::new(ledger), runtime));
@@ -114,8 +119,8 @@ pub(crate) fn open_reader(
     Ok((Box::new(ledger), runtime))
 }
 
-/// Opens the ledger for checking it against itself. `forgets` is whether retention has removed
-/// something, so that what is missing proves nothing.
+/// Opens the ledger for a consistency check. With `forgets`, retention has removed rows, so a missing
+/// row is not an error.
 pub(crate) fn open_verifier(
     config: &Config,
     base: &Path,
@@ -133,7 +138,7 @@ pub(crate) fn open_verifier(
     opened.map_err(|error| cannot_open(config, &error))
 }
 
-/// Brings the ledger to what this build needs, and nothing else.
+/// Migrates the ledger to the schema version of this build.
 pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, Failure> {
     #[cfg(feature = "postgres")]
     if config.ledger.url.is_postgres() {
@@ -145,7 +150,7 @@ pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, F
     sqlite::migrate(&config.data).map_err(Failure::runtime)
 }
 
-/// Records a store in the place of the one that belonged to the ledger, which is returned.
+/// Attaches a store to the ledger in place of the previous one, which is returned.
 pub(crate) fn reattach(
     config: &Config,
     base: &Path,
@@ -163,12 +168,12 @@ pub(crate) fn reattach(
     sqlite::reattach(&config.data, store, id).map_err(|error| cannot_open(config, &error))
 }
 
-/// How the config wants a ledger on PostgreSQL to be opened.
+/// PostgreSQL options of the config.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres::Options, Failure> {
     let ledger = &config.ledger;
     let owner = match ledger.gate_id.as_str() {
-        "" => format!("{}/{}", machine(), std::process::id()),
+        "" => format!("{}/{}", hostname(), std::process::id()),
         id => id.to_owned(),
     };
     Ok(postgres::Options {
@@ -188,18 +193,18 @@ pub(crate) fn postgres_options(config: &Config, base: &Path) -> Result<postgres:
     })
 }
 
-/// What this machine is called, as far as it can be told.
+/// Host name, or `gate` if it is unknown.
 #[cfg(feature = "postgres")]
-fn machine() -> String {
-    let told = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    let name = told.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+fn hostname() -> String {
+    let kernel_name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = kernel_name.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
     match name.trim() {
         "" => "gate".to_owned(),
         name => name.to_owned(),
     }
 }
 
-/// Why the ledger of this config is not open.
+/// Failure for a ledger that cannot be opened.
 fn cannot_open(config: &Config, error: &sqlite::OpenError) -> Failure {
     if let sqlite::OpenError::Folder { source, .. } = error
         && source.kind() == io::ErrorKind::NotFound

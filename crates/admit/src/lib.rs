@@ -1,6 +1,6 @@
-//! What the binary `admit` does: the command line, and the only place where parts are put together.
+//! Library of the `admit` binary: the command line, and the composition root of gate, ledger, bus and
+//! artifacts.
 
-mod accounts;
 mod artifacts;
 mod bench;
 mod bus;
@@ -12,22 +12,23 @@ mod ledger;
 mod logs;
 mod output;
 mod packs;
+mod run_reports;
 mod runner;
+mod runtime;
 mod serve;
 mod socket;
+mod startup_banner;
 mod stores;
-mod welcome;
-mod workers;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-/// Does what the command line says.
+/// Entry point: parses the command line and runs the command.
 pub fn main() -> ExitCode {
-    // Before anything speaks TLS: two providers may be linked in, and this one is meant.
+    // Two TLS providers may be linked in; the default must be chosen before the first TLS connection.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        return output::finish(Err(output::Failure::runtime("TLS was set up twice")));
+        return output::finish(Err(output::Failure::runtime("the default TLS provider is already installed")));
     }
     output::finish(cli::run(cli::Cli::parse()))
 }

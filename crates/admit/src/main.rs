@@ -1,10 +1,10 @@
-//! The binary `admit`. What it does is in the library beside it, which is compiled while the crates
-//! below are still being optimised; a binary would have to wait for them.
+//! Binary of `admit`. The code is in the library of this crate, because a library compiles while its
+//! dependencies are still being optimised and a binary must wait for them.
 
 use std::process::ExitCode;
 
-/// Events are allocated on one thread and freed on another, over and over, which is what the
-/// system's allocator does worst (docs/performance.md).
+/// Events are allocated on one thread and freed on another, which is slow with the system allocator
+/// (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -13,9 +13,9 @@ fn main() -> ExitCode {
     admit::main()
 }
 
-/// The allocator asks for huge pages, and whoever touches one first waits until the system has cleared
-/// two megabytes. On virtual machines that was seen to take 20 ms, in the middle of a commit
-/// (docs/decisions/0032). A system that cannot do without huge pages serves as well, with longer waits.
+/// Disables transparent huge pages. The first access to one waits until the kernel has cleared two
+/// megabytes, which took up to 20 ms on virtual machines, in the middle of a commit
+/// (docs/decisions/0032). A failure is ignored: the gate works, with longer pauses.
 #[cfg(target_os = "linux")]
 fn use_small_pages() {
     rustix::thread::disable_transparent_huge_pages(true).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How commands end and what they print: tables for people, JSON for programs.
+//! Output and exit codes of commands: tables for people, JSON for programs.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -10,26 +10,26 @@ use serde::Serialize;
 
 use crate::logs;
 
-/// Why a command did not do what it was asked to.
+/// Error of a command, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: FailureKind,
     message: String,
 }
 
-/// What the exit code says to scripts and service managers.
+/// Kind of a failure, which determines the exit code for scripts and service managers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureKind {
-    /// Something outside the command line: a port, a disk, an id that is not there.
+    /// A failure outside the command line: a port, a disk, an id that does not exist.
     Runtime,
-    /// The command line or the config; trying again without a change is useless.
+    /// Invalid command line or config; a retry without a change fails again.
     Usage,
-    /// The disk did not confirm a sync. Restart the gate once the disk is in order.
+    /// The disk did not confirm a sync. Check the disk, then restart the gate.
     LedgerStopped,
 }
 
 impl FailureKind {
-    /// 74 is what `sysexits.h` calls an input/output error.
+    /// 74 is `EX_IOERR` of `sysexits.h`.
     const fn exit_code(self) -> u8 {
         match self {
             Self::Runtime => 1,
@@ -40,58 +40,58 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// Something outside the command line went wrong.
+    /// A failure outside the command line.
     pub(crate) fn runtime(message: impl ToString) -> Self {
         Self { kind: FailureKind::Runtime, message: message.to_string() }
     }
 
-    /// The command line or the config is wrong.
+    /// An invalid command line or config.
     pub(crate) fn usage(message: impl ToString) -> Self {
         Self { kind: FailureKind::Usage, message: message.to_string() }
     }
 
-    /// The ledger stopped the process.
+    /// The ledger stopped the process after a failed sync.
     pub(crate) fn ledger_stopped(message: impl ToString) -> Self {
         Self { kind: FailureKind::LedgerStopped, message: message.to_string() }
     }
 }
 
-/// A failure with everything that caused it.
+/// A runtime failure with the whole chain of causes.
 pub(crate) fn with_cause(error: &dyn std::error::Error) -> Failure {
     Failure::runtime(with_causes(error))
 }
 
-/// Ends the process: says what went wrong on standard error and turns it into an exit code.
+/// Returns the exit code of the process, and prints a failure to standard error.
 pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
     logs::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            aside(&format!("admit: {}", failure.message));
+            print_stderr(&format!("admit: {}", failure.message));
             ExitCode::from(failure.kind.exit_code())
         }
     }
 }
 
-/// Ends the process here and now, without closing anything in good order.
+/// Exits immediately with a failure, without a clean shutdown.
 pub(crate) fn exit_at_once(failure: &Failure) -> ! {
     logs::flush();
-    aside(&format!("admit: {}", failure.message));
+    print_stderr(&format!("admit: {}", failure.message));
     std::process::exit(i32::from(failure.kind.exit_code()))
 }
 
-/// The same where nothing went wrong.
-pub(crate) fn exit_in_order() -> ! {
+/// Exits immediately with code 0, without a clean shutdown.
+pub(crate) fn exit_without_cleanup() -> ! {
     logs::flush();
     std::process::exit(0)
 }
 
-/// Writes `text` to standard output. A reader that went away (`| head`) is no failure.
+/// Writes `text` to standard output. A closed pipe (`| head`) is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// Writes bytes as they are.
+/// Writes bytes to standard output unchanged.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -102,7 +102,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes one JSON document and a line end.
+/// Writes one JSON document and a newline.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::runtime(format!("cannot write JSON: {error}")))?;
@@ -110,13 +110,12 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
-/// A line apart from what a command prints: how far long work has come, or what to do with the result.
-/// Nobody may be there to read it, which is no reason to fail.
-pub(crate) fn aside(line: &str) {
+/// Writes a line to standard error: progress, or advice about the result. Write errors are ignored.
+pub(crate) fn print_stderr(line: &str) {
     writeln!(io::stderr(), "{line}").unwrap_or_default();
 }
 
-/// A table without lines, so that it reads well and cuts well.
+/// A table without borders, readable and easy to process with `cut` or `awk`.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header.to_vec());
@@ -130,7 +129,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     format!("{}\n", lines.join("\n"))
 }
 
-/// Text that came from outside, without what a terminal would obey.
+/// Escapes control characters of untrusted text, so that it cannot control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
         if c.is_control() {
@@ -142,7 +141,7 @@ pub(crate) fn printable(text: &str) -> String {
     })
 }
 
-/// A number with its noun: one row, two rows.
+/// A count with its noun in singular or plural: `1 row`, `2 rows`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_header_and_one_line_a_row() {
+    fn a_table_has_a_header_and_one_line_per_row() {
         let rows =
             [vec!["a".to_owned(), "long text".to_owned()], vec!["bb".to_owned(), "c".to_owned()]];
         insta::assert_snapshot!(table(&["id", "what"], rows), @r"
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_outside_cannot_command_the_terminal() {
+    fn untrusted_text_cannot_control_the_terminal() {
         let shown = table(&["x"], [vec!["\u{1b}[2Jgone\r\n".to_owned()]]);
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
         assert!(!shown.contains('\r'), "{shown:?}");

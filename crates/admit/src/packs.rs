@@ -1,4 +1,4 @@
-//! Where packs are: which folder or bucket a place in a READY message or a run request stands for.
+//! Opens packs: resolves the location in a READY message or run request to a folder or bucket.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use admit_runs::streamer::pack::store::{Disk, PackStore};
 
 use crate::config::Config;
 
-/// Opens packs on this machine's disks and in buckets; relative places start at `root`.
+/// Opener of packs in local folders and buckets; relative locations start at `root`.
 pub(crate) fn opener(config: &Config, root: PathBuf) -> Arc<OpenPack> {
     #[cfg(feature = "s3")]
     let access = config.s3_access();
     #[cfg(not(feature = "s3"))]
     let _ = config;
     Arc::new(move |place: &str| {
-        let place = whole(&root, place);
+        let place = resolve(&root, place);
         #[cfg(feature = "s3")]
         if place.starts_with("s3://") {
             return bucket(&place, &access);
@@ -27,8 +27,8 @@ pub(crate) fn opener(config: &Config, root: PathBuf) -> Arc<OpenPack> {
     })
 }
 
-/// A place with the root before it, where it is relative.
-fn whole(root: &Path, place: &str) -> String {
+/// Resolves a location against `root`, if it is relative.
+fn resolve(root: &Path, place: &str) -> String {
     let place = place.strip_prefix("file://").unwrap_or(place);
     if place.contains("://") {
         return place.to_owned();
@@ -44,16 +44,16 @@ fn bucket(place: &str, access: &admit_artifacts::s3::Access) -> Result<Arc<dyn P
     Ok(Arc::new(bucket))
 }
 
-/// Opens packs below `root` only, whatever links lead elsewhere; anywhere if it is empty.
-pub(crate) fn below(config: &Config, root: PathBuf) -> Arc<OpenPack> {
-    // Whoever asks has already put the root before relative places.
+/// Opener of packs below `root` only, after symlinks are resolved. An empty `root` allows any location.
+pub(crate) fn opener_below(config: &Config, root: PathBuf) -> Arc<OpenPack> {
+    // The runner has already resolved relative locations.
     let open = opener(config, PathBuf::new());
     if root.as_os_str().is_empty() {
         return open;
     }
     Arc::new(move |place: &str| match is_below(&root, place)? {
         true => open(place),
-        false => Err(format!("{place} is not below {}, see runner.packs", root.display())),
+        false => Err(format!("{place} is not below {} (runner.packs)", root.display())),
     })
 }
 
@@ -68,8 +68,8 @@ fn is_below(root: &Path, place: &str) -> Result<bool, String> {
     };
     let root = root.canonicalize().map_err(cannot(root))?;
     let named = Path::new(place.strip_prefix("file://").unwrap_or(place));
-    let whole = named.canonicalize().map_err(cannot(named))?;
-    Ok(whole.starts_with(&root))
+    let resolved = named.canonicalize().map_err(cannot(named))?;
+    Ok(resolved.starts_with(&root))
 }
 
 #[cfg(feature = "s3")]
@@ -89,20 +89,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pack_elsewhere_is_not_opened_whatever_leads_there() {
+    fn a_pack_outside_the_root_is_not_opened_through_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(at("packs/mine")).unwrap();
         std::fs::create_dir(at("other")).unwrap();
         std::os::unix::fs::symlink(at("other"), at("packs/link")).unwrap();
         let config = Config::default();
-        let open = below(&config, at("packs"));
+        let open = opener_below(&config, at("packs"));
         assert!(open(at("packs/mine").to_str().unwrap()).is_ok());
         for elsewhere in ["other", "packs/link", "packs/../other", "packs/nothing"] {
             assert!(open(at(elsewhere).to_str().unwrap()).is_err(), "{elsewhere}");
         }
         assert!(open("s3://packs/mine").is_err());
-        assert!(below(&config, PathBuf::new())(at("other").to_str().unwrap()).is_ok());
+        assert!(opener_below(&config, PathBuf::new())(at("other").to_str().unwrap()).is_ok());
     }
 
     #[test]
@@ -114,8 +114,8 @@ mod tests {
         {
             assert_eq!(is_below(root, elsewhere), Ok(false), "{elsewhere}");
         }
-        assert_eq!(whole(root, "run/a"), "s3://packs/prod/run/a");
-        assert_eq!(whole(root, "s3://other/a"), "s3://other/a");
-        assert_eq!(whole(root, "file:///srv/a"), "/srv/a");
+        assert_eq!(resolve(root, "run/a"), "s3://packs/prod/run/a");
+        assert_eq!(resolve(root, "s3://other/a"), "s3://other/a");
+        assert_eq!(resolve(root, "file:///srv/a"), "/srv/a");
     }
 }

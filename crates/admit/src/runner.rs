@@ -1,4 +1,4 @@
-//! Puts the scenario runner together, and has it look after what is unfinished.
+//! Builds the scenario runner and drives its background tasks.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -10,10 +10,10 @@ use admit_contracts::Reply;
 use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_core::Fault;
 use admit_gate::SystemClock;
-use admit_gate::runs::{Actor, ScenarioRunner, Work};
+use admit_gate::scenario_runner::{Actor, RunnerFuture, ScenarioRunner};
 use admit_runs::runner::reason::RunnerError;
 use admit_runs::runner::request::RunRequest;
-use admit_runs::runner::{self, Parts, Reemit, Runner, Standing, identity};
+use admit_runs::runner::{self, Parts, ReemitRequest, RunStatus, Runner, identity};
 use bytes::Bytes;
 
 use crate::config::Config;
@@ -21,105 +21,105 @@ use crate::ledger::GateLedger;
 use crate::output::Failure;
 use crate::{artifacts, packs};
 
-/// The runner behind the routes of the gate.
-pub(crate) struct Runs {
+/// Runner behind the gate's routes.
+pub(crate) struct RunnerService {
     runner: Runner,
     paths: ArtifactPaths,
 }
 
-/// The runner that the config describes.
+/// Builds the runner of the config.
 pub(crate) fn open(
     config: &Config,
     base: &Path,
     ledger: Arc<dyn GateLedger>,
     bus: Arc<dyn Bus>,
-) -> Result<Arc<Runs>, Failure> {
-    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+) -> Result<Arc<RunnerService>, Failure> {
+    let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
     let runner = Runner::new(Parts {
         ledger,
         artifacts: artifacts::open(config)?,
         paths: paths.clone(),
         bus,
-        packs: packs::below(config, config.runner.packs.clone()),
+        packs: packs::opener_below(config, config.runner.packs.clone()),
         active: config.active_run(),
         clock: Arc::new(SystemClock),
         settings: config.runner_settings(base).map_err(Failure::usage)?,
     });
-    Ok(Arc::new(Runs { runner, paths }))
+    Ok(Arc::new(RunnerService { runner, paths }))
 }
 
-impl Runs {
-    /// Advances unfinished runs, as long as the gate runs.
-    pub(crate) async fn look_after(&self, every: Duration) -> Infallible {
-        let mut beat = beat(every);
+impl RunnerService {
+    /// Advances unfinished runs periodically, while the gate runs.
+    pub(crate) async fn advance_unfinished(&self, every: Duration) -> Infallible {
+        let mut ticker = ticker(every);
         loop {
-            beat.tick().await;
-            if let Err(fault) = self.runner.look_after().await {
-                tracing::warn!(%fault, "unfinished runs could not be looked after");
+            ticker.tick().await;
+            if let Err(fault) = self.runner.sweep_unfinished().await {
+                tracing::warn!(%fault, "failed to advance unfinished runs; will retry");
             }
         }
     }
 
-    /// Writes lost files of final runs again, at once and then periodically, as long as the gate runs.
+    /// Restores lost files of final runs, at start and then periodically, while the gate runs.
     pub(crate) async fn restore_files(&self, every: Duration) -> Infallible {
-        let mut beat = beat(every);
+        let mut ticker = ticker(every);
         loop {
-            beat.tick().await;
-            if let Err(fault) = self.runner.restore_lost().await {
-                tracing::warn!(%fault, "the files of runs could not be checked");
+            ticker.tick().await;
+            if let Err(fault) = self.runner.restore_lost_files().await {
+                tracing::warn!(%fault, "failed to check the files of final runs; will retry");
             }
         }
     }
 
-    fn stood(&self, stood: Result<Standing, RunnerError>) -> Result<Reply, Fault> {
-        replied(stood.map(|standing| runner::standing(&standing, &self.paths)))
+    fn status_reply(&self, status: Result<RunStatus, RunnerError>) -> Result<Reply, Fault> {
+        reply(status.map(|status| runner::status_reply(&status, &self.paths)))
     }
 }
 
-fn beat(every: Duration) -> tokio::time::Interval {
-    let mut beat = tokio::time::interval(every);
-    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    beat
+fn ticker(every: Duration) -> tokio::time::Interval {
+    let mut ticker = tokio::time::interval(every);
+    ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticker
 }
 
-/// The answer, in the runner's words where it has any.
-fn replied(answer: Result<Reply, RunnerError>) -> Result<Reply, Fault> {
-    answer.or_else(|error| match (runner::failed(&error), error) {
+/// The reply, with the runner's rendering of errors.
+fn reply(result: Result<Reply, RunnerError>) -> Result<Reply, Fault> {
+    result.or_else(|error| match (runner::error_reply(&error), error) {
         (Some(reply), _) => Ok(reply),
         (None, RunnerError::Fault(fault)) => Err(fault),
         (None, RunnerError::Refused(refused)) => Err(Fault::caused_by(
             admit_core::FaultKind::Internal,
-            "a refusal without words",
+            "refusal without a reply text",
             refused,
         )),
     })
 }
 
-impl ScenarioRunner for Runs {
-    fn submit(self: Arc<Self>, request: Bytes) -> Work {
+impl ScenarioRunner for RunnerService {
+    fn submit(self: Arc<Self>, request: Bytes) -> RunnerFuture {
         Box::pin(async move {
-            let stood = match RunRequest::read(&request) {
+            let status = match RunRequest::read(&request) {
                 Ok(request) => self.runner.submit(request).await,
                 Err(refused) => Err(refused.into()),
             };
-            self.stood(stood)
+            self.status_reply(status)
         })
     }
 
-    fn reemit(self: Arc<Self>, run_id: String, by: Actor, request: Bytes) -> Work {
+    fn reemit(self: Arc<Self>, run_id: String, by: Actor, request: Bytes) -> RunnerFuture {
         Box::pin(async move {
-            let asked = Reemit::read(&request, &by.name)
-                .map(|asked| Reemit { principal: Some(by.principal), ..asked });
-            let reemitted = match asked {
-                Ok(asked) => self.runner.reemit(&run_id, &asked).await,
+            let request = ReemitRequest::read(&request, &by.name)
+                .map(|request| ReemitRequest { principal: Some(by.principal), ..request });
+            let reemitted = match request {
+                Ok(request) => self.runner.reemit(&run_id, &request).await,
                 Err(refused) => Err(refused.into()),
             };
-            replied(reemitted.map(|reemitted| runner::reemitted(&reemitted)))
+            reply(reemitted.map(|result| runner::reemit_reply(&result)))
         })
     }
 
-    fn status(self: Arc<Self>, run_id: String) -> Work {
-        Box::pin(async move { self.stood(self.runner.status(&run_id).await) })
+    fn status(self: Arc<Self>, run_id: String) -> RunnerFuture {
+        Box::pin(async move { self.status_reply(self.runner.status(&run_id).await) })
     }
 
     fn run_of(&self, request: &[u8]) -> Option<String> {

@@ -1,4 +1,4 @@
-//! `admit serve`: the one place where parts are put together, and how a gate ends.
+//! `admit serve`: start-up, composition and shutdown of a gate.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,62 +12,62 @@ use admit_contracts::Contract;
 use admit_contracts::pixel_control::{self, PixelControl, Settings};
 use admit_contracts::skyra;
 use admit_core::{Door, Fault, FaultKind};
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 use admit_gate::publisher::{Publisher, PublisherParts};
 use admit_gate::reserve::DiskReserve;
 use admit_gate::retention::RetentionSweep;
-use admit_gate::{DoorMount, Drained, Gate, Listeners, Parts, Principals, ServeError, SystemClock};
+use admit_gate::{
+    DoorMount, DrainReport, Gate, GateParts, Listeners, Principals, ServeError, SystemClock,
+};
 use admit_ledger::{Ledger, Retention, RetentionGuard, sqlite};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{Examined, examine};
+use crate::cli::{VerifyResult, collect_disagreements};
 use crate::config::{Config, check, load_tls, warnings};
 use crate::ledger::{GateLedger, open_ledger};
-use crate::output::{self, Failure, counted};
-use crate::runner::{self, Runs};
+use crate::output::{self, Failure};
+use crate::runner::{self, RunnerService};
 use crate::socket::SocketFile;
 use crate::stores::NamedStore;
-use crate::{accounts, bus, ingestion, logs, socket, welcome, workers};
+use crate::{bus, ingestion, logs, run_reports, runtime, socket, startup_banner};
 
-/// Connections the system keeps for us while we are busy accepting others.
+/// Length of the accept queue.
 pub(crate) const BACKLOG: u32 = 1024;
 
 /// The commit this binary was built from.
 pub(crate) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 
-/// Disagreements of a copied folder that are printed; `admit verify` names all.
+/// Inconsistencies of a copied folder that are printed; `admit verify` prints all.
 const DISAGREEMENTS_SHOWN_MAX: usize = 20;
 
-/// After the ledger has stopped, how long the gate still tells waiting producers that the outcome
-/// of their events is unknown.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// After the ledger has stopped, time to send `outcome_unknown` to waiting producers.
+const FINAL_REPLIES_MAX: Duration = Duration::from_secs(2);
 
-/// How long reads that nobody waits for any more may go on at the end; a pack on a share that hangs is
-/// read for ever.
-const LAST_READS: Duration = Duration::from_secs(2);
+/// Longest wait for blocking reads at shutdown; a read from a network share may hang forever.
+const BLOCKING_READS_MAX: Duration = Duration::from_secs(2);
 
-/// Runs a gate until it is told to stop.
+/// Runs a gate until a stop signal.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
-    // Before anything that takes long: a start that recovers a ledger may take minutes.
-    let runtime = workers::runtime()?;
+    // Signal handlers come first: recovery of a ledger may take minutes.
+    let runtime = runtime::start()?;
     ignore_hangups(&runtime)?;
     let principals = check(config, base).map_err(Failure::usage)?;
     logs::start(&config.log)?;
-    // The port is taken first and opened last: a wrong address is reported at once, and nobody can
-    // connect before the ledger has recovered.
+    // The address is bound first, so that an invalid one fails immediately, and listened on last,
+    // after the ledger's recovery.
     let port = bind(config.listen)?;
     check_copy(config, base)?;
     let ledger = open_ledger(config, base)?;
-    // Dropped before the ledger, with every task that holds on to it.
+    // Dropped before the ledger, with all tasks that use it.
     let runtime = runtime;
     let ingests = config.doors.ingestion_gate.enabled;
     let publishes = config.doors.rounds.publishes();
     let bus = runtime.block_on(open_stores(config, base, &*ledger))?;
     let ingest_bus = bus.clone().filter(|_| ingests);
-    let gate = assemble(config, base, principals, ledger.clone(), ingest_bus.clone())?;
+    let gate = build_gate(config, base, principals, ledger.clone(), ingest_bus.clone())?;
     let mut gate = gate.built_from(COMMIT);
     if let Some(bus) = bus.clone().filter(|_| publishes) {
         gate = gate.with_publisher(publisher(config, &ledger, bus));
@@ -82,35 +82,35 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         gate = gate.with_runner(runs.clone());
     }
     if let Some(bus) = ingest_bus.clone() {
-        gate = gate.with_accounts(accounts::open(config, base, ledger.clone(), bus, COMMIT)?);
+        gate = gate.with_run_reports(run_reports::open(config, base, ledger.clone(), bus, COMMIT)?);
     }
     if let Some(tls) = load_tls(&config.tls, base).map_err(Failure::usage)? {
         gate = gate.with_tls(tls);
     }
-    let (gate, retention, reserve) = guarded(gate, config, &ledger)?;
+    let (gate, retention, reserve) = with_retention_and_reserve(gate, config, &ledger)?;
     let gate = Arc::new(gate);
     let (ended, file) = runtime.block_on(async {
-        // Whoever reads the first words may send a signal at once.
+        // Installed before the banner, because its reader may send a signal immediately.
         let stop = StopSignals::new()?;
-        gate.recover().await.map_err(|fault| not_recovered(&fault))?;
+        gate.recover().await.map_err(|fault| recovery_failed(&fault))?;
         let port = port.listen(BACKLOG).map_err(|error| cannot_listen(config.listen, &error))?;
         let address = address_of(&port)?;
-        let (socket, file) = for_the_owner(&config.socket()).unzip();
+        let (socket, file) = listen_on_socket(&config.socket()).unzip();
         let listeners = Listeners { port, socket };
-        welcome::say(config, address, json)?;
+        startup_banner::print(config, address, json)?;
         let ended = tokio::select! {
             ended = until_stopped(listeners, gate, must_stop(&*ledger, bus.as_deref()), stop) => ended,
-            never = sweep(&retention) => match never {},
-            never = watch(reserve.as_deref()) => match never {},
-            never = look_after(runs.as_deref(), config) => match never {},
+            never = run_retention(&retention) => match never {},
+            never = watch_reserve(reserve.as_deref()) => match never {},
+            never = run_runner(runs.as_deref(), config) => match never {},
         };
         ended.map(|ended| (ended, file))
     })?;
     match ended {
-        Ended::Drained(Drained { unfinished: 0 }) => {
-            // One that is left behind is replaced by the next gate, so only here.
+        ServeOutcome::Drained(DrainReport { unfinished: 0 }) => {
+            // Removed only after a clean shutdown; the next gate replaces a stale file.
             file.iter().for_each(SocketFile::remove);
-            runtime.shutdown_timeout(LAST_READS);
+            runtime.shutdown_timeout(BLOCKING_READS_MAX);
             drop(runs);
             drop(ingest_bus);
             drop(bus);
@@ -118,18 +118,18 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             tracing::info!("stopped");
             Ok(())
         }
-        // Closing would wait for whatever hangs, perhaps for ever. The ledger needs no closing.
-        Ended::Drained(Drained { unfinished }) => {
-            tracing::warn!(unfinished, "stopped before everything was answered");
-            output::exit_in_order()
+        // A clean shutdown could wait forever for a hanging request. The ledger does not need one.
+        ServeOutcome::Drained(DrainReport { unfinished }) => {
+            tracing::warn!(unfinished, "stopped with unfinished requests (drain timeout)");
+            output::exit_without_cleanup()
         }
-        // Nothing may be closed in good order: that would write to a disk that is not trusted.
-        Ended::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
+        // No clean shutdown: it would write to a disk that is not trusted.
+        ServeOutcome::LedgerStopped(fault) => output::exit_at_once(&ledger_stopped(&fault)),
     }
 }
 
-/// Verifies a copy of a data folder before a door opens. One that was made while a gate wrote may be
-/// torn, and what is missing would be admitted a second time.
+/// Verifies a copied data folder before any door opens. A copy made while a gate was writing may be
+/// torn, and events missing from it would be admitted a second time.
 fn check_copy(config: &Config, base: &Path) -> Result<(), Failure> {
     if config.ledger.url.is_postgres()
         || !sqlite::is_copy(&config.data).map_err(Failure::runtime)?
@@ -137,33 +137,36 @@ fn check_copy(config: &Config, base: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let data = config.data.display();
-    tracing::warn!(%data, "the data folder is a copy, all of it is verified before a door opens");
-    // Recovers the file and brings it to this version, and closes it again.
+    tracing::warn!(%data, "the data folder is a copy; verifying all of it before any door opens");
+    // Opened and closed once, for recovery and schema migration.
     drop(open_ledger(config, base)?);
-    let Examined { found, are_repairable } = examine(config, base)?;
+    let VerifyResult { disagreements: found, are_repairable } =
+        collect_disagreements(config, base)?;
     if found.is_empty() {
-        tracing::info!(%data, "the copy agrees with itself");
+        tracing::info!(%data, "copy verified, no inconsistencies");
         return sqlite::accept_copy(&config.data).map_err(Failure::runtime);
     }
-    found.iter().take(DISAGREEMENTS_SHOWN_MAX).for_each(|one| output::aside(one));
-    let how_many = counted(found.len() as u64, "disagreement");
-    let were = if found.len() == 1 { "was" } else { "were" };
+    found.iter().take(DISAGREEMENTS_SHOWN_MAX).for_each(|one| output::print_stderr(one));
+    let count = match found.len() {
+        1 => "1 inconsistency".to_owned(),
+        count => format!("{count} inconsistencies"),
+    };
     let repair = if are_repairable {
-        "all of it is about files: admit repair writes those again that the ledger can make, then \
-         start again. "
+        "only files are affected: run admit repair, which restores them from the ledger, then start \
+         the gate again. "
     } else {
         ""
     };
     Err(Failure::runtime(format!(
-        "{data} is a copy of a data folder and {how_many} {were} found in it\n  no door was opened; \
+        "{data} is a copy of a data folder, and verification found {count}\n  no door was opened; \
          {repair}a copy of a folder that a gate is serving may be torn: make it with admit backup, \
-         or with the gate stopped. admit verify names every disagreement; to serve the folder as it \
-         is, remove {data}/ledger.place"
+         or with the gate stopped. admit verify prints every inconsistency; to serve the folder as \
+         it is, remove {data}/ledger.place"
     )))
 }
 
-/// Opens the bus, where this gate publishes. Refuses a bus or an artifact store that belongs to another
-/// ledger, where this gate uses it.
+/// Opens the bus, if this gate publishes. Fails if the bus or the artifact store is attached to another
+/// ledger.
 async fn open_stores(
     config: &Config,
     base: &Path,
@@ -178,42 +181,42 @@ async fn open_stores(
         stores.push(NamedStore::artifacts(config)?);
     }
     let lease = Duration::from_secs(config.ledger.lease_seconds);
-    let mut first = Vec::new();
+    let mut unattached = Vec::new();
     for store in stores {
         match store.check(ledger).await? {
-            // Before the bus is opened: what another gate has published since is not in this one.
+            // The hold comes before the bus is opened: another gate may still be publishing to it.
             true => store.hold(ledger, lease).await?,
-            false => first.push(store),
+            false => unattached.push(store),
         }
     }
-    // After the stores: the logs of another bus say nothing about this ledger's messages.
+    // After the store check: log lengths are comparable only on the bus of this ledger.
     let topics = bus::topics(config, base)?;
-    let ends = ledger.bus_ends().await.map_err(|fault| not_recovered(&fault))?;
+    let ends = ledger.bus_ends().await.map_err(|fault| recovery_failed(&fault))?;
     let bus = bus::open(config, base, &topics, ends).await?;
-    for store in first {
+    for store in unattached {
         store.attach(ledger).await?;
         store.hold(ledger, lease).await?;
     }
     Ok(Some(bus))
 }
 
-/// The socket for commands on this machine. A gate without one serves all the same: then commands ask
-/// at its port.
-fn for_the_owner(path: &Path) -> Option<(UnixListener, SocketFile)> {
+/// Opens the Unix socket for commands on this machine. On failure the gate serves without it, and
+/// commands connect to its port.
+fn listen_on_socket(path: &Path) -> Option<(UnixListener, SocketFile)> {
     let listening = socket::listen(path);
     listening
         .inspect_err(|error| {
             let path = path.display();
-            tracing::info!(%path, %error, "no socket for commands, they must ask at the port");
+            tracing::info!(%path, %error, "failed to open the Unix socket for commands; they must connect to the port");
         })
         .ok()
 }
 
-/// How long the ledger waits for a lock that another program holds, in milliseconds.
+/// Lock timeout of the ledger, in milliseconds.
 const LOCK_MS_MAX: u64 = 5_000;
 
-/// Puts the parts together.
-fn assemble(
+/// Builds the gate with its doors.
+fn build_gate(
     config: &Config,
     base: &Path,
     principals: Principals,
@@ -235,8 +238,8 @@ fn assemble(
         if skyra.answer_ms_max.max(config.limits.answer_ms_max) <= LOCK_MS_MAX {
             tracing::warn!(
                 answer_ms_max = skyra.answer_ms_max,
-                "doors.skyra.answer_ms_max is not above the {LOCK_MS_MAX} ms for which the ledger \
-                 waits for a lock; events that wait for one are refused although they may be stored"
+                "doors.skyra.answer_ms_max is not above the ledger's lock timeout of {LOCK_MS_MAX} ms; \
+                 events that wait for a lock may be refused although they are stored"
             );
         }
         doors.push(mount(skyra::DOOR, &skyra.path, &skyra.api_key_header, contract)?);
@@ -245,9 +248,10 @@ fn assemble(
     if intents.enabled {
         let contract = intents.contract(depth_max).map_err(Failure::usage)?;
         let gateway = intents.gateway(base).map_err(Failure::usage)?;
-        let outward = Outward::new(gateway, Duration::from_millis(intents.in_work_wait_ms));
+        let effect_target =
+            EffectTarget::new(gateway, Duration::from_millis(intents.in_work_wait_ms));
         let door = mount("intents", &intents.path, &intents.api_key_header, contract)?;
-        doors.push(DoorMount { outward, ..door });
+        doors.push(DoorMount { effect_target, ..door });
     }
     if let Some(bus) = bus {
         doors.push(ingestion::mount(config, base, &ledger, bus)?);
@@ -263,14 +267,14 @@ fn assemble(
         doors.push(mount(&stream.door(), &stream.path(), &stream.api_key_header, contract)?);
     }
     let limits = config.limits.clone();
-    let (way_out, records) = (Arc::clone(&ledger), Arc::clone(&ledger));
+    let (stream_ports, records) = (Arc::clone(&ledger), Arc::clone(&ledger));
     let publications = Arc::clone(&ledger);
-    let parts = Parts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
+    let parts = GateParts { ledger, doors, principals, limits, clock: Arc::new(SystemClock) };
     let gate = Gate::new(parts).map_err(Failure::usage)?;
-    Ok(gate.with_way_out(way_out).with_records(records).with_publications(publications))
+    Ok(gate.with_stream_ports(stream_ports).with_records(records).with_publications(publications))
 }
 
-/// A door whose events stay inside the ledger.
+/// Mount of a door without outgoing effects.
 fn mount(
     name: &str,
     path: &str,
@@ -283,11 +287,11 @@ fn mount(
         path: path.to_owned(),
         api_key_header: header.map_err(|error| Failure::usage(format!("{error}")))?,
         contract: Arc::new(contract),
-        outward: Outward::default(),
+        effect_target: EffectTarget::default(),
     })
 }
 
-/// Publishes the records of rounds.
+/// Publisher of round records.
 fn publisher(config: &Config, ledger: &Arc<dyn GateLedger>, bus: Arc<dyn Bus>) -> Arc<Publisher> {
     Publisher::new(PublisherParts {
         ledger: Arc::<dyn GateLedger>::clone(ledger),
@@ -297,8 +301,8 @@ fn publisher(config: &Config, ledger: &Arc<dyn GateLedger>, bus: Arc<dyn Bus>) -
     })
 }
 
-/// The same gate with what limits what it keeps: retention, and the reserve of its disk.
-fn guarded(
+/// Adds retention and the disk reserve to the gate.
+fn with_retention_and_reserve(
     mut gate: Gate,
     config: &Config,
     ledger: &Arc<dyn GateLedger>,
@@ -312,14 +316,14 @@ fn guarded(
     Ok((gate, retention, reserve))
 }
 
-/// Retention of the gate's ledger, by trusted time.
+/// Retention sweep of the ledger, based on trusted time.
 fn retention(config: &Config, ledger: &Arc<dyn GateLedger>) -> Result<RetentionSweep, Failure> {
     let gap_max = config.ledger.clock_gap_max().map_err(Failure::usage)?;
     let swept: Arc<dyn Retention> = Arc::<dyn GateLedger>::clone(ledger);
     Ok(RetentionSweep::new(RetentionGuard::new(gap_max), swept, Arc::new(SystemClock)))
 }
 
-/// The reserve of the data folder's disk, where one is wanted.
+/// Free space reserve of the data folder's disk, if configured.
 fn reserve(config: &Config) -> Option<Arc<DiskReserve>> {
     let min = Some(config.ledger.free_bytes_min).filter(|min| *min > 0)?;
     let folder = config.data.clone();
@@ -330,32 +334,32 @@ fn reserve(config: &Config) -> Option<Arc<DiskReserve>> {
     Some(Arc::new(DiskReserve::new(min, Arc::new(free))))
 }
 
-/// Looks at the reserve, as long as the gate runs.
-async fn watch(reserve: Option<&DiskReserve>) -> Infallible {
+/// Monitors the disk reserve while the gate runs.
+async fn watch_reserve(reserve: Option<&DiskReserve>) -> Infallible {
     if let Some(reserve) = reserve {
         reserve.watch().await;
     }
     std::future::pending().await
 }
 
-/// Removes what is too old, as long as the gate runs.
-async fn sweep(retention: &RetentionSweep) -> Infallible {
+/// Runs retention while the gate runs.
+async fn run_retention(retention: &RetentionSweep) -> Infallible {
     retention.run().await;
     std::future::pending().await
 }
 
-/// Advances unfinished scenario runs and writes lost files of the others again, as long as the gate runs.
-async fn look_after(runs: Option<&Runs>, config: &Config) -> Infallible {
+/// Advances unfinished scenario runs and restores lost files of final ones, while the gate runs.
+async fn run_runner(runs: Option<&RunnerService>, config: &Config) -> Infallible {
     let Some(runs) = runs else { return std::future::pending().await };
-    let look_every = Duration::from_secs(config.runner.look_every_seconds);
-    let restore_every = Duration::from_secs(config.runner.restore_every_seconds);
+    let advance_interval = Duration::from_secs(config.runner.look_every_seconds);
+    let restore_interval = Duration::from_secs(config.runner.restore_every_seconds);
     tokio::select! {
-        never = runs.look_after(look_every) => never,
-        never = runs.restore_files(restore_every) => never,
+        never = runs.advance_unfinished(advance_interval) => never,
+        never = runs.restore_files(restore_interval) => never,
     }
 }
 
-/// Resolves when what the process believes about a disk can no longer be trusted.
+/// Completes when the ledger or the bus must stop because of a disk failure.
 async fn must_stop(ledger: &dyn Ledger, bus: Option<&dyn Bus>) -> Fault {
     let Some(bus) = bus else { return ledger.must_stop().await };
     tokio::select! {
@@ -368,20 +372,21 @@ async fn must_stop(ledger: &dyn Ledger, bus: Option<&dyn Bus>) -> Fault {
     }
 }
 
-/// How a gate ended.
-pub(crate) enum Ended {
-    /// It was told to, and finished what it had accepted.
-    Drained(Drained),
-    /// The ledger can no longer be trusted.
+/// Outcome of serving.
+pub(crate) enum ServeOutcome {
+    /// Stop signal, and accepted requests were drained.
+    Drained(DrainReport),
+    /// Disk failure of ledger or bus.
     LedgerStopped(Fault),
 }
 
+/// Serves until a stop signal or a disk failure.
 pub(crate) async fn until_stopped(
     listeners: impl Into<Listeners>,
     gate: Arc<Gate>,
     must_stop: impl Future<Output = Fault>,
     mut stop: StopSignals,
-) -> Result<Ended, Failure> {
+) -> Result<ServeOutcome, Failure> {
     let shutdown = CancellationToken::new();
     let serving = admit_gate::serve(listeners, gate, shutdown.clone());
     tokio::pin!(serving);
@@ -392,25 +397,24 @@ pub(crate) async fn until_stopped(
         fault = &mut must_stop => {
             tracing::error!(%fault, "the ledger has stopped");
             shutdown.cancel();
-            // Whether they all heard it or not, the process ends.
-            drop(tokio::time::timeout(LAST_WORDS, serving).await);
-            return Ok(Ended::LedgerStopped(fault));
+            drop(tokio::time::timeout(FINAL_REPLIES_MAX, serving).await);
+            return Ok(ServeOutcome::LedgerStopped(fault));
         }
     };
-    tracing::info!(signal, "stopping, once more stops at once");
+    tracing::info!(signal, "stopping; a second signal exits immediately");
     shutdown.cancel();
     tokio::select! {
         ended = &mut serving => drained(ended),
-        fault = &mut must_stop => Ok(Ended::LedgerStopped(fault)),
+        fault = &mut must_stop => Ok(ServeOutcome::LedgerStopped(fault)),
         _ = stop.next() => {
-            let message = "stopped at once; whatever was acknowledged is in the ledger";
+            let message = "exited on a second signal; every acknowledged event is in the ledger";
             output::exit_at_once(&Failure::runtime(message))
         }
     }
 }
 
-fn drained(ended: Result<Drained, ServeError>) -> Result<Ended, Failure> {
-    ended.map(Ended::Drained).map_err(Failure::runtime)
+fn drained(ended: Result<DrainReport, ServeError>) -> Result<ServeOutcome, Failure> {
+    ended.map(ServeOutcome::Drained).map_err(Failure::runtime)
 }
 
 /// Logs every SIGHUP as long as the runtime lives; the signal no longer ends the process.
@@ -425,7 +429,7 @@ pub(crate) fn ignore_hangups(runtime: &Runtime) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The signals that end a gate in good order.
+/// Signals for a graceful shutdown.
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -448,11 +452,11 @@ impl StopSignals {
     }
 }
 
-/// Takes the address without listening yet.
+/// Binds the address without listening.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Without it a restarted gate would have to wait for the system to forget old connections.
+        // Otherwise a restart would have to wait for old connections in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
@@ -490,11 +494,11 @@ pub(crate) fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
     Failure::runtime(format!("cannot listen on {address}: {why}"))
 }
 
-fn not_recovered(fault: &Fault) -> Failure {
+fn recovery_failed(fault: &Fault) -> Failure {
     let cause = fault.source.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::runtime(format!(
-        "what was in flight before cannot be looked after: {fault}{cause}\n  no door was opened; \
-         mend what is named here (a disk, a database, a bucket, a bus), then start again"
+        "start-up recovery failed: {fault}{cause}\n  no door was opened; fix the cause (disk, database, \
+         bucket or bus), then start again"
     ))
 }
 
@@ -502,7 +506,7 @@ fn ledger_stopped(fault: &Fault) -> Failure {
     let cause = fault.source.as_ref().map_or_else(|| fault.to_string(), |cause| cause.to_string());
     if fault.kind == FaultKind::OutcomeUnknown {
         return Failure::ledger_stopped(format!(
-            "the gate has stopped itself: {cause}\n  what the disk holds is only known after a \
+            "the gate has stopped itself: {cause}\n  the state of the disk is unknown until a \
              restart: check the disk, then start the gate again"
         ));
     }
@@ -510,8 +514,7 @@ fn ledger_stopped(fault: &Fault) -> Failure {
         return Failure::runtime(format!("the gate has stopped itself: {cause}"));
     }
     Failure::runtime(format!(
-        "the gate has stopped itself: {fault}: {cause}\n  starting again does not help: keep a \
-         copy of the data folder, then restore a backup or rescue what is readable with sqlite3's \
-         .recover"
+        "the gate has stopped itself: {fault}: {cause}\n  a restart does not help: keep a copy of the \
+         data folder, then restore a backup or recover readable rows with sqlite3's .recover"
     ))
 }

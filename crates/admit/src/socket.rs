@@ -1,4 +1,4 @@
-//! Unix sockets in data folders: whoever owns the folder can knock at them, and nobody else.
+//! Unix sockets in data folders, with mode 0600: only the owner can connect.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io;
@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-/// The file of a socket that this process listens on.
+/// File of a socket that this process listens on.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode: by now somebody else's socket may be in its place.
+    /// Device and inode. Another process may have replaced the file since.
     identity: (u64, u64),
 }
 
-/// Listens at `path`, in the place of a socket that nobody listens on any more.
+/// Listens at `path`, and replaces a stale socket file.
 pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(io::Error::other("something else has this name"));
+            return Err(io::Error::other("a file that is not a socket exists at this path"));
         }
         Ok(_) if UnixStream::connect(path).is_ok() => {
-            return Err(io::Error::other("another process listens there"));
+            return Err(io::Error::other("another process is listening on this socket"));
         }
         Ok(_) | Err(_) => {}
     }
-    // It gets its name when it is nobody else's to open.
+    // Renamed to its final path only after its mode is set.
     let new = path.with_extension("sock-new");
     match fs::symlink_metadata(&new) {
         Ok(left) if left.file_type().is_socket() => fs::remove_file(&new)?,
@@ -41,7 +41,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 }
 
 impl SocketFile {
-    /// Removes the file, unless another process has put its own there.
+    /// Removes the file, unless another process has replaced it.
     pub(crate) fn remove(&self) {
         let found = fs::symlink_metadata(&self.path);
         let removed = match found {
@@ -50,7 +50,7 @@ impl SocketFile {
             Err(error) => Err(error),
         };
         if let Err(error) = removed {
-            tracing::debug!(%error, "the socket was not removed");
+            tracing::debug!(%error, "failed to remove the socket file");
         }
     }
 }
@@ -64,21 +64,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_removed_by_whoever_listens_on_it_and_by_nobody_else() {
+    async fn only_the_listening_process_removes_a_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let (listener, first) = listen(&path).unwrap();
-        assert!(listen(&path).is_err(), "somebody listens there");
+        assert!(listen(&path).is_err(), "a process is listening");
         drop(listener);
         let (_listener, second) = listen(&path).unwrap();
         first.remove();
-        assert!(path.exists(), "it is the second one's");
+        assert!(path.exists(), "the file belongs to the second listener");
         second.remove();
         assert!(!path.exists());
     }
 
     #[tokio::test]
-    async fn what_is_no_socket_stays_as_it_is() {
+    async fn a_file_that_is_not_a_socket_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         fs::write(&path, "precious").unwrap();

@@ -1,7 +1,7 @@
-//! Whether the bus and the artifact store of a config are the ones that belong to its ledger.
+//! Store identity check: bus and artifact store of a config must be the ones attached to its ledger.
 //!
-//! A store in a folder carries its id in a small file; a bucket or a bus on the network is identified by
-//! its name. The ledger remembers the first of each kind that it is served with.
+//! A store in a folder has its id in a small file; a bucket or a network bus is identified by its name.
+//! The ledger records the first store of each kind that a gate uses with it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,33 +10,33 @@ use std::time::{Duration, Instant};
 
 use admit_ledger::port::{Attachments, BusHolder, Store, StoreId};
 
-use crate::config::{ArtifactsPlace, Config, Scheme};
+use crate::config::{ArtifactsLocation, Config, Scheme};
 use crate::output::Failure;
 
-/// The file in the folder of a bus. Topics are folders, so none can have its name.
+/// Id file in the folder of a bus. Topics are folders, so none can have this name.
 pub(crate) const BUS_FILE: &str = "bus.id";
 
-/// The file in the folder of artifacts. No artifact's name begins with a dot.
+/// Id file in the artifacts folder. Names of artifacts never begin with a dot.
 pub(crate) const ARTIFACTS_FILE: &str = ".artifacts.id";
 
-/// How often a gate that waits for a bus asks whether it is free.
-const HOLD_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Poll interval while waiting for a bus that another gate holds.
+const HOLD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A store as the config names it.
+/// A store named by the config.
 #[derive(Debug)]
 pub(crate) struct NamedStore {
     store: Store,
-    /// How it is called in messages.
+    /// Name in messages.
     shown: String,
-    identity: Identity,
+    identity: StoreIdentity,
 }
 
-/// What identifies a store.
+/// StoreIdentity of a store.
 #[derive(Debug)]
-enum Identity {
-    /// A file in its folder.
-    Carried(PathBuf),
-    /// Its name.
+enum StoreIdentity {
+    /// The id is in a file in its folder.
+    IdFile(PathBuf),
+    /// The id is derived from its name.
     Name(StoreId),
 }
 
@@ -49,70 +49,72 @@ impl NamedStore {
             return Ok(Self::in_folder(store, &root, BUS_FILE));
         }
         let name = config.bus.network_name();
-        Ok(Self { store, identity: Identity::Name(StoreId::of_name(&name)), shown: name })
+        Ok(Self { store, identity: StoreIdentity::Name(StoreId::of_name(&name)), shown: name })
     }
 
     /// The artifacts of a config.
     pub(crate) fn artifacts(config: &Config) -> Result<Self, Failure> {
         let store = Store::Artifacts;
-        match config.artifacts_place().map_err(Failure::usage)? {
-            ArtifactsPlace::Folder(root) => Ok(Self::in_folder(store, &root, ARTIFACTS_FILE)),
+        match config.artifacts_location().map_err(Failure::usage)? {
+            ArtifactsLocation::Folder(root) => Ok(Self::in_folder(store, &root, ARTIFACTS_FILE)),
             #[cfg(feature = "s3")]
-            ArtifactsPlace::Bucket(_) => {
+            ArtifactsLocation::Bucket(_) => {
                 let shown = config.artifacts.url.trim_end_matches('/').to_owned();
-                Ok(Self { store, identity: Identity::Name(StoreId::of_name(&shown)), shown })
+                Ok(Self { store, identity: StoreIdentity::Name(StoreId::of_name(&shown)), shown })
             }
         }
     }
 
     fn in_folder(store: Store, root: &Path, file: &str) -> Self {
         let shown = root.display().to_string();
-        Self { store, shown, identity: Identity::Carried(root.join(file)) }
+        Self { store, shown, identity: StoreIdentity::IdFile(root.join(file)) }
     }
 
-    /// Its id, where it has one already.
+    /// Returns the id, or `None` for a folder without an id file.
     fn id(&self) -> Result<Option<StoreId>, Failure> {
         match &self.identity {
-            Identity::Name(id) => Ok(Some(*id)),
-            Identity::Carried(file) => read(file).map_err(|error| unusable(file, &error)),
+            StoreIdentity::Name(id) => Ok(Some(*id)),
+            StoreIdentity::IdFile(file) => read(file).map_err(|error| unusable(file, &error)),
         }
     }
 
-    /// Its id, which it is given now where it has none.
+    /// Returns the id; a folder without an id gets a new one.
     pub(crate) fn id_or_new(&self) -> Result<StoreId, Failure> {
         match (self.id()?, &self.identity) {
             (Some(id), _) => Ok(id),
-            (None, Identity::Name(id)) => Ok(*id),
-            (None, Identity::Carried(file)) => draw(file).map_err(|error| unusable(file, &error)),
+            (None, StoreIdentity::Name(id)) => Ok(*id),
+            (None, StoreIdentity::IdFile(file)) => {
+                create_id(file).map_err(|error| unusable(file, &error))
+            }
         }
     }
 
-    /// How it is called in messages.
+    /// Name in messages.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Which kind of store it is.
+    /// Kind of the store.
     pub(crate) const fn store(&self) -> Store {
         self.store
     }
 
-    /// Refuses a store that is not the one of the ledger, and returns whether the ledger has one. Comes
-    /// before the store is opened, which may make things in it.
+    /// Fails if the ledger is attached to another store; returns whether it is attached to one at all.
+    /// Must run before the store is opened, because opening may write to it.
     pub(crate) async fn check(
         &self,
         ledger: &(impl Attachments + ?Sized),
     ) -> Result<bool, Failure> {
         let unreadable = |fault| Failure::runtime(format!("cannot read the ledger: {fault}"));
         match ledger.attached(self.store).await.map_err(unreadable)? {
-            // Of a folder without an id it is not known whose it is, so it is given none.
+            // A folder without an id may belong to another ledger, so it does not get an id here.
             Some(known) => self.compare(known, self.id()?).map(|()| true),
             None => Ok(false),
         }
     }
 
-    /// Makes a store the one of the ledger, unless it has one. Comes after the store was opened, so that
-    /// one that cannot be used is not recorded.
+    /// Attaches the store to the ledger, if none is attached. Must run after the store was opened, so
+    /// that an unusable store is not recorded.
     pub(crate) async fn attach(&self, ledger: &(impl Attachments + ?Sized)) -> Result<(), Failure> {
         let id = self.id_or_new()?;
         let unwritable = |fault| Failure::runtime(format!("cannot write to the ledger: {fault}"));
@@ -120,14 +122,14 @@ impl NamedStore {
         self.compare(known, Some(id))
     }
 
-    /// Takes a bus in a folder for this gate alone, once it is the one of the ledger. A gate that is gone
-    /// frees it when its lease ends, at the latest after `lease`.
+    /// Acquires the exclusive hold on a file bus, which must be attached. The hold of a dead gate expires
+    /// with its lease, at the latest after `lease`.
     pub(crate) async fn hold(
         &self,
         ledger: &(impl Attachments + ?Sized),
         lease: Duration,
     ) -> Result<(), Failure> {
-        if self.store != Store::Bus || matches!(self.identity, Identity::Name(_)) {
+        if self.store != Store::Bus || matches!(self.identity, StoreIdentity::Name(_)) {
             return Ok(());
         }
         let id = self.id_or_new()?;
@@ -137,25 +139,25 @@ impl NamedStore {
             let BusHolder { gate, lease_until } = holder;
             if seen.is_none() {
                 let bus = &self.shown;
-                tracing::info!(%bus, gate, %lease_until, "another gate has this bus, waiting for its lease to end");
+                tracing::info!(%bus, gate, %lease_until, "bus is held by another gate; waiting for its lease to expire");
             }
-            // Only a live gate moves the end of its lease.
+            // Only a live gate renews its lease.
             let is_live = *seen.get_or_insert(lease_until) != lease_until;
-            if is_live || began.elapsed() > lease + HOLD_LOOK_EVERY {
-                return Err(self.held(&gate));
+            if is_live || began.elapsed() > lease + HOLD_POLL_INTERVAL {
+                return Err(self.held_by(&gate));
             }
-            tokio::time::sleep(HOLD_LOOK_EVERY).await;
+            tokio::time::sleep(HOLD_POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    fn held(&self, gate: &str) -> Failure {
+    fn held_by(&self, gate: &str) -> Failure {
         Failure::runtime(format!(
             "the bus {} is held by another gate of this ledger that is alive: {gate}\n  no door was \
-             opened, nothing was changed. Its folder has the id of this one, so one is a copy of the \
-             other, and two of them would give one eb_ref to two events. Have all gates of a ledger \
-             share one bus (NATS, Kafka or Kinesis in bus.url), close the doors of this gate that \
-             publish, or stop the other gate",
+             opened, nothing was changed. The two bus folders have the same id, so one is a copy of the \
+             other; with both in use, one eb_ref to two events would be possible. Use one bus for \
+             all gates of a ledger (NATS, Kafka or Kinesis in bus.url), disable the doors of this \
+             gate that publish, or stop the other gate",
             self.shown
         ))
     }
@@ -171,11 +173,11 @@ impl NamedStore {
             Store::Artifacts => ("documents", "artifacts.url", "--artifacts"),
         };
         Err(Failure::runtime(format!(
-            "the {store} {shown} is not the one of this ledger, which belongs to {known}; this one \
+            "the {store} {shown} is not the one of this ledger, which is attached to {known}; this one \
              {found}\n  no door was opened, nothing was changed. The {what} that the ledger refers to \
-             lie in its own {store}: name that one in {key}, move its folder back, or have all gates \
-             of a ledger share one. A gate that only serves other doors may close those that publish. \
-             To change the {store} on purpose: admit ledger attach {flag}"
+             are in its own {store}: set {key} to that one, move its folder back, or use one {store} \
+             for all gates of a ledger. A gate that only serves other doors may disable those that \
+             publish. To change the {store} on purpose: admit ledger attach {flag}"
         )))
     }
 }
@@ -191,29 +193,29 @@ fn read(file: &Path) -> io::Result<Option<StoreId>> {
     };
     let invalid = || {
         let what =
-            "it holds no id of 16 hexadecimal digits; restore it from a backup, or remove it";
+            "expected an id of 16 hexadecimal digits; restore the file from a backup, or remove it";
         io::Error::new(io::ErrorKind::InvalidData, what)
     };
     StoreId::parse(text.trim()).map(Some).ok_or_else(invalid)
 }
 
-/// Gives a folder an id, durably. Of several gates that do so at once, one does.
-fn draw(file: &Path) -> io::Result<StoreId> {
+/// Creates a random id for a folder, durably. If several gates do so at once, one id wins.
+fn create_id(file: &Path) -> io::Result<StoreId> {
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let bits = getrandom::u64().map_err(io::Error::other)?;
     let text = format!("{}\n", StoreId::from_bits(bits));
-    let aside = file.with_extension(format!("id.{}", std::process::id()));
-    let mut new = File::create(&aside)?;
+    let temporary = file.with_extension(format!("id.{}", std::process::id()));
+    let mut new = File::create(&temporary)?;
     new.write_all(text.as_bytes())?;
     new.sync_all()?;
-    match fs::hard_link(&aside, file) {
+    match fs::hard_link(&temporary, file) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        // A file system without links: the name itself decides who was first.
+        // No hard links on this file system: `create_new` decides which gate was first.
         Err(_) => write_new(file, &text)?,
         Ok(()) => {}
     }
-    fs::remove_file(&aside)?;
+    fs::remove_file(&temporary)?;
     File::open(folder)?.sync_all()?;
     read(file)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
@@ -232,12 +234,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_keeps_the_first_id_it_was_given() {
+    fn a_folder_keeps_its_first_id() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bus").join(BUS_FILE);
         assert_eq!(read(&file).unwrap(), None);
-        let id = draw(&file).unwrap();
-        assert_eq!(draw(&file).unwrap(), id);
+        let id = create_id(&file).unwrap();
+        assert_eq!(create_id(&file).unwrap(), id);
         assert_eq!(read(&file).unwrap(), Some(id));
         assert_eq!(fs::read_dir(folder.path().join("bus")).unwrap().count(), 1);
         fs::write(&file, "nonsense\n").unwrap();

@@ -1,4 +1,4 @@
-//! One call to the bus, bounded in time, whose late answer is not lost.
+//! Publish call to the bus with a timeout, which still reports a late result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long an answer that came too late is still waited for, to be kept as evidence.
+/// Maximum wait for a late result, which is stored as evidence.
 const LATE_MAX: Duration = Duration::from_secs(120);
 
-/// What a call needs.
+/// Parameters of a publish call.
 pub(crate) struct BusCall<'a> {
     pub(crate) bus: &'a Arc<dyn Bus>,
-    /// The call goes on here after its caller has given up on it.
+    /// Runs the call to its end after the caller's timeout.
     pub(crate) tasks: &'a TaskTracker,
-    /// Ends a call that nobody waits for.
+    /// Cancels calls that have no waiting caller, at shutdown.
     pub(crate) stop: &'a CancellationToken,
-    /// How long the answer is waited for.
-    pub(crate) patience: Duration,
+    /// Timeout of the caller.
+    pub(crate) timeout_after: Duration,
 }
 
 impl BusCall<'_> {
-    /// Hands messages over: an answer for each, in order. `ended` is called once the bus can no
-    /// longer say anything, with what it said too late, if it did.
-    pub(crate) async fn hand_over<F>(
+    /// Publishes messages and returns one outcome for each, in order. `on_end` is called when the bus call
+    /// has ended, with the outcomes if they came after the timeout.
+    pub(crate) async fn publish<F>(
         self,
         messages: Vec<Message>,
-        ended: impl FnOnce(Option<Vec<PublishOutcome>>) -> F + Send + 'static,
+        on_end: impl FnOnce(Option<Vec<PublishOutcome>>) -> F + Send + 'static,
     ) -> Vec<PublishOutcome>
     where
         F: Future<Output = ()> + Send,
     {
-        let Self { bus, tasks, stop, patience } = self;
+        let Self { bus, tasks, stop, timeout_after } = self;
         let count = messages.len();
         let (sender, mut receiver) = oneshot::channel();
         let (bus, stop) = (Arc::clone(bus), stop.clone());
@@ -43,22 +43,22 @@ impl BusCall<'_> {
             let publishing = timeout(bus.delivery_timeout() + LATE_MAX, bus.publish(messages));
             let published = tokio::select! {
                 published = publishing => published.unwrap_or_default(),
-                // Whoever waits has given up by then, or is about to.
+                // The caller has timed out by then, or is about to.
                 () = stop.cancelled() => Vec::new(),
             };
-            ended(sender.send(published).err()).await;
+            on_end(sender.send(published).err()).await;
         });
-        let mut published = match timeout(patience, &mut receiver).await {
+        let mut published = match timeout(timeout_after, &mut receiver).await {
             Ok(Ok(published)) => published,
             Ok(Err(_)) => Vec::new(),
             Err(_) => {
                 receiver.close();
-                // It may have come in this very moment.
+                // The result may have arrived just before `close`.
                 receiver.try_recv().unwrap_or_default()
             }
         };
         published.resize_with(count, || PublishOutcome::Unknown {
-            reason: format!("the bus did not answer within {} ms", patience.as_millis()),
+            reason: format!("the bus did not reply within {} ms", timeout_after.as_millis()),
         });
         published
     }

@@ -1,19 +1,19 @@
-//! The system's clock, the only place that asks the machine for the time of day.
+//! System clock: the only place that reads the machine's time of day.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use admit_core::{Clock, Millis, Monotonic};
 
-/// When this process first asked for monotonic time.
+/// First read of monotonic time in this process.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The time of day as the machine has it.
+/// Clock that reads the machine's time of day.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock everything else is handed")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else uses")]
     fn now(&self) -> Millis {
         // A machine set before 1970 gets negative times rather than a panic.
         let millis = match SystemTime::now().duration_since(UNIX_EPOCH) {

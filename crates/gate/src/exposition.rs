@@ -1,7 +1,7 @@
-//! Everything the gate counts, as the text that Prometheus reads.
+//! Metrics of the gate in the Prometheus text format.
 //!
-//! Written by hand over the atomics that are there anyway: a registry would keep every number a
-//! second time. A family is opened with its help and type, then filled; nothing is said twice.
+//! Rendered directly from the atomics of the gate: a registry would hold every number a second time. A
+//! family starts with its help and type, followed by its samples.
 
 use std::fmt::{Display, Write as _};
 
@@ -12,18 +12,18 @@ use admit_ledger::gauges::{Gauges, Histogram};
 use crate::gate::Gate;
 use crate::metrics::{ByCode, DoorCounters, Metrics};
 
-/// The media type of [`write()`]'s text.
+/// Media type of the text from [`write()`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the gate and its ledger count, for whoever may see the doors that `sees` says.
+/// Renders the metrics of the gate and its ledger, and of the doors for which `may_see` is true.
 pub(crate) fn write(
     gate: &Gate,
     status: Option<&Status>,
-    sees: impl Fn(&DoorCounters) -> bool,
+    may_see: impl Fn(&DoorCounters) -> bool,
 ) -> String {
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     let doors: Vec<&DoorCounters> =
-        gate.metrics().doors().iter().filter(|door| sees(door)).collect();
+        gate.metrics().doors().iter().filter(|door| may_see(door)).collect();
     doors_part(&mut page, gate, &doors);
     gate_part(&mut page, gate);
     artifacts_part(&mut page, gate);
@@ -34,7 +34,7 @@ pub(crate) fn write(
     page.text
 }
 
-fn doors_part(page: &mut Page, gate: &Gate, doors: &[&DoorCounters]) {
+fn doors_part(page: &mut MetricsPage, gate: &Gate, doors: &[&DoorCounters]) {
     page.family(
         "admit_admissions_total",
         "counter",
@@ -48,7 +48,7 @@ fn doors_part(page: &mut Page, gate: &Gate, doors: &[&DoorCounters]) {
     page.family(
         "admit_refusals_total",
         "counter",
-        "Requests turned away before the ledger was asked; door is empty where none was reached.",
+        "Requests refused before they reached the ledger; door is empty if none was reached.",
     );
     for counters in doors {
         page.by_code(counters.door.as_str(), &counters.refusals);
@@ -57,7 +57,7 @@ fn doors_part(page: &mut Page, gate: &Gate, doors: &[&DoorCounters]) {
     page.family(
         "admit_refusals_not_kept_total",
         "counter",
-        "Refused submissions that were answered but not kept: the quota of their producer is used up.",
+        "Refused submissions that were not stored because the quota of their producer is used up.",
     );
     for counters in doors {
         let door = counters.door.as_str();
@@ -66,48 +66,52 @@ fn doors_part(page: &mut Page, gate: &Gate, doors: &[&DoorCounters]) {
     page.family(
         "admit_faults_total",
         "counter",
-        "Events that got no verdict because of our side, by door and code.",
+        "Events without a verdict because of a fault of the gate, by door and code.",
     );
     for counters in doors {
         page.by_code(counters.door.as_str(), &counters.faults);
     }
 }
 
-fn gate_part(page: &mut Page, gate: &Gate) {
+fn gate_part(page: &mut MetricsPage, gate: &Gate) {
     let metrics = gate.metrics();
     let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", gate.commit())];
-    page.family("admit_build_info", "gauge", "Always 1; says in its labels what is running.");
+    page.family(
+        "admit_build_info",
+        "gauge",
+        "Always 1; its labels are the running version and commit.",
+    );
     page.sample("", &build, 1);
-    page.one(
+    page.single(
         "admit_answers_late_total",
         "counter",
-        "Answers that came too late for the producer, while the ledger finished.",
+        "Requests that timed out while the ledger completed their write.",
         metrics.answers_late.get(),
     );
-    page.one(
+    page.single(
         "admit_panics_total",
         "counter",
-        "Requests that ended in a defect of the gate.",
+        "Requests that ended in a panic of the gate.",
         metrics.panics.get(),
     );
     connections(page, gate, metrics);
     page.family(
         "admit_effects_total",
         "counter",
-        "Effects settled, or found ambiguous at the start, by outcome.",
+        "Effects settled, or marked ambiguous by recovery, by outcome.",
     );
     for (outcome, count) in metrics.effects.by_outcome() {
         let published: u64 = gate.ingests().map(|ingest| ingest.settled(outcome)).sum();
         let records: u64 = gate.publisher.iter().map(|publisher| publisher.settled(outcome)).sum();
         page.sample("", &[("outcome", outcome)], count + published + records);
     }
-    page.one(
+    page.single(
         "admit_events_in_flight",
         "gauge",
-        "Events between the door and their answer now.",
+        "Events in flight between door and reply.",
         gate.events_in_flight(),
     );
-    page.one(
+    page.single(
         "admit_draining",
         "gauge",
         "1 while the gate is shutting down.",
@@ -115,63 +119,63 @@ fn gate_part(page: &mut Page, gate: &Gate) {
     );
 }
 
-fn connections(page: &mut Page, gate: &Gate, metrics: &Metrics) {
-    page.one("admit_connections", "gauge", "Connections open now.", metrics.connections_open());
-    page.one(
+fn connections(page: &mut MetricsPage, gate: &Gate, metrics: &Metrics) {
+    page.single("admit_connections", "gauge", "Open connections.", metrics.connections_open());
+    page.single(
         "admit_connections_unauthenticated",
         "gauge",
-        "Connections open now on which no request was authenticated yet.",
+        "Open connections without an authenticated request yet.",
         gate.unauthenticated.count(),
     );
-    page.one(
+    page.single(
         "admit_websockets",
         "gauge",
-        "WebSockets that carry events, open now.",
+        "Open WebSockets that carry events.",
         metrics.websockets.now(),
     );
-    page.one(
+    page.single(
         "admit_grpc_streams",
         "gauge",
-        "gRPC streams that carry events, open now.",
+        "Open gRPC streams that carry events.",
         metrics.grpc_streams.now(),
     );
-    page.one(
+    page.single(
         "admit_connections_accepted_total",
         "counter",
-        "Connections accepted so far.",
+        "Connections accepted.",
         metrics.connections.get(),
     );
-    page.one(
+    page.single(
         "admit_connections_turned_away_total",
         "counter",
-        "Connections over the limit, accepted only to be told so.",
+        "Connections over the limit that were refused with a reply.",
         metrics.connections_turned_away.get(),
     );
-    page.one(
+    page.single(
         "admit_connections_closed_at_once_total",
         "counter",
-        "Unauthenticated connections closed unanswered, over the limit of an address or of all of them.",
+        "Unauthenticated connections closed without a reply, over the limit of their address or of all addresses.",
         metrics.connections_closed_at_once.get(),
     );
-    page.one(
+    page.single(
         "admit_tls_handshake_failures_total",
         "counter",
-        "Connections that ended before TLS was agreed on.",
+        "Connections whose TLS handshake failed.",
         metrics.tls_handshake_failures.get(),
     );
 }
 
-fn artifacts_part(page: &mut Page, gate: &Gate) {
-    page.one(
+fn artifacts_part(page: &mut MetricsPage, gate: &Gate) {
+    page.single(
         "admit_artifacts_waiting",
         "gauge",
-        "Receipts and records that are not in the artifacts yet, where they are written behind.",
+        "Receipts and records queued to be written behind to the artifacts.",
         gate.ingests().map(|ingest| ingest.files_waiting()).sum::<u64>(),
     );
 }
 
-fn ledger_part(page: &mut Page, gate: &Gate, status: Option<&Status>) {
-    page.one(
+fn ledger_part(page: &mut MetricsPage, gate: &Gate, status: Option<&Status>) {
+    page.single(
         "admit_ledger_healthy",
         "gauge",
         "1 while the last write to the ledger succeeded and no commit hangs.",
@@ -181,125 +185,130 @@ fn ledger_part(page: &mut Page, gate: &Gate, status: Option<&Status>) {
         commits(page, gauges);
     }
     let Some(status) = status else { return };
-    page.one(
+    page.single(
         "admit_ledger_size_bytes",
         "gauge",
-        "Bytes on disk, of the ledger and its log.",
+        "Bytes on disk of the ledger and its write-ahead log.",
         status.bytes,
     );
-    page.one("admit_ledger_admissions", "gauge", "Admissions kept.", status.admissions);
-    page.one("admit_ledger_sightings", "gauge", "Sightings of copies kept.", status.sightings);
-    page.one("admit_ledger_refusals", "gauge", "Refused submissions kept.", status.refusals);
-    page.one(
+    page.single("admit_ledger_admissions", "gauge", "Stored admissions.", status.admissions);
+    page.single(
+        "admit_ledger_sightings",
+        "gauge",
+        "Stored sightings of duplicates.",
+        status.sightings,
+    );
+    page.single("admit_ledger_refusals", "gauge", "Stored refused submissions.", status.refusals);
+    page.single(
         "admit_ledger_refusal_bytes",
         "gauge",
-        "What the kept refusals cost by the measure of their quota: bodies, messages, facts and rows.",
+        "Quota usage of the stored refusals: bodies, messages, facts and rows.",
         status.refusal_bytes,
     );
 }
 
-fn retention_part(page: &mut Page, gate: &Gate) {
+fn retention_part(page: &mut MetricsPage, gate: &Gate) {
     let Some(retention) = &gate.retention else { return };
     let jump = retention.jump();
-    page.one(
+    page.single(
         "admit_retention_stopped",
         "gauge",
-        "1 while the clock is ahead of trusted time and retention removes nothing.",
+        "1 while the clock is ahead of trusted time and retention is stopped.",
         u8::from(jump.is_some()),
     );
-    page.one(
+    page.single(
         "admit_retention_clock_ahead_seconds",
         "gauge",
-        "How far the clock was ahead of trusted time when retention last looked; 0 while it goes on.",
+        "How far the clock was ahead of trusted time at the last sweep; 0 while retention runs.",
         jump.map_or(0, |jump| jump.wall.0.saturating_sub(jump.trusted.0) / 1_000),
     );
     page.family(
         "admit_retention_removed_total",
         "counter",
-        "What retention has removed since the start, by kind.",
+        "Items removed by retention since the start, by kind.",
     );
     for (what, count) in retention.removed() {
         page.sample("", &[("what", what)], count);
     }
 }
 
-fn reserve_part(page: &mut Page, gate: &Gate) {
+fn reserve_part(page: &mut MetricsPage, gate: &Gate) {
     let Some(reserve) = &gate.reserve else { return };
-    page.one(
+    page.single(
         "admit_disk_below_reserve",
         "gauge",
-        "1 while the disk has less room than its reserve and only copies are answered.",
+        "1 while the free disk space is below its reserve and only duplicates are accepted.",
         u8::from(reserve.is_low()),
     );
-    page.one(
+    page.single(
         "admit_disk_free_bytes",
         "gauge",
-        "Free bytes on the disk of the data folder when it was last looked at.",
+        "Free bytes on the disk of the data folder at the last check.",
         reserve.free_bytes(),
     );
 }
 
-fn commits(page: &mut Page, gauges: &Gauges) {
-    page.one(
+fn commits(page: &mut MetricsPage, gauges: &Gauges) {
+    page.single(
         "admit_ledger_queue_depth",
         "gauge",
-        "Calls that wait for the ledger's writer now.",
+        "Calls queued for the ledger's writer.",
         gauges.waiting(),
     );
-    page.one(
+    page.single(
         "admit_ledger_log_bytes",
         "gauge",
-        "Bytes in the write-ahead log as of the last commit.",
+        "Bytes in the write-ahead log at the last commit.",
         gauges.log_bytes(),
     );
-    page.one(
+    page.single(
         "admit_ledger_log_held_back",
         "gauge",
-        "1 while a reader keeps a long write-ahead log from starting over.",
+        "1 while a reader prevents the reset of a long write-ahead log.",
         u8::from(gauges.is_log_held_back()),
     );
-    page.one(
+    page.single(
         "admit_ledger_commit_failures_total",
         "counter",
-        "Commits that did not go through or were not confirmed.",
+        "Commits that failed or were not confirmed.",
         gauges.commit_failures(),
     );
     page.histogram(
         "admit_ledger_commit_duration_seconds",
-        "From the first statement of a commit until it was durable.",
+        "Time from the first statement of a commit until it was durable.",
         &gauges.commit_micros,
         seconds,
     );
     page.histogram(
         "admit_ledger_commit_events",
-        "Events that shared a commit.",
+        "Events per commit.",
         &gauges.commit_events,
         |events| events.to_string(),
     );
 }
 
-/// Microseconds as seconds, exactly: a binary fraction would print `0.00025` as something else.
+/// Formats microseconds as seconds, exactly: floating point could not represent `0.00025`.
 fn seconds(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The page while it is written.
+/// Page being rendered.
 #[derive(Default)]
-struct Page {
+struct MetricsPage {
     text: String,
     family: &'static str,
 }
 
-impl Page {
-    /// Starts a family; the samples that follow are its own.
+impl MetricsPage {
+    /// Starts a family; the following samples belong to it.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.family = name;
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// A sample of the family, with `suffix` on its name.
+    /// Adds a sample to the family, with `suffix` on its name.
     fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
@@ -310,8 +319,8 @@ impl Page {
         }
     }
 
-    /// A family of one sample.
-    fn one(&mut self, name: &'static str, kind: &str, help: &str, value: impl Display) {
+    /// Adds a family with one sample.
+    fn single(&mut self, name: &'static str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample("", &[], value);
     }
@@ -341,7 +350,7 @@ impl Page {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.text, "{line}").expect("a string takes every line");
+        writeln!(self.text, "{line}").expect("writing to a string does not fail");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server knows while it runs, shared by all of its requests.
+//! Shared state of a running server.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -12,71 +12,71 @@ use admit_ledger::{Ledger, Publications, Records};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accounts::Accounts;
+use crate::admission_limiter::AdmissionLimiter;
+use crate::builder::{DoorMount, DoorPath, GateError, GateParts, check_doors};
 use crate::connections::PrincipalConnections;
+use crate::gateway_delivery;
 use crate::http::FixedDocument;
-use crate::in_work::InWork;
+use crate::in_flight_effects::InFlightEffects;
 use crate::ingest::Ingest;
 use crate::limits::{Hint, Limits};
 use crate::metrics::Metrics;
-use crate::parts::{DoorMount, GateError, Parts, Place, check_doors};
-use crate::perform;
 use crate::principals::Principals;
 use crate::publisher::Publisher;
-use crate::rate::{RateExceeded, Rates};
+use crate::rate_limit::{RateExceeded, RateLimiter};
 use crate::reserve::DiskReserve;
 use crate::retention::RetentionSweep;
-use crate::room::Room;
-use crate::runs::ScenarioRunner;
-use crate::standing::UnauthenticatedConnections;
+use crate::run_reports::RunReports;
+use crate::scenario_runner::ScenarioRunner;
+use crate::stream_ports::StreamPorts;
 use crate::tls::Tls;
+use crate::unauthenticated_connections::UnauthenticatedConnections;
 use crate::vetting::VettingPool;
-use crate::way_out::WayOut;
 
-/// Between two log lines about the same kind of trouble, so that an outage is not also a flood.
+/// Minimum interval between log lines about faults, so that an outage does not flood the log.
 const FAULT_LOG_PAUSE_MS: i64 = 1_000;
 
-/// The default stream answers at the short path and under its own name.
+/// The default stream is served at the short path and at its full path.
 pub(crate) const DEFAULT_STREAM_PATH: &str = "/v1/events";
 const DEFAULT_STREAM_ALIAS: &str = "/v1/events/default";
 
-/// A server's knowledge: its parts, what it counts and what is inside.
+/// State of a server: its parts, metrics, and work in progress.
 pub struct Gate {
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) doors: Vec<Arc<DoorMount>>,
     pub(crate) principals: Principals,
     pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) rates: Rates,
-    /// Requests at webhook streams whose signature was not valid: a bucket for each door.
-    unsigned_rates: Rates,
+    pub(crate) admission_limiter: Arc<AdmissionLimiter>,
+    pub(crate) rates: RateLimiter,
+    /// Rate limits of requests with an invalid signature at webhook streams: one bucket per door.
+    unsigned_rates: RateLimiter,
     pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
     pub(crate) authenticated: Arc<PrincipalConnections>,
     pub(crate) vetting: VettingPool,
-    /// Work that outlives the request that began it. Waited for at shutdown.
+    /// Tasks that outlive their request. The shutdown waits for them.
     pub(crate) tasks: TaskTracker,
-    pub(crate) in_work: InWork,
-    /// What was intended before the start, until [`crate::serve`] takes it up.
+    pub(crate) in_flight_effects: InFlightEffects,
+    /// Effects intended before the start, until [`crate::serve`] resumes them.
     unfinished: Mutex<Vec<Effect>>,
     pub(crate) tls: Option<Tls>,
-    pub(crate) way_out: Option<Arc<dyn WayOut>>,
+    pub(crate) stream_ports: Option<Arc<dyn StreamPorts>>,
     pub(crate) records: Option<Arc<dyn Records>>,
     pub(crate) publications: Option<Arc<dyn Publications>>,
     pub(crate) publisher: Option<Arc<Publisher>>,
     pub(crate) runner: Option<Arc<dyn ScenarioRunner>>,
-    pub(crate) accounts: Option<Arc<dyn Accounts>>,
+    pub(crate) run_reports: Option<Arc<dyn RunReports>>,
     pub(crate) retention: Option<RetentionSweep>,
     pub(crate) reserve: Option<Arc<DiskReserve>>,
-    /// Cancelled when draining begins: whatever only watches ends.
+    /// Cancelled when draining begins; ends long polls and streams.
     pub(crate) drain: CancellationToken,
-    /// What `/openapi.json` and `/` answer; rendered once, because they need no key.
+    /// Documents at `/openapi.json` and `/`; rendered once, because they need no key.
     pub(crate) openapi: OnceLock<FixedDocument>,
     pub(crate) index: OnceLock<FixedDocument>,
     commit: &'static str,
     metrics: Metrics,
     draining: AtomicBool,
-    tickets: AtomicU32,
+    hint_seeds: AtomicU32,
     fault_logged_at: AtomicI64,
 }
 
@@ -87,25 +87,33 @@ impl fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// Puts a gate together, or says why the parts do not fit.
-    pub fn new(parts: Parts) -> Result<Self, GateError> {
-        let Parts { ledger, doors, principals, limits, clock } = parts;
+    /// Creates a gate from its parts, after checking them.
+    pub fn new(parts: GateParts) -> Result<Self, GateError> {
+        let GateParts { ledger, doors, principals, limits, clock } = parts;
         limits.check()?;
-        let places: Vec<Place> = doors.iter().map(Place::from).collect();
-        check_doors(&places)?;
-        let vouched: Vec<&str> =
+        let paths: Vec<DoorPath> = doors.iter().map(DoorPath::from).collect();
+        check_doors(&paths)?;
+        let signing: Vec<&str> =
             doors.iter().filter_map(|mount| mount.contract.signature_principal()).collect();
-        let is_shared = principals.are_several(&vouched);
+        let is_shared = principals.has_several_senders(&signing);
         Ok(Self {
             metrics: Metrics::new(doors.iter().map(|mount| &mount.door)),
-            room: Room::new(&limits, principals.places(), is_shared),
-            rates: Rates::new(limits.requests_per_second_max, principals.places(), clock.now()),
-            unsigned_rates: Rates::new(limits.requests_per_second_max, doors.len(), clock.now()),
+            admission_limiter: AdmissionLimiter::new(&limits, principals.index_count(), is_shared),
+            rates: RateLimiter::new(
+                limits.requests_per_second_max,
+                principals.index_count(),
+                clock.now(),
+            ),
+            unsigned_rates: RateLimiter::new(
+                limits.requests_per_second_max,
+                doors.len(),
+                clock.now(),
+            ),
             authenticated: PrincipalConnections::new(
                 &limits,
-                principals.places(),
-                // A key of any role can hold connections.
-                principals.are_many(),
+                principals.index_count(),
+                // A key of any role can open connections.
+                principals.has_several(),
             ),
             unauthenticated: UnauthenticatedConnections::new(
                 limits.unauthenticated_connections_max(),
@@ -118,15 +126,15 @@ impl Gate {
             limits,
             clock,
             tasks: TaskTracker::new(),
-            in_work: InWork::default(),
+            in_flight_effects: InFlightEffects::default(),
             unfinished: Mutex::default(),
             tls: None,
-            way_out: None,
+            stream_ports: None,
             records: None,
             publications: None,
             publisher: None,
             runner: None,
-            accounts: None,
+            run_reports: None,
             retention: None,
             reserve: None,
             drain: CancellationToken::new(),
@@ -134,28 +142,28 @@ impl Gate {
             index: OnceLock::new(),
             commit: "unknown",
             draining: AtomicBool::new(false),
-            tickets: AtomicU32::new(0),
+            hint_seeds: AtomicU32::new(0),
             fault_logged_at: AtomicI64::new(i64::MIN),
         })
     }
 
-    /// Looks after the effects that earlier processes left. Call it once, before the doors open: what
-    /// was in flight is ambiguous then, and what was intended is taken up when the gate serves.
+    /// Recovers the effects of earlier processes. Call it once, before the doors open: effects in flight
+    /// become ambiguous, and intended ones are resumed when the gate serves.
     pub async fn recover(&self) -> Result<(), Fault> {
-        // First those that have more places to put in order than the effect itself.
+        // First those that have state outside the effects table.
         for ingest in self.ingests() {
             ingest.recover().await?;
         }
-        if let Some(accounts) = &self.accounts {
-            Arc::clone(accounts).recover().await?;
+        if let Some(reports) = &self.run_reports {
+            Arc::clone(reports).recover().await?;
         }
         self.recover_publications().await?;
-        let recovered = perform::recover(self).await?;
+        let recovered = gateway_delivery::recover(self).await?;
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = recovered.intended;
         Ok(())
     }
 
-    /// Makes ambiguous what gates that are gone had on its way to the bus.
+    /// Marks publications that dead gates had in flight as ambiguous.
     pub(crate) async fn recover_publications(&self) -> Result<(), Fault> {
         let Some(publications) = &self.publications else { return Ok(()) };
         let door = Publisher::door().to_string();
@@ -163,80 +171,79 @@ impl Gate {
         if !lost.is_empty() {
             tracing::warn!(
                 count = lost.len(),
-                "publications were in flight when their gate stopped, see admit reconcile"
+                "publications were in flight when their gate stopped and are now ambiguous, see admit reconcile"
             );
         }
         Ok(())
     }
 
-    /// What is behind the doors that publish.
+    /// Ingestion gates of the doors that publish.
     pub(crate) fn ingests(&self) -> impl Iterator<Item = &Arc<Ingest>> {
-        self.doors.iter().filter_map(|mount| mount.outward.ingest.as_ref())
+        self.doors.iter().filter_map(|mount| mount.effect_target.ingest.as_ref())
     }
 
-    /// What is to be taken up, once.
+    /// Takes the effects to resume.
     pub(crate) fn take_unfinished(&self) -> Vec<Effect> {
         std::mem::take(&mut *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The longest any effect takes; an answer or a shutdown may have to wait for it.
+    /// Maximum duration of an effect, which a reply or a shutdown may have to wait for.
     pub(crate) fn call_max(&self) -> Duration {
         let published = self.publisher.iter().map(|publisher| publisher.publish_max());
         self.doors
             .iter()
-            .map(|mount| mount.outward.call_max())
+            .map(|mount| mount.effect_target.call_max())
             .chain(published)
             .max()
             .unwrap_or_default()
     }
 
-    /// The same gate with TLS on its listener.
+    /// Adds TLS to the listener.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// The same gate with a way out of its streams.
-    pub fn with_way_out(self, way_out: Arc<dyn WayOut>) -> Self {
-        Self { way_out: Some(way_out), ..self }
+    /// Adds routes for consumers of streams and of the inbox.
+    pub fn with_stream_ports(self, stream_ports: Arc<dyn StreamPorts>) -> Self {
+        Self { stream_ports: Some(stream_ports), ..self }
     }
 
-    /// The same gate with records that can be read and linked again.
+    /// Adds routes to read and relink records.
     pub fn with_records(self, records: Arc<dyn Records>) -> Self {
         Self { records: Some(records), ..self }
     }
 
-    /// The same gate with records that may have been published; what an earlier process had in
-    /// flight is looked after, whether or not this one publishes.
+    /// Adds recovery of published records, whether or not this gate publishes.
     pub fn with_publications(self, publications: Arc<dyn Publications>) -> Self {
         Self { publications: Some(publications), ..self }
     }
 
-    /// The same gate, whose records are published.
+    /// Adds a publisher of records.
     pub fn with_publisher(self, publisher: Arc<Publisher>) -> Self {
         Self { publisher: Some(publisher), ..self }
     }
 
-    /// The same gate with a scenario runner.
+    /// Adds a scenario runner.
     pub fn with_runner(self, runner: Arc<dyn ScenarioRunner>) -> Self {
         Self { runner: Some(runner), ..self }
     }
 
-    /// The same gate with somebody who keeps the books of runs.
-    pub fn with_accounts(self, accounts: Arc<dyn Accounts>) -> Self {
-        Self { accounts: Some(accounts), ..self }
+    /// Adds run reports and run closing.
+    pub fn with_run_reports(self, reports: Arc<dyn RunReports>) -> Self {
+        Self { run_reports: Some(reports), ..self }
     }
 
-    /// The same gate, which shows how retention stands and takes a person's word for the clock.
+    /// Adds retention metrics, and the route by which an operator confirms the clock.
     pub fn with_retention(self, retention: RetentionSweep) -> Self {
         Self { retention: Some(retention), ..self }
     }
 
-    /// The same gate, which takes nothing new while its disk is below its reserve.
+    /// Adds a disk reserve, below which new events are refused.
     pub fn with_reserve(self, reserve: Arc<DiskReserve>) -> Self {
         Self { reserve: Some(reserve), ..self }
     }
 
-    /// The same gate, built from `commit`, which it says to whoever may read its metrics.
+    /// Sets the build commit shown in the metrics.
     pub fn built_from(self, commit: &'static str) -> Self {
         Self { commit, ..self }
     }
@@ -245,14 +252,14 @@ impl Gate {
         self.commit
     }
 
-    /// What has been counted so far.
+    /// Counters of the gate.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How many events are between the door and their answer.
+    /// Number of events between door and reply.
     pub fn events_in_flight(&self) -> usize {
-        self.room.events()
+        self.admission_limiter.in_flight()
     }
 
     /// Whether the gate is shutting down.
@@ -265,30 +272,30 @@ impl Gate {
         self.drain.cancel();
     }
 
-    /// The door mounted at `path`.
+    /// Returns the door mounted at `path`.
     pub(crate) fn door_at(&self, path: &str) -> Option<&Arc<DoorMount>> {
         let path = if path == DEFAULT_STREAM_ALIAS { DEFAULT_STREAM_PATH } else { path };
         self.doors.iter().find(|mount| mount.is_at(path))
     }
 
-    /// Counts another request without a valid signature at `door`, if that is within its rate.
+    /// Counts a request without a valid signature at `door` against the door's rate limit.
     pub(crate) fn allow_unsigned(&self, door: &DoorMount) -> Result<(), RateExceeded> {
-        let place = self.doors.iter().position(|mount| mount.door == door.door);
-        self.unsigned_rates.allow(place.unwrap_or(usize::MAX), self.clock.now())
+        let index = self.doors.iter().position(|mount| mount.door == door.door);
+        self.unsigned_rates.allow(index.unwrap_or(usize::MAX), self.clock.now())
     }
 
-    /// A hint for a retry that fails before `wait_seconds` are over.
+    /// Hint for a retry after at least `wait_seconds`.
     pub(crate) fn hint_after(&self, wait_seconds: u32) -> Hint {
-        Hint { seed: self.ticket(), wait_seconds }
+        Hint { seed: self.next_hint_seed(), wait_seconds }
     }
 
-    /// A seed for the retry hint of something that has no key and no body: each gets the next, so
-    /// that a crowd turned away together is spread evenly.
-    pub(crate) fn ticket(&self) -> u32 {
-        self.tickets.fetch_add(1, Ordering::Relaxed)
+    /// Next seed for the retry hint of a request without key and body. Sequential, so that the retries of
+    /// requests refused together are spread evenly.
+    pub(crate) fn next_hint_seed(&self) -> u32 {
+        self.hint_seeds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Turns a request away at a door, in its contract's words, and counts it.
+    /// Refuses a request at a door, in the format of its contract, and counts it.
     pub(crate) fn refuse(
         &self,
         door: &DoorMount,
@@ -299,7 +306,7 @@ impl Gate {
         self.refuse_about(door, &[], code, message, hint)
     }
 
-    /// Turns a submission away at a door, in its contract's words, and counts it.
+    /// Refuses a submission at a door, in the format of its contract, and counts it.
     pub(crate) fn refuse_about(
         &self,
         door: &DoorMount,
@@ -311,12 +318,12 @@ impl Gate {
         if let Some(counters) = self.metrics.door(&door.door) {
             counters.refusals.of(code).add_one();
         }
-        self.say_about(door, body, code, message, hint)
+        self.render_refusal(door, body, code, message, hint)
     }
 
-    /// Says `code` about a submission in the words of the door's contract, with the hint where a
-    /// retry helps.
-    pub(crate) fn say_about(
+    /// Renders `code` for a submission in the format of the door's contract, with a retry hint if a retry
+    /// helps.
+    pub(crate) fn render_refusal(
         &self,
         door: &DoorMount,
         body: &[u8],
@@ -326,18 +333,18 @@ impl Gate {
     ) -> Reply {
         let retry_after =
             if code.is_retryable() { self.limits.retry_after(hint.into()) } else { 0 };
-        let about = RefusalContext { body, now: self.clock.now() };
-        let mut reply = door.contract.refuse_about(about, code, message, retry_after);
+        let context = RefusalContext { body, now: self.clock.now() };
+        let mut reply = door.contract.refuse_about(context, code, message, retry_after);
         add_retry_after(&mut reply, retry_after);
         reply
     }
 
-    /// Whether trouble should be logged now, or has just been.
+    /// Whether a fault may be logged now, or was logged a moment ago.
     pub(crate) fn may_log_fault(&self) -> bool {
         let now = self.clock.now().0;
         let last = self.fault_logged_at.load(Ordering::Relaxed);
-        let paused = now.saturating_sub(last) >= FAULT_LOG_PAUSE_MS || now < last;
-        paused
+        let is_due = now.saturating_sub(last) >= FAULT_LOG_PAUSE_MS || now < last;
+        is_due
             && self
                 .fault_logged_at
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -345,10 +352,12 @@ impl Gate {
     }
 }
 
-/// The header says the same as the body, for whoever reads only headers.
+/// Adds the `retry-after` header, for clients that do not read the hint in the body.
 pub(crate) fn add_retry_after(reply: &mut Reply, seconds: u32) {
-    let wants = matches!(reply.status, 429 | 503) && seconds > 0;
-    if wants && !reply.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("retry-after")) {
+    let is_retryable = matches!(reply.status, 429 | 503) && seconds > 0;
+    if is_retryable
+        && !reply.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("retry-after"))
+    {
         reply.headers.push(("retry-after", seconds.to_string()));
     }
 }

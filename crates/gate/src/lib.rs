@@ -1,59 +1,59 @@
-//! The server: doors over HTTP, WebSocket and gRPC, who may knock, how much may wait, and the one path behind them.
+//! The server: doors over HTTP, WebSocket and gRPC, authentication, limits, and the admission pipeline.
 //!
-//! [`Gate`] is what a server knows, [`serve`] is a running one, [`pipeline::admit`] is the path
-//! every submission takes. Which parts a gate is made of is decided outside, in [`Parts`].
+//! [`Gate`] is the shared state of a server, [`serve`] runs it, and [`pipeline::admit`] is the path of
+//! every submission. The caller supplies the parts of a gate in [`GateParts`].
 //!
 //! Invariants:
-//! * At a door's path every layer answers in the words of the door's contract, with a body. Some
-//!   producers take an empty body for "drop it" and a foreign body for "delivered".
-//! * Whatever has been handed to the ledger is finished, also when the producer hangs up or the
-//!   answer comes too late for it.
+//! * At a door's path, every layer replies in the format of the door's contract, with a body. Some
+//!   producers read an empty body as "drop the event" and an unknown body as "delivered".
+//! * A write that was handed to the ledger is completed even if the producer disconnects or its
+//!   request times out.
 
-pub mod accounts;
+mod admission_limiter;
 mod auth;
+mod builder;
 mod bus_call;
 mod clock;
 mod connections;
+mod dead_gate_recovery;
+mod detach_on_drop;
 mod exposition;
-pub mod find;
-mod finish;
 mod gate;
 pub mod gateway;
+mod gateway_delivery;
 mod grpc;
 mod http;
-mod in_work;
+mod in_flight_effects;
 pub mod ingest;
-mod lane;
 pub mod limits;
 pub mod metrics;
-mod parts;
 mod peer;
-mod perform;
 pub mod pipeline;
+mod pipelined_session;
 pub mod principals;
 pub mod publisher;
-mod rate;
+mod rate_limit;
 pub mod receipt;
 pub mod receipt_detail;
+pub mod receipt_lookup;
 mod request_permit;
 pub mod reserve;
 pub mod retention;
-mod room;
 pub mod rounds;
-pub mod runs;
+pub mod run_reports;
+pub mod scenario_runner;
 mod shares;
-mod standing;
-mod takeover;
+mod stream_ports;
 pub mod tls;
+mod unauthenticated_connections;
 mod vetting;
-mod way_out;
 mod ws;
 
+pub use builder::{DoorMount, DoorPath, GateError, GateParts, check_doors};
 pub use clock::SystemClock;
 pub use gate::Gate;
-pub use http::{Drained, Listeners, ServeError, serve};
+pub use http::{DrainReport, Listeners, ServeError, serve};
 pub use limits::Limits;
-pub use parts::{DoorMount, GateError, Parts, Place, check_doors};
 pub use principals::Principals;
+pub use stream_ports::StreamPorts;
 pub use tls::{Tls, TlsFiles};
-pub use way_out::WayOut;

@@ -1,101 +1,96 @@
-//! Every limit of the server in one place; this struct is the manual.
+//! Limits of the server. The fields of [`Limits`] are the reference documentation.
 //!
-//! A limit that is hit always has a typed reply: at a door in the contract's words, elsewhere as
-//! the general error object. What may pass by itself carries a retry hint.
+//! Each limit has a typed reply: at a door in the format of its contract, elsewhere the general error
+//! object. If the condition is temporary, the reply has a retry hint.
 
 use std::time::Duration;
 
 use admit_core::json::DEPTH_CEILING;
 use serde::{Deserialize, Serialize};
 
-/// How much may be taken, and how long anything may last.
+/// Size, rate and time limits of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Largest body, in bytes. Larger ones are refused with `body_too_large` (413). Raising it
-    /// raises what one request may cost in memory and in the ledger.
+    /// Maximum body size, in bytes. Larger bodies are refused with `body_too_large` (413). A higher limit
+    /// raises the cost of one request in memory and in the ledger.
     pub body_bytes_max: usize,
-    /// Deepest nesting of a JSON body. Deeper ones are refused as the contract refuses bad JSON.
+    /// Maximum nesting depth of a JSON body. Deeper bodies are refused as invalid JSON.
     pub json_depth_max: usize,
-    /// Largest request line and headers together, in bytes, at least 8192. Larger heads are
-    /// refused with status 431, and a single one cannot have more than 100 headers.
+    /// Maximum size of request line and headers together, in bytes, at least 8192. Larger heads, and heads
+    /// with more than 100 headers, are refused with status 431.
     pub headers_bytes_max: usize,
-    /// Longest wait for a whole head, in milliseconds, from its first byte (on a new connection:
-    /// from the connection itself). Then `request_timeout` (408) and the connection is closed.
-    /// Keep it below `answer_ms_max`, or a slow head uses up the time of its answer; one that takes
-    /// longer than `body_read_ms_max` leaves no time for a body.
+    /// Timeout for a whole request head, in milliseconds, from its first byte (on a new connection: from
+    /// the accept). Then `request_timeout` (408) and the connection is closed. Keep it below
+    /// `answer_ms_max`, or a slow head uses up the time of its reply; a head that takes longer than
+    /// `body_read_ms_max` leaves no time for a body.
     pub header_read_ms_max: u64,
-    /// Longest wait for a whole body, in milliseconds, from the first byte of its head. Then
-    /// `request_timeout` (408). Must be less than `answer_ms_max`, or no time would be left for the
-    /// ledger.
+    /// Timeout for a whole body, in milliseconds, from the first byte of its head. Then
+    /// `request_timeout` (408). Must be less than `answer_ms_max`, to leave time for the ledger.
     pub body_read_ms_max: u64,
-    /// Longest a whole exchange may take, in milliseconds, from the first byte to the answer (over
-    /// HTTP/2, where requests overlap, from the end of its head). Then
-    /// `outcome_unknown` (503): the ledger finishes, and the retry finds out. Keep it below the
-    /// time your producers wait, or they hang up before they are told.
+    /// Timeout for a whole exchange, in milliseconds, from the first byte to the reply (over HTTP/2, where
+    /// requests overlap, from the end of the head). Then `outcome_unknown` (503): the ledger completes the
+    /// write, and a retry gets its result. Keep it below the request timeout of your producers, or they
+    /// disconnect before the reply.
     pub answer_ms_max: u64,
-    /// Longest wait for a peer to take more of an answer, in milliseconds. Then the connection is
-    /// closed: there is nobody left to tell.
+    /// Write timeout, in milliseconds, if a peer reads no more of a reply. Then the connection is closed.
     pub write_ms_max: u64,
-    /// Longest wait for news of a stream that a reader may ask for, in milliseconds, before it is
-    /// told that there is none (`wait_ms`).
+    /// Maximum `wait_ms` of a long poll on a stream, in milliseconds. Then the reply is empty.
     pub wait_ms_max: u64,
-    /// How long a reader that watches a stream (server-sent events) is served, in milliseconds,
-    /// before it has to ask again; never longer than most of `idle_ms_max`.
+    /// Maximum duration of a server-sent-events response, in milliseconds, before the reader must
+    /// reconnect; at most 90 % of `idle_ms_max`.
     pub watch_ms_max: u64,
-    /// How long a connection may stay open without a request, in milliseconds. Longer than the
-    /// longest pause of your producers saves them a new connection for each event.
+    /// Idle timeout of a connection, in milliseconds. A value above the longest pause of your producers
+    /// saves them a new connection for each event.
     pub idle_ms_max: u64,
-    /// The same for a connection on which no request was authenticated yet, in milliseconds; never
-    /// longer than `idle_ms_max`. Keep-alive of probes without a key needs a longer time than the
-    /// pause between two probes. Does not apply to a gate without principals.
+    /// Idle timeout of a connection without an authenticated request yet, in milliseconds; at most
+    /// `idle_ms_max`. Must exceed the interval of probes that send no key and keep their connection. Does
+    /// not apply to a gate without principals.
     pub unauthenticated_idle_ms_max: u64,
-    /// How much of a body that is refused is still read and thrown away, in bytes, so that the
-    /// producer sees the answer rather than a reset.
+    /// Maximum number of bytes of a refused body that are read and discarded, so that the producer gets
+    /// the reply rather than a connection reset.
     pub excess_bytes_max: usize,
-    /// Most connections at once. Some more are accepted and told `overloaded` (503); beyond those,
-    /// new ones wait in the system's queue. Connections on which no request was authenticated yet may
-    /// have half of them: beyond that, or when all are taken, the oldest idle one is closed for a new
+    /// Maximum number of connections. Some more are accepted and get `overloaded` (503); beyond those, new
+    /// connections wait in the listen backlog. Connections without an authenticated request yet may use
+    /// half of the limit: beyond that, or at the limit, the oldest idle one is closed in favour of a new
     /// one, which may have a key.
     pub connections_max: usize,
-    /// Most connections of one address on which no request was authenticated yet; an IPv6 network
-    /// of 64 bits counts as one address. More are answered `overloaded` (503) or closed. A proxy is
-    /// one address. Does not apply to a gate without principals.
+    /// Maximum number of connections of one address without an authenticated request yet; an IPv6 /64
+    /// network counts as one address. More get `overloaded` (503) or are closed. A proxy is one address.
+    /// Does not apply to a gate without principals.
     pub unauthenticated_connections_per_address_max: usize,
-    /// Most events at once between the door and their answer. More are refused with `overloaded`
+    /// Maximum number of events in flight between door and reply. More are refused with `overloaded`
     /// (503).
     pub events_in_flight_max: usize,
-    /// Most body bytes at once between the door and the answer, over all requests; with
+    /// Maximum number of body bytes in flight between door and reply, over all requests. Together with
     /// `events_in_flight_max` it bounds the memory of the gate. More: `overloaded` (503).
     pub body_bytes_in_flight_max: usize,
-    /// How much of `events_in_flight_max`, `body_bytes_in_flight_max` and `connections_max` one
-    /// principal may hold, in percent, where there are several principals; one event always fits.
-    /// More: its oldest idle connection is closed, or `overloaded` (503) for this principal, while
-    /// there is room for the others. Half of each limit is guaranteed to the principals in equal
-    /// parts, which others cannot use.
+    /// Maximum share of one principal in `events_in_flight_max`, `body_bytes_in_flight_max` and
+    /// `connections_max`, in percent, if there are several principals; one event always fits. More: its
+    /// oldest idle connection is closed, or `overloaded` (503) for this principal only. Half of each limit
+    /// is guaranteed to the principals in equal parts, which others cannot use.
     pub principal_share_percent: usize,
-    /// Most bytes at once of bodies that are not authenticated yet: requests without a key at a
-    /// stream with `webhook_principal`, whose signature comes with the body. They are counted as
-    /// they arrive, beside `body_bytes_in_flight_max`; one body always fits. More: `overloaded`
-    /// (503).
+    /// Maximum number of bytes of bodies that are not authenticated yet: requests without a key at a
+    /// stream with `webhook_principal`, whose signature comes with the body. They are counted as they
+    /// arrive, separately from `body_bytes_in_flight_max`; one body always fits. More: `overloaded` (503).
     pub unauthenticated_body_bytes_in_flight_max: usize,
-    /// Most events of one WebSocket or gRPC stream between reading and their answers. More are not
-    /// read until some are answered. Raising it lets a single peer fill larger commits.
+    /// Maximum number of events of one WebSocket or gRPC stream in flight. At the limit, reading stops
+    /// until some have their reply. A higher limit lets a single peer fill larger commits.
     pub stream_in_flight_max: usize,
-    /// Most requests per second and principal, with bursts of one second's worth; 0 turns it off.
-    /// Each event of a stream or a batch counts as one. A batch may be larger than a burst: what is
-    /// missing is owed, and nothing else passes until that is paid. More are refused with
-    /// `rate_limited` (429). Requests without a valid signature at a stream with
-    /// `webhook_principal` have as much to themselves, for each stream.
+    /// Rate limit in requests per second and principal, with bursts of one second's worth; 0 disables it.
+    /// Each event of a stream or a batch counts as one. A batch may exceed the burst: the missing tokens
+    /// become a debt, and nothing else passes until it is repaid. More are refused with `rate_limited`
+    /// (429). Requests without a valid signature at a stream with `webhook_principal` have a separate
+    /// limit of the same size, for each stream.
     pub requests_per_second_max: u32,
-    /// How long a shutdown waits for what was accepted, in milliseconds, but never less than a call
-    /// to a gateway may take. Meanwhile the gate keeps listening and answers `draining` (503).
+    /// Maximum time that a shutdown waits for accepted requests, in milliseconds, but at least the timeout
+    /// of a call to a gateway. Meanwhile the gate keeps listening and replies `draining` (503).
     pub drain_ms_max: u64,
-    /// The least retry hint, in seconds. A producer with a few tries survives an outage of about
-    /// that many times this.
+    /// Minimum retry hint, in seconds. A producer with N retries survives an outage of about N times this
+    /// value.
     pub retry_after_seconds_min: u32,
-    /// Hints are spread over so many seconds more, by event, so that producers without jitter do
-    /// not all come back at once.
+    /// Spread of the retry hints, in seconds, by event, so that producers without jitter do not all retry
+    /// at once.
     pub retry_after_seconds_spread: u32,
 }
 
@@ -129,12 +124,12 @@ impl Default for Limits {
     }
 }
 
-/// What a retry hint is made of.
+/// Input of a retry hint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
-    /// Spreads the hints: the same seed, the same hint.
+    /// Spreads the hints; the same seed gives the same hint.
     pub(crate) seed: u32,
-    /// How long a retry fails for sure.
+    /// Minimum time until a retry can succeed.
     pub(crate) wait_seconds: u32,
 }
 
@@ -144,31 +139,31 @@ impl From<u32> for Hint {
     }
 }
 
-/// Limits that contradict each other.
+/// Invalid or contradictory limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// A limit of nothing would refuse everything.
+    /// A limit of 0 would refuse everything.
     #[error("limits.{0} must be greater than 0")]
     Zero(&'static str),
-    /// Nothing reads deeper than this, whatever is asked for.
+    /// Deeper than the JSON parser supports.
     #[error("limits.json_depth_max must be at most {DEPTH_CEILING}")]
     TooDeep,
-    /// The server cannot read heads with less.
+    /// The HTTP parser needs at least this buffer size.
     #[error("limits.headers_bytes_max must be at least 8192")]
     HeadersTooSmall,
-    /// A body could use up the whole time of the answer.
+    /// A body could use up the whole time until the reply.
     #[error("limits.body_read_ms_max must be less than limits.answer_ms_max")]
     BodySlowerThanAnswer,
-    /// The largest body would never be let in.
+    /// The largest body would never be admitted.
     #[error("limits.body_bytes_in_flight_max must be at least limits.body_bytes_max")]
     NoRoomForOneBody,
-    /// A share of nothing, or of more than there is.
+    /// Share outside 1 to 100 percent.
     #[error("limits.principal_share_percent must be 1 to 100")]
     Share,
 }
 
 impl Limits {
-    /// Checks that a gate can work with these limits.
+    /// Checks that the limits are valid and consistent.
     pub fn check(&self) -> Result<(), LimitsError> {
         let zero = [
             ("body_bytes_max", self.body_bytes_max == 0),
@@ -212,7 +207,7 @@ impl Limits {
         Ok(())
     }
 
-    /// The retry hint in seconds: never before a retry can pass, and spread by the seed.
+    /// Computes the retry hint in seconds: not before a retry can succeed, and spread by the seed.
     pub(crate) fn retry_after(&self, hint: Hint) -> u32 {
         let spread = hint.seed % self.retry_after_seconds_spread.saturating_add(1);
         self.retry_after_seconds_min.max(hint.wait_seconds).saturating_add(spread)
@@ -238,7 +233,7 @@ impl Limits {
         Duration::from_millis(self.wait_ms_max)
     }
 
-    /// A connection that only listens looks idle, so a watcher ends before that is over.
+    /// A connection with a response stream counts as idle, so the stream ends before the idle timeout.
     pub(crate) fn watch_max(&self) -> Duration {
         Duration::from_millis(self.watch_ms_max.min(self.idle_ms_max / 10 * 9))
     }
@@ -247,23 +242,23 @@ impl Limits {
         Duration::from_millis(self.idle_ms_max)
     }
 
-    /// Before the first authenticated request of a connection.
+    /// Idle timeout before the first authenticated request of a connection.
     pub(crate) fn unauthenticated_idle_max(&self) -> Duration {
         Duration::from_millis(self.unauthenticated_idle_ms_max.min(self.idle_ms_max))
     }
 
-    /// Most connections at once that have not authenticated.
+    /// Maximum number of unauthenticated connections.
     pub(crate) fn unauthenticated_connections_max(&self) -> usize {
         (self.connections_max / 2).max(1)
     }
 
-    /// What principals leave to connections that have not authenticated, where there are several: a new
-    /// one must find a place before it can show its key.
+    /// Connections reserved for unauthenticated peers if there are several principals: a new connection
+    /// must be accepted before it can send its key.
     pub(crate) fn new_connections_min(&self) -> usize {
         (self.connections_max / 8).max(1).min(self.connections_max - 1)
     }
 
-    /// Most connections of one principal where there are several.
+    /// Maximum number of connections of one principal if there are several.
     pub(crate) fn principal_connections_max(&self) -> usize {
         let (whole, rest) = (self.connections_max / 100, self.connections_max % 100);
         let percent = self.principal_share_percent;
@@ -280,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_hold_together() {
+    fn the_defaults_are_valid() {
         assert_eq!(Limits::default().check(), Ok(()));
     }
 
@@ -318,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_not_earlier_than_a_retry_can_pass() {
+    fn a_hint_is_not_earlier_than_a_retry_can_succeed() {
         let limits = Limits::default();
         let hint = |wait_seconds, seed| limits.retry_after(Hint { seed, wait_seconds });
         assert_eq!([hint(1, 0), hint(99, 0), hint(99, 5), hint(99, 6)], [5, 99, 104, 99]);

@@ -1,4 +1,4 @@
-//! What the gate counts: plain atomics in one struct, cheap enough for every request.
+//! Counters of the gate: plain atomics, cheap enough for every request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use admit_core::{Code, Door, Verdict};
 
 use crate::gate::Gate;
 
-/// A number that only goes up.
+/// Counter that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -17,7 +17,7 @@ impl Counter {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// What has been counted so far.
+    /// Current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -30,25 +30,25 @@ pub struct ByCode([Counter; Code::ALL.len()]);
 impl ByCode {
     /// The counter of `code`.
     pub fn of(&self, code: Code) -> &Counter {
-        // `ALL` is in the order of the declaration, so a code's number is its place.
+        // `ALL` is in declaration order, so the discriminant of a code is its index.
         &self.0[code as usize]
     }
 }
 
-/// The words of the verdicts, in the order in which they are counted.
+/// Names of the verdicts, in the order of their counters.
 pub const VERDICTS: [&str; 5] = ["fresh", "duplicate", "revision", "conflict", "refused"];
 
-/// What happened at one door.
+/// Counters of one door.
 #[derive(Debug)]
 pub struct DoorCounters {
-    /// Which door.
+    /// Name of the door.
     pub door: Door,
     verdicts: [Counter; VERDICTS.len()],
-    /// Requests turned away before the ledger was asked, by code.
+    /// Requests refused before they reached the ledger, by code.
     pub refusals: ByCode,
-    /// Events that got no verdict because of our side, by code.
+    /// Events without a verdict because of a fault of the gate, by code.
     pub faults: ByCode,
-    /// Refused submissions that were not kept, because the quota of their producer was used up.
+    /// Refused submissions that were not stored, because the quota of their producer was used up.
     pub refusals_not_kept: Counter,
 }
 
@@ -64,7 +64,7 @@ impl DoorCounters {
     }
 
     pub(crate) fn count(&self, verdict: &Verdict) {
-        let place = match verdict {
+        let index = match verdict {
             Verdict::Fresh { .. } => 0,
             Verdict::Duplicate { .. } => 1,
             Verdict::Revision { .. } => 2,
@@ -74,7 +74,7 @@ impl DoorCounters {
         if let Verdict::Refused { seq: None } = verdict {
             self.refusals_not_kept.add_one();
         }
-        self.verdicts[place].add_one();
+        self.verdicts[index].add_one();
     }
 
     /// Admissions by verdict, in the order of [`VERDICTS`].
@@ -97,41 +97,41 @@ impl EffectCounters {
         }]
     }
 
-    /// What has been counted so far, by the word of the outcome.
+    /// What has been counted so far, by the name of the outcome.
     pub fn by_outcome(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["done", "refused", "ambiguous"].into_iter().zip(self.0.iter().map(Counter::get))
     }
 }
 
-/// How many of something are open now.
+/// Number of currently open items of one kind.
 #[derive(Debug, Default)]
-pub struct Open {
+pub struct OpenGauge {
     opened: Counter,
     ended: Counter,
 }
 
-impl Open {
-    /// Open now.
+impl OpenGauge {
+    /// Currently open.
     pub fn now(&self) -> u64 {
         let ended = self.ended.get();
         self.opened.get().saturating_sub(ended)
     }
 }
 
-/// One that is open; it has ended when this is dropped.
-pub(crate) struct OneOpen {
+/// Counts one item as open until it is dropped.
+pub(crate) struct OpenGuard {
     gate: Arc<Gate>,
-    of: fn(&Metrics) -> &Open,
+    of: fn(&Metrics) -> &OpenGauge,
 }
 
-impl OneOpen {
-    pub(crate) fn new(gate: &Arc<Gate>, of: fn(&Metrics) -> &Open) -> Self {
+impl OpenGuard {
+    pub(crate) fn new(gate: &Arc<Gate>, of: fn(&Metrics) -> &OpenGauge) -> Self {
         of(gate.metrics()).opened.add_one();
         Self { gate: Arc::clone(gate), of }
     }
 }
 
-impl Drop for OneOpen {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         (self.of)(self.gate.metrics()).ended.add_one();
     }
@@ -141,27 +141,27 @@ impl Drop for OneOpen {
 #[derive(Debug)]
 pub struct Metrics {
     doors: Vec<DoorCounters>,
-    /// Requests refused at no door: unknown routes, read routes, heads that cannot be read.
+    /// Requests refused outside of a door: unknown routes, read routes, unreadable heads.
     pub refusals: ByCode,
-    /// Requests that ended in a panic of ours.
+    /// Requests that ended in a panic.
     pub panics: Counter,
-    /// Connections accepted so far.
+    /// Accepted connections.
     pub connections: Counter,
-    /// Connections that ended so far.
+    /// Ended connections.
     pub connections_ended: Counter,
-    /// Connections accepted over the limit, only to be told so.
+    /// Connections over the limit that were refused with a reply.
     pub connections_turned_away: Counter,
-    /// Unauthenticated connections closed without an answer: too many of their address, or of all.
+    /// Unauthenticated connections closed without a reply, over the limit of their address or of all.
     pub connections_closed_at_once: Counter,
     /// WebSockets that carry events.
-    pub websockets: Open,
+    pub websockets: OpenGauge,
     /// gRPC streams that carry events.
-    pub grpc_streams: Open,
-    /// Connections that ended before TLS was agreed on.
+    pub grpc_streams: OpenGauge,
+    /// Connections whose TLS handshake failed.
     pub tls_handshake_failures: Counter,
-    /// Answers that came too late for the producer, while the ledger finished.
+    /// Requests that timed out while the ledger completed their write.
     pub answers_late: Counter,
-    /// Effects that were settled, or found ambiguous at the start.
+    /// Effects settled, or marked ambiguous by recovery.
     pub effects: EffectCounters,
 }
 
@@ -175,15 +175,15 @@ impl Metrics {
             connections_ended: Counter::default(),
             connections_turned_away: Counter::default(),
             connections_closed_at_once: Counter::default(),
-            websockets: Open::default(),
-            grpc_streams: Open::default(),
+            websockets: OpenGauge::default(),
+            grpc_streams: OpenGauge::default(),
             tls_handshake_failures: Counter::default(),
             answers_late: Counter::default(),
             effects: EffectCounters::default(),
         }
     }
 
-    /// The counters of every door.
+    /// Counters of all doors.
     pub fn doors(&self) -> &[DoorCounters] {
         &self.doors
     }
@@ -193,7 +193,7 @@ impl Metrics {
         self.doors.iter().find(|counters| counters.door == *door)
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub fn connections_open(&self) -> u64 {
         self.connections.get().saturating_sub(self.connections_ended.get())
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_counted_under_their_own_word() {
+    fn verdicts_are_counted_under_their_name() {
         let counters = DoorCounters::new(Door::new("d"));
         let verdict = Verdict::Refused { seq: Some(Seq(1)) };
         counters.count(&verdict);

@@ -1,14 +1,15 @@
-//! Who is at the other end of a connection, as far as the connection itself tells.
+//! Remote end of a connection, as far as the transport identifies it.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The other end of a connection.
+/// Remote end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
-    /// Somebody at an address.
+    /// A TCP peer.
     At(SocketAddr),
-    /// Whoever may open the socket in the data folder, and with it the ledger beside it.
+    /// A peer on the Unix socket in the data folder. Its file permissions also protect the ledger next
+    /// to it.
     Owner,
 }
 

@@ -1,11 +1,11 @@
-//! The path of every submission, top to bottom: bytes in, a verdict said out loud.
+//! Admission pipeline: the path of every submission, from body to reply.
 //!
 //! vet (pure, the contract) → record (the ledger, one durable commit) → reply (pure, the contract).
-//! Where the event causes an effect, it is performed and settled between record and reply: the
-//! intent is in the record commit, and the reply waits for the settle commit.
+//! If the event causes an effect, that is performed and settled between record and reply: the intent is
+//! in the record commit, and the reply waits for the settle commit.
 //!
-//! Invariant: `reply` is called only with what a durable commit returned. A fault of ours is never
-//! said as a verdict.
+//! Invariant: `reply` is called only with the result of a durable commit. A fault of the gate is never
+//! rendered as a verdict.
 
 use std::sync::Arc;
 
@@ -14,112 +14,115 @@ use admit_core::{Code, Digest, Entry, Fault, FaultKind, RecordedEntry, Submissio
 use bytes::Bytes;
 use futures_util::future::join_all;
 
+use crate::builder::DoorMount;
 use crate::gate::Gate;
+use crate::gateway_delivery;
 use crate::http::trace_field;
 use crate::ingest::{self, Ingest};
-use crate::parts::DoorMount;
-use crate::perform;
 use crate::publisher::Publisher;
-use crate::request_permit::{NotAdmitted, RequestPermit, TOO_FAST_UNSIGNED};
+use crate::request_permit::{NotAdmitted, RequestPermit, UNSIGNED_RATE_EXCEEDED};
 use crate::reserve;
-use crate::vetting::{self, Unvetted};
+use crate::vetting::{self, VettingFailure};
 
-/// Answers a request, which may carry many submissions: split (pure, the contract) → one batch →
-/// join (pure, the contract). A request that may not be looked at any further is counted only.
+/// Processes a request, which may contain several submissions: split (pure, the contract) → one batch →
+/// join (pure, the contract). A request that is refused before vetting is only counted.
 ///
-/// What a request without a key says of its sender is verified by `split`: only after that it counts
-/// for its principal.
-pub(crate) async fn answer(
+/// `split` verifies the signature of a request without a key; only then it counts for its principal.
+pub(crate) async fn process_request(
     gate: &Gate,
     door: &DoorMount,
     request: Submission,
     permit: RequestPermit,
 ) -> Reply {
-    // A door that cannot keep its promise takes nothing and writes nothing.
-    if let Some(ingest) = &door.outward.ingest {
+    // A door that cannot publish refuses requests and writes nothing.
+    if let Some(ingest) = &door.effect_target.ingest {
         if !ingest.allows_push() {
-            let message = "more events are pushed than this door takes in a minute";
-            return gate.refuse(door, Code::RateLimited, message, gate.ticket());
+            let message = "rate limit exceeded at this door (push_rate_limit_per_minute)";
+            return gate.refuse(door, Code::RateLimited, message, gate.next_hint_seed());
         }
         if !ingest.health().takes_events {
-            let message = "a part that this door needs is down, nothing was written";
-            return gate.refuse(door, Code::Unhealthy, message, gate.ticket());
+            let message = "a dependency of this door is down, nothing was written";
+            return gate.refuse(door, Code::Unhealthy, message, gate.next_hint_seed());
         }
     }
-    let place = permit.place();
+    let index = permit.index();
     match door.contract.split(request) {
         Ok(SplitRequest { submissions, shape }) => match permit.admit(gate, submissions.len()) {
-            Ok(inside) => {
-                let replies = admit(gate, door, place, submissions).await;
-                drop(inside);
+            Ok(permit) => {
+                let replies = admit(gate, door, index, submissions).await;
+                drop(permit);
                 door.contract.join(&shape, replies)
             }
-            Err(not) => gate.refuse(door, not.code, not.message, gate.hint_after(not.wait_seconds)),
+            Err(denied) => {
+                gate.refuse(door, denied.code, denied.message, gate.hint_after(denied.wait_seconds))
+            }
         },
-        Err(turned) => {
-            let is_unsigned = turned.code == Code::Unauthorized && permit.is_without_key();
+        Err(refusal) => {
+            let is_unsigned = refusal.code == Code::Unauthorized && permit.is_without_key();
             if is_unsigned && let Err(exceeded) = gate.allow_unsigned(door) {
-                let NotAdmitted { code, message, .. } = TOO_FAST_UNSIGNED;
+                let NotAdmitted { code, message, .. } = UNSIGNED_RATE_EXCEEDED;
                 let hint = gate.hint_after(exceeded.retry_after_seconds);
                 return gate.refuse(door, code, message, hint);
             }
-            gate.refuse(door, turned.code, &turned.message, gate.ticket())
+            gate.refuse(door, refusal.code, &refusal.message, gate.next_hint_seed())
         }
     }
 }
 
-/// Admits a batch of the principal at `place`: one reply for each submission, in order.
+/// Admits a batch of the principal at `index`. Returns one reply for each submission, in order.
 pub async fn admit(
     gate: &Gate,
     door: &DoorMount,
-    place: usize,
+    index: usize,
     submissions: Vec<Submission>,
 ) -> Vec<Reply> {
     if submissions.is_empty() {
         return Vec::new();
     }
-    let entries = match vetting::vet(gate, door, place, submissions).await {
+    let entries = match vetting::vet(gate, door, index, submissions).await {
         Ok(entries) => entries,
-        Err(unvetted) => return say_unvetted(gate, door, unvetted),
+        Err(failure) => return reply_to_unvetted(gate, door, failure),
     };
     if gate.reserve.as_ref().is_some_and(|reserve| reserve.is_low()) {
-        return copies(gate, door, entries).await;
+        return admit_duplicates(gate, door, entries).await;
     }
     admit_entries(gate, door, entries).await
 }
 
-/// The same while the disk is below its reserve: copies go on, anything else is answered before
-/// anything is written.
-async fn copies(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Vec<Reply> {
+/// Admits a batch while the disk is below its reserve: only duplicates; everything else gets a fault and
+/// is not written.
+async fn admit_duplicates(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Vec<Reply> {
     let faults = reserve::faults_of_new(&*gate.ledger, &entries).await;
-    let mut known = Vec::new();
+    let mut duplicates = Vec::new();
     let mut replies: Vec<Option<Reply>> = Vec::with_capacity(entries.len());
     for (entry, fault) in entries.into_iter().zip(faults) {
         match fault {
-            Some(fault) => replies.push(Some(say(gate, door, &Seed::of(&entry), Err(fault)))),
+            Some(fault) => {
+                replies.push(Some(reply_or_fault(gate, door, &HintSeed::of(&entry), Err(fault))))
+            }
             None => {
-                known.push(entry);
+                duplicates.push(entry);
                 replies.push(None);
             }
         }
     }
-    let mut answered = match known.is_empty() {
+    let mut admitted = match duplicates.is_empty() {
         true => Vec::new(),
-        false => admit_entries(gate, door, known).await,
+        false => admit_entries(gate, door, duplicates).await,
     }
     .into_iter();
-    replies.into_iter().filter_map(|reply| reply.or_else(|| answered.next())).collect()
+    replies.into_iter().filter_map(|reply| reply.or_else(|| admitted.next())).collect()
 }
 
 async fn admit_entries(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Vec<Reply> {
-    let seeds: Vec<Seed> = entries.iter().map(Seed::of).collect();
-    if let Some(ingest) = &door.outward.ingest {
+    let seeds: Vec<HintSeed> = entries.iter().map(HintSeed::of).collect();
+    if let Some(ingest) = &door.effect_target.ingest {
         return publish(gate, door, ingest, entries, seeds).await;
     }
     let mut recorded = gate.ledger.record(entries).await.into_iter();
     let verdicts: Vec<_> = seeds
         .into_iter()
-        .map(|seed| (seed, recorded.next().unwrap_or_else(|| Err(unanswered()))))
+        .map(|seed| (seed, recorded.next().unwrap_or_else(|| Err(missing_verdict()))))
         .collect();
     if let Some(publisher) = gate.publisher.as_ref().filter(|_| door.door == Publisher::door()) {
         publisher.wake();
@@ -128,43 +131,44 @@ async fn admit_entries(gate: &Gate, door: &DoorMount, entries: Vec<Entry>) -> Ve
         None => {
             let now = gate.clock.now();
             let reply = |recorded: RecordedEntry| Ok(door.contract.reply_at(&recorded, now));
-            let said = verdicts.into_iter();
-            said.map(|(seed, verdict)| {
-                say(gate, door, &seed, count(gate, door, verdict).and_then(reply))
-            })
-            .collect()
+            let replies = verdicts.into_iter().map(|(seed, verdict)| {
+                reply_or_fault(gate, door, &seed, count(gate, door, verdict).and_then(reply))
+            });
+            replies.collect()
         }
         Some(calling) => {
-            let performed = verdicts.into_iter().map(async |(seed, verdict)| {
+            let replies = verdicts.into_iter().map(async |(seed, verdict)| {
                 let reply = match count(gate, door, verdict) {
-                    Ok(recorded) => perform::conclude(gate, door, calling, &recorded).await,
+                    Ok(recorded) => {
+                        gateway_delivery::conclude(gate, door, calling, &recorded).await
+                    }
                     Err(fault) => Err(fault),
                 };
-                say(gate, door, &seed, reply)
+                reply_or_fault(gate, door, &seed, reply)
             });
-            join_all(performed).await
+            join_all(replies).await
         }
     }
 }
 
-/// The same at a door whose events are published.
+/// Admits entries at a door whose events are published.
 async fn publish(
     gate: &Gate,
     door: &DoorMount,
     ingest: &Arc<Ingest>,
     entries: Vec<Entry>,
-    seeds: Vec<Seed>,
+    seeds: Vec<HintSeed>,
 ) -> Vec<Reply> {
-    let mut answered = ingest::admit(ingest, entries).await.into_iter();
-    let said = seeds.into_iter().map(|seed| {
-        let answered = answered.next().unwrap_or_else(|| Err(unanswered()));
-        let reply = answered.and_then(|(recorded, _, reply)| {
+    let mut admitted = ingest::admit(ingest, entries).await.into_iter();
+    let replies = seeds.into_iter().map(|seed| {
+        let outcome = admitted.next().unwrap_or_else(|| Err(missing_verdict()));
+        let reply = outcome.and_then(|(recorded, _, reply)| {
             count(gate, door, Ok(recorded))?;
             Ok(reply)
         });
-        say(gate, door, &seed, reply)
+        reply_or_fault(gate, door, &seed, reply)
     });
-    said.collect()
+    replies.collect()
 }
 
 /// Counts a verdict once it is durable.
@@ -179,45 +183,50 @@ fn count(
     recorded
 }
 
-/// The reply, or the fault in the words of the door's contract.
 fn count_fault(gate: &Gate, door: &DoorMount, fault: &Fault) {
     if let Some(counters) = gate.metrics().door(&door.door) {
         counters.faults.of(fault.code()).add_one();
     }
 }
 
-/// The replies to a request that was not vetted.
-fn say_unvetted(gate: &Gate, door: &DoorMount, unvetted: Unvetted) -> Vec<Reply> {
-    let Unvetted { fault, bodies } = unvetted;
-    // Clients cause an overload of the pool; it is counted like any fault, and no error of the gate.
+/// Renders the replies to a request that was not vetted.
+fn reply_to_unvetted(gate: &Gate, door: &DoorMount, failure: VettingFailure) -> Vec<Reply> {
+    let VettingFailure { fault, bodies } = failure;
+    // An overload of the pool is caused by clients: counted like any fault, but not logged as an error.
     if fault.kind != FaultKind::Overloaded {
         log(gate, door, &fault);
     }
-    let seeds = bodies.into_iter().map(|body| Seed { key: None, body });
+    let seeds = bodies.into_iter().map(|body| HintSeed { key: None, body });
     seeds
         .map(|seed| {
             count_fault(gate, door, &fault);
-            gate.say_about(door, &seed.body, fault.code(), fault.message, seed.number())
+            gate.render_refusal(door, &seed.body, fault.code(), fault.message, seed.number())
         })
         .collect()
 }
 
-fn say(gate: &Gate, door: &DoorMount, seed: &Seed, reply: Result<Reply, Fault>) -> Reply {
+/// Returns the reply, or renders the fault in the format of the door's contract.
+fn reply_or_fault(
+    gate: &Gate,
+    door: &DoorMount,
+    seed: &HintSeed,
+    reply: Result<Reply, Fault>,
+) -> Reply {
     reply.unwrap_or_else(|fault| {
         count_fault(gate, door, &fault);
         log(gate, door, &fault);
-        gate.say_about(door, &seed.body, fault.code(), fault.message, seed.number())
+        gate.render_refusal(door, &seed.body, fault.code(), fault.message, seed.number())
     })
 }
 
-/// What spreads the retry hint of an event: its key, or its body where it has none. The same event
-/// gets the same hint; different ones come back at different times.
-struct Seed {
+/// Source of an event's retry-hint seed: its key, or its body if it has none. The same event gets the
+/// same hint; different events retry at different times.
+struct HintSeed {
     key: Option<u32>,
     body: Bytes,
 }
 
-impl Seed {
+impl HintSeed {
     fn of(entry: &Entry) -> Self {
         match entry {
             Entry::Event(event) => {
@@ -233,7 +242,7 @@ impl Seed {
     }
 }
 
-/// The seed of a body that has no key yet.
+/// Computes the retry-hint seed of a body without a key.
 pub(crate) fn body_seed(body: &[u8]) -> u32 {
     first_four(Digest::of(body).as_bytes())
 }
@@ -242,8 +251,8 @@ fn first_four(hash: &[u8; 32]) -> u32 {
     u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
 }
 
-fn unanswered() -> Fault {
-    Fault::new(FaultKind::Internal, "the ledger answered for fewer events than it was given")
+fn missing_verdict() -> Fault {
+    Fault::new(FaultKind::Internal, "the ledger returned fewer verdicts than events")
 }
 
 fn log(gate: &Gate, door: &DoorMount, fault: &Fault) {

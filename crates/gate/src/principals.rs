@@ -1,8 +1,8 @@
-//! Who may knock: names, hashed keys, doors and roles.
+//! Principals: names, hashed keys, doors and roles.
 //!
-//! Keys are kept only as SHA-256 and compared in constant time against every known one, so neither
-//! a memory dump nor the time of an answer tells a key. A principal's name is the scope of all it
-//! sends; that is why a key belongs to exactly one.
+//! Keys are stored only as SHA-256 and compared in constant time against all configured ones, so neither
+//! a memory dump nor response times reveal a key. A principal's name is the scope of its events, so a key
+//! belongs to exactly one principal.
 
 use std::fmt;
 use std::fs;
@@ -22,21 +22,20 @@ pub const LOCAL: &str = "local";
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrincipalConfig {
-    /// The name, which is the scope of everything this principal sends: 1 to 128 characters of
-    /// `A-Z a-z 0-9 . _ - @ +`. It is written into the ledger, so renaming makes a new scope.
+    /// Name, the scope of all events of this principal: 1 to 128 characters of `A-Z a-z 0-9 . _ - @ +`. It
+    /// is stored in the ledger, so a new name is a new scope.
     pub name: String,
-    /// The keys that prove it, each one of: the key itself; `sha256:` and the hex SHA-256 of the
-    /// key; `file:` and a path whose content is either. Several at once, so that a new key can be
-    /// handed out before the old one is taken away.
+    /// Keys, each one of: the key itself; `sha256:` and the hex SHA-256 of the key; `file:` and a path whose
+    /// content is either. Several keys allow rotation: add the new one before removing the old one.
     pub keys: Vec<String>,
-    /// The doors it may use, by name. None named: all of them.
+    /// Names of the doors that it may use. Empty: all doors.
     #[serde(default)]
     pub doors: Vec<String>,
-    /// What it may do at these doors: one role or a list of them.
+    /// Role or list of roles at these doors.
     #[serde(default)]
     pub role: Roles,
-    /// The principals in whose names it may send, with the role `forward`. They are scopes; they
-    /// need not be principals with keys of their own.
+    /// Principals in whose names it may send, with the role `forward`. They need no keys and no
+    /// configuration of their own.
     #[serde(default)]
     pub may_speak_for: Vec<String>,
 }
@@ -53,18 +52,17 @@ impl fmt::Debug for PrincipalConfig {
     }
 }
 
-/// What a principal may do at its doors. `operate` contains `read`, `consume` and `metrics`, since
-/// nobody should act on what they cannot see; `read` contains `metrics`, which shows less. No other
-/// role contains another, so list several where several are meant.
+/// Role of a principal at its doors. `operate` contains `read`, `consume` and `metrics`; `read` contains
+/// `metrics`. No other role contains another, so list all that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Send events.
     Produce,
-    /// Read receipts, lists, streams and read models, of every producer at its doors. Changes nothing.
+    /// Read receipts, lists, streams and read models of all producers at its doors.
     Read,
-    /// Read, and act on what is kept: reconcile, replay, close.
+    /// Read, and change stored state: reconcile, replay, close.
     Operate,
-    /// Send events in the names of others, as edge agents do: only those it may speak for.
+    /// Send events in the names of the principals in `may_speak_for`, as edge agents do.
     Forward,
     /// Read, claim and settle the entries of streams and of the inbox.
     Consume,
@@ -76,7 +74,7 @@ impl Role {
     const ALL: [Self; 6] =
         [Self::Produce, Self::Read, Self::Operate, Self::Forward, Self::Consume, Self::Metrics];
 
-    /// The word for it in the configuration.
+    /// Name of the role in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Produce => "produce",
@@ -88,7 +86,7 @@ impl Role {
         }
     }
 
-    /// The roles that contain this one.
+    /// Roles that contain this one.
     const fn contained_in(self) -> &'static [Self] {
         match self {
             Self::Produce | Self::Forward => &[],
@@ -99,7 +97,7 @@ impl Role {
     }
 }
 
-/// A set of roles; just `produce` where nothing is said.
+/// Set of roles; `produce` by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Roles(u8);
 
@@ -111,17 +109,17 @@ impl Roles {
         Self(if bits & bit(Role::Operate) == 0 { bits } else { bits | bit(Role::Read) })
     }
 
-    /// Whether a principal with this set has `role`, by its own name or in another one.
+    /// Whether the set grants `role`, directly or through another role.
     pub fn contain(self, role: Role) -> bool {
         self.list(role) || role.contained_in().iter().any(|other| self.list(*other))
     }
 
-    /// Whether `role` is in it by its own name.
+    /// Whether the set contains `role` directly.
     pub fn list(self, role: Role) -> bool {
         self.0 & (1 << role as u8) != 0
     }
 
-    /// The same set with `role` in it.
+    /// Returns the set with `role` added.
     #[must_use]
     fn with(self, role: Role) -> Self {
         Self(self.0 | 1 << role as u8)
@@ -142,8 +140,8 @@ impl fmt::Debug for Roles {
 
 impl Serialize for Roles {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let held = Role::ALL.into_iter().filter(|role| self.list(*role));
-        serializer.collect_seq(held.map(Role::as_str))
+        let listed = Role::ALL.into_iter().filter(|role| self.list(*role));
+        serializer.collect_seq(listed.map(Role::as_str))
     }
 }
 
@@ -185,62 +183,62 @@ impl<'de> Deserialize<'de> for Roles {
     }
 }
 
-/// Principals that cannot be used. No message contains a key.
+/// Invalid configuration of principals. No message contains a key.
 #[derive(Debug, thiserror::Error)]
 pub enum PrincipalsError {
-    /// The name has other characters, or too many.
+    /// The name has invalid characters, or too many.
     #[error(
         "principal {0:?}: a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +, and is not . or .."
     )]
     Name(String),
-    /// One name, two tables.
+    /// Two tables with one name.
     #[error("principal {0} is configured twice")]
     NameTwice(String),
-    /// The role and the names belong together.
-    #[error("principal {0}: role forward and may_speak_for want each other")]
+    /// The role `forward` without `may_speak_for`, or the reverse.
+    #[error("principal {0}: role forward and may_speak_for require each other")]
     Forward(String),
-    /// Nobody could ever be it.
+    /// No key, so no request could authenticate as it.
     #[error("principal {0} has no keys")]
     NoKeys(String),
-    /// A key that no header can carry.
+    /// A key that is not a valid header value.
     #[error(
-        "principal {0}: a key is empty, or has a space or a character that no header can carry"
+        "principal {0}: a key is empty, or has a space or a character that is not allowed in a header"
     )]
     Key(String),
     /// `sha256:` without 64 hex digits.
     #[error("principal {0}: sha256: must be followed by 64 hex digits")]
     Sha256(String),
-    /// One key, two names: the scope would be a matter of luck.
+    /// One key for two principals, which makes the scope ambiguous.
     #[error("principals {0} and {1} have a key in common")]
     KeyTwice(String, String),
     /// A key file that cannot be read.
     #[error("principal {name}: the key file {path} cannot be read")]
     KeyFile {
-        /// Whose key.
+        /// Name of the principal.
         name: String,
-        /// Which file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A principal as the gate knows it.
+/// A configured principal.
 #[derive(Debug)]
-pub(crate) struct Known {
-    /// Its name.
+pub(crate) struct KnownPrincipal {
+    /// Name of the principal.
     pub(crate) principal: Principal,
-    /// Its place among the principals, for whatever is kept per principal.
-    pub(crate) place: usize,
+    /// Index of the principal, for per-principal state.
+    pub(crate) index: usize,
     roles: Roles,
     /// Whether it may claim only because no principal has the role `consume`.
     is_consumer_by_read: bool,
     doors: Vec<String>,
-    speaks_for: Vec<String>,
+    may_forward_for: Vec<String>,
 }
 
-impl Known {
+impl KnownPrincipal {
     pub(crate) fn has(&self, role: Role) -> bool {
         self.roles.contain(role)
     }
@@ -250,20 +248,20 @@ impl Known {
     }
 
     pub(crate) fn may_speak_for(&self, name: &str) -> bool {
-        self.speaks_for.iter().any(|known| known == name)
+        self.may_forward_for.iter().any(|other| other == name)
     }
 
-    /// The doors it is limited to; none at all means that it is not.
+    /// Doors that it is limited to; empty means all doors.
     pub(crate) fn doors(&self) -> &[String] {
         &self.doors
     }
 }
 
-/// Everybody who may knock.
+/// All configured principals.
 pub struct Principals {
-    known: Vec<Known>,
-    /// Whoever is at the socket in the data folder of a gate with principals.
-    owner: Known,
+    known: Vec<KnownPrincipal>,
+    /// Peer on the Unix socket in the data folder of a gate with principals.
+    owner: KnownPrincipal,
     keys: Vec<(Digest, u32)>,
     open: bool,
 }
@@ -275,32 +273,32 @@ impl fmt::Debug for Principals {
 }
 
 impl Principals {
-    /// Nobody is configured: loopback peers are `local` and may produce, read and operate.
+    /// Open gate without principals: loopback peers are `local` and may produce, read and operate.
     pub fn open() -> Self {
         Self::open_as(LOCAL)
     }
 
-    /// The same, but loopback peers are called `name`.
+    /// Open gate whose loopback peers are called `name`.
     pub fn open_as(name: &str) -> Self {
-        let local = || Known {
+        let local = || KnownPrincipal {
             principal: Principal::new(name),
-            place: 0,
+            index: 0,
             roles: Roles::of(&[Role::Produce, Role::Read, Role::Operate]),
             is_consumer_by_read: false,
             doors: Vec::new(),
-            speaks_for: Vec::new(),
+            may_forward_for: Vec::new(),
         };
         Self { known: vec![local()], owner: local(), keys: Vec::new(), open: true }
     }
 
-    /// The configured principals; none at all means [`Principals::open`]. Relative paths of key
-    /// files start at `base`, the folder of the configuration.
+    /// Loads the configured principals; without any, the gate is [open](Principals::open). Paths of key
+    /// files are relative to `base`, the folder of the configuration.
     pub fn load(configs: &[PrincipalConfig], base: &Path) -> Result<Self, PrincipalsError> {
         Self::load_with_tokens(configs, base, None)
     }
 
-    /// The same where the door called `token_door` believes tokens: a principal that may use it can
-    /// do without a key.
+    /// Loads the configured principals of a gate whose door `token_door` accepts tokens: a principal that
+    /// may use that door needs no key.
     pub fn load_with_tokens(
         configs: &[PrincipalConfig],
         base: &Path,
@@ -309,14 +307,14 @@ impl Principals {
         if configs.is_empty() {
             return Ok(Self::open());
         }
-        // Events have a producer's scope, so whoever sends shows a key also at the socket.
-        let owner = Known {
+        // Events have a producer's scope, so sending needs a key on the Unix socket too.
+        let owner = KnownPrincipal {
             principal: Principal::new(LOCAL),
-            place: configs.len(),
+            index: configs.len(),
             roles: Roles::of(&[Role::Operate]),
             is_consumer_by_read: false,
             doors: Vec::new(),
-            speaks_for: Vec::new(),
+            may_forward_for: Vec::new(),
         };
         let mut loaded = Self { known: Vec::new(), owner, keys: Vec::new(), open: false };
         for config in configs {
@@ -325,7 +323,7 @@ impl Principals {
             };
             loaded.add(config, base, token_door.is_some_and(uses))?;
         }
-        // Configs of gates that knew no `consume` go on as they were.
+        // Configs from before the role `consume` continue to work.
         if !loaded.known.iter().any(|known| known.roles.list(Role::Consume)) {
             for known in loaded.known.iter_mut().filter(|known| known.roles.list(Role::Read)) {
                 known.is_consumer_by_read = !known.roles.contain(Role::Consume);
@@ -335,14 +333,14 @@ impl Principals {
         Ok(loaded)
     }
 
-    /// The principals that may claim only because no principal has the role `consume`, where they have
-    /// a door with anything to claim.
+    /// Principals that may claim only because no principal has the role `consume`, and that have a door
+    /// with entries to claim.
     pub fn consumers_by_read(&self) -> impl Iterator<Item = &str> {
         let has_entries = |name: &String| {
             let door = Door::new(name);
             door.is_stream() || door.has_inbox()
         };
-        let claims = move |known: &&Known| {
+        let claims = move |known: &&KnownPrincipal| {
             known.is_consumer_by_read
                 && (known.doors.is_empty() || known.doors.iter().any(has_entries))
         };
@@ -356,10 +354,10 @@ impl Principals {
         has_token: bool,
     ) -> Result<(), PrincipalsError> {
         let name = config.name.clone();
-        if let Some(wrong) =
+        if let Some(invalid) =
             std::iter::once(&name).chain(&config.may_speak_for).find(|name| !is_name(name))
         {
-            return Err(PrincipalsError::Name(wrong.clone()));
+            return Err(PrincipalsError::Name(invalid.clone()));
         }
         if self.known.iter().any(|known| known.principal.as_str() == name) {
             return Err(PrincipalsError::NameTwice(name));
@@ -370,8 +368,8 @@ impl Principals {
         if config.role.contain(Role::Forward) == config.may_speak_for.is_empty() {
             return Err(PrincipalsError::Forward(name));
         }
-        let place = self.known.len();
-        let number = u32::try_from(place).unwrap_or(u32::MAX);
+        let index = self.known.len();
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
         for spec in &config.keys {
             let key = resolve_key(&name, spec, base)?;
             if let Some((_, owner)) = self.keys.iter().find(|(known, _)| *known == key)
@@ -382,63 +380,63 @@ impl Principals {
             }
             self.keys.push((key, number));
         }
-        self.known.push(Known {
+        self.known.push(KnownPrincipal {
             principal: Principal::new(&name),
-            place,
+            index,
             roles: config.role,
             is_consumer_by_read: false,
             doors: config.doors.clone(),
-            speaks_for: config.may_speak_for.clone(),
+            may_forward_for: config.may_speak_for.clone(),
         });
         Ok(())
     }
 
-    /// Whether nobody is configured, so that the gate must stay on loopback.
+    /// Whether no principal is configured, so that the gate must stay on loopback.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Who is limited to which doors, so that whoever knows all doors can find misspelt ones.
+    /// Pairs of principal and configured door, to check for unknown door names.
     pub fn doors_named(&self) -> impl Iterator<Item = (&str, &str)> {
         self.known.iter().flat_map(|known| {
             known.doors.iter().map(|door| (known.principal.as_str(), door.as_str()))
         })
     }
 
-    /// How many places there are for whatever is kept per principal.
-    pub(crate) fn places(&self) -> usize {
-        self.known.len().max(self.owner.place + 1)
+    /// Number of indexes for per-principal state.
+    pub(crate) fn index_count(&self) -> usize {
+        self.known.len().max(self.owner.index + 1)
     }
 
-    /// Whether there are several principals, whatever they may do.
-    pub(crate) fn are_many(&self) -> bool {
+    /// Whether several principals are configured, with any roles.
+    pub(crate) fn has_several(&self) -> bool {
         self.known.len() > 1
     }
 
-    /// Whether several principals can send, who must not use up each other's room. Signatures stand for
-    /// those `vouched` for, whatever their roles.
-    pub(crate) fn are_several(&self, vouched: &[&str]) -> bool {
-        let can_send = |known: &&Known| {
+    /// Whether several principals can send and must share the limits. Principals in `signing` send with a
+    /// signature, whatever their roles.
+    pub(crate) fn has_several_senders(&self, signing: &[&str]) -> bool {
+        let can_send = |known: &&KnownPrincipal| {
             known.roles.contain(Role::Produce)
                 || known.roles.contain(Role::Forward)
-                || vouched.contains(&known.principal.as_str())
+                || signing.contains(&known.principal.as_str())
         };
         self.known.iter().filter(can_send).count() > 1
     }
 
-    /// Whoever is at the socket in the data folder: may read and operate everywhere, and at an open
-    /// gate also produce.
-    pub(crate) fn owner(&self) -> &Known {
+    /// Principal of the Unix socket in the data folder: may read and operate everywhere, and produce at an
+    /// open gate.
+    pub(crate) fn owner(&self) -> &KnownPrincipal {
         &self.owner
     }
 
-    /// The principal of an open gate.
-    pub(crate) fn local(&self) -> Option<&Known> {
+    /// Principal of an open gate.
+    pub(crate) fn local(&self) -> Option<&KnownPrincipal> {
         self.known.first().filter(|_| self.open)
     }
 
-    /// The principal called `name`.
-    pub(crate) fn by_name(&self, name: &str) -> Option<&Known> {
+    /// Returns the principal called `name`.
+    pub(crate) fn by_name(&self, name: &str) -> Option<&KnownPrincipal> {
         self.known.iter().find(|known| known.principal.as_str() == name)
     }
 
@@ -447,29 +445,29 @@ impl Principals {
         self.by_name(name).is_some()
     }
 
-    /// Whose key this is. Looks at every known key, whichever matches.
-    pub(crate) fn by_key(&self, key: &[u8]) -> Option<&Known> {
+    /// Finds the principal with this key. Compares all keys, to take constant time.
+    pub(crate) fn by_key(&self, key: &[u8]) -> Option<&KnownPrincipal> {
         let presented = Digest::of(key);
-        let mut found = Choice::from(0);
-        let mut place = 0_u32;
+        let mut is_found = Choice::from(0);
+        let mut index = 0_u32;
         for (known, owner) in &self.keys {
             let same = known.as_bytes().ct_eq(presented.as_bytes());
-            place.conditional_assign(owner, same);
-            found |= same;
+            index.conditional_assign(owner, same);
+            is_found |= same;
         }
-        if bool::from(found) { self.known.get(place as usize) } else { None }
+        if bool::from(is_found) { self.known.get(index as usize) } else { None }
     }
 }
 
-/// Whether `name` can be a principal's.
+/// Whether `name` is a valid name of a principal.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
-    // Names become segments of URLs and of paths, where these two lead elsewhere.
-    let leads_elsewhere = matches!(name, "." | "..");
-    (1..=128).contains(&name.len()) && name.bytes().all(plain) && !leads_elsewhere
+    // Names become segments of URLs and paths, where these two have a special meaning.
+    let is_dot_segment = matches!(name, "." | "..");
+    (1..=128).contains(&name.len()) && name.bytes().all(plain) && !is_dot_segment
 }
 
-/// The hash of the key that `spec` gives: literal, `sha256:<hex>`, or `file:<path>` with either.
+/// Reads the key in `spec` and returns its hash: literal, `sha256:<hex>`, or `file:<path>` with either.
 pub fn resolve_key(name: &str, spec: &str, base: &Path) -> Result<Digest, PrincipalsError> {
     let Some(path) = spec.strip_prefix("file:") else {
         return hash_key(name, spec);

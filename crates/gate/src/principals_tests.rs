@@ -1,4 +1,4 @@
-//! What the configuration of principals promises.
+//! Tests of the configuration of principals.
 
 use admit_core::hash::sha256_hex;
 
@@ -17,7 +17,7 @@ fn name_of(principals: &Principals, key: &str) -> Option<String> {
 }
 
 #[test]
-fn a_key_is_known_in_each_of_its_three_forms() {
+fn a_key_is_accepted_in_each_of_its_three_forms() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("key"), "from-a-file\n").unwrap();
     fs::write(folder.path().join("hash"), format!("sha256:{}\n", sha256_hex(b"hashed-file")))
@@ -71,7 +71,7 @@ fn a_principal_limited_to_doors_uses_no_other() {
 }
 
 #[test]
-fn names_that_could_be_mistaken_are_refused() {
+fn ambiguous_names_are_refused() {
     for name in ["", ".", "..", "a:b", "a b", "a/b", "ä", &"x".repeat(129)] {
         let wrong = PrincipalConfig {
             name: name.to_owned(),
@@ -108,26 +108,26 @@ fn unusable_keys_are_refused() {
 }
 
 #[test]
-fn only_principals_that_can_send_share_the_room() {
+fn only_principals_that_can_send_share_the_limits() {
     let one = [
         r#"{"name": "shop", "keys": ["a"]}"#,
         r#"{"name": "scraper", "keys": ["b"], "role": "metrics"}"#,
         r#"{"name": "ops", "keys": ["c"], "role": "operate"}"#,
     ];
     let agent = r#"{"name": "agent", "keys": ["d"], "role": "forward", "may_speak_for": ["shop"]}"#;
-    let are_several = |tables: &[&str]| {
+    let has_several_senders = |tables: &[&str]| {
         let configs: Vec<_> = tables.iter().map(|table| config(table)).collect();
-        load(&configs).unwrap().are_several(&[])
+        load(&configs).unwrap().has_several_senders(&[])
     };
-    assert!(!are_several(&one));
-    assert!(are_several(&[one[0], one[1], agent]));
+    assert!(!has_several_senders(&one));
+    assert!(has_several_senders(&[one[0], one[1], agent]));
     let configs: Vec<_> = one.iter().map(|table| config(table)).collect();
-    assert!(load(&configs).unwrap().are_several(&["scraper"]), "it signs");
-    assert!(!Principals::open().are_several(&[]));
+    assert!(load(&configs).unwrap().has_several_senders(&["scraper"]), "it signs");
+    assert!(!Principals::open().has_several_senders(&[]));
 }
 
 #[test]
-fn keys_are_not_shown() {
+fn keys_are_never_printed() {
     let secret = config(r#"{"name":"a","keys":["hunter2"]}"#);
     let shown = format!("{secret:?} {:?}", load(std::slice::from_ref(&secret)).unwrap());
     assert!(!shown.contains("hunter2"), "{shown}");
@@ -136,7 +136,7 @@ fn keys_are_not_shown() {
 }
 
 #[test]
-fn nobody_configured_is_the_open_gate() {
+fn without_principals_the_gate_is_open() {
     let principals = load(&[]).unwrap();
     assert!(principals.is_open());
     let local = principals.local().unwrap();
@@ -148,7 +148,7 @@ fn nobody_configured_is_the_open_gate() {
 }
 
 #[test]
-fn a_role_contains_what_it_says_and_no_more() {
+fn a_role_contains_its_documented_roles_only() {
     let contains = |role: Role| {
         Role::ALL.into_iter().filter(|other| Roles::of(&[role]).contain(*other)).collect::<Vec<_>>()
     };
@@ -162,7 +162,7 @@ fn a_role_contains_what_it_says_and_no_more() {
 }
 
 #[test]
-fn read_claims_while_no_principal_has_the_role_for_it() {
+fn read_may_claim_while_no_principal_has_the_role_consume() {
     let reader = || config(r#"{"name":"r","keys":["r"],"role":"read"}"#);
     let other = |name: &str, doors: &str| {
         config(&format!(r#"{{"name":"{name}","keys":["{name}"],"role":"read","doors":[{doors}]}}"#))
@@ -183,7 +183,7 @@ fn read_claims_while_no_principal_has_the_role_for_it() {
 }
 
 #[test]
-fn who_speaks_for_others_says_for_whom_and_with_the_role_for_it() {
+fn the_role_forward_requires_may_speak_for() {
     let agent = r#"{"name":"edge-1","keys":["k"],"role":"forward","may_speak_for":["arena-1"]}"#;
     let principals = load(&[config(agent)]).unwrap();
     let known = principals.by_key(b"k").unwrap();

@@ -1,4 +1,4 @@
-//! A receipt as every route, command and listing shows it: the same members everywhere.
+//! JSON of a receipt, with the same members in every route, command and list.
 
 use admit_contracts::reply_code;
 use admit_core::json::{self, Object, Value};
@@ -6,19 +6,19 @@ use admit_core::{Code, Receipt};
 
 use crate::receipt_detail::IngestDetail;
 
-/// Why something is in quarantine.
+/// Reason why an event is in quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownReason {
     /// Code of the ledger, the same for all doors.
     pub code: Code,
-    /// Code in the reply to the producer; `None` where the reply acknowledged it like a copy.
+    /// Code in the reply to the producer; `None` if the reply acknowledged the event as a duplicate.
     pub reply_code: Option<String>,
-    /// What was wrong.
+    /// Description of the error.
     pub message: String,
 }
 
 impl ShownReason {
-    /// The reason of a refusal, which the ledger keeps, or of a conflict, which follows from its verdict.
+    /// Reason of a refusal (stored in the ledger) or of a conflict (derived from the verdict).
     pub fn of(receipt: &Receipt) -> Option<Self> {
         let door = receipt.door.as_str();
         if let Some((code, message)) = &receipt.reason {
@@ -44,7 +44,7 @@ fn facts(receipt: &Receipt) -> Object<'_> {
     }
 }
 
-/// The receipt as a JSON object, `facts` in the contract's own words.
+/// JSON of a receipt. The members of `facts` are defined by the contract.
 pub fn object(receipt: &Receipt) -> Object<'_> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let facts = json::parse(&receipt.facts, &limits).unwrap_or(Value::Null);
@@ -72,7 +72,7 @@ pub fn object(receipt: &Receipt) -> Object<'_> {
     ])
 }
 
-/// The same with what its door knows besides.
+/// JSON of a receipt with the detail of its door.
 pub fn detailed<'r>(receipt: &'r Receipt, detail: Option<&IngestDetail>) -> Object<'r> {
     let mut object = object(receipt);
     if let Some(detail) = detail {

@@ -1,19 +1,19 @@
-//! What the ingestion gate knows of a receipt beyond its verdict: state, decision, place on the bus, documents.
+//! Ingestion-gate detail of a receipt: effect state, decision, bus reference and documents.
 
 use admit_contracts::ingestion_gate::lookup::{self, DocumentName};
 use admit_contracts::ingestion_gate::receipt::CommitEvidence;
 use admit_contracts::ingestion_gate::{self, ReceiptDecision};
 use admit_core::effect::EffectState;
 use admit_core::json::{self, Object, Value};
-use admit_core::{Fault, StoredDocument, DocumentKind, Receipt};
-use admit_ledger::{EffectReader, DocumentReader};
+use admit_core::{DocumentKind, Fault, Receipt, StoredDocument};
+use admit_ledger::{DocumentReader, EffectReader};
 
 /// Detail of one receipt of the ingestion gate.
 #[derive(Clone, Debug)]
 pub struct IngestDetail {
     /// State of the effect of the admission, for an admission and its copies.
     state: Option<EffectState>,
-    /// Documents about the delivery, in the order they were kept.
+    /// Documents about the delivery, in order of issue.
     documents: Vec<StoredDocument>,
 }
 
@@ -56,34 +56,37 @@ impl IngestDetail {
         self.documents.iter().rfind(|filed| filed.document.kind == kind)
     }
 
-    /// Adds the detail to a receipt as routes and commands show it.
+    /// Adds the detail to the JSON of a receipt.
     pub fn add_to(&self, object: &mut Object<'_>) {
-        let eb_ref = self.state.as_ref().and_then(EffectState::evidence).and_then(CommitEvidence::read);
+        let eb_ref =
+            self.state.as_ref().and_then(EffectState::evidence).and_then(CommitEvidence::read);
         let document = self.document();
         let decision = document.map(|filed| filed.document.decision.to_string());
         object.push("state", self.state.as_ref().map(ingestion_gate::state));
         object.push("decision", decision);
         object.push("eb_ref", eb_ref.map(|committed| committed.eb_ref.to_object()));
-        object.push("document", document.map(shown));
-        object.push("quarantine", self.quarantine().map(shown));
+        object.push("document", document.map(summary));
+        object.push("quarantine", self.quarantine().map(summary));
     }
 }
 
-/// Why there is no document for a receipt.
+/// Explains why a receipt has no document.
 pub fn missing(receipt: &Receipt) -> String {
     let door = receipt.door.as_str();
     match door {
-        ingestion_gate::DOOR => "no document is issued about this delivery yet".to_owned(),
-        _ => format!("door {door} issues no documents; the receipt itself is all that is kept"),
+        ingestion_gate::DOOR => "no document has been issued for this delivery yet".to_owned(),
+        _ => format!("door {door} issues no documents; only the receipt is stored"),
     }
 }
 
-/// A document without its text.
-fn shown(filed: &StoredDocument) -> Object<'static> {
-    let stands = match (&filed.released, filed.superseded_by) {
+/// JSON of a document without its text.
+fn summary(filed: &StoredDocument) -> Object<'static> {
+    let state = match (&filed.released, filed.superseded_by) {
         (Some(released), _) => Some(released.how.clone()),
         (None, Some(_)) => Some("superseded".to_owned()),
-        (None, None) => (filed.document.kind == DocumentKind::Quarantine).then(|| "open".to_owned()),
+        (None, None) => {
+            (filed.document.kind == DocumentKind::Quarantine).then(|| "open".to_owned())
+        }
     };
     let reason = filed.document.reason.as_ref().map(ToString::to_string);
     Object::from_iter([
@@ -92,16 +95,19 @@ fn shown(filed: &StoredDocument) -> Object<'static> {
         ("platform_run_id", filed.document.run.clone().into()),
         ("reason", reason.into()),
         ("ref", filed.document.path.clone().into()),
-        ("stands", stands.into()),
+        ("stands", state.into()),
     ])
 }
 
-/// Every document about the delivery that left `receipt`.
-async fn documents_of(issued: &dyn DocumentReader, receipt: &Receipt) -> Result<Vec<StoredDocument>, Fault> {
+/// Reads all documents about the delivery of `receipt`.
+async fn documents_of(
+    issued: &dyn DocumentReader,
+    receipt: &Receipt,
+) -> Result<Vec<StoredDocument>, Fault> {
     let seq = receipt.id.seq;
     match (receipt.verdict, receipt.first) {
         ("fresh" | "revision", _) => {
-            // Documents about its copies and about other content under its key name it too.
+            // Documents about its duplicates and conflicts reference it too.
             let mut filed = issued.filed_of(seq).await?;
             filed.retain(|filed| filed.seq == seq);
             Ok(filed)
@@ -109,29 +115,33 @@ async fn documents_of(issued: &dyn DocumentReader, receipt: &Receipt) -> Result<
         ("duplicate", Some(first)) => {
             let of_first = issued.filed_of(first.seq).await?;
             let is_own = |filed: &StoredDocument| {
-                // Copies of one event share one receipt.
+                // Duplicates of an event share one receipt.
                 filed.seq == seq || *filed.document.decision == *ReceiptDecision::Duplicate.as_str()
             };
             let own: Vec<StoredDocument> = of_first.into_iter().filter(is_own).collect();
-            if own.is_empty() { quarantined(issued, receipt).await } else { Ok(own) }
+            if own.is_empty() { quarantine_documents(issued, receipt).await } else { Ok(own) }
         }
-        _ => quarantined(issued, receipt).await,
+        _ => quarantine_documents(issued, receipt).await,
     }
 }
 
-/// The documents about a delivery that was refused or conflicts. The same document may stand for several
-/// such deliveries.
-async fn quarantined(issued: &dyn DocumentReader, receipt: &Receipt) -> Result<Vec<StoredDocument>, Fault> {
+/// Reads the documents about a refused or conflicting delivery. One document may cover several such
+/// deliveries.
+async fn quarantine_documents(
+    issued: &dyn DocumentReader,
+    receipt: &Receipt,
+) -> Result<Vec<StoredDocument>, Fault> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     let Ok(Value::Object(facts)) = json::parse(&receipt.facts, &limits) else {
         return Ok(Vec::new());
     };
-    let name = lookup::quarantine_document_name(&facts, receipt.reason.as_ref().map(|(code, _)| *code));
+    let name =
+        lookup::quarantine_document_name(&facts, receipt.reason.as_ref().map(|(code, _)| *code));
     let mut found = Vec::new();
     let DocumentName { ids, .. } = &name;
     for id in ids {
-        let named = issued.named(id.clone()).await?;
-        found.extend(named.into_iter().filter(|filed| name.is_of(filed)));
+        let documents = issued.named(id.clone()).await?;
+        found.extend(documents.into_iter().filter(|filed| name.is_of(filed)));
     }
     found.sort_unstable_by_key(|filed| filed.n);
     Ok(found)

@@ -1,20 +1,20 @@
-//! What a request holds on its way in, and what it still has to show before its events are admitted.
+//! Permit of a request whose body has been read, and the checks before its events are admitted.
 
 use std::sync::Arc;
 
 use admit_core::Code;
 
-use crate::auth::{Denied, TOO_MANY_CONNECTIONS};
+use crate::admission_limiter::AdmissionPermit;
+use crate::auth::{AccessDenied, TOO_MANY_CONNECTIONS};
 use crate::gate::Gate;
-use crate::rate::RateExceeded;
-use crate::room::Inside;
-use crate::standing::Standing;
+use crate::rate_limit::RateExceeded;
+use crate::unauthenticated_connections::ConnectionAuth;
 
-/// Why the events of a request are not admitted.
+/// Reason why the events of a request are not admitted.
 pub(crate) struct NotAdmitted {
     pub(crate) code: Code,
     pub(crate) message: &'static str,
-    /// How long a retry fails for sure.
+    /// Minimum time until a retry can succeed.
     pub(crate) wait_seconds: u32,
 }
 
@@ -26,71 +26,75 @@ impl NotAdmitted {
 
 impl From<RateExceeded> for NotAdmitted {
     fn from(exceeded: RateExceeded) -> Self {
-        Self { wait_seconds: exceeded.retry_after_seconds, ..TOO_FAST }
+        Self { wait_seconds: exceeded.retry_after_seconds, ..RATE_EXCEEDED }
     }
 }
 
 /// A request whose body has been read.
 pub(crate) struct RequestPermit {
-    inside: Inside,
-    /// Whose rate and share it counts for.
-    place: usize,
-    /// Of a connection whose request has no key: it is authenticated by what `split` verifies.
-    unauthenticated: Option<Arc<Standing>>,
+    admission: AdmissionPermit,
+    /// Index of the principal whose rate limit and share apply.
+    index: usize,
+    /// Connection of a request without a key, which is authenticated by the signature that `split` checks.
+    unauthenticated: Option<Arc<ConnectionAuth>>,
 }
 
 impl RequestPermit {
-    /// Of a request whose key has counted as one event of the principal at `place`.
-    pub(crate) fn with_key(inside: Inside, place: usize) -> Self {
-        Self { inside, place, unauthenticated: None }
+    /// Permit of a request with a key, already counted as one event of the principal at `index`.
+    pub(crate) fn with_key(admission: AdmissionPermit, index: usize) -> Self {
+        Self { admission, index, unauthenticated: None }
     }
 
-    /// Of a request without a key, which is to be the principal's at `place`.
-    pub(crate) fn without_key(inside: Inside, place: usize, standing: Arc<Standing>) -> Self {
-        Self { inside, place, unauthenticated: Some(standing) }
+    /// Permit of a request without a key, whose signature must be that of the principal at `index`.
+    pub(crate) fn without_key(
+        admission: AdmissionPermit,
+        index: usize,
+        auth: Arc<ConnectionAuth>,
+    ) -> Self {
+        Self { admission, index, unauthenticated: Some(auth) }
     }
 
-    /// The place of its principal.
-    pub(crate) fn place(&self) -> usize {
-        self.place
+    /// Index of the principal.
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
-    /// Whether its signature decides whose it is.
+    /// Whether the request is authenticated by its signature.
     pub(crate) fn is_without_key(&self) -> bool {
         self.unauthenticated.is_some()
     }
 
-    /// Counts `events` for the principal, now that it is known whose they are. What is returned is
-    /// held until they are answered.
-    pub(crate) fn admit(self, gate: &Gate, events: usize) -> Result<Inside, NotAdmitted> {
-        let Self { inside, place, unauthenticated } = self;
-        let Some(standing) = unauthenticated else {
-            gate.rates.allow_rest(place, events.saturating_sub(1), gate.clock.now())?;
-            return Ok(inside);
+    /// Counts `events` against the limits of the authenticated principal. The returned permit is held until
+    /// the reply.
+    pub(crate) fn admit(self, gate: &Gate, events: usize) -> Result<AdmissionPermit, NotAdmitted> {
+        let Self { admission, index, unauthenticated } = self;
+        let Some(auth) = unauthenticated else {
+            gate.rates.allow_rest(index, events.saturating_sub(1), gate.clock.now())?;
+            return Ok(admission);
         };
-        if !standing.authenticate(&gate.authenticated, place) {
-            let Denied { code, message } = TOO_MANY_CONNECTIONS;
+        if !auth.authenticate(&gate.authenticated, index) {
+            let AccessDenied { code, message } = TOO_MANY_CONNECTIONS;
             return Err(NotAdmitted::new(code, message));
         }
-        gate.rates.allow_batch(place, events, gate.clock.now())?;
-        inside.authenticated(place).ok_or(FULL)
+        gate.rates.allow_batch(index, events, gate.clock.now())?;
+        admission.into_authenticated(index).ok_or(OVERLOADED)
     }
 }
 
-/// The answer to a principal that sends faster than it may.
-pub(crate) const TOO_FAST: NotAdmitted = NotAdmitted::new(
+/// The principal exceeds its rate limit.
+pub(crate) const RATE_EXCEEDED: NotAdmitted = NotAdmitted::new(
     Code::RateLimited,
     "rate limit exceeded for this API key (limits.requests_per_second_max)",
 );
 
-/// The answer to a principal whose share, or the whole gate, is full.
-pub(crate) const FULL: NotAdmitted = NotAdmitted::new(
+/// The gate, or the principal's share of it, is full.
+pub(crate) const OVERLOADED: NotAdmitted = NotAdmitted::new(
     Code::Overloaded,
     "too many events in flight at this gate, or of this principal",
 );
 
-/// The answer to requests without a key that come too fast at one stream.
-pub(crate) const TOO_FAST_UNSIGNED: NotAdmitted = NotAdmitted::new(
+/// Requests without a valid signature exceed the rate limit of a stream.
+pub(crate) const UNSIGNED_RATE_EXCEEDED: NotAdmitted = NotAdmitted::new(
     Code::RateLimited,
     "too many requests without a valid signature at this stream",
 );

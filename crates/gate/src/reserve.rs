@@ -1,5 +1,5 @@
-//! The reserve of free disk space: below it only copies of known events are answered, so that what is
-//! left is there for finishing what was begun.
+//! Reserve of free disk space: below it only duplicates of known events are accepted, so that the rest
+//! of the disk is left for completing work in progress.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use admit_core::{Entry, Fault, FaultKind};
 use admit_ledger::Reader;
 
-/// Between two looks at the disk.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between checks of the disk.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Asks a disk how many bytes are free; `None` where that cannot be told.
+/// Reads the free bytes of a disk; `None` if unknown.
 pub type FreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
-/// A disk with a reserve.
+/// Monitor of a disk with a reserve.
 pub struct DiskReserve {
     min: u64,
-    ask: FreeBytes,
+    read_free: FreeBytes,
     is_low: AtomicBool,
     free: AtomicU64,
 }
@@ -30,36 +30,36 @@ impl fmt::Debug for DiskReserve {
 }
 
 impl DiskReserve {
-    /// A reserve of `min` bytes, looked at once at once.
-    pub fn new(min: u64, ask: FreeBytes) -> Self {
+    /// Monitor with a reserve of `min` bytes. Checks the disk once.
+    pub fn new(min: u64, read_free: FreeBytes) -> Self {
         let reserve =
-            Self { min, ask, is_low: AtomicBool::new(false), free: AtomicU64::new(u64::MAX) };
-        reserve.look((reserve.ask)());
+            Self { min, read_free, is_low: AtomicBool::new(false), free: AtomicU64::new(u64::MAX) };
+        reserve.update((reserve.read_free)());
         reserve
     }
 
-    /// Whether there is less room than the reserve.
+    /// Whether less than the reserve is free.
     pub fn is_low(&self) -> bool {
         self.is_low.load(Relaxed)
     }
 
-    /// What was free at the last look.
+    /// Free bytes at the last check.
     pub fn free_bytes(&self) -> u64 {
         self.free.load(Relaxed)
     }
 
-    /// Looks at the disk for as long as it is polled. A disk that hangs leaves the last state.
+    /// Checks the disk periodically for as long as it is polled. If the disk hangs, the last state stays.
     pub async fn watch(&self) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let ask = Arc::clone(&self.ask);
-            if let Ok(free) = tokio::task::spawn_blocking(move || ask()).await {
-                self.look(free);
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let read_free = Arc::clone(&self.read_free);
+            if let Ok(free) = tokio::task::spawn_blocking(move || read_free()).await {
+                self.update(free);
             }
         }
     }
 
-    fn look(&self, free: Option<u64>) {
+    fn update(&self, free: Option<u64>) {
         let Some(free) = free else { return };
         self.free.store(free, Relaxed);
         let is_low = free < self.min;
@@ -71,31 +71,35 @@ impl DiskReserve {
             tracing::warn!(
                 free,
                 min,
-                "the disk is below its reserve, only copies of known events are answered; \
+                "the disk is below its reserve, only duplicates of known events are accepted; \
                  free some space, or lower ledger.free_bytes_min"
             );
         } else {
-            tracing::info!(free, min, "the disk is above its reserve again, events are taken");
+            tracing::info!(
+                free,
+                min,
+                "the disk is above its reserve again, new events are accepted"
+            );
         }
     }
 }
 
-/// What is said to anything that is no copy.
-fn below() -> Fault {
+/// Fault for events that are not duplicates.
+fn below_reserve() -> Fault {
     let message = "the disk is below its reserve of free space, nothing was stored; send it again";
     Fault::new(FaultKind::LedgerUnavailable, message)
 }
 
-/// Which entries are copies of what the ledger holds; the fault to answer for each of the others.
-/// Nothing is written.
+/// Returns `None` for each entry that is a duplicate of an admission, and a fault for the others.
+/// Writes nothing.
 pub(crate) async fn faults_of_new(ledger: &dyn Reader, entries: &[Entry]) -> Vec<Option<Fault>> {
     let mut faults = Vec::with_capacity(entries.len());
     for entry in entries {
         faults.push(match entry {
-            Entry::Refused(_) => Some(below()),
+            Entry::Refused(_) => Some(below_reserve()),
             Entry::Event(event) => match ledger.find(event.key).await {
                 Ok(Some(first)) if first.digest == event.digest => None,
-                Ok(_) => Some(below()),
+                Ok(_) => Some(below_reserve()),
                 Err(fault) => Some(fault),
             },
         });
@@ -108,16 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_low_below_its_reserve_and_comes_back_by_itself() {
+    fn a_disk_is_low_below_its_reserve_and_recovers_by_itself() {
         let free = Arc::new(AtomicU64::new(99));
-        let shown = Arc::clone(&free);
-        let reserve = DiskReserve::new(100, Arc::new(move || Some(shown.load(Relaxed))));
-        assert!(reserve.is_low(), "from the start");
-        reserve.look(Some(100));
+        let reading = Arc::clone(&free);
+        let reserve = DiskReserve::new(100, Arc::new(move || Some(reading.load(Relaxed))));
+        assert!(reserve.is_low(), "checked at construction");
+        reserve.update(Some(100));
         assert!(!reserve.is_low());
-        reserve.look(Some(7));
-        reserve.look(None);
-        assert!(reserve.is_low(), "a disk that does not answer changes nothing");
+        reserve.update(Some(7));
+        reserve.update(None);
+        assert!(reserve.is_low(), "an unreadable disk changes nothing");
         assert_eq!(reserve.free_bytes(), 7);
     }
 }

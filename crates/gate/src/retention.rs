@@ -1,4 +1,4 @@
-//! Retention as the gate runs it: the sweep, what stops it, and a person's word that the clock is right.
+//! Retention in the gate: the sweep, its clock guard, and an operator's confirmation of the clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use admit_ledger::port::ClockConfirmation;
 use admit_ledger::retention_guard::{ClockJump, SweepClock};
 use admit_ledger::{Retention, RetentionGuard};
 
-/// Retention of this gate's ledger.
+/// Periodic retention sweep of this gate's ledger.
 #[derive(Clone)]
 pub struct RetentionSweep {
     guard: Arc<RetentionGuard>,
@@ -23,7 +23,7 @@ impl fmt::Debug for RetentionSweep {
 }
 
 impl RetentionSweep {
-    /// Sweeps `ledger` by `clock`, as far as `guard` allows.
+    /// Sweep of `ledger` by `clock`, controlled by `guard`.
     pub fn new(
         guard: RetentionGuard,
         ledger: Arc<dyn Retention>,
@@ -32,22 +32,22 @@ impl RetentionSweep {
         Self { guard: Arc::new(guard), ledger, clock }
     }
 
-    /// Sweeps for as long as it is polled.
+    /// Sweeps periodically for as long as it is polled.
     pub async fn run(&self) {
         self.guard.run_sweeps(&*self.ledger, &*self.clock).await;
     }
 
-    /// The jump of the clock that stops retention, if one does.
+    /// Clock jump that stops retention, if any.
     pub(crate) fn jump(&self) -> Option<ClockJump> {
         self.guard.jump()
     }
 
-    /// What was removed since the start, by kind.
+    /// Items removed since the start, by kind.
     pub(crate) fn removed(&self) -> [(&'static str, u64); 4] {
         self.guard.removed()
     }
 
-    /// Lets retention go on because `principal` vouches for the clock.
+    /// Resumes retention after `principal` has confirmed the clock.
     pub(crate) async fn confirm(
         &self,
         principal: &str,

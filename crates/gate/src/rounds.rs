@@ -1,4 +1,4 @@
-//! Rounds as people read them: over HTTP, and by the command line beside a running gate.
+//! JSON of rounds, for the HTTP routes and the command line.
 
 use std::collections::BTreeMap;
 
@@ -10,43 +10,43 @@ use admit_ledger::port::{
 };
 use admit_ledger::publications::{Publication, PublicationCounts};
 
-/// How long an event is recent, and how many days are told one by one.
-const RECENT: i64 = 24 * 3600 * 1000;
+/// Period of "recent" events, and number of days listed individually.
+const RECENT_MS: i64 = 24 * 3600 * 1000;
 const DAYS: i64 = 14;
 
-/// So many of the newest events are shown.
-const NEWEST: usize = 5;
+/// Number of newest events in the diagnostics.
+const NEWEST_MAX: usize = 5;
 
-/// More unlinked events than this share of the recent ones are worth a look.
+/// Share of unlinked recent events, in percent, above which the status is `warning`.
 const UNLINKED_PERCENT_MAX: u64 = 20;
 
-/// The sources of the script on the server; a round that none of them told of lacks its timing.
-const LUA: [&str; 2] = ["stats_ready", "gametime_fallback"];
+/// Sources of the server script; a round without any of them lacks its timing.
+const LUA_SOURCES: [&str; 2] = ["stats_ready", "gametime_fallback"];
 
-/// What the diagnostics ask of the ledger.
-pub fn asked(now: Millis) -> CountsFilter {
+/// Ledger filter of the diagnostics.
+pub fn diagnostics_filter(now: Millis) -> CountsFilter {
     CountsFilter {
-        recent_since: Millis(now.0 - RECENT),
-        days_since: Millis(now.0 - DAYS * RECENT),
-        without: LUA.map(str::to_owned).to_vec(),
-        newest: NEWEST,
+        recent_since: Millis(now.0 - RECENT_MS),
+        days_since: Millis(now.0 - DAYS * RECENT_MS),
+        without: LUA_SOURCES.map(str::to_owned).to_vec(),
+        newest: NEWEST_MAX,
     }
 }
 
-/// The text of `next`, from which [`after`] reads on.
-pub fn next(line: &RecordLine) -> String {
+/// Pagination cursor after `line`, for [`parse_cursor`].
+pub fn page_cursor(line: &RecordLine) -> String {
     format!("{}:{}", line.event_time.unwrap_or(0), line.record_id)
 }
 
-/// Where a page begins.
-pub fn after(text: &str) -> Option<(i64, String)> {
+/// Parses a pagination cursor.
+pub fn parse_cursor(text: &str) -> Option<(i64, String)> {
     let (time, id) = text.split_once(':')?;
     Some((time.parse().ok()?, id.to_owned()))
 }
 
-/// A round in a list: what names it, then what is short and told of it.
+/// JSON of a round in a list: its identity, followed by its fields.
 pub fn line(line: &RecordLine) -> Object<'static> {
-    let mut object = named(line);
+    let mut object = identity(line);
     for field in &line.fields {
         if !object.contains_key(&field.name) {
             object.push(field.name.clone(), read(&field.value));
@@ -55,7 +55,7 @@ pub fn line(line: &RecordLine) -> Object<'static> {
     object
 }
 
-fn named(line: &RecordLine) -> Object<'static> {
+fn identity(line: &RecordLine) -> Object<'static> {
     Object::from_iter([
         ("round_id", Value::from(line.record_id.clone())),
         ("map_name", line.group.clone().into()),
@@ -69,63 +69,63 @@ fn named(line: &RecordLine) -> Object<'static> {
     ])
 }
 
-/// A round as it is published: what names it, and every field with who told it.
+/// JSON of a round as it is published: its identity, and every field with its source.
 pub fn message(detail: &RecordDetail, ledger: u32) -> Object<'static> {
-    let mut object = named(&detail.line);
+    let mut object = identity(&detail.line);
     object.remove("state");
     object.push("fingerprints", read(&detail.fingerprints));
     object.push("fields", fields(&detail.line.fields, ledger));
     object
 }
 
-fn fields(told: &[FieldLine], ledger: u32) -> Object<'static> {
-    told.iter().map(|told| (told.name.clone(), Value::from(field(told, ledger)))).collect()
+fn fields(lines: &[FieldLine], ledger: u32) -> Object<'static> {
+    lines.iter().map(|line| (line.name.clone(), Value::from(field(line, ledger)))).collect()
 }
 
-/// What became of a revision of a round that was handed to the bus.
-pub fn publication(told: &Publication) -> Object<'static> {
-    let evidence = told.state.evidence();
+/// JSON of the publication of a round's revision.
+pub fn publication(publication: &Publication) -> Object<'static> {
+    let evidence = publication.state.evidence();
     let evidence = evidence.map(|evidence| String::from_utf8_lossy(evidence.as_bytes()));
     Object::from_iter([
-        ("revision", Value::from(told.revision)),
-        ("state", told.state.word().into()),
-        ("reason_code", told.reason.clone().into()),
-        ("attempt", told.state.attempt().into()),
-        ("topic", told.topic.clone().into()),
-        ("dedupe_key", told.dedupe_key.clone().into()),
-        ("begun_at", told.begun_at.to_rfc3339_millis().into()),
-        ("changed_at", told.changed_at.to_rfc3339_millis().into()),
+        ("revision", Value::from(publication.revision)),
+        ("state", publication.state.word().into()),
+        ("reason_code", publication.reason.clone().into()),
+        ("attempt", publication.state.attempt().into()),
+        ("topic", publication.topic.clone().into()),
+        ("dedupe_key", publication.dedupe_key.clone().into()),
+        ("begun_at", publication.begun_at.to_rfc3339_millis().into()),
+        ("changed_at", publication.changed_at.to_rfc3339_millis().into()),
         ("evidence", evidence.map(|text| read(&text)).into()),
     ])
 }
 
-/// A round with every field, its sources, what was published of it, and its history.
+/// JSON of a round with its fields, sources, publications and history.
 pub fn detail(detail: &RecordDetail, published: &[Publication], ledger: u32) -> Object<'static> {
-    let mut object = named(&detail.line);
+    let mut object = identity(&detail.line);
     object.push("fingerprints", read(&detail.fingerprints));
     object.push("fields", fields(&detail.line.fields, ledger));
     let sources: Value<'static> = detail.events.iter().map(|event| source(event, ledger)).collect();
     object.push("sources", sources);
-    let history: Value<'static> = detail.steps.iter().map(|told| step(told, ledger)).collect();
+    let history: Value<'static> = detail.steps.iter().map(|line| step(line, ledger)).collect();
     let published: Value<'static> = published.iter().map(publication).collect();
     object.push("publications", published);
     object.push("history", history);
     object
 }
 
-fn field(told: &FieldLine, ledger: u32) -> Object<'static> {
+fn field(line: &FieldLine, ledger: u32) -> Object<'static> {
     Object::from_iter([
-        ("value", read(&told.value)),
-        ("source", told.source.clone().into()),
-        ("event", receipt(ledger, told.event)),
+        ("value", read(&line.value)),
+        ("source", line.source.clone().into()),
+        ("event", receipt(ledger, line.event)),
     ])
 }
 
-/// An event of a source, with where it stands.
+/// JSON of an event of a source, with its link state.
 pub fn source(event: &EventLine, ledger: u32) -> Object<'static> {
     let (head, link) = (read(&event.head), read(&event.link));
-    let told = |value: &Value<'static>, name: &str| value.get(name).cloned().unwrap_or_default();
-    let fingerprints = told(&link, "fingerprints");
+    let member = |value: &Value<'static>, name: &str| value.get(name).cloned().unwrap_or_default();
+    let fingerprints = member(&link, "fingerprints");
     let first = head.get("revision_of").and_then(Value::as_u64);
     let revision_of = first.map_or(Value::Null, |first| receipt(ledger, Seq(first)));
     let used = fingerprints.as_array().and_then(<[_]>::first).cloned().unwrap_or_default();
@@ -134,64 +134,64 @@ pub fn source(event: &EventLine, ledger: u32) -> Object<'static> {
         ("source", event.source.clone().into()),
         ("received_at", event.received_at.to_rfc3339_millis().into()),
         ("last_seen_at", event.seen_at.to_rfc3339_millis().into()),
-        ("map_name", told(&head, "group")),
-        ("round_number", told(&link, "number")),
-        ("round_num_source", told(&link, "number_from")),
-        ("round_start_unix", told(&head, "start")),
-        ("round_end_unix", told(&head, "end")),
-        ("round_date", told(&head, "date")),
-        ("round_time", told(&head, "time")),
-        ("hard_key", told(&head, "hard_key")),
+        ("map_name", member(&head, "group")),
+        ("round_number", member(&link, "number")),
+        ("round_num_source", member(&link, "number_from")),
+        ("round_start_unix", member(&head, "start")),
+        ("round_end_unix", member(&head, "end")),
+        ("round_date", member(&head, "date")),
+        ("round_time", member(&head, "time")),
+        ("hard_key", member(&head, "hard_key")),
         ("revision_of", revision_of),
         ("accepted", accepted(&head)),
-        ("parse_status", told(&head, "parse_status")),
-        ("notes", told(&head, "parse_notes")),
+        ("parse_status", member(&head, "parse_status")),
+        ("notes", member(&head, "parse_notes")),
         ("state", event.state.clone().into()),
         ("link_status", event.link_status.clone().into()),
         ("reason_code", event.reason_code.clone().into()),
         ("confidence", event.confidence.clone().into()),
-        ("matched", told(&link, "matched")),
-        ("applied", told(&link, "is_applied")),
+        ("matched", member(&link, "matched")),
+        ("applied", member(&link, "is_applied")),
         ("fingerprint", used),
         ("fingerprints", fingerprints),
         ("round_id", event.record_id.clone().into()),
         ("drift", event.drift.clone().into()),
-        ("diagnostics", told(&link, "diagnostics")),
+        ("diagnostics", member(&link, "diagnostics")),
     ])
 }
 
-/// Who has said that the event counts, why and when.
+/// JSON of an operator's acceptance of the event: by, reason and time.
 fn accepted(head: &Value<'_>) -> Value<'static> {
     let Some(word) = head.get("accepted").filter(|word| !word.is_null()) else {
         return Value::Null;
     };
-    let said = |name: &str| word.get(name).cloned().unwrap_or_default().into_owned();
+    let member = |name: &str| word.get(name).cloned().unwrap_or_default().into_owned();
     let at = word.get("at").and_then(Value::as_i64).map(|at| Millis(at).to_rfc3339_millis());
-    let accepted = [("by", said("by")), ("reason", said("reason")), ("at", at.into())];
+    let accepted = [("by", member("by")), ("reason", member("reason")), ("at", at.into())];
     Value::from(Object::from_iter(accepted))
 }
 
-fn step(told: &StepLine, ledger: u32) -> Object<'static> {
-    let fingerprint = told.fingerprint.as_ref().map(|(kind, value)| {
+fn step(line: &StepLine, ledger: u32) -> Object<'static> {
+    let fingerprint = line.fingerprint.as_ref().map(|(kind, value)| {
         Object::from_iter([("kind", Value::from(kind.clone())), ("value", value.clone().into())])
     });
     Object::from_iter([
-        ("event", receipt(ledger, told.seq)),
-        ("at", told.at.to_rfc3339_millis().into()),
-        ("attempt", told.attempt.into()),
-        ("from", told.from.clone().into()),
-        ("to", told.to.clone().into()),
-        ("source", told.source.clone().into()),
+        ("event", receipt(ledger, line.seq)),
+        ("at", line.at.to_rfc3339_millis().into()),
+        ("attempt", line.attempt.into()),
+        ("from", line.from.clone().into()),
+        ("to", line.to.clone().into()),
+        ("source", line.source.clone().into()),
         ("round_fingerprint", fingerprint.into()),
-        ("link_status", told.link_status.clone().into()),
-        ("confidence", told.confidence.clone().into()),
-        ("reason_code", told.reason_code.clone().into()),
-        ("round_id", told.record_id.clone().into()),
+        ("link_status", line.link_status.clone().into()),
+        ("confidence", line.confidence.clone().into()),
+        ("reason_code", line.reason_code.clone().into()),
+        ("round_id", line.record_id.clone().into()),
     ])
 }
 
-/// How it goes: counts, what is not linked, each source, the last days. `unlinked` is the first of
-/// what is not linked.
+/// JSON of the diagnostics: counts, unlinked events, sources, and the last days. `unlinked` lists the
+/// first unlinked events.
 pub fn diagnostics(
     counts: &RecordCounts,
     published: Option<&PublicationCounts>,
@@ -203,15 +203,12 @@ pub fn diagnostics(
     let drifted = sum(|s| s.drifted);
     let mut errors = Vec::new();
     if drifted > 0 {
-        errors.push(format!(
-            "{drifted} events have rows that an index is in the way of: schema drift"
-        ));
+        errors.push(format!("schema drift: rows of {drifted} events are rejected by an index"));
     }
     let ambiguous = published.map_or(0, |published| published.of("ambiguous"));
     if ambiguous > 0 {
-        errors.push(format!(
-            "{ambiguous} publications whose outcome nobody knows: see admit reconcile"
-        ));
+        errors
+            .push(format!("{ambiguous} ambiguous publications; resolve them with admit reconcile"));
     }
     let is_unlinked = recent_unlinked * 100 > recent * UNLINKED_PERCENT_MAX;
     let status = match (errors.is_empty(), is_unlinked) {
@@ -260,27 +257,27 @@ pub fn diagnostics(
     ])
 }
 
-fn publication_counts(told: &PublicationCounts) -> Object<'static> {
+fn publication_counts(counts: &PublicationCounts) -> Object<'static> {
     Object::from_iter([
-        ("waiting", Value::from(told.waiting)),
-        ("waiting_since", told.waiting_since.map(Millis::to_rfc3339_millis).into()),
-        ("in_flight", told.of("in_flight").into()),
-        ("published", told.of("done").into()),
-        ("ambiguous", told.of("ambiguous").into()),
-        ("released", told.of("refused").into()),
+        ("waiting", Value::from(counts.waiting)),
+        ("waiting_since", counts.waiting_since.map(Millis::to_rfc3339_millis).into()),
+        ("in_flight", counts.of("in_flight").into()),
+        ("published", counts.of("done").into()),
+        ("ambiguous", counts.of("ambiguous").into()),
+        ("released", counts.of("refused").into()),
     ])
 }
 
-fn source_counts(told: &SourceCounts) -> Object<'static> {
+fn source_counts(counts: &SourceCounts) -> Object<'static> {
     Object::from_iter([
-        ("source", Value::from(told.source.clone())),
-        ("total", told.total.into()),
-        ("unlinked", told.unlinked.into()),
-        ("last_24h", told.recent.into()),
-        ("unlinked_24h", told.recent_unlinked.into()),
-        ("latest", told.latest_at.map(Millis::to_rfc3339_millis).into()),
-        ("parse_failed", told.unread.into()),
-        ("schema_drift", told.drifted.into()),
+        ("source", Value::from(counts.source.clone())),
+        ("total", counts.total.into()),
+        ("unlinked", counts.unlinked.into()),
+        ("last_24h", counts.recent.into()),
+        ("unlinked_24h", counts.recent_unlinked.into()),
+        ("latest", counts.latest_at.map(Millis::to_rfc3339_millis).into()),
+        ("parse_failed", counts.unread.into()),
+        ("schema_drift", counts.drifted.into()),
     ])
 }
 
@@ -334,7 +331,7 @@ fn receipt(ledger: u32, seq: Seq) -> Value<'static> {
     Value::from(ReceiptId { ledger, seq }.to_string())
 }
 
-/// JSON as the ledger keeps it.
+/// Parses JSON from the ledger.
 fn read(text: &str) -> Value<'static> {
     let limits = Limits { bytes_max: usize::MAX, depth_max: json::DEPTH_CEILING };
     json::parse(text.as_bytes(), &limits).map(Value::into_owned).unwrap_or_default()
@@ -345,10 +342,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_read_on_from_where_it_ended() {
-        assert_eq!(after("1770843725:rnd-1"), Some((1_770_843_725, "rnd-1".to_owned())));
+    fn a_cursor_continues_after_the_last_row() {
+        assert_eq!(parse_cursor("1770843725:rnd-1"), Some((1_770_843_725, "rnd-1".to_owned())));
         for wrong in ["", "x:y", "5"] {
-            assert_eq!(after(wrong), None, "{wrong}");
+            assert_eq!(parse_cursor(wrong), None, "{wrong}");
         }
     }
 }

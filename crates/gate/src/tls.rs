@@ -1,7 +1,7 @@
-//! TLS on the listener: our certificate, and whose client certificates are believed.
+//! TLS on the listener: server certificate, and optional verification of client certificates.
 //!
-//! With a client CA, a peer without a valid certificate does not get past the handshake. Who it is
-//! still comes from its key: a certificate opens the street door, a key names the principal.
+//! With a client CA, the handshake fails for a peer without a valid certificate. The certificate only
+//! admits the connection; the key identifies the principal.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
 
-/// Where the PEM files are.
+/// Paths of the PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, followed by those between it and the root.
+    /// Server certificate, followed by its intermediates.
     pub cert: PathBuf,
-    /// The private key of our certificate.
+    /// Private key of the server certificate.
     pub key: PathBuf,
-    /// Who signs client certificates. Given, only peers that show one are served.
+    /// CA of client certificates. If set, a client certificate is required.
     pub client_ca: Option<PathBuf>,
 }
 
-/// How TLS is spoken here. Read once, at the start.
+/// TLS settings of the listener. Read once, at startup.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -38,42 +38,42 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Files that TLS cannot be spoken with. The texts never repeat what is in a file.
+/// Unusable TLS files. Messages never contain the content of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or is not PEM.
+    /// A file is missing, or is not PEM.
     #[error("{} cannot be read: {source}", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: pem::Error,
     },
-    /// A file is PEM without a certificate in it.
+    /// A PEM file without a certificate.
     #[error("{} has no certificate in it", .0.display())]
     NoCertificate(PathBuf),
-    /// The certificate and the key do not belong together, or are of a kind that is not spoken.
+    /// Certificate and key do not match, or are of an unsupported kind.
     #[error("{} and {} cannot be used: {source}", cert.display(), key.display())]
     Unusable {
-        /// The certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The key.
+        /// Path of the key.
         key: PathBuf,
-        /// Why.
+        /// Cause.
         source: rustls::Error,
     },
-    /// Nothing can be checked with this client CA.
+    /// The client CA is not usable for verification.
     #[error("{} cannot be used as a client CA: {reason}", path.display())]
     ClientCa {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         reason: String,
     },
 }
 
 impl Tls {
-    /// Reads the files and checks that they fit together.
+    /// Reads the files and checks that they match.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let certs = certificates(&files.cert)?;
         let key = PrivateKeyDer::from_pem_file(&files.key)

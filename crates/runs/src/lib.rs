@@ -1,11 +1,12 @@
-//! Runs of a data platform: what feeds the ingestion gate, and what is said about a run.
+//! Runs of a data platform: the scenario runner, the streamer, and run reports and closures.
 //!
-//! The streamer reads a sealed pack and pushes its rows to a gate. It decides nothing about
-//! admission: the gate does, and what a streamer remembers is progress, never truth.
+//! The runner checks the evidence of a run and publishes READY. The streamer reads the sealed pack of the
+//! run and pushes its rows to an ingestion gate; the gate decides about admission, and the streamer stores
+//! only its progress. Reports and closures are computed from the ledger.
 
 pub mod catalogue;
 pub mod closure;
+pub mod id_format;
 pub mod report;
 pub mod runner;
-pub mod shape;
 pub mod streamer;

@@ -1,8 +1,8 @@
-//! The least that durability costs: a file that is written and synced before each answer, and nothing else.
+//! Baseline of durability: a file that is appended to and synced before each reply.
 //!
-//! It commits in groups as the ledger does: whatever waits is written with one call and synced once. There
-//! are no keys, no receipts and no database. What its door takes longer than the ceiling is the disk's and
-//! the machine's; what the gate takes longer than it is the ledger's.
+//! Uses group commit as the ledger does: all queued bodies are written with one call and synced once.
+//! There are no keys, no receipts and no database. The difference to `ceiling` is the cost of disk and
+//! machine; the difference between the gate and this baseline is the cost of the ledger.
 
 use std::fs::File;
 use std::io;
@@ -14,65 +14,65 @@ use std::thread;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-/// The file is written round and round, so that its length is no part of what is synced.
-const ROUND_BYTES: u64 = 32 << 20;
+/// Size of the file. Writes wrap around, so that a sync never has to update the file length.
+const FILE_BYTES: u64 = 32 << 20;
 
-/// As much as is written at a time when it is made.
-static STEP: [u8; 64 << 10] = [0; 64 << 10];
+/// Chunk that preallocates the file.
+static CHUNK: [u8; 64 << 10] = [0; 64 << 10];
 
-/// More than may be in flight at a door.
-const WAITING_MAX: usize = 4_096;
+/// Capacity of the queue, above the requests that a door may have in flight.
+const QUEUED_MAX: usize = 4_096;
 
-/// What waits, and who for.
-struct Job {
+/// Queued write.
+struct AppendRequest {
     bodies: Vec<Bytes>,
     done: oneshot::Sender<io::Result<()>>,
 }
 
-/// A file that a thread of its own writes to until this is dropped.
-pub(super) struct Append {
-    jobs: SyncSender<Job>,
+/// Appends to a file on a dedicated thread, which ends when this is dropped.
+pub(super) struct AppendFile {
+    queue: SyncSender<AppendRequest>,
 }
 
-impl Append {
-    /// Makes the file, and all of it is on disk.
-    pub(super) fn to(path: &Path) -> io::Result<Self> {
+impl AppendFile {
+    /// Creates the file, preallocated and synced.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        for at in (0..ROUND_BYTES).step_by(STEP.len()) {
-            file.write_all_at(&STEP, at)?;
+        for offset in (0..FILE_BYTES).step_by(CHUNK.len()) {
+            file.write_all_at(&CHUNK, offset)?;
         }
         file.sync_all()?;
-        let (jobs, waiting) = sync_channel(WAITING_MAX);
-        let run = move || write_all(&file, &waiting);
+        let (queue, requests) = sync_channel(QUEUED_MAX);
+        let run = move || write_all(&file, &requests);
         thread::Builder::new().name("append".to_owned()).spawn(run)?;
-        Ok(Self { jobs })
+        Ok(Self { queue })
     }
 
     /// Returns once the bodies are synced.
-    pub(super) async fn keep(&self, bodies: Vec<Bytes>) -> io::Result<()> {
-        let (done, kept) = oneshot::channel();
-        self.jobs.try_send(Job { bodies, done }).map_err(io::Error::other)?;
-        kept.await.map_err(io::Error::other)?
+    pub(super) async fn append(&self, bodies: Vec<Bytes>) -> io::Result<()> {
+        let (done, result) = oneshot::channel();
+        self.queue.try_send(AppendRequest { bodies, done }).map_err(io::Error::other)?;
+        result.await.map_err(io::Error::other)?
     }
 }
 
-fn write_all(file: &File, waiting: &Receiver<Job>) {
-    let (mut at, mut bytes) = (0, Vec::new());
-    while let Ok(first) = waiting.recv() {
-        let group: Vec<Job> = std::iter::once(first).chain(waiting.try_iter()).collect();
+fn write_all(file: &File, requests: &Receiver<AppendRequest>) {
+    let (mut offset, mut bytes) = (0, Vec::new());
+    while let Ok(first) = requests.recv() {
+        let batch: Vec<AppendRequest> = std::iter::once(first).chain(requests.try_iter()).collect();
         bytes.clear();
-        for body in group.iter().flat_map(|job| &job.bodies) {
+        for body in batch.iter().flat_map(|request| &request.bodies) {
             bytes.extend_from_slice(body);
         }
-        if at + bytes.len() as u64 > ROUND_BYTES {
-            at = 0;
+        if offset + bytes.len() as u64 > FILE_BYTES {
+            offset = 0;
         }
-        let written = file.write_all_at(&bytes, at).and_then(|()| file.sync_data());
-        at += bytes.len() as u64;
-        for job in group {
+        let written = file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
+        offset += bytes.len() as u64;
+        for request in batch {
             let result = written.as_ref().map_err(|error| error.kind().into()).copied();
-            // Whoever asked may have gone.
-            job.done.send(result).unwrap_or_default();
+            // The receiver may be dropped.
+            request.done.send(result).unwrap_or_default();
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The ceiling: the same server with a door that parses and answers without a ledger, or with the least
-//! that is durable in its place.
+//! Baseline of the bench: the same server with a door that parses and replies, without a ledger or
+//! with a plain synced file in its place.
 
 use admit_contracts::{Contract, Reply};
 use admit_core::json::{self, Object};
 use admit_core::{
-    Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, RecordedEntry, RefusedSubmission, Seq,
-    Submission, Verdict,
+    Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, RecordedEntry, RefusedSubmission,
+    Seq, Submission, Verdict,
 };
-use admit_ledger::{Admissions, BoxFuture, ReceiptFilter, Ledger, Reader, Status, WithoutEffects};
+use admit_ledger::{Admissions, BoxFuture, Ledger, Reader, ReceiptFilter, Status, WithoutEffects};
 use bytes::Bytes;
 
-use super::append::Append;
+use super::append::AppendFile;
 
-/// Where it stands.
+/// Path of the door.
 pub(super) const PATH: &str = "/ceiling";
 
-/// Parses the body and says thanks.
-pub(super) struct Ceiling;
+/// Contract that parses the body and replies with a constant.
+pub(super) struct CeilingContract;
 
-impl Contract for Ceiling {
+impl Contract for CeilingContract {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
         let parsed = json::parse(&submission.body, &json::Limits::default());
         let message = parsed.err().map(|error| error.to_string()).unwrap_or_default();
@@ -53,28 +53,26 @@ impl Contract for Ceiling {
     }
 }
 
-/// A ledger that remembers nothing.
+/// Ledger without storage.
 #[derive(Default)]
-pub(super) struct Nothing {
-    /// Where bodies are written and synced all the same.
-    pub(super) append: Option<Append>,
+pub(super) struct NullLedger {
+    /// File that bodies are appended and synced to, if any.
+    pub(super) append: Option<AppendFile>,
 }
 
-impl Admissions for Nothing {
+impl Admissions for NullLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         Box::pin(async move {
-            let kept = match &self.append {
+            let appended = match &self.append {
                 None => Ok(()),
-                Some(append) => append.keep(batch.iter().map(body_of).collect()).await,
+                Some(append) => append.append(batch.iter().map(body_of).collect()).await,
             };
             let verdict = Verdict::Refused { seq: None };
-            let recorded = |entry| match &kept {
+            let recorded = |entry| match &appended {
                 Ok(()) => {
                     Ok(RecordedEntry { entry, verdict: verdict.clone(), ledger: 0, outcome: None })
                 }
-                Err(_) => {
-                    Err(Fault::new(FaultKind::OutcomeUnknown, "the file could not be synced"))
-                }
+                Err(_) => Err(Fault::new(FaultKind::OutcomeUnknown, "failed to sync the file")),
             };
             batch.into_iter().map(recorded).collect()
         })
@@ -88,7 +86,7 @@ fn body_of(entry: &Entry) -> Bytes {
     }
 }
 
-impl Reader for Nothing {
+impl Reader for NullLedger {
     fn tag(&self) -> u32 {
         0
     }
@@ -128,9 +126,9 @@ impl Reader for Nothing {
     }
 }
 
-impl WithoutEffects for Nothing {}
+impl WithoutEffects for NullLedger {}
 
-impl Ledger for Nothing {
+impl Ledger for NullLedger {
     fn is_healthy(&self) -> bool {
         true
     }

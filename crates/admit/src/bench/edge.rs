@@ -1,4 +1,4 @@
-//! The producer's side: how fast events become durable in an outbox, and how fast a backlog leaves.
+//! Benchmark of the edge agent: enqueueing into an outbox, and draining a backlog to a gate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,16 +16,16 @@ use super::report::Figure;
 use super::sample::device_envelope;
 use crate::output::Failure;
 
-/// Threads that store events at the same time; what they store together shares a commit.
+/// Threads that enqueue concurrently and share commits.
 const THREADS: u64 = 32;
 
-/// Events that wait when the gate comes back.
+/// Events in the backlog.
 const BACKLOG: u64 = 20_000;
 
-/// Events of these lines begin here.
+/// Number of the first event.
 const FIRST: u64 = 8 << 40;
 
-/// Longest wait for a backlog to leave.
+/// Timeout of draining the backlog.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 fn open(path: &Path) -> Result<Outbox, Failure> {
@@ -38,35 +38,34 @@ fn store(outbox: &Outbox, number: u64) -> Result<(), Failure> {
     stored.map(drop).map_err(Failure::runtime)
 }
 
-/// Stores from several threads, each waiting for its own sync.
+/// Enqueues from several threads; each waits for its event to be synced.
 pub(super) fn enqueue(dir: &Path, seconds: Duration) -> Result<Figure, Failure> {
     let outbox = open(&dir.join("listener_outbox.db"))?;
     let next = AtomicU64::new(FIRST);
     let started = Instant::now();
-    let one = || -> Result<Histogram<u64>, Failure> {
+    let run = || -> Result<Histogram<u64>, Failure> {
         let mut latencies = histogram();
         while started.elapsed() < seconds {
-            let begun = Instant::now();
+            let enqueued_at = Instant::now();
             store(&outbox, next.fetch_add(1, Ordering::Relaxed))?;
-            let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let micros = u64::try_from(enqueued_at.elapsed().as_micros()).unwrap_or(u64::MAX);
             latencies.record(micros.max(1)).map_err(Failure::runtime)?;
         }
         Ok(latencies)
     };
     let mut latencies = histogram();
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
         for thread in threads {
             let measured =
-                thread.join().map_err(|_| Failure::runtime("a thread ended badly"))??;
+                thread.join().map_err(|_| Failure::runtime("an enqueue thread panicked"))??;
             latencies.add(measured).map_err(Failure::runtime)?;
         }
         Ok(Figure::timed(started.elapsed(), latencies))
     })
 }
 
-/// Sends a backlog over a WebSocket to a real gate, each event until its acknowledgement has
-/// removed it.
+/// Sends a backlog to a gate over a WebSocket, until all events are acknowledged and removed.
 pub(super) fn drain(dir: &Path, gate: SocketAddr) -> Result<Figure, Failure> {
     let outbox = Arc::new(open(&dir.join("listener_outbox.db"))?);
     let next = AtomicU64::new(FIRST + (1 << 39));
@@ -81,7 +80,7 @@ pub(super) fn drain(dir: &Path, gate: SocketAddr) -> Result<Figure, Failure> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(fill)).collect();
         let filled = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err(Failure::runtime("a thread ended badly")))
+            thread.join().unwrap_or_else(|_| Err(Failure::runtime("an enqueue thread panicked")))
         });
         filled.collect::<Result<(), Failure>>()
     })?;
@@ -92,7 +91,7 @@ pub(super) fn drain(dir: &Path, gate: SocketAddr) -> Result<Figure, Failure> {
         .map_err(Failure::runtime)?;
     while outbox.counters().depth.load(Ordering::Relaxed) > 0 {
         if started.elapsed() > DRAIN_MAX {
-            return Err(Failure::runtime("the backlog did not leave in time"));
+            return Err(Failure::runtime("the backlog was not drained before the timeout"));
         }
         thread::sleep(Duration::from_millis(1));
     }

@@ -1,4 +1,4 @@
-//! Gates the bench starts in its own process, on loopback.
+//! Gates that the bench starts in its own process, on loopback.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,41 +10,41 @@ use admit_artifacts::local::{self, LocalArtifacts};
 use admit_bus::Bus;
 use admit_bus::file::{self, FileBus};
 use admit_contracts::Contract;
-use admit_contracts::events::{self, Events, EventIdentity};
+use admit_contracts::events::{self, EventIdentity, Events};
 use admit_contracts::ingestion_gate::policy::IngestionPolicy;
 use admit_contracts::ingestion_gate::{self, IngestionGate};
 use admit_contracts::pixel_control::{PixelControl, Settings};
 use admit_contracts::skyra::{self, Skyra};
 use admit_core::Door;
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 use admit_gate::ingest::{Ingest, IngestParts, IngestSettings};
-use admit_gate::{DoorMount, Gate, Limits, Parts, Principals, SystemClock, serve};
+use admit_gate::{DoorMount, Gate, GateParts, Limits, Principals, SystemClock, serve};
 use admit_ledger::{DocumentReader, Ledger};
 use http::HeaderName;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::append::Append;
-use super::ceiling::{self, Ceiling, Nothing};
+use super::append::AppendFile;
+use super::ceiling::{self, CeilingContract, NullLedger};
 use super::client::{self, Load};
 use super::report::Figure;
 use crate::bus;
 use crate::config::Config;
 use crate::ledger::GateLedger;
 use crate::output::Failure;
-use crate::workers;
+use crate::runtime;
 
-/// Where the pixel door stands.
+/// Path of the pixel-control door.
 pub(super) const PIXEL_PATH: &str = "/plugin/events";
 
-/// Where envelopes are streamed to.
+/// Path of the skyra door.
 pub(super) const SKYRA_PATH: &str = "/v1/ingress";
 
-/// Where the stream stands.
+/// Path of the events stream.
 pub(super) const BATCH_PATH: &str = "/v1/events/bench";
 
-/// Where the ingestion gate stands.
+/// Path of the ingestion gate.
 pub(super) const PUBLISH_PATH: &str = "/v1/ingest/push";
 
 /// A running gate; dropping it drains and stops it.
@@ -55,22 +55,25 @@ pub(super) struct BenchGate {
 }
 
 impl BenchGate {
-    /// The ceiling: no ledger.
+    /// Baseline without a ledger.
     pub(super) fn ceiling() -> Result<Self, Failure> {
-        Self::at_ceiling(Nothing::default())
+        Self::baseline(NullLedger::default())
     }
 
-    /// The ceiling, with a file that is written and synced before each answer.
+    /// Baseline with a file that is appended to and synced before each reply.
     pub(super) fn appending(dir: &Path) -> Result<Self, Failure> {
-        let append = Append::to(&dir.join("append")).map_err(Failure::runtime)?;
-        Self::at_ceiling(Nothing { append: Some(append) })
+        let append = AppendFile::create(&dir.join("append")).map_err(Failure::runtime)?;
+        Self::baseline(NullLedger { append: Some(append) })
     }
 
-    fn at_ceiling(ledger: Nothing) -> Result<Self, Failure> {
-        Self::start(Arc::new(ledger), vec![mount("ceiling", ceiling::PATH, Arc::new(Ceiling))])
+    fn baseline(ledger: NullLedger) -> Result<Self, Failure> {
+        Self::start(
+            Arc::new(ledger),
+            vec![mount("ceiling", ceiling::PATH, Arc::new(CeilingContract))],
+        )
     }
 
-    /// The real thing: pixel-control, a stream that takes batches, and skyra.
+    /// A complete gate with pixel-control, an events stream for batches, and skyra.
     pub(super) fn pixel(ledger: Arc<dyn GateLedger>) -> Result<Self, Failure> {
         let contract = PixelControl::new(Settings::default());
         let stream =
@@ -84,13 +87,13 @@ impl BenchGate {
         Self::start(ledger, doors)
     }
 
-    /// The ingestion gate, on files in `dir`, and on a file bus there or the bus of a config.
+    /// An ingestion gate with artifacts in `dir`, and a file bus there or the bus of a config.
     pub(super) fn publishing(
         dir: &Path,
         ledger: Arc<dyn GateLedger>,
         bus: Option<(&Config, &Path)>,
     ) -> Result<Self, Failure> {
-        let runtime = workers::runtime()?;
+        let runtime = runtime::start()?;
         let bus: Arc<dyn Bus> = match bus {
             None => {
                 let opened = FileBus::open(file::Options::new(dir.join("bus")));
@@ -103,7 +106,8 @@ impl BenchGate {
         };
         let artifacts = local::Options::new(dir.join("artifacts"));
         let artifacts = LocalArtifacts::open(artifacts).map_err(Failure::runtime)?;
-        let contract = IngestionGate::new(ingestion_gate::Settings::default(), IngestionPolicy::shipped());
+        let contract =
+            IngestionGate::new(ingestion_gate::Settings::default(), IngestionPolicy::shipped());
         let contract = Arc::new(contract.map_err(Failure::runtime)?);
         let ingest = Ingest::new(IngestParts {
             contract: contract.clone(),
@@ -118,12 +122,12 @@ impl BenchGate {
         Self::start_on(
             runtime,
             ledger,
-            vec![DoorMount { outward: Outward::publishing(ingest), ..door }],
+            vec![DoorMount { effect_target: EffectTarget::publishing(ingest), ..door }],
         )
     }
 
     fn start(ledger: Arc<dyn Ledger>, doors: Vec<DoorMount>) -> Result<Self, Failure> {
-        Self::start_on(workers::runtime()?, ledger, doors)
+        Self::start_on(runtime::start()?, ledger, doors)
     }
 
     fn start_on(
@@ -131,7 +135,7 @@ impl BenchGate {
         ledger: Arc<dyn Ledger>,
         doors: Vec<DoorMount>,
     ) -> Result<Self, Failure> {
-        let parts = Parts {
+        let parts = GateParts {
             ledger,
             doors,
             principals: Principals::open(),
@@ -148,7 +152,7 @@ impl BenchGate {
         let serving = serve(listener, gate, stop.clone());
         runtime.spawn(async move {
             if let Err(error) = serving.await {
-                tracing::error!(%error, "the bench's gate ended");
+                tracing::error!(%error, "the benchmark gate failed");
             }
         });
         Ok(Self { address, runtime: Some(runtime), stop })
@@ -158,8 +162,8 @@ impl BenchGate {
         self.address
     }
 
-    /// Sends a load to it.
-    pub(super) fn knock(&self, load: &Load) -> Result<Figure, Failure> {
+    /// Sends a load to the gate.
+    pub(super) fn send(&self, load: &Load) -> Result<Figure, Failure> {
         client::run(self.address, load)
     }
 }
@@ -173,7 +177,7 @@ impl Drop for BenchGate {
     }
 }
 
-/// Whether everything that was answered is admitted: a quarantine is answered with 200 too.
+/// Checks that every delivery was admitted; a quarantined one also gets 200.
 pub(super) fn check_published(ledger: &dyn DocumentReader) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -183,7 +187,7 @@ pub(super) fn check_published(ledger: &dyn DocumentReader) -> Result<(), Failure
     let run = run.map_err(|fault| Failure::runtime(fault.to_string()))?;
     match run.map(|run| run.counts) {
         Some(counts) if counts.admit == counts.deliveries && counts.admit > 0 => Ok(()),
-        other => Err(Failure::runtime(format!("not everything was published: {other:?}"))),
+        other => Err(Failure::runtime(format!("some events were not published: {other:?}"))),
     }
 }
 
@@ -193,6 +197,6 @@ fn mount(door: &str, path: &str, contract: Arc<dyn Contract>) -> DoorMount {
         path: path.to_owned(),
         api_key_header: HeaderName::from_static("x-api-key"),
         contract,
-        outward: Outward::default(),
+        effect_target: EffectTarget::default(),
     }
 }

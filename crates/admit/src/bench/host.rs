@@ -1,26 +1,25 @@
-//! What the host of a virtual machine takes away from it.
+//! Steal time of a virtual machine: core time that the host gave to others.
 //!
-//! While a host gives a core to somebody else nothing here runs on it, and whoever is being measured waits.
-//! The system counts that time, so a stall that is the host's can be told from one that is the gate's.
+//! Linux counts it, so a stall caused by the host can be distinguished from one caused by the gate.
 
 use std::time::Duration;
 
-/// Core time that the host has taken so far, of all cores together. None where it is not counted.
+/// Steal time since boot, of all cores together; `None` if the system does not count it.
 #[cfg(target_os = "linux")]
-pub(super) fn stolen() -> Option<Duration> {
-    let told = std::fs::read_to_string("/proc/stat").ok()?;
-    stolen_in(&told, rustix::param::clock_ticks_per_second())
+pub(super) fn steal_time() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    parse_steal_time(&stat, rustix::param::clock_ticks_per_second())
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn stolen() -> Option<Duration> {
+pub(super) fn steal_time() -> Option<Duration> {
     None
 }
 
-/// The eighth number of the line for all cores, in ticks.
+/// Parses the steal time, the eighth number of the `cpu` line, in ticks.
 #[cfg(any(target_os = "linux", test))]
-fn stolen_in(told: &str, ticks_per_second: u64) -> Option<Duration> {
-    let numbers = told.lines().find_map(|line| line.strip_prefix("cpu "))?;
+fn parse_steal_time(stat: &str, ticks_per_second: u64) -> Option<Duration> {
+    let numbers = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: u64 = numbers.split_ascii_whitespace().nth(7)?.parse().ok()?;
     Some(Duration::from_millis(ticks.checked_mul(1_000)?.checked_div(ticks_per_second)?))
 }
@@ -30,11 +29,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stolen_time_is_the_eighth_number_for_all_cores() {
-        let told = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
-        assert_eq!(stolen_in(told, 100), Some(Duration::from_millis(800)));
-        assert_eq!(stolen_in(told, 0), None);
-        assert_eq!(stolen_in("cpu  1 2 3 4 5 6 7\n", 100), None, "an older system");
-        assert_eq!(stolen_in("", 100), None);
+    fn steal_time_is_the_eighth_number_for_all_cores() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
+        assert_eq!(parse_steal_time(stat, 100), Some(Duration::from_millis(800)));
+        assert_eq!(parse_steal_time(stat, 0), None);
+        assert_eq!(parse_steal_time("cpu  1 2 3 4 5 6 7\n", 100), None, "an older system");
+        assert_eq!(parse_steal_time("", 100), None);
     }
 }

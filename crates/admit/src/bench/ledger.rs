@@ -1,4 +1,4 @@
-//! The ledger port alone: batches of 256 events, each batch one durable commit or part of one.
+//! Benchmark of the ledger port alone, with batches of 256 events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,42 +12,42 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use super::client::histogram;
-use super::grounds::Grounds;
 use super::report::Figure;
 use super::sample;
+use super::workspace::BenchWorkspace;
 use crate::ledger::GateLedger;
 use crate::output::{self, Failure};
 
-/// Events in a batch.
+/// Events per batch.
 const BATCH: u64 = 256;
 
-/// Batches handed in ahead of the one being committed.
-const AHEAD: usize = 4;
+/// Batches in flight.
+const IN_FLIGHT: usize = 4;
 
-/// How large the bodies are: filling is about keys, and tiny bodies spare the disk.
+/// Body size. Filling uses small bodies, because it is about keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Size {
+enum BodySize {
     Small,
-    Whole,
+    Full,
 }
 
-/// A ledger that is filled and measured in turns.
-pub(super) struct Filled<'g> {
-    grounds: &'g Grounds,
+/// A ledger to fill and measure.
+pub(super) struct FilledLedger<'g> {
+    workspace: &'g BenchWorkspace,
     name: &'static str,
     ledger: Arc<dyn GateLedger>,
     runtime: Runtime,
     next: u64,
 }
 
-impl<'g> Filled<'g> {
-    pub(super) fn open(grounds: &'g Grounds, name: &'static str) -> Result<Self, Failure> {
+impl<'g> FilledLedger<'g> {
+    pub(super) fn open(workspace: &'g BenchWorkspace, name: &'static str) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
-        Ok(Self { grounds, name, ledger: grounds.open(name)?, runtime, next: 0 })
+        Ok(Self { workspace, name, ledger: workspace.open(name)?, runtime, next: 0 })
     }
 
     /// The ledger, for a gate.
@@ -55,28 +55,28 @@ impl<'g> Filled<'g> {
         self.ledger.clone()
     }
 
-    /// Adds events until `known` keys are known, with a line of progress for every tenth.
+    /// Adds events until the ledger has `known` keys, and prints progress.
     pub(super) fn fill_to(&mut self, known: u64) -> Result<(), Failure> {
         let step = (known / 10).max(1_000_000);
         while self.next < known {
             let until = (self.next + step).min(known);
-            self.run(Size::Small, |next, _| next >= until)?;
-            output::aside(&format!("{} keys known", self.next));
+            self.run(BodySize::Small, |next, _| next >= until)?;
+            output::print_stderr(&format!("{} keys stored", self.next));
         }
         Ok(())
     }
 
-    /// How fast it is now.
+    /// Measures recording for `seconds`.
     pub(super) fn measure(&mut self, seconds: Duration) -> Result<Figure, Failure> {
-        self.run(Size::Whole, |_, elapsed| elapsed >= seconds)
+        self.run(BodySize::Full, |_, elapsed| elapsed >= seconds)
     }
 
-    /// How long a start takes with what it holds now.
+    /// Measures how long opening the ledger takes.
     pub(super) fn measure_restart(self) -> Result<Figure, Failure> {
-        let Self { grounds, name, ledger, runtime, .. } = self;
+        let Self { workspace, name, ledger, runtime, .. } = self;
         drop((runtime, ledger));
         let started = Instant::now();
-        let ledger = grounds.open(name)?;
+        let ledger = workspace.open(name)?;
         let elapsed = started.elapsed();
         drop(ledger);
         let mut latencies = histogram();
@@ -85,16 +85,16 @@ impl<'g> Filled<'g> {
         Ok(Figure::timed(elapsed, latencies))
     }
 
-    /// Records batches until `enough`; a thread of its own makes them, so that their making does not
-    /// count as the ledger's time.
+    /// Records batches until `is_done`. A separate thread generates them, so that generating is not
+    /// measured.
     fn run(
         &mut self,
-        size: Size,
-        enough: impl Fn(u64, Duration) -> bool,
+        size: BodySize,
+        is_done: impl Fn(u64, Duration) -> bool,
     ) -> Result<Figure, Failure> {
-        let (made, mut batches) = mpsc::channel(AHEAD);
+        let (sender, mut batches) = mpsc::channel(IN_FLIGHT);
         let from = self.next;
-        let maker = std::thread::spawn(move || make(size, from, &made));
+        let generator = std::thread::spawn(move || generate(size, from, &sender));
         let ledger = self.ledger.clone();
         let started = Instant::now();
         let figure = self.runtime.block_on(async {
@@ -102,47 +102,47 @@ impl<'g> Filled<'g> {
             let mut next = from;
             let mut waiting = std::collections::VecDeque::new();
             loop {
-                let full = enough(next, started.elapsed());
-                if !full && waiting.len() < AHEAD {
-                    let batch = batches.recv().await.ok_or("no more batches")?;
+                let is_done = is_done(next, started.elapsed());
+                if !is_done && waiting.len() < IN_FLIGHT {
+                    let batch = batches.recv().await.ok_or("the event generator stopped")?;
                     waiting.push_back((Instant::now(), ledger.record(batch)));
                     next += BATCH;
                     continue;
                 }
-                let Some((sent, answer)) = waiting.pop_front() else { break };
-                for recorded in answer.await {
-                    recorded.map_err(|_| "the ledger met a fault")?;
+                let Some((sent_at, reply)) = waiting.pop_front() else { break };
+                for recorded in reply.await {
+                    recorded.map_err(|_| "the ledger failed to record an event")?;
                 }
-                let micros = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
-                latencies.record(micros.max(1)).map_err(|_| "a latency off the scale")?;
+                let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+                latencies.record(micros.max(1)).map_err(|_| "latency out of range")?;
             }
             drop(batches);
             Ok((next, latencies))
         });
         let (next, latencies) = figure.map_err(|error: &str| Failure::runtime(error))?;
         let elapsed = started.elapsed();
-        maker.join().map_err(|_| Failure::runtime("making events failed"))?;
+        generator.join().map_err(|_| Failure::runtime("the event generator panicked"))?;
         self.next = next;
-        Ok(Figure::stepped(next - from, elapsed, latencies))
+        Ok(Figure::batched(next - from, elapsed, latencies))
     }
 }
 
-/// Makes batches from `from` on until nobody wants more.
-fn make(size: Size, mut from: u64, made: &mpsc::Sender<Vec<Entry>>) {
+/// Generates batches from number `from` on, until the receiver is dropped.
+fn generate(size: BodySize, mut from: u64, sender: &mpsc::Sender<Vec<Entry>>) {
     let Some(mut template) = template() else { return };
-    if size == Size::Small {
+    if size == BodySize::Small {
         template.body = Bytes::from_static(b"{}");
     }
     loop {
         let batch = (from..from + BATCH).map(|number| event(&template, number)).collect();
         from += BATCH;
-        if made.blocking_send(batch).is_err() {
+        if sender.blocking_send(batch).is_err() {
             return;
         }
     }
 }
 
-/// One vetted event, to make many of.
+/// Template event, which passed its contract.
 fn template() -> Option<Event> {
     let submission = Submission {
         principal: Principal::new("bench"),

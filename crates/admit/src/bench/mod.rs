@@ -1,25 +1,25 @@
-//! `admit bench`: how fast this machine admits events durably, as ratios within one run.
+//! `admit bench`: throughput and latency of durable admission, as ratios within one run.
 //!
-//! It starts its own gates on a temporary folder and knocks over 64 keep-alive connections from the
-//! same machine. Figures of different machines, or of two runs apart, say little; the ratio of
-//! `fresh` to `ceiling` in one run says what durability and deduplication cost.
+//! The bench starts its own gates in a temporary folder and sends over 64 keep-alive connections from
+//! the same machine. Compare lines within one run only, not across machines or runs: the ratio of
+//! `fresh` to the baseline `ceiling` is the cost of durability and deduplication.
 
 mod append;
 mod ceiling;
 mod client;
 mod edge;
 mod gate;
-mod grounds;
 mod host;
 mod ledger;
-mod pace;
+mod pacer;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod report;
+mod rounds;
 mod sample;
 mod stream;
 mod sync;
-mod turns;
+mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,63 +34,63 @@ use crate::ledger::GateLedger;
 use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
-use grounds::Grounds;
 use report::{Figure, Report};
+use rounds::{ROUND, baseline_load, gate_line, run_rounds};
 use sample::Samples;
-use stream::Transport;
-use turns::{TURN, at_ceiling, by_turns, knocking};
+use stream::StreamTransport;
+use workspace::BenchWorkspace;
 
-/// Connections that knock at the same time.
+/// Concurrent client connections.
 const CONNECTIONS: usize = 64;
 
-/// Events in a request of the line `batch`, and connections that send such requests.
+/// Events per request and connections of the line `batch`.
 const BATCH: usize = 64;
 const BATCH_CONNECTIONS: usize = 8;
 
-/// The lines that need the whole gate.
+/// Lines that need a complete gate.
 const GATE_LINES: [&str; 7] =
     ["fresh", "half_load", "duplicate", "mixed", "batch", "stream", "grpc"];
 
-/// The others. Those of a database are there where one is measured.
+/// Other lines. Those of a database exist with `--ledger` only.
 const OTHER_LINES: [&str; 6] = ["sync", "ceiling", "publish", "ledger", "enqueue", "drain"];
 const DATABASE_LINES: [&str; 2] = ["insert", "pgbench"];
 
-/// The lines on which it shows how many keys are known, each beside the same with [`FEW_KEYS`].
+/// Lines of `--known`, each measured in comparison with the same line at [`FEW_KEYS`].
 const KNOWN_LINES: [&str; 2] = ["fresh", "ledger"];
 const FEW_KEYS: u64 = 100_000;
 
-/// Events known before duplicates are measured.
+/// Events stored before duplicates are measured.
 const KNOWN_FOR_DUPLICATES: u64 = 20_000;
 
-/// What `admit bench` takes.
+/// Arguments of `admit bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// How long to measure each line
+    /// Duration of each line, in seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Fill a ledger with N keys first, and measure fresh and ledger beside one with 100 thousand
+    /// Fill a ledger with N keys first, and compare fresh and ledger with a ledger of 100 thousand keys
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEW_KEYS..))]
     known: Option<u64>,
     /// Measure only these lines of the table, for example ceiling,fresh
     #[arg(long, value_name = "LINES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Measure a ledger in this database instead, against single inserts on the same server; the
-    /// bench makes schemas of its own there and drops them
+    /// Measure a ledger in this PostgreSQL database instead, against single inserts on the same server;
+    /// the bench creates its own schemas and drops them
     #[arg(long, value_name = "URL")]
     ledger: Option<String>,
-    /// Where the temporary folder goes; it must be on the kind of disk you want to measure
+    /// Parent of the temporary folder; it must be on the disk to be measured
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; it leaves messages there
+    /// Measure only publish, on this bus, such as nats://127.0.0.1:4222; its messages stay on the bus
     #[arg(long, value_name = "URL", conflicts_with_all = ["known", "only"])]
     bus: Option<String>,
-    /// The config whose settings of the bus --bus goes by
+    /// Config file with the bus settings for --bus
     #[arg(long, value_name = "FILE", requires = "bus")]
     config: Option<PathBuf>,
 }
 
 impl Bench {
-    /// A line that is not there would be measured by nothing.
+    /// Rejects unknown lines in `--only`.
     fn check_lines(&self) -> Result<(), Failure> {
         let lines = match (self.known, &self.ledger) {
             (Some(_), _) => KNOWN_LINES.to_vec(),
@@ -101,13 +101,13 @@ impl Bench {
             None => Ok(()),
             Some(line) => {
                 let (with, lines) = (self.known.map_or("", |_| " with --known"), lines.join(", "));
-                Err(Failure::usage(format!("there is no line {line:?}{with}; there are: {lines}")))
+                Err(Failure::usage(format!("no line {line:?}{with}; there are: {lines}")))
             }
         }
     }
 }
 
-/// Measures and prints.
+/// Runs the benchmark and prints the report.
 pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     bench.check_lines()?;
     let parent = bench.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -117,84 +117,84 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use {}: {error}", parent.display())))?;
     let mut report = Report::new(json);
     let seconds = Duration::from_secs(bench.seconds);
-    let grounds = Grounds::new(folder.path(), bench.ledger.as_deref())?;
-    let wanted = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
+    let workspace = BenchWorkspace::new(folder.path(), bench.ledger.as_deref())?;
+    let selected = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
     let measured = match (bench.known, &bench.bus) {
-        (Some(known), _) => measure_known(&grounds, known, seconds, &wanted, &mut report),
-        (None, Some(url)) => measure_bus(bench, url, &grounds, seconds, &mut report),
-        (None, None) => measure_all(&grounds, seconds, &wanted, &mut report),
+        (Some(known), _) => measure_known(&workspace, known, seconds, &selected, &mut report),
+        (None, Some(url)) => measure_bus(bench, url, &workspace, seconds, &mut report),
+        (None, None) => measure_all(&workspace, seconds, &selected, &mut report),
     };
     #[cfg(feature = "postgres")]
-    if let Some(url) = grounds.database() {
+    if let Some(url) = workspace.database() {
         postgres::clean_up(url)?;
     }
     measured?;
     report.print()
 }
 
-/// Every wanted line of the table.
+/// Measures all selected lines.
 fn measure_all(
-    grounds: &Grounds,
+    workspace: &BenchWorkspace,
     seconds: Duration,
-    wanted: &dyn Fn(&str) -> bool,
+    selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    if wanted("sync") {
-        report.add("sync", sync::measure(&grounds.dir(""))?);
+    if selected("sync") {
+        report.add("sync", sync::measure(&workspace.dir(""))?);
     }
     let load = |samples, rate| Load { rate, ..Load::new(gate::PIXEL_PATH, seconds, samples) };
     #[cfg(feature = "postgres")]
-    if let Some(url) = grounds.database() {
-        postgres::measure(url, &grounds.dir(""), seconds, wanted, report)?;
+    if let Some(url) = workspace.database() {
+        postgres::measure(url, &workspace.dir(""), seconds, selected, report)?;
     }
-    let ceiling = wanted("ceiling").then(BenchGate::ceiling).transpose()?;
-    if GATE_LINES.into_iter().any(wanted) {
-        let gate = BenchGate::pixel(grounds.open("gate")?)?;
-        measure_full(&gate, ceiling.as_ref(), &load, wanted, report)?;
-        if wanted("half_load") {
-            let appending = BenchGate::appending(&grounds.dir(""))?;
+    let ceiling = selected("ceiling").then(BenchGate::ceiling).transpose()?;
+    if GATE_LINES.into_iter().any(selected) {
+        let gate = BenchGate::pixel(workspace.open("gate")?)?;
+        measure_full(&gate, ceiling.as_ref(), &load, selected, report)?;
+        if selected("half_load") {
+            let appending = BenchGate::appending(&workspace.dir(""))?;
             measure_half(&gate, ceiling.as_ref(), &appending, &load, report)?;
         }
-        measure_streams(&gate, &load, wanted, report)?;
+        measure_streams(&gate, &load, selected, report)?;
     } else if let Some(ceiling) = &ceiling {
-        let all = at_ceiling(&load(Samples::fresh(0), None));
-        by_turns(seconds, vec![knocking("ceiling", ceiling, &all)], report)?;
+        let all = baseline_load(&load(Samples::fresh(0), None));
+        run_rounds(seconds, vec![gate_line("ceiling", ceiling, &all)], report)?;
     }
-    if wanted("publish") {
-        Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
+    if selected("publish") {
+        PublishBench::open("publish", workspace, None)?.measure(seconds, report)?;
     }
-    if wanted("ledger") {
-        let mut filled = ledger::Filled::open(grounds, "ledger")?;
-        let measure = Box::new(|| filled.measure(TURN));
-        by_turns(seconds, vec![("ledger", measure)], report)?;
+    if selected("ledger") {
+        let mut filled = ledger::FilledLedger::open(workspace, "ledger")?;
+        let measure = Box::new(|| filled.measure(ROUND));
+        run_rounds(seconds, vec![("ledger", measure)], report)?;
     }
-    if wanted("enqueue") {
-        report.add("enqueue", edge::enqueue(&grounds.dir("outbox"), seconds)?);
+    if selected("enqueue") {
+        report.add("enqueue", edge::enqueue(&workspace.dir("outbox"), seconds)?);
     }
-    if wanted("drain") {
-        let gate = BenchGate::pixel(grounds.open("drain")?)?;
-        report.add("drain", edge::drain(&grounds.dir("backlog"), gate.address())?);
+    if selected("drain") {
+        let gate = BenchGate::pixel(workspace.open("drain")?)?;
+        report.add("drain", edge::drain(&workspace.dir("backlog"), gate.address())?);
     }
     Ok(())
 }
 
-/// Publishing on a bus that is somewhere else, beside the same on files.
+/// Measures publishing on a network bus, with the file bus as the baseline.
 fn measure_bus(
     bench: &Bench,
     url: &str,
-    grounds: &Grounds,
+    workspace: &BenchWorkspace,
     seconds: Duration,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let (config, base) = bus_config(bench, url)?;
-    // A bus that cannot be used is said before anything is measured.
-    let on_bus = Publishing::open("publish_bus", grounds, Some((&config, &*base)))?;
-    // The same on files: what the bus costs is their ratio.
-    Publishing::open("publish", grounds, None)?.measure(seconds, report)?;
+    // The bus is opened first, so that an unusable one fails before anything is measured.
+    let on_bus = PublishBench::open("publish_bus", workspace, Some((&config, &*base)))?;
+    // The file bus is the baseline.
+    PublishBench::open("publish", workspace, None)?.measure(seconds, report)?;
     on_bus.measure(seconds, report)
 }
 
-/// The config of that bus, and where its files are.
+/// Config of the bus, and the folder of its relative paths.
 fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
     let flags = Flags { config: bench.config.clone(), ..Flags::default() };
     let mut config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
@@ -203,32 +203,32 @@ fn bus_config(bench: &Bench, url: &str) -> Result<(Config, PathBuf), Failure> {
     Ok((config, flags.base()))
 }
 
-/// The ingestion gate from the request to the receipt, on a file bus or on the one of a config.
-struct Publishing {
+/// Benchmark of the ingestion gate, on a file bus or on the bus of a config.
+struct PublishBench {
     line: &'static str,
     gate: BenchGate,
     ledger: Arc<dyn GateLedger>,
     samples: Samples,
 }
 
-impl Publishing {
+impl PublishBench {
     fn open(
         line: &'static str,
-        grounds: &Grounds,
+        workspace: &BenchWorkspace,
         bus: Option<(&Config, &Path)>,
     ) -> Result<Self, Failure> {
-        // A bus keeps what it got: every run publishes other events.
+        // Messages stay on the bus, so every run publishes different events.
         let from = bus.map_or(6 << 40, |_| SystemClock.now().0.unsigned_abs() << 20);
         let samples = Samples::fresh(from).enveloped();
-        let ledger = grounds.open(line)?;
-        let gate = BenchGate::publishing(&grounds.dir(line), ledger.clone(), bus)?;
+        let ledger = workspace.open(line)?;
+        let gate = BenchGate::publishing(&workspace.dir(line), ledger.clone(), bus)?;
         Ok(Self { line, gate, ledger, samples })
     }
 
     fn measure(self, seconds: Duration, report: &mut Report) -> Result<(), Failure> {
         let Self { line, gate, ledger, samples } = self;
         let load = Load::new(gate::PUBLISH_PATH, seconds, samples);
-        let figure = gate.knock(&load)?;
+        let figure = gate.send(&load)?;
         drop(gate);
         gate::check_published(&*ledger)?;
         report.add(line, figure);
@@ -236,44 +236,48 @@ impl Publishing {
     }
 }
 
-/// What is sent as fast as it is answered, beside the ceiling.
+/// Measures the closed-loop lines (each connection waits for its reply), with the baseline `ceiling`.
 fn measure_full(
     gate: &BenchGate,
     ceiling: Option<&BenchGate>,
     load: &dyn Fn(Samples, Option<f64>) -> Load,
-    wanted: &dyn Fn(&str) -> bool,
+    selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let fresh = load(Samples::fresh(1 << 40), None);
     let mut lines = Vec::new();
     if let Some(ceiling) = ceiling {
-        lines.push(knocking("ceiling", ceiling, &at_ceiling(&fresh)));
+        lines.push(gate_line("ceiling", ceiling, &baseline_load(&fresh)));
     }
-    // Half of a rate wants to know the rate.
-    if wanted("fresh") || wanted("half_load") {
-        lines.push(knocking("fresh", gate, &fresh));
+    // `half_load` needs the rate of `fresh`.
+    if selected("fresh") || selected("half_load") {
+        lines.push(gate_line("fresh", gate, &fresh));
     }
-    if wanted("duplicate") || wanted("mixed") {
+    if selected("duplicate") || selected("mixed") {
         fill(gate, KNOWN_FOR_DUPLICATES)?;
     }
-    if wanted("duplicate") {
+    if selected("duplicate") {
         let samples = Samples::known(3 << 40, KNOWN_FOR_DUPLICATES);
-        lines.push(knocking("duplicate", gate, &load(samples, None)));
+        lines.push(gate_line("duplicate", gate, &load(samples, None)));
     }
-    if wanted("mixed") {
+    if selected("mixed") {
         let samples = Samples::mixed(3 << 40, KNOWN_FOR_DUPLICATES, 4 << 40);
-        lines.push(knocking("mixed", gate, &load(samples, None)));
+        lines.push(gate_line("mixed", gate, &load(samples, None)));
     }
-    if wanted("batch") {
+    if selected("batch") {
         let one = load(Samples::fresh(5 << 40), None);
         let (path, connections) = (gate::BATCH_PATH, BATCH_CONNECTIONS);
-        lines.push(knocking("batch", gate, &Load { path, connections, per_request: BATCH, ..one }));
+        lines.push(gate_line(
+            "batch",
+            gate,
+            &Load { path, connections, per_request: BATCH, ..one },
+        ));
     }
-    by_turns(fresh.seconds, lines, report)
+    run_rounds(fresh.seconds, lines, report)
 }
 
-/// Fresh events at half of the rate that they were just answered at, beside a door that only appends and
-/// syncs.
+/// Measures fresh events at half their maximum rate, in comparison with a door that only appends to a
+/// file and syncs.
 fn measure_half(
     gate: &BenchGate,
     ceiling: Option<&BenchGate>,
@@ -282,27 +286,27 @@ fn measure_half(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let half = report.per_second("fresh").map(|fresh| fresh / 2.0);
-    let paced = load(Samples::fresh(2 << 40), half);
+    let half_load = load(Samples::fresh(2 << 40), half);
     let mut lines = Vec::new();
     if let Some(ceiling) = ceiling {
-        lines.push(knocking("half_ceiling", ceiling, &at_ceiling(&paced)));
+        lines.push(gate_line("half_ceiling", ceiling, &baseline_load(&half_load)));
     }
-    lines.push(knocking("half_append", appending, &at_ceiling(&paced)));
-    lines.push(knocking("half_load", gate, &paced));
-    by_turns(paced.seconds, lines, report)
+    lines.push(gate_line("half_append", appending, &baseline_load(&half_load)));
+    lines.push(gate_line("half_load", gate, &half_load));
+    run_rounds(half_load.seconds, lines, report)
 }
 
-/// Envelopes over streams.
+/// Measures envelopes over WebSocket and gRPC streams.
 fn measure_streams(
     gate: &BenchGate,
     load: &dyn Fn(Samples, Option<f64>) -> Load,
-    wanted: &dyn Fn(&str) -> bool,
+    selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     for (line, transport, from) in
-        [("stream", Transport::WebSocket, 6 << 40), ("grpc", Transport::Grpc, 7 << 40)]
+        [("stream", StreamTransport::WebSocket, 6 << 40), ("grpc", StreamTransport::Grpc, 7 << 40)]
     {
-        if wanted(line) {
+        if selected(line) {
             let Load { seconds, samples, .. } = load(Samples::fresh(from), None);
             report.add(line, stream::run(gate.address(), transport, &samples, seconds)?);
         }
@@ -310,45 +314,45 @@ fn measure_streams(
     Ok(())
 }
 
-/// Sends what duplicates will repeat.
+/// Stores the events that the duplicates repeat.
 fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
     let samples = Samples::fresh(3 << 40).at_most(events);
     let seconds = Duration::from_secs(120);
     let load = Load::new(gate::PIXEL_PATH, seconds, samples);
-    gate.knock(&load)
+    gate.send(&load)
 }
 
-/// The gate and its ledger alone with `known` keys and with few: two of each, by turns. The second has a
-/// large file behind it, and on a machine whose host hands out memory at the first touch whatever comes
-/// later is slower for that alone.
+/// Measures the gate, and the ledger alone, with `known` keys and with few, in interleaved rounds:
+/// measured one after the other, the later one would be slower on hosts that allocate guest memory at
+/// its first access.
 fn measure_known(
-    grounds: &Grounds,
+    workspace: &BenchWorkspace,
     known: u64,
     seconds: Duration,
-    wanted: &dyn Fn(&str) -> bool,
+    selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let mut many = ledger::Filled::open(grounds, "many")?;
+    let mut many = ledger::FilledLedger::open(workspace, "many")?;
     many.fill_to(known)?;
-    // What is measured adds keys, which shows where there are few: each line has its own.
+    // Each line has its own small ledger, because measuring adds keys.
     let with_few = |line| {
-        let mut few = ledger::Filled::open(grounds, line)?;
+        let mut few = ledger::FilledLedger::open(workspace, line)?;
         few.fill_to(FEW_KEYS)?;
         Ok::<_, Failure>(few)
     };
-    if wanted("fresh") {
+    if selected("fresh") {
         let few = with_few("few_fresh")?;
         let gates = (BenchGate::pixel(few.ledger())?, BenchGate::pixel(many.ledger())?);
         let load = |from| Load::new(gate::PIXEL_PATH, seconds, Samples::fresh(from));
-        let few = knocking("fresh_100k_known", &gates.0, &load(1 << 40));
-        let many = knocking("fresh", &gates.1, &load(2 << 40));
-        by_turns(seconds, vec![few, many], report)?;
+        let few = gate_line("fresh_100k_known", &gates.0, &load(1 << 40));
+        let many = gate_line("fresh", &gates.1, &load(2 << 40));
+        run_rounds(seconds, vec![few, many], report)?;
     }
-    if wanted("ledger") {
+    if selected("ledger") {
         let mut few = with_few("few_ledger")?;
-        let few = Box::new(|| few.measure(TURN));
-        let many = Box::new(|| many.measure(TURN));
-        by_turns(seconds, vec![("ledger_100k_known", few), ("ledger", many)], report)?;
+        let few = Box::new(|| few.measure(ROUND));
+        let many = Box::new(|| many.measure(ROUND));
+        run_rounds(seconds, vec![("ledger_100k_known", few), ("ledger", many)], report)?;
     }
     report.add("restart", many.measure_restart()?);
     Ok(())

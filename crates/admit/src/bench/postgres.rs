@@ -1,8 +1,8 @@
-//! What anybody would do with the same server instead: one event, one transaction.
+//! Baseline on PostgreSQL: one transaction per event, without a gate.
 //!
-//! `insert` is our own client, with bodies like those of the other lines; `pgbench` is PostgreSQL's,
-//! where it is installed. Both do `INSERT … ON CONFLICT DO NOTHING` over as many connections as
-//! knock at the gate, and every commit is synced as the server is set up to.
+//! `insert` uses our own client, with bodies like those of the other lines; `pgbench` uses PostgreSQL's
+//! tool, if it is installed. Both run `INSERT … ON CONFLICT DO NOTHING` over as many connections as the
+//! other lines, with `synchronous_commit = on`.
 
 use std::io;
 use std::path::Path;
@@ -16,25 +16,25 @@ use tokio_postgres::{Client, NoTls};
 
 use super::CONNECTIONS;
 use super::client::histogram;
-use super::grounds::Grounds;
 use super::report::{Figure, Report};
 use super::sample;
+use super::workspace::BenchWorkspace;
 use crate::output::{self, Failure};
 
-/// The schema of these lines.
+/// Schema of these lines.
 fn schema() -> String {
-    Grounds::schema("insert")
+    BenchWorkspace::schema("insert")
 }
 
-/// Measures the wanted lines.
+/// Measures the selected lines.
 pub(super) fn measure(
     url: &str,
     dir: &Path,
     seconds: Duration,
-    wanted: &dyn Fn(&str) -> bool,
+    selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    if !wanted("insert") && !wanted("pgbench") {
+    if !selected("insert") && !selected("pgbench") {
         return Ok(());
     }
     let runtime = runtime()?;
@@ -45,15 +45,15 @@ pub(super) fn measure(
             "CREATE SCHEMA {schema};
              CREATE TABLE {schema}.event (key bytea PRIMARY KEY, body bytea NOT NULL);"
         );
-        client.batch_execute(&script).await.map_err(cannot)
+        client.batch_execute(&script).await.map_err(failure)
     })?;
-    if wanted("insert") {
+    if selected("insert") {
         report.add("insert", runtime.block_on(insert(url, &schema, seconds))?);
     }
-    if wanted("pgbench") {
+    if selected("pgbench") {
         match pgbench(url, &schema, dir, seconds) {
             Ok(figure) => report.add("pgbench", figure),
-            Err(why) => output::aside(&format!("pgbench: left out, {why}")),
+            Err(reason) => output::print_stderr(&format!("pgbench skipped: {reason}")),
         }
     }
     Ok(())
@@ -61,13 +61,13 @@ pub(super) fn measure(
 
 /// Drops the schemas of this run.
 pub(super) fn clean_up(url: &str) -> Result<(), Failure> {
-    let prefix = Grounds::schema("");
+    let prefix = BenchWorkspace::schema("");
     runtime()?.block_on(async {
         let client = connect(url).await?;
         let ours = "SELECT nspname::text FROM pg_namespace WHERE starts_with(nspname::text, $1)";
-        for row in client.query(ours, &[&prefix]).await.map_err(cannot)? {
+        for row in client.query(ours, &[&prefix]).await.map_err(failure)? {
             let drop = format!("DROP SCHEMA {} CASCADE", row.get::<_, String>(0));
-            client.batch_execute(&drop).await.map_err(cannot)?;
+            client.batch_execute(&drop).await.map_err(failure)?;
         }
         Ok(())
     })
@@ -78,23 +78,23 @@ fn runtime() -> Result<Runtime, Failure> {
     builder.worker_threads(2).enable_all().build().map_err(Failure::runtime)
 }
 
-fn cannot(error: tokio_postgres::Error) -> Failure {
+fn failure(error: tokio_postgres::Error) -> Failure {
     output::with_cause(&error)
 }
 
 async fn connect(url: &str) -> Result<Client, Failure> {
-    let (client, carrying) = tokio_postgres::connect(url, NoTls).await.map_err(cannot)?;
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.map_err(failure)?;
     Handle::current().spawn(async move {
-        if let Err(error) = carrying.await {
-            tracing::debug!(%error, "a connection of the bench ended");
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a benchmark connection failed");
         }
     });
     let sync = "SET synchronous_commit = on";
-    client.batch_execute(sync).await.map_err(cannot)?;
+    client.batch_execute(sync).await.map_err(failure)?;
     Ok(client)
 }
 
-/// Our own client: every connection inserts one event after the other.
+/// Inserts events with our own client, one at a time on each connection.
 async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Failure> {
     let statement = format!(
         "INSERT INTO {schema}.event (key, body) VALUES (sha256($1), $2) ON CONFLICT DO NOTHING"
@@ -102,7 +102,7 @@ async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Fa
     let mut clients = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         let client = connect(url).await?;
-        let prepared = client.prepare(&statement).await.map_err(cannot)?;
+        let prepared = client.prepare(&statement).await.map_err(failure)?;
         clients.push((client, prepared));
     }
     let started = Instant::now();
@@ -114,10 +114,10 @@ async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Fa
             while started.elapsed() < seconds {
                 let body = sample::body(number);
                 let (key, body) = (number.to_be_bytes(), body.as_bytes());
-                let one = Instant::now();
+                let sent_at = Instant::now();
                 client.execute(&prepared, &[&key.as_slice(), &body]).await?;
-                let micros = u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX);
-                // It grows as needed; what does not fit after a whole minute is left out.
+                let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+                // Latencies are capped at one minute.
                 latencies.record(micros.clamp(1, 60_000_000)).unwrap_or_default();
                 number += 1;
             }
@@ -126,12 +126,12 @@ async fn insert(url: &str, schema: &str, seconds: Duration) -> Result<Figure, Fa
     }
     let mut all = histogram();
     while let Some(done) = tasks.join_next().await {
-        all.add(done.map_err(Failure::runtime)?.map_err(cannot)?).map_err(Failure::runtime)?;
+        all.add(done.map_err(Failure::runtime)?.map_err(failure)?).map_err(Failure::runtime)?;
     }
     Ok(Figure::timed(started.elapsed(), all))
 }
 
-/// PostgreSQL's own client, or why it was not run.
+/// Runs `pgbench`; the error is the reason why it could not be run.
 fn pgbench(url: &str, schema: &str, dir: &Path, seconds: Duration) -> Result<Figure, String> {
     let bytes = sample::body(0).len();
     let script = dir.join("pgbench.sql");
@@ -152,17 +152,17 @@ fn pgbench(url: &str, schema: &str, dir: &Path, seconds: Duration) -> Result<Fig
         .output()
         .map_err(|error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
-            if is_missing { "it is not installed".to_owned() } else { error.to_string() }
+            if is_missing { "not installed".to_owned() } else { error.to_string() }
         })?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
-    let per_second = said
+    let per_second = report
         .lines()
         .find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse::<f64>().ok());
-    let per_second = per_second.ok_or_else(|| "it names no rate".to_owned())?;
-    // It reports the rate itself; counting in microseconds keeps every digit of it.
+    let per_second = per_second.ok_or_else(|| "no `tps` in its output".to_owned())?;
+    // pgbench prints a rate only; a long nominal duration keeps its decimals.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive rate")]
     let count = (per_second * 1_000.0).round() as u64;
     Ok(Figure::counted(count, Duration::from_secs(1_000)))

@@ -1,76 +1,79 @@
-//! The events the bench sends: a player that connects, as a real plugin tells it, about 700 bytes.
+//! Sample events of the bench: a player connect event as sent by the plugin, about 700 bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the numbers of events come from.
+/// Shared generator of event numbers.
 #[derive(Clone)]
 pub(super) struct Samples {
     next: Arc<AtomicU64>,
-    kind: Kind,
-    left: Option<Arc<AtomicU64>>,
+    kind: SampleKind,
+    remaining: Option<Arc<AtomicU64>>,
     body: fn(u64) -> String,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
-    /// Numbers nobody has used.
+enum SampleKind {
+    /// New numbers.
     Fresh { from: u64 },
-    /// Numbers that were sent before, over and over.
+    /// Numbers that were sent before, in a cycle.
     Known { from: u64, count: u64 },
-    /// Three fresh ones, then a known one.
+    /// Three new numbers, then a known one.
     Mixed { known_from: u64, count: u64, fresh_from: u64 },
 }
 
 impl Samples {
     pub(super) fn fresh(from: u64) -> Self {
-        Self::of(Kind::Fresh { from })
+        Self::of(SampleKind::Fresh { from })
     }
 
     pub(super) fn known(from: u64, count: u64) -> Self {
-        Self::of(Kind::Known { from, count })
+        Self::of(SampleKind::Known { from, count })
     }
 
     pub(super) fn mixed(known_from: u64, count: u64, fresh_from: u64) -> Self {
-        Self::of(Kind::Mixed { known_from, count, fresh_from })
+        Self::of(SampleKind::Mixed { known_from, count, fresh_from })
     }
 
-    fn of(kind: Kind) -> Self {
-        Self { next: Arc::default(), kind, left: None, body }
+    fn of(kind: SampleKind) -> Self {
+        Self { next: Arc::default(), kind, remaining: None, body }
     }
 
-    /// The same, ending after `count`.
+    /// Limits the samples to `count` events.
     pub(super) fn at_most(self, count: u64) -> Self {
-        Self { left: Some(Arc::new(AtomicU64::new(count))), ..self }
+        Self { remaining: Some(Arc::new(AtomicU64::new(count))), ..self }
     }
 
-    /// The same, as envelopes of the ingestion gate.
+    /// Uses envelopes of the ingestion gate as bodies.
     pub(super) fn enveloped(self) -> Self {
         Self { body: platform_envelope, ..self }
     }
 
-    /// The next event; `None` when there are no more.
+    /// Body of the next event; `None` when there are no more.
     pub(super) fn next_body(&self) -> Option<String> {
         self.next().map(self.body)
     }
 
-    /// The number of the next event, shared by all connections; `None` when there are no more.
+    /// Number of the next event; `None` when there are no more.
     pub(super) fn next(&self) -> Option<u64> {
-        if let Some(left) = &self.left {
-            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        if let Some(remaining) = &self.remaining {
+            remaining
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1))
                 .ok()?;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         Some(match self.kind {
-            Kind::Fresh { from } => from + index,
-            Kind::Known { from, count } => from + index % count,
-            Kind::Mixed { known_from, count, .. } if index % 4 == 3 => known_from + index % count,
-            Kind::Mixed { fresh_from, .. } => fresh_from + index,
+            SampleKind::Fresh { from } => from + index,
+            SampleKind::Known { from, count } => from + index % count,
+            SampleKind::Mixed { known_from, count, .. } if index % 4 == 3 => {
+                known_from + index % count
+            }
+            SampleKind::Mixed { fresh_from, .. } => fresh_from + index,
         })
     }
 }
 
-/// The body of event number `number`.
+/// Body of event number `number`.
 pub(super) fn body(number: u64) -> String {
     let sequence = 1_739_980_000_001 + number;
     format!(
@@ -91,22 +94,23 @@ pub(super) fn body(number: u64) -> String {
     )
 }
 
-/// The envelope of event number `number`, as an edge device sends it.
+/// Envelope of event number `number`, as sent by an edge device.
 pub(super) fn device_envelope(number: u64) -> String {
     format!(
         concat!(
             r#"{{"schema_version":1,"event_id":"evt_{number:026}","type":"proposal.task","#,
             r#""ts":"2026-02-16T23:10:21Z","session_id":"sess_01JZ4J1M9V52K8GSRP8YQ0N2YA","#,
             r#""device_id":"pi-livingroom-01","payload":{{"intent":"server.log_summary","#,
-            r#""confidence":0.84,"user_text":"summarize last night crash logs and tell me which "#,
+            r#""confidence":0.84,"user_text":"summarize last night crash logs and list which "#,
             r#"services were restarted, how often, and what the last lines before each restart "#,
-            r#"said; leave out the ones that were restarted by hand"}}}}"#,
+            r#"were; leave out the ones that were restarted by hand"}}}}"#,
         ),
         number = number,
     )
 }
 
-/// The envelope of event number `number`, as a data platform pushes it: a row of a fraud stream, about 1000 bytes.
+/// Envelope of event number `number`, as pushed by a data platform: a row of a fraud stream, about 1000
+/// bytes.
 pub(super) fn platform_envelope(number: u64) -> String {
     format!(
         concat!(
@@ -124,7 +128,7 @@ pub(super) fn platform_envelope(number: u64) -> String {
     )
 }
 
-/// The run of the envelopes.
+/// Run id of the envelopes.
 pub(super) const RUN: &str = "platform_20260212T085637Z";
 
 const PINS: &str = concat!(
@@ -133,7 +137,7 @@ const PINS: &str = concat!(
     r#""seed":42,"scenario_id":"baseline_v1""#,
 );
 
-/// `count` events, one on a line, or `None` when there are no more.
+/// Bodies of `count` events as JSON lines; `None` when there are no more.
 pub(super) fn lines(samples: &Samples, count: usize) -> Option<String> {
     let mut lines = String::with_capacity(count * 800);
     for _ in 0..count {

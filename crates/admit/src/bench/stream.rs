@@ -1,7 +1,6 @@
-//! The load of streams: few connections, each with many events under way.
+//! Stream load generator: few connections, many events in flight on each.
 //!
-//! Acks of one connection come in the order in which its events were sent, so the oldest time is
-//! always that of the next ack.
+//! Acks of a connection arrive in send order, so the next ack belongs to the oldest event in flight.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,21 +27,21 @@ use super::report::Figure;
 use super::sample::{self, Samples};
 use crate::output::Failure;
 
-/// Connections, and events under way on each.
+/// Connections, and events in flight on each.
 const CONNECTIONS: usize = 8;
 const WINDOW: usize = 256;
 
-/// How the events travel.
+/// Transport of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Transport {
+pub(super) enum StreamTransport {
     WebSocket,
     Grpc,
 }
 
-/// Runs the load from one thread and reports what was acked. Everything must be.
+/// Runs the load on one thread. Every event must be acked.
 pub(super) fn run(
     address: SocketAddr,
-    transport: Transport,
+    transport: StreamTransport,
     samples: &Samples,
     seconds: Duration,
 ) -> Result<Figure, Failure> {
@@ -56,8 +55,8 @@ pub(super) fn run(
         for _ in 0..CONNECTIONS {
             let (samples, until) = (samples.clone(), started + seconds);
             match transport {
-                Transport::WebSocket => tasks.spawn(websocket(address, samples, until)),
-                Transport::Grpc => tasks.spawn(grpc(address, samples, until)),
+                StreamTransport::WebSocket => tasks.spawn(websocket(address, samples, until)),
+                StreamTransport::Grpc => tasks.spawn(grpc(address, samples, until)),
             };
         }
         let mut all = histogram();
@@ -70,19 +69,20 @@ pub(super) fn run(
     runtime.block_on(measured).map_err(Failure::runtime)
 }
 
-/// When each event under way was sent, and how long those before took.
+/// Send times of the events in flight.
 #[derive(Default)]
-struct Times(VecDeque<Instant>);
+struct SendTimes(VecDeque<Instant>);
 
-impl Times {
+impl SendTimes {
+    /// Records the latency of the oldest event in flight.
     fn acked(&mut self, latencies: &mut Histogram<u64>) -> Result<(), String> {
-        let sent_at = self.0.pop_front().ok_or("an ack nobody waits for")?;
+        let sent_at = self.0.pop_front().ok_or("unexpected ack: no event is in flight")?;
         let micros = u64::try_from(sent_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         latencies.record(micros.max(1)).map_err(|error| error.to_string())
     }
 }
 
-/// Opens a socket the way a client does.
+/// Opens a WebSocket.
 async fn open(address: SocketAddr) -> Result<TcpStream, std::io::Error> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -108,11 +108,11 @@ async fn websocket(
 ) -> Result<Histogram<u64>, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = open(address).await.map_err(failed)?;
-    let (mut latencies, mut times) = (histogram(), Times::default());
+    let (mut latencies, mut times) = (histogram(), SendTimes::default());
     let (mut out, mut read) = (Vec::new(), BytesMut::with_capacity(64 * 1024));
     loop {
-        let is_open = Instant::now() < until;
-        while is_open && times.0.len() < WINDOW {
+        let is_sending = Instant::now() < until;
+        while is_sending && times.0.len() < WINDOW {
             let Some(number) = samples.next() else { break };
             frame(sample::device_envelope(number).as_bytes(), &mut out);
             times.0.push_back(Instant::now());
@@ -131,14 +131,14 @@ async fn websocket(
             read.advance(2);
             let ack = read.split_to(length);
             if !ack.ends_with(b"\"stored\"}") {
-                return Err(format!("the gate answered {}", String::from_utf8_lossy(&ack)));
+                return Err(format!("unexpected response: {}", String::from_utf8_lossy(&ack)));
             }
             times.acked(&mut latencies)?;
         }
     }
 }
 
-/// A text frame with a mask that changes nothing, so that the client costs little.
+/// Appends a text frame. Its mask is zero, which saves the client the masking.
 fn frame(payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0x81, 0x80 | 126]);
     out.extend_from_slice(&u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -160,10 +160,10 @@ async fn grpc(
         async move { sender.send_request(request).await }
     });
     let origin = format!("http://{address}").parse();
-    let origin = origin.map_err(|_| "the address is no address".to_owned())?;
+    let origin = origin.map_err(|_| "invalid address".to_owned())?;
     let mut client = IngressClient::with_origin(send, origin);
     let window = Arc::new(Semaphore::new(WINDOW));
-    let sent = Arc::new(std::sync::Mutex::new(Times::default()));
+    let sent = Arc::new(std::sync::Mutex::new(SendTimes::default()));
     let envelopes = stream::unfold((), {
         let (window, sent) = (Arc::clone(&window), Arc::clone(&sent));
         move |()| {
@@ -180,12 +180,12 @@ async fn grpc(
         }
     });
     let called = async {
-        let failed = |status: tonic::Status| format!("the gate answered {status}");
+        let failed = |status: tonic::Status| format!("gRPC call failed: {status}");
         let mut answers = client.stream(envelopes).await.map_err(failed)?.into_inner();
         let mut latencies = histogram();
         while let Some(answer) = answers.message().await.map_err(failed)? {
             if !matches!(answer.answer, Some(v1::answer::Answer::Ack(_))) {
-                return Err(format!("the gate answered {answer:?}"));
+                return Err(format!("unexpected response: {answer:?}"));
             }
             sent.lock().map_err(|_| "a sender panicked")?.acked(&mut latencies)?;
             window.add_permits(1);
@@ -194,6 +194,6 @@ async fn grpc(
     };
     tokio::select! {
         latencies = called => latencies,
-        ended = connection => Err(format!("the connection ended: {ended:?}")),
+        ended = connection => Err(format!("the connection was closed: {ended:?}")),
     }
 }

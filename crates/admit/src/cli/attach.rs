@@ -1,38 +1,38 @@
-//! `admit ledger attach`: another bus or artifact store becomes the one of a ledger, on purpose.
+//! `admit ledger attach`: binds another bus or artifact store to a ledger.
 
 use admit_ledger::port::{Store, StoreId};
 use clap::Args;
 use serde_json::json;
 
-use super::LedgerPlace;
+use super::LedgerArgs;
 use super::copy::refuse_unverified;
 use super::receipts::unreadable;
 use crate::ledger::{open_reader, reattach};
 use crate::output::{Failure, print, print_json};
 use crate::stores::NamedStore;
 
-/// Which stores, of which ledger.
+/// Stores to attach, and their ledger.
 #[derive(Debug, Args)]
-pub(super) struct Attach {
-    /// The bus that the config names
+pub(super) struct AttachArgs {
+    /// Attach the configured bus
     #[arg(long)]
     bus: bool,
-    /// The artifact store that the config names
+    /// Attach the configured artifact store
     #[arg(long)]
     artifacts: bool,
-    /// Also while gates run: each goes on with its own store until it is restarted
+    /// Attach while gates run; each keeps using its current store until it restarts
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    place: LedgerPlace,
+    args: LedgerArgs,
 }
 
-pub(super) fn run(command: Attach, as_json: bool) -> Result<(), Failure> {
-    let Attach { bus, artifacts, force, place } = command;
+pub(super) fn run(command: AttachArgs, as_json: bool) -> Result<(), Failure> {
+    let AttachArgs { bus, artifacts, force, args } = command;
     if !bus && !artifacts {
-        return Err(Failure::usage("name what to attach: --bus, --artifacts or both"));
+        return Err(Failure::usage("nothing to attach: give --bus, --artifacts or both"));
     }
-    let (config, base) = place.load()?;
+    let (config, base) = args.load()?;
     if !config.ledger.url.is_postgres() {
         refuse_unverified(&config.data)?;
     }
@@ -43,8 +43,8 @@ pub(super) fn run(command: Attach, as_json: bool) -> Result<(), Failure> {
         status.gates.into_iter().filter(|gate| gate.is_alive).map(|gate| gate.id).collect();
     if !alive.is_empty() && !force {
         return Err(Failure::runtime(format!(
-            "gates that use this ledger are running: {}\n  nothing was changed; stop them first, or \
-             add --force: each then goes on with its own store until it is restarted",
+            "gates of this ledger are running: {}\n  nothing was changed; stop them first, or add \
+             --force: each then keeps using its current store until it restarts",
             alive.join(", ")
         )));
     }
@@ -62,14 +62,14 @@ pub(super) fn run(command: Attach, as_json: bool) -> Result<(), Failure> {
         changes.push((named, before, id));
     }
     if as_json {
-        return print_json(&changes.iter().map(for_programs).collect::<Vec<_>>());
+        return print_json(&changes.iter().map(to_json).collect::<Vec<_>>());
     }
-    changes.iter().try_for_each(|change| print(&for_people(change)))
+    changes.iter().try_for_each(|change| print(&to_text(change)))
 }
 
-type Change<'a> = (&'a NamedStore, Option<StoreId>, StoreId);
+type StoreChange<'a> = (&'a NamedStore, Option<StoreId>, StoreId);
 
-fn for_programs((named, before, id): &Change<'_>) -> serde_json::Value {
+fn to_json((named, before, id): &StoreChange<'_>) -> serde_json::Value {
     let store = match named.store() {
         Store::Bus => "bus",
         Store::Artifacts => "artifacts",
@@ -83,17 +83,17 @@ fn for_programs((named, before, id): &Change<'_>) -> serde_json::Value {
     })
 }
 
-fn for_people((named, before, id): &Change<'_>) -> String {
+fn to_text((named, before, id): &StoreChange<'_>) -> String {
     let (store, shown) = (named.store(), named.shown());
     match before {
         Some(before) if before == id => {
-            format!("the {store} {shown} ({id}) belongs to this ledger already\n")
+            format!("the {store} {shown} ({id}) is already attached to this ledger\n")
         }
         Some(before) => {
             format!(
-                "the {store} {shown} ({id}) belongs to this ledger now; before it was {before}\n"
+                "the {store} {shown} ({id}) is now attached to this ledger; before it was {before}\n"
             )
         }
-        None => format!("the {store} {shown} ({id}) belongs to this ledger now\n"),
+        None => format!("the {store} {shown} ({id}) is now attached to this ledger\n"),
     }
 }

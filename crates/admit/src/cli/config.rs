@@ -1,53 +1,53 @@
-//! `admit config`: the reference, what is in effect here, and whether a file is right.
+//! `admit config`: prints the reference or effective config, or checks a file.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::json;
 
-use super::Place;
+use super::ConfigArgs;
 use crate::config::{Config, REFERENCE, check_file};
 use crate::output::{Failure, print, print_json};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Print the reference config, or with --effective what a gate started here would use
+    /// Print the reference config, or with --effective the config of a gate started here
     #[command(after_help = "\
 Examples:
   admit config show > admit.toml
   ADMIT_LOG__LEVEL=debug admit config show --effective --config admit.toml
 
-Keys of principals are never shown.")]
+Keys of principals are never printed.")]
     Show {
-        /// File, environment and flags put together, without comments
+        /// Merge file, environment and flags; without comments
         #[arg(long)]
         effective: bool,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Check a config file alone, without the environment
+    /// Check a config file, without the environment
     #[command(after_help = "\
 Example:
   admit config check admit.toml && systemctl restart admit")]
     Check {
-        /// The config file
+        /// Config file
         file: PathBuf,
     },
 }
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::Show { effective: false, place } => {
-            if place.config.is_some() || place.data.is_some() {
+        Command::Show { effective: false, args } => {
+            if args.config.is_some() || args.data.is_some() {
                 return Err(Failure::usage(
-                    "the reference config is the same everywhere; add --effective to see what \
-                     your file, environment and flags make of it",
+                    "the reference config does not depend on --config or --data; add --effective to \
+                     print the merged config",
                 ));
             }
             if json { print_json(&Config::default()) } else { print(REFERENCE) }
         }
-        Command::Show { effective: true, place } => {
-            let (config, _) = place.load(None)?;
+        Command::Show { effective: true, args } => {
+            let (config, _) = args.load(None)?;
             if json {
                 let text = serde_json::to_string_pretty(&config).map_err(Failure::runtime)?;
                 return print(&format!("{}\n", without_credentials(&text)));
@@ -73,30 +73,29 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// The text with the credentials of every URL in it hidden, whatever key the URL belongs to: what
-/// stands before `@`, and parameters named like secrets.
+/// Hides the credentials in every URL of the text: the part before `@`, and parameters with secret names.
 fn without_credentials(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, url) = rest.split_at(at + "://".len());
-        shown.push_str(before);
-        // URLs stand in quotes, in TOML and in JSON alike.
+        redacted.push_str(before);
+        // URLs are quoted, in TOML and in JSON.
         let end = url.find(['"', '\'', '\n']).unwrap_or(url.len());
-        let (url, behind) = url.split_at(end);
-        let (place, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
-        match place.rsplit_once('@') {
-            Some((_, host)) => shown.push_str(&format!("(hidden)@{host}")),
-            None => shown.push_str(place),
+        let (url, after) = url.split_at(end);
+        let (origin, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
+        match origin.rsplit_once('@') {
+            Some((_, host)) => redacted.push_str(&format!("(hidden)@{host}")),
+            None => redacted.push_str(origin),
         }
         if let Some(query) = query {
             let parameters: Vec<String> = query.split('&').map(without_secret).collect();
-            shown.push_str(&format!("?{}", parameters.join("&")));
+            redacted.push_str(&format!("?{}", parameters.join("&")));
         }
-        rest = behind;
+        rest = after;
     }
-    shown.push_str(rest);
-    shown
+    redacted.push_str(rest);
+    redacted
 }
 
 fn without_secret(parameter: &str) -> String {
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_url_shows_its_credentials_and_nothing_else_is_hidden() {
+    fn only_the_credentials_of_urls_are_hidden() {
         for (text, wanted) in [
             ("u = \"http://me:hush@h:1/p\"\nv = 1\n", "u = \"http://(hidden)@h:1/p\"\nv = 1\n"),
             ("{\"u\": \"nats://a:hush@b,nats://c:hush@d\"}", "{\"u\": \"nats://(hidden)@d\"}"),

@@ -1,30 +1,30 @@
-//! `admit ledger copy`: a ledger moves from one machine's disk to a database.
+//! `admit ledger copy`: copies a ledger from SQLite into PostgreSQL.
 
 use std::path::{Path, PathBuf};
 
 use admit_ledger::sqlite;
 use clap::Args;
 
-use super::Place;
+use super::ConfigArgs;
 #[cfg(not(feature = "postgres"))]
 use crate::config::Config;
 use crate::output::Failure;
 
-/// What is copied, and where to.
+/// Source and target of a copy.
 #[derive(Debug, Args)]
-pub(super) struct Copy {
-    /// The ledger to copy: sqlite:DIR, its data folder [default: the config's data folder]
+pub(super) struct CopyArgs {
+    /// Source: sqlite:DIR, a data folder [default: the config's data folder]
     #[arg(long, value_name = "URL")]
     from: Option<String>,
-    /// Where to: postgres://USER@HOST/DATABASE, empty [default: the config's ledger.url]
+    /// Target: an empty postgres://USER@HOST/DATABASE [default: the config's ledger.url]
     #[arg(long, value_name = "URL")]
     to: Option<String>,
     #[command(flatten)]
-    place: Place,
+    args: ConfigArgs,
 }
 
-pub(super) fn run(command: Copy, json: bool) -> Result<(), Failure> {
-    let (mut config, base) = command.place.load(None)?;
+pub(super) fn run(command: CopyArgs, json: bool) -> Result<(), Failure> {
+    let (mut config, base) = command.args.load(None)?;
     let from = match &command.from {
         None => config.data.clone(),
         Some(url) => folder(url)?,
@@ -34,7 +34,7 @@ pub(super) fn run(command: Copy, json: bool) -> Result<(), Failure> {
     }
     config.ledger.check(&base).map_err(Failure::usage)?;
     if !config.ledger.url.is_postgres() {
-        let message = "a ledger is copied into PostgreSQL: name it with --to \
+        let message = "the target of a copy must be PostgreSQL: give it with --to \
                        postgres://USER@HOST/DATABASE, or as ledger.url in the config";
         return Err(Failure::usage(message));
     }
@@ -42,7 +42,7 @@ pub(super) fn run(command: Copy, json: bool) -> Result<(), Failure> {
     copy(&from, &config, &base, json)
 }
 
-/// Refuses a copied data folder that no gate has verified yet: it may be torn, and what is missing would be
+/// Refuses a copied data folder that is not verified yet: it may be torn, and missing events would be
 /// admitted a second time.
 pub(super) fn refuse_unverified(data: &Path) -> Result<(), Failure> {
     if !sqlite::is_copy(data).map_err(Failure::runtime)? {
@@ -51,16 +51,16 @@ pub(super) fn refuse_unverified(data: &Path) -> Result<(), Failure> {
     let data = data.display();
     Err(Failure::runtime(format!(
         "{data} is a copy of a data folder and was not verified yet\n  nothing was changed; start a gate \
-         on it once with admit serve --data {data}, which verifies it first. Or run admit verify --data \
-         {data}, and where it agrees, remove {data}/ledger.place"
+         on it once with admit serve --data {data}, which verifies it first, or run admit verify --data \
+         {data} and, if everything agrees, remove {data}/ledger.place"
     )))
 }
 
-/// The data folder that a URL names; the file in it will do.
+/// Data folder of a `sqlite:` URL, which may also name the file in it.
 fn folder(url: &str) -> Result<PathBuf, Failure> {
     let path = url.strip_prefix("sqlite:").filter(|path| !path.is_empty());
     let Some(path) = path.map(Path::new) else {
-        let message = format!("{url:?}: a ledger is copied from sqlite:DIR, its data folder");
+        let message = format!("invalid source {url:?}: expected sqlite:DIR, a data folder");
         return Err(Failure::usage(message));
     };
     if path.file_name().is_some_and(|name| name == "ledger.db") {
@@ -71,14 +71,14 @@ fn folder(url: &str) -> Result<PathBuf, Failure> {
 
 #[cfg(not(feature = "postgres"))]
 fn copy(_: &Path, _: &Config, _: &Path, _: bool) -> Result<(), Failure> {
-    Err(Failure::usage("this build has no PostgreSQL"))
+    Err(Failure::usage("this build does not include PostgreSQL"))
 }
 
 #[cfg(feature = "postgres")]
-use doing::copy;
+use to_postgres::copy;
 
 #[cfg(feature = "postgres")]
-mod doing {
+mod to_postgres {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
@@ -87,10 +87,10 @@ mod doing {
 
     use crate::config::Config;
     use crate::ledger::postgres_options;
-    use crate::output::{Failure, aside, print, print_json, table, with_cause};
+    use crate::output::{Failure, print, print_json, print_stderr, table, with_cause};
 
-    /// Between two lines of progress.
-    const TELL_EVERY: Duration = Duration::from_secs(2);
+    /// Interval between lines of progress.
+    const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
     pub(super) fn copy(
         from: &Path,
@@ -100,23 +100,24 @@ mod doing {
     ) -> Result<(), Failure> {
         let options = postgres_options(config, base)?;
         let mut last = Instant::now();
-        let mut told = |now: Progress<'_>| {
-            if last.elapsed() >= TELL_EVERY {
+        let mut report_progress = |now: Progress<'_>| {
+            if last.elapsed() >= PROGRESS_EVERY {
                 last = Instant::now();
-                aside(&line(now));
+                print_stderr(&line(now));
             }
         };
-        let copied = copy_ledger(from, &options, &mut told).map_err(|error| with_cause(&error))?;
-        if as_json { print_json(&for_programs(&copied)) } else { print(&for_people(&copied)) }
+        let copied = copy_ledger(from, &options, &mut report_progress)
+            .map_err(|error| with_cause(&error))?;
+        if as_json { print_json(&to_json(&copied)) } else { print(&to_text(&copied)) }
     }
 
     fn line(now: Progress<'_>) -> String {
         let Progress { table, is_checking, rows, of } = now;
-        let doing = if is_checking { "read back" } else { "copied" };
-        format!("{table}: {rows} of {of} rows {doing}")
+        let action = if is_checking { "verified" } else { "copied" };
+        format!("{table}: {rows} of {of} rows {action}")
     }
 
-    fn for_programs(copied: &CopiedLedger) -> serde_json::Value {
+    fn to_json(copied: &CopiedLedger) -> serde_json::Value {
         let one = |table: &CopiedTable| {
             json!({
                 "table": table.name,
@@ -134,7 +135,7 @@ mod doing {
         })
     }
 
-    fn for_people(copied: &CopiedLedger) -> String {
+    fn to_text(copied: &CopiedLedger) -> String {
         let filled = copied.tables.iter().filter(|table| table.rows > 0);
         let row =
             |it: &CopiedTable| vec![it.name.to_owned(), it.rows.to_string(), it.digest.clone()];
@@ -142,13 +143,13 @@ mod doing {
         let unfit = |it: &&CopiedTable| it.unfit_values + it.unfit_rows > 0;
         for it in copied.tables.iter().filter(unfit) {
             text.push_str(&format!(
-                "\n{}: {} values and {} rows are no numbers where PostgreSQL wants some, and were \
-                 left out; what the sources told is kept whole\n",
+                "\n{}: {} values and {} rows were left out, because they are not numbers as \
+                 PostgreSQL requires; the raw bodies of their events are complete\n",
                 it.name, it.unfit_values, it.unfit_rows
             ));
         }
         text.push_str(&format!(
-            "\nledger {:08x} is in {}, up to place {}; every table was read back and agrees\nserve \
+            "\nledger {:08x} copied to {}, up to seq {}; every table was read back and agrees\nserve \
              it with ledger.url, and do not serve the folder again\n",
             copied.tag, copied.place, copied.last_seq.0
         ));

@@ -1,4 +1,4 @@
-//! `admit edge`: run the agent on the producer's side, or look at its outboxes.
+//! `admit edge`: runs the agent on the producer's machine, or prints the status of its outboxes.
 
 use std::fs;
 use std::io;
@@ -11,65 +11,65 @@ use admit_gate::SystemClock;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Place, edge_invalid};
+use super::{ConfigArgs, edge_invalid};
 use crate::config::{Config, parse_listen};
 use crate::edge::{self, FILE};
 use crate::output::{Failure, print, print_json, table};
 
-/// The deepest that an outbox is below the agent's folder: `events/NAME/PRODUCER`.
+/// Maximum depth of an outbox below the agent's folder: `events/NAME/PRODUCER`.
 const DEPTH_MAX: usize = 3;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Edge {
+pub(super) struct EdgeArgs {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    at: At,
-    /// Where to listen, a loopback IP:PORT; port 0 takes any free one [default: 127.0.0.1:8081]
+    args: EdgeConfigArgs,
+    /// Listen address, a loopback IP:PORT; port 0 picks a free port [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// The gate to send to [default: http://127.0.0.1:8080]
+    /// URL of the gate [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     gate: Option<String>,
 }
 
-/// Which agent's folder and config a command is about.
+/// Config file and agent's folder of a command.
 #[derive(Debug, Args)]
-pub(super) struct At {
-    /// The config file [env: ADMIT_CONFIG] [default: none, what `admit config show` prints]
+pub(super) struct EdgeConfigArgs {
+    /// Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints the defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The agent's folder [default: ./admit-edge]
+    /// Agent's folder [default: ./admit-edge]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print what waits in the outboxes, also while the agent runs
+    /// Print the status of the outboxes, also while the agent runs
     #[command(after_help = "\
 Examples:
   admit edge status
   admit edge status --data /var/lib/admit-edge --json
 
-It reads the files only. An event that the gate refuses stays, with its error, and is sent again for
-ever; `sqlite3 FILE 'SELECT * FROM event_outbox'` shows all of it. `refused` counts those that the gate
-refused for good, `invalid` the envelopes that `admit edge invalid list` shows.")]
+It only reads the files. A refused event stays in the outbox with its error and is retried forever;
+`sqlite3 FILE 'SELECT * FROM event_outbox'` prints all events. `refused` counts events that the
+gate refused permanently, `invalid` the envelopes that `admit edge invalid list` lists.")]
     Status {
         #[command(flatten)]
-        at: At,
+        args: EdgeConfigArgs,
     },
-    /// Envelopes that were refused as invalid and kept: list, retry or delete them
+    /// List, retry or delete envelopes that were refused as invalid
     Invalid {
         #[command(subcommand)]
         command: edge_invalid::Command,
     },
 }
 
-impl At {
+impl EdgeConfigArgs {
     pub(super) fn load(self) -> Result<(Config, PathBuf), Failure> {
-        let (mut config, base) = Place { config: self.config, data: None }.load(None)?;
+        let (mut config, base) = ConfigArgs { config: self.config, data: None }.load(None)?;
         if let Some(data) = self.data {
             config.edge.data = data;
         }
@@ -77,17 +77,17 @@ impl At {
     }
 }
 
-pub(super) fn run(command: Edge, json: bool) -> Result<(), Failure> {
-    let Edge { command, at, listen, gate } = command;
+pub(super) fn run(command: EdgeArgs, json: bool) -> Result<(), Failure> {
+    let EdgeArgs { command, args, listen, gate } = command;
     match command {
-        Some(Command::Status { at }) => {
-            let (config, _) = at.load()?;
+        Some(Command::Status { args }) => {
+            let (config, _) = args.load()?;
             return status(&config.edge.data, json);
         }
         Some(Command::Invalid { command }) => return edge_invalid::run(command, json),
         None => {}
     }
-    let (mut config, base) = at.load()?;
+    let (mut config, base) = args.load()?;
     if let Some(listen) = listen {
         config.edge.listen = listen;
     }
@@ -97,7 +97,7 @@ pub(super) fn run(command: Edge, json: bool) -> Result<(), Failure> {
     edge::run(&config, &base, json)
 }
 
-/// An outbox, or the reason why it cannot be read.
+/// Status of an outbox, or the error of reading it.
 struct OutboxReport {
     door: String,
     producer: String,
@@ -110,7 +110,7 @@ fn status(data: &Path, json: bool) -> Result<(), Failure> {
     let all: Vec<OutboxReport> = outboxes(data)?
         .into_iter()
         .map(|file| {
-            let (door, producer) = names(data, &file);
+            let (door, producer) = door_and_producer(data, &file);
             let status = Status::read(&file, now).map_err(|error| error.to_string());
             OutboxReport { door, producer, file, status }
         })
@@ -118,14 +118,14 @@ fn status(data: &Path, json: bool) -> Result<(), Failure> {
     if json {
         print_json(&json!({ "outboxes": all.iter().map(object).collect::<Vec<_>>() }))?;
     } else if all.is_empty() {
-        print(&format!("no outbox in {} yet\n", data.display()))?;
+        print(&format!("no outbox in {}\n", data.display()))?;
     } else {
         let header = [
             "door",
             "producer",
             "waiting",
             "oldest",
-            "failed before",
+            "retrying",
             "attempts",
             "refused",
             "invalid",
@@ -134,19 +134,20 @@ fn status(data: &Path, json: bool) -> Result<(), Failure> {
         ];
         print(&table(&header, all.iter().map(line)))?;
     }
-    let damaged = all.iter().find_map(|one| one.status.as_ref().err().map(|error| (one, error)));
+    let damaged =
+        all.iter().find_map(|report| report.status.as_ref().err().map(|error| (report, error)));
     match damaged {
         None => Ok(()),
-        Some((one, error)) => Err(Failure::runtime(format!(
-            "cannot read {}: {error}\n  nothing was changed; its door is closed until the file is \
-             mended, or moved away",
-            one.file.display()
+        Some((report, error)) => Err(Failure::runtime(format!(
+            "cannot read {}: {error}\n  nothing was changed; its door stays closed until the file \
+             is repaired or moved away",
+            report.file.display()
         ))),
     }
 }
 
-fn object(one: &OutboxReport) -> serde_json::Value {
-    let OutboxReport { door, producer, file, status } = one;
+fn object(report: &OutboxReport) -> serde_json::Value {
+    let OutboxReport { door, producer, file, status } = report;
     match status {
         Ok(status) => {
             json!({ "door": door, "producer": producer, "file": file, "status": status })
@@ -155,9 +156,9 @@ fn object(one: &OutboxReport) -> serde_json::Value {
     }
 }
 
-fn line(one: &OutboxReport) -> Vec<String> {
-    let mut line = vec![one.door.clone(), one.producer.clone()];
-    match &one.status {
+fn line(report: &OutboxReport) -> Vec<String> {
+    let mut line = vec![report.door.clone(), report.producer.clone()];
+    match &report.status {
         Ok(status) => line.extend([
             status.depth.to_string(),
             status.oldest_age_seconds.map_or_else(|| "-".to_owned(), age),
@@ -176,14 +177,14 @@ fn line(one: &OutboxReport) -> Vec<String> {
     line
 }
 
-/// The files of the outboxes in an agent's folder, which must be there.
+/// Paths of the outboxes in an agent's folder. Fails if the folder does not exist.
 pub(super) fn outboxes(data: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
-    find(data, DEPTH_MAX, &mut files).map_err(|error| {
+    find_outboxes(data, DEPTH_MAX, &mut files).map_err(|error| {
         let data = data.display();
         if error.kind() == io::ErrorKind::NotFound {
             return Failure::runtime(format!(
-                "there is no folder {data}\n  name the agent's folder with --data, or edge.data in \
+                "no folder {data}\n  give the agent's folder with --data, or as edge.data in \
                  its config"
             ));
         }
@@ -193,8 +194,8 @@ pub(super) fn outboxes(data: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The outboxes below `folder`.
-fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds the outboxes in `folder` and below to `files`.
+fn find_outboxes(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
     let file = folder.join(FILE);
     if file.is_file() {
         files.push(file);
@@ -205,14 +206,14 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()>
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            find(&entry.path(), depth - 1, files)?;
+            find_outboxes(&entry.path(), depth - 1, files)?;
         }
     }
     Ok(())
 }
 
-/// The door and the producer that an outbox belongs to, by its folder.
-pub(super) fn names(data: &Path, file: &Path) -> (String, String) {
+/// Door and producer of an outbox, from its path.
+pub(super) fn door_and_producer(data: &Path, file: &Path) -> (String, String) {
     let folder = file.parent().and_then(|folder| folder.strip_prefix(data).ok());
     let text = folder.map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
     let (door, producer) = text.rsplit_once('/').unwrap_or(("", &text));
@@ -220,7 +221,7 @@ pub(super) fn names(data: &Path, file: &Path) -> (String, String) {
     (door.to_owned(), producer.unwrap_or_else(|| text.rsplit('/').next().unwrap_or("").to_owned()))
 }
 
-/// Seconds as people say them.
+/// Duration in its two largest units, such as `1h5m`.
 fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -236,12 +237,13 @@ mod tests {
 
     #[test]
     fn an_outbox_is_named_by_its_folder() {
-        let names =
-            |folder: &str| names(Path::new("edge"), &Path::new("edge").join(folder).join(FILE));
+        let door_and_producer = |folder: &str| {
+            door_and_producer(Path::new("edge"), &Path::new("edge").join(folder).join(FILE))
+        };
         let pair = |door: &str, producer: &str| (door.to_owned(), producer.to_owned());
-        assert_eq!(names("skyra/pi-1"), pair("skyra", "pi-1"));
-        assert_eq!(names("events/orders/a"), pair("events/orders", "a"));
-        assert_eq!(names("skyra/%2E."), pair("skyra", ".."));
+        assert_eq!(door_and_producer("skyra/pi-1"), pair("skyra", "pi-1"));
+        assert_eq!(door_and_producer("events/orders/a"), pair("events/orders", "a"));
+        assert_eq!(door_and_producer("skyra/%2E."), pair("skyra", ".."));
     }
 
     #[test]

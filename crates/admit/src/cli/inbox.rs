@@ -1,6 +1,6 @@
-//! `admit inbox`: what edge devices sent, and how far consumers are with it.
+//! `admit inbox`: lists, claims and completes inbox events.
 //!
-//! Listing reads beside the gate. Claiming and finishing go through the running gate: only it writes.
+//! Listing reads the ledger directly. Claiming and completing go through the running gate, the only writer.
 
 use std::net::SocketAddr;
 
@@ -10,104 +10,104 @@ use admit_ledger::port::{InboxFilter, InboxRow};
 use clap::{Subcommand, ValueEnum};
 
 use super::receipts::{open, print_object, unreadable};
-use super::{Place, gate};
+use super::{ConfigArgs, gate_client};
 use crate::config::parse_listen;
 use crate::output::{Failure, print, print_bytes, printable, table};
 
-/// Most bytes of payloads on one page.
+/// Maximum size of all payloads on a page.
 const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// List the inbox in order of arrival, also while the gate runs
+    /// List inbox events, oldest first, also while the gate runs
     #[command(after_help = "\
 Examples:
   admit inbox list --status received
   admit inbox list --status failed --json")]
     List {
-        /// Only events that stand so
+        /// Only events with this status
         #[arg(long, value_name = "STATUS")]
-        status: Option<RowWord>,
-        /// Only what came after this row; a page says where the next one starts
+        status: Option<InboxStatusArg>,
+        /// Pagination cursor: only rows after this one (the `next_after` value of the previous page)
         #[arg(long, value_name = "ROW", default_value_t = 0,
               value_parser = clap::value_parser!(u64).range(..=Seq::MAX.0))]
         after: u64,
-        /// At most so many
+        /// Maximum number of rows
         #[arg(long, value_name = "N", default_value_t = 50,
               value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Print one event of the inbox, also while the gate runs
+    /// Print an inbox event, also while the gate runs
     #[command(after_help = "\
 Examples:
   admit inbox show evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG
   admit inbox show evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG --json")]
     Show {
-        /// The id of the event
+        /// Id of the event
         event_id: String,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Claim events under a lease, so that nobody else works on them
+    /// Claim events under an exclusive lease
     #[command(after_help = "\
 Examples:
   admit inbox claim --consumer planner-1 --max 10
   ADMIT_KEY=... admit inbox claim --consumer planner-1 --lease-seconds 300 --json
 
-A gate with principals wants a key with the role consume, from the variable ADMIT_KEY;
-beside its data folder none is needed.")]
+A gate with principals requires a key with the role consume in ADMIT_KEY, except over the socket in
+its data folder.")]
     Claim {
-        /// Who works on them; for people
+        /// Name of the consumer, for display
         #[arg(long, value_name = "NAME")]
         consumer: String,
-        /// At most so many
+        /// Maximum number of events
         #[arg(long, value_name = "N", default_value_t = 1,
               value_parser = clap::value_parser!(u16).range(1..=1000))]
         max: u16,
-        /// For how long, in seconds; then somebody else may claim them
+        /// Duration of the lease; after it other consumers may claim the events
         #[arg(long, value_name = "SECONDS", default_value_t = 60,
               value_parser = clap::value_parser!(u16).range(1..=3600))]
         lease_seconds: u16,
-        /// Where the gate listens [default: by its data folder, else as its config says]
+        /// Address of the gate, IP:PORT [default: the socket in the data folder, else the config's listen]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Say what became of a claimed event
+    /// Complete, fail, release or extend a claimed event
     #[command(after_help = "\
 Examples:
   admit inbox done evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG --lease 5f0e...
   admit inbox done evt_01JZ4J1NZ0A1G8R4J8X3P4H2WG --lease 5f0e... --status failed")]
     Done {
-        /// The id of the event
+        /// Id of the event
         event_id: String,
-        /// The lease that the claim gave out
+        /// Lease id returned by the claim
         #[arg(long)]
         lease: String,
-        /// What became of it; released gives it back, extended holds it for longer
+        /// New status; released returns the event to the inbox, extended renews the lease
         #[arg(long, value_name = "STATUS", default_value = "done")]
-        status: ChangeWord,
-        /// Where the gate listens [default: by its data folder, else as its config says]
+        status: InboxChangeArg,
+        /// Address of the gate, IP:PORT [default: the socket in the data folder, else the config's listen]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
 }
 
-/// How a row stands.
+/// Status of an inbox row.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum RowWord {
+pub(super) enum InboxStatusArg {
     Received,
     Claimed,
     Done,
     Failed,
 }
 
-impl RowWord {
+impl InboxStatusArg {
     const fn word(self) -> &'static str {
         match self {
             Self::Received => "received",
@@ -118,16 +118,16 @@ impl RowWord {
     }
 }
 
-/// What a consumer can say.
+/// Status change by a consumer.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum ChangeWord {
+pub(super) enum InboxChangeArg {
     Done,
     Failed,
     Released,
     Extended,
 }
 
-impl ChangeWord {
+impl InboxChangeArg {
     const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -140,36 +140,36 @@ impl ChangeWord {
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::List { status, after, limit, place } => {
+        Command::List { status, after, limit, args } => {
             let filter = InboxFilter {
                 status: status.map(|status| status.word().to_owned()),
                 after,
                 rows_max: usize::from(limit),
                 bytes_max: PAGE_BYTES_MAX,
             };
-            list(place, filter, json)
+            list(args, filter, json)
         }
-        Command::Show { event_id, place } => show(place, event_id, json),
-        Command::Claim { consumer, max, lease_seconds, listen, place } => {
-            let gate = place.gate(listen)?;
+        Command::Show { event_id, args } => show(args, event_id, json),
+        Command::Claim { consumer, max, lease_seconds, listen, args } => {
+            let gate = args.gate(listen)?;
             let body = serde_json::json!({
                 "consumer": consumer, "max": max, "lease_seconds": lease_seconds,
             });
-            let answer = gate.post("/v1/inbox/claim", &body.to_string())?;
-            claimed(&answer, json)
+            let reply = gate.post("/v1/inbox/claim", &body.to_string())?;
+            print_claim(&reply, json)
         }
-        Command::Done { event_id, lease, status, listen, place } => {
-            let gate = place.gate(listen)?;
+        Command::Done { event_id, lease, status, listen, args } => {
+            let gate = args.gate(listen)?;
             let body = serde_json::json!({ "status": status.word(), "lease": lease });
-            let path = format!("/v1/inbox/{}", in_path(&event_id));
-            let answer = gate.post(&path, &body.to_string())?;
-            finished(&answer, &event_id, json)
+            let path = format!("/v1/inbox/{}", path_segment(&event_id));
+            let reply = gate.post(&path, &body.to_string())?;
+            print_change(&reply, &event_id, json)
         }
     }
 }
 
-fn list(place: Place, filter: InboxFilter, json: bool) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+fn list(args: ConfigArgs, filter: InboxFilter, json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open(args)?;
     let page = runtime.block_on(ledger.inbox(filter)).map_err(|fault| unreadable(&fault))?;
     if json {
         let events: Value<'_> = page.rows.iter().map(object).collect();
@@ -182,7 +182,7 @@ fn list(place: Place, filter: InboxFilter, json: bool) -> Result<(), Failure> {
     if page.rows.is_empty() {
         return print("nothing found\n");
     }
-    let columns = ["event_id", "status", "received", "last updated", "principal", "type", "device"];
+    let columns = ["event id", "status", "received", "last updated", "principal", "type", "device"];
     print(&table(&columns, page.rows.iter().map(row)))?;
     if page.more {
         print(&format!("\nthere is more: --after {}\n", page.next))?;
@@ -190,19 +190,19 @@ fn list(place: Place, filter: InboxFilter, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(place: Place, event_id: String, json: bool) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+fn show(args: ConfigArgs, event_id: String, json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open(args)?;
     let found = runtime.block_on(ledger.in_inbox(event_id.clone()));
     let Some(row) = found.map_err(|fault| unreadable(&fault))? else {
         let event_id = printable(&event_id);
-        return Err(Failure::runtime(format!("there is no event {event_id} in the inbox")));
+        return Err(Failure::runtime(format!("no event {event_id} in the inbox")));
     };
     if json {
         return print_object(&object(&row));
     }
     let principal = row.principal.as_deref().unwrap_or("-");
     print(&format!(
-        "event_id      {}\nstatus        {}\nreceived      {}\nlast updated  {}\nprincipal     {}\n\
+        "event id      {}\nstatus        {}\nreceived      {}\nlast updated  {}\nprincipal     {}\n\
          payload       {}\n",
         printable(&row.event_id),
         printable(&row.status),
@@ -231,67 +231,67 @@ fn payload(row: &InboxRow) -> Value<'static> {
 
 fn row(row: &InboxRow) -> Vec<String> {
     let envelope = payload(row);
-    let said = |name| envelope.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text_of = |name| envelope.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     vec![
         row.event_id.clone(),
         row.status.clone(),
         row.received_at.clone(),
         row.last_updated_at.clone(),
         row.principal.clone().unwrap_or_else(|| "-".to_owned()),
-        said("type"),
-        said("device_id"),
+        text_of("type"),
+        text_of("device_id"),
     ]
 }
 
-fn claimed(answer: &gate::Answer, json: bool) -> Result<(), Failure> {
-    let told = told(answer)?;
+fn print_claim(reply: &gate_client::GateReply, json: bool) -> Result<(), Failure> {
+    let reply_json = reply_json(reply)?;
     if json {
-        return print_bytes(&[&answer.body[..], b"\n"].concat());
+        return print_bytes(&[&reply.body[..], b"\n"].concat());
     }
-    let events = told.get("events").and_then(Value::as_array).unwrap_or_default();
+    let events = reply_json.get("events").and_then(Value::as_array).unwrap_or_default();
     if events.is_empty() {
-        return print("there is nothing to claim\n");
+        return print("no events to claim\n");
     }
-    let said = |event: &Value<'_>, name: &str| {
+    let text_of = |event: &Value<'_>, name: &str| {
         event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let row = |event: &Value<'_>| {
-        ["event_id", "lease", "lease_expires_at"].map(|name| said(event, name)).to_vec()
+        ["event_id", "lease", "lease_expires_at"].map(|name| text_of(event, name)).to_vec()
     };
-    print(&table(&["event_id", "lease", "held until"], events.iter().map(row)))
+    print(&table(&["event id", "lease", "lease until"], events.iter().map(row)))
 }
 
-fn finished(answer: &gate::Answer, event_id: &str, json: bool) -> Result<(), Failure> {
-    let told = told(answer)?;
+fn print_change(reply: &gate_client::GateReply, event_id: &str, json: bool) -> Result<(), Failure> {
+    let reply_json = reply_json(reply)?;
     if json {
-        return print_bytes(&[&answer.body[..], b"\n"].concat());
+        return print_bytes(&[&reply.body[..], b"\n"].concat());
     }
-    let status = told.get("status").and_then(Value::as_str).unwrap_or_default();
+    let status = reply_json.get("status").and_then(Value::as_str).unwrap_or_default();
     print(&format!("{} {}\n", printable(event_id), printable(status)))
 }
 
-/// What the gate answered, unless that is a refusal.
-fn told(answer: &gate::Answer) -> Result<Value<'_>, Failure> {
+/// Parses the reply of the gate; a refusal becomes a failure.
+fn reply_json(reply: &gate_client::GateReply) -> Result<Value<'_>, Failure> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
-    let told = json::parse(&answer.body, &limits)
-        .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
-    if answer.status == 200 {
-        return Ok(told);
+    let reply_json = json::parse(&reply.body, &limits)
+        .map_err(|_| Failure::runtime("the reply of the gate is not valid JSON"))?;
+    if reply.status == 200 {
+        return Ok(reply_json);
     }
-    let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let text = |pointer| reply_json.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (code, message) = (text("/error/code"), text("/error/message"));
     Err(Failure::runtime(format!("nothing was changed: {code}: {}", printable(message))))
 }
 
-/// An id as one step of a path.
-fn in_path(event_id: &str) -> String {
+/// Percent-encodes an id as one segment of a path.
+fn path_segment(event_id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let step = |byte: u8| match plain(byte) {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02X}"),
     };
     match event_id {
-        // The path of claiming itself.
+        // Escaped, because `claim` is the path of the claim request.
         "claim" => "%63laim".to_owned(),
         other => other.bytes().map(step).collect(),
     }
@@ -302,9 +302,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_id_is_one_step_of_a_path() {
-        assert_eq!(in_path("evt_01JZ-a.b~c"), "evt_01JZ-a.b~c");
-        assert_eq!(in_path("a/b?c d%ä"), "a%2Fb%3Fc%20d%25%C3%A4");
-        assert_eq!(in_path("claim"), "%63laim");
+    fn every_id_is_one_segment_of_a_path() {
+        assert_eq!(path_segment("evt_01JZ-a.b~c"), "evt_01JZ-a.b~c");
+        assert_eq!(path_segment("a/b?c d%ä"), "a%2Fb%3Fc%20d%25%C3%A4");
+        assert_eq!(path_segment("claim"), "%63laim");
     }
 }

@@ -1,4 +1,4 @@
-//! `admit keys`: a new key for a producer, or the form of one that a config may hold.
+//! `admit keys`: generates a key for a principal, or hashes one for the config.
 
 use std::io::{self, Read as _};
 
@@ -7,30 +7,31 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::config::KEY_CHARS_MIN;
-use crate::output::{Failure, aside, print, print_json};
+use crate::output::{Failure, print, print_json, print_stderr};
 
-/// Bytes of randomness in a key: nobody guesses it, and its plain SHA-256 gives nothing away.
+/// Random bytes in a key. With 256 bits an unsalted SHA-256 does not weaken it.
 const KEY_BYTES: usize = 32;
 
-/// What keys of ours start with, so that they are found where they should not be.
+/// Prefix of generated keys, so that secret scanners find leaked ones.
 const PREFIX: &str = "admit_";
 
-/// The longest text that is taken for a key.
+/// Maximum length of a key on standard input.
 const KEY_CHARS_MAX: u64 = 4_096;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Draw a new key, and print it once with what goes into the config
+    /// Generate a key, and print it once with its config entry
     #[command(after_help = "\
 Examples:
   admit keys new --name arena-1
   admit keys new --json
   (umask 077; admit keys new > arena-1.key)   # then keys = [\"file:arena-1.key\"]
 
-The producer gets the key, the config gets its sha256: form. The key is shown once and kept nowhere.
-To rotate, list both forms in `keys`, move the producer over, then remove the old one.")]
+The producer gets the key, the config gets its sha256: form. The key is printed once and not
+stored. To rotate, list both forms in `keys`, switch the producer to the new key, then remove the
+old form.")]
     New {
-        /// The principal it is for
+        /// Principal of the key
         #[arg(long)]
         name: Option<String>,
     },
@@ -52,21 +53,25 @@ pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
 fn new(name: Option<&str>, json: bool) -> Result<(), Failure> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_some_and(|name| name.is_empty() || name.len() > 128 || !name.chars().all(is_name)) {
-        return Err(Failure::usage("a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +"));
+        return Err(Failure::usage(
+            "invalid principal name: use 1 to 128 characters of A-Z a-z 0-9 . _ - @ +",
+        ));
     }
-    let mut drawn = [0; KEY_BYTES];
-    getrandom::fill(&mut drawn)
-        .map_err(|error| Failure::runtime(format!("no randomness: {error}")))?;
-    let key = format!("{PREFIX}{}", hex(&drawn));
-    let form = form(&key);
+    let mut random = [0; KEY_BYTES];
+    getrandom::fill(&mut random)
+        .map_err(|error| Failure::runtime(format!("cannot read random bytes: {error}")))?;
+    let key = format!("{PREFIX}{}", hex(&random));
+    let sha256_form = sha256_form(&key);
     if json {
-        return print_json(&json!({ "name": name, "key": key, "config": form }));
+        return print_json(&json!({ "name": name, "key": key, "config": sha256_form }));
     }
     let name = name.unwrap_or("NAME");
-    // Only the key is on standard output, so that a file that is made of it holds a key.
-    aside("the key, for the producer, shown this once:\n");
+    // Only the key goes to stdout, so that it can be redirected into a key file.
+    print_stderr("key for the producer, printed only once:\n");
     print(&format!("{key}\n"))?;
-    aside(&format!("\nfor the config:\n\n[[principals]]\nname = \"{name}\"\nkeys = [\"{form}\"]"));
+    print_stderr(&format!(
+        "\nentry for the config:\n\n[[principals]]\nname = \"{name}\"\nkeys = [\"{sha256_form}\"]"
+    ));
     Ok(())
 }
 
@@ -79,16 +84,22 @@ fn hash(json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::runtime(format!("cannot read the key: {error}")))?;
     let key = text.trim();
     if key.is_empty() || key.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(Failure::usage("a key is one word on standard input"));
+        return Err(Failure::usage(
+            "expected a key on standard input: one word without spaces or control characters",
+        ));
     }
     if key.chars().count() < KEY_CHARS_MIN {
-        let few = format!("a key of fewer than {KEY_CHARS_MIN} characters could be guessed");
-        return Err(Failure::usage(format!("{few}: draw one with `admit keys new`")));
+        let reason = format!("the key is shorter than {KEY_CHARS_MIN} characters");
+        return Err(Failure::usage(format!("{reason}: generate one with `admit keys new`")));
     }
-    let form = form(key);
-    if json { print_json(&json!({ "config": form })) } else { print(&format!("{form}\n")) }
+    let sha256_form = sha256_form(key);
+    if json {
+        print_json(&json!({ "config": sha256_form }))
+    } else {
+        print(&format!("{sha256_form}\n"))
+    }
 }
 
-fn form(key: &str) -> String {
+fn sha256_form(key: &str) -> String {
     format!("sha256:{}", sha256_hex(key.as_bytes()))
 }

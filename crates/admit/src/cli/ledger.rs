@@ -1,5 +1,4 @@
-//! `admit ledger`: how large the ledger is, how much is in it and how far back it goes; bringing it up
-//! to date, and copying it elsewhere.
+//! `admit ledger`: status, migration, copy to PostgreSQL, confirmation of the clock, attachment of stores.
 
 use std::net::SocketAddr;
 
@@ -10,52 +9,52 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::receipts::unreadable;
-use super::{LedgerPlace, Place, attach, copy};
+use super::{ConfigArgs, LedgerArgs, attach, copy};
 use crate::config::parse_listen;
 use crate::ledger::{migrate_ledger, open_reader};
 use crate::output::{Failure, print, print_json, printable, table};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Print how the ledger is doing, also while the gate runs
+    /// Print the status of the ledger, also while the gate runs
     #[command(after_help = "\
 Examples:
   admit ledger status
   admit ledger status --data /var/lib/admit --json
   admit ledger status --ledger postgres://admit@db.example/admit
 
-Of a ledger on PostgreSQL its gates are listed too, each with its newest start: since when it runs and
-until when its lease reaches. A gate that stopped, or whose lease has run out, is gone; a gate that
-runs and is listed as gone cannot reach the database.")]
+For a ledger on PostgreSQL it also lists the gates, each with its last start and the end of its
+lease. A gate that stopped, or whose lease has expired, is gone; a running gate that is listed as
+gone cannot reach the database.")]
     Status {
         #[command(flatten)]
-        place: LedgerPlace,
+        args: LedgerArgs,
     },
-    /// Bring the tables to what this version needs; make them if there are none
+    /// Create the tables, or migrate them to this version
     #[command(after_help = "\
 Examples:
   admit ledger migrate --data /var/lib/admit
   admit ledger migrate --ledger postgres://owner@db.example/admit
 
-A gate does the same when it starts. Do it apart where the gates' user may not change tables, or to
-see first that it works. On SQLite no gate may run; on PostgreSQL gates may, and read the release
-notes first.")]
+A gate migrates when it starts. Migrate separately if the database user of the gates may not change
+tables, or to test the migration first. On SQLite the gate must be stopped; on PostgreSQL gates may
+run, but read the release notes first.")]
     Migrate {
         #[command(flatten)]
-        place: LedgerPlace,
+        args: LedgerArgs,
     },
     /// Copy a ledger from SQLite into PostgreSQL, with the gate stopped
     #[command(after_help = "\
 Examples:
   admit ledger copy --from sqlite:/var/lib/admit --to postgres://admit@db.example/admit
   ADMIT_LEDGER__PASSWORD=... admit ledger copy --from sqlite:admit-data --to postgres://admit@db/admit
-  admit ledger copy --config /etc/admit.toml      from its data folder to its ledger.url
+  admit ledger copy --config /etc/admit.toml      from the data folder to ledger.url
 
-The target must be empty. Everything is copied, read back and compared in one transaction, so a copy
-that is interrupted leaves nothing behind and is started again. Receipt ids, places, keys and counters
-stay as they are. Afterwards serve from the copy only, and keep the folder as a backup.")]
-    Copy(copy::Copy),
-    /// Confirm that the gate's clock is right after a jump, so that retention goes on
+The target must be empty. Everything is copied, read back and compared in one transaction, so an
+interrupted copy is rolled back and can be started again. Receipt ids, seqs, keys and counters do
+not change. Afterwards serve only the copy, and keep the folder as a backup.")]
+    Copy(copy::CopyArgs),
+    /// Confirm the gate's clock after a jump, so that retention resumes
     #[command(
         name = "confirm-time",
         after_help = "\
@@ -63,106 +62,107 @@ Examples:
   date; admit ledger confirm-time --reason 'the machine was off for two weeks'
   ADMIT_KEY=... admit ledger confirm-time --listen 127.0.0.1:9000
 
-Retention stops when the clock is ahead of trusted time: after a jump while the gate runs, or where more
-time than ledger.clock_gap_max has passed since the last start. Look at the clock first: whatever is older
-than ledger.retain by it is removed within a minute. Who confirmed, when and why is kept in the ledger."
+Retention stops when the clock is ahead of trusted time: after a jump while the gate runs, or if
+more time than ledger.clock_gap_max has passed since the last start. Check the clock first: events
+older than ledger.retain by this clock are removed within a minute. Principal, time and reason are
+stored in the ledger."
     )]
     ConfirmTime {
-        /// Why the clock is right; kept in the ledger
+        /// Reason, stored in the ledger
         #[arg(long)]
         reason: Option<String>,
-        /// Where the gate listens [default: by its data folder, else as its config says]
+        /// Address of the gate, IP:PORT [default: the socket in the data folder, else the config's listen]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Make the configured bus or artifact store the one of this ledger, with its gates stopped
+    /// Attach the configured bus or artifact store to this ledger, with its gates stopped
     #[command(after_help = "\
 Examples:
   admit ledger attach --bus --data /var/lib/admit
   admit ledger attach --bus --artifacts --config /etc/admit.toml
 
-A ledger remembers the bus and the artifact store that it was first served with, and a gate that brings
-another one does not start: offsets and documents in the ledger are in its own. Use this after a move on
-purpose. What the old bus and the old store hold is not moved.")]
-    Attach(attach::Attach),
+A ledger is bound to the bus and the artifact store that it was first served with, because its
+offsets and documents refer to them; a gate with another one does not start. Use this after moving
+a store. The content of the old bus and the old store is not copied.")]
+    Attach(attach::AttachArgs),
 }
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::Status { place } => status(place, json),
-        Command::Migrate { place } => migrate(place, json),
+        Command::Status { args } => status(args, json),
+        Command::Migrate { args } => migrate(args, json),
         Command::Copy(command) => copy::run(command, json),
-        Command::ConfirmTime { reason, listen, place } => {
-            confirm_time(place, listen, reason.as_deref(), json)
+        Command::ConfirmTime { reason, listen, args } => {
+            confirm_time(args, listen, reason.as_deref(), json)
         }
         Command::Attach(command) => attach::run(command, json),
     }
 }
 
-fn status(place: LedgerPlace, json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load()?;
+fn status(args: LedgerArgs, json: bool) -> Result<(), Failure> {
+    let (config, base) = args.load()?;
     let (ledger, runtime) = open_reader(&config, &base)?;
     let status = runtime.block_on(ledger.status()).map_err(|fault| unreadable(&fault))?;
     let tag = format!("{:08x}", ledger.tag());
-    // What the contracts refuse by, also while nothing is old enough to be removed.
+    // The horizon that contracts enforce, also before anything was removed.
     let horizon = Horizon::new(status.retain, status.forgotten_to).reaches_to(SystemClock.now());
     if json {
-        print_json(&for_programs(&tag, &status, horizon))
+        print_json(&to_json(&tag, &status, horizon))
     } else {
-        print(&for_people(&tag, &status, horizon))
+        print(&to_text(&tag, &status, horizon))
     }
 }
 
-fn migrate(place: LedgerPlace, json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load()?;
+fn migrate(args: LedgerArgs, json: bool) -> Result<(), Failure> {
+    let (config, base) = args.load()?;
     let Migrated { from, to } = migrate_ledger(&config, &base)?;
     if json {
         return print_json(&json!({ "from": from, "to": to, "changed": from != to }));
     }
     if from == to {
-        return print(&format!("the ledger has version {to} already, nothing was changed\n"));
+        return print(&format!("the ledger already has version {to}; nothing was changed\n"));
     }
     if from == 0 {
-        return print(&format!("a new ledger was made, version {to}\n"));
+        return print(&format!("created a new ledger, version {to}\n"));
     }
-    print(&format!("the ledger was brought from version {from} to {to}\n"))
+    print(&format!("migrated the ledger from version {from} to {to}\n"))
 }
 
 fn confirm_time(
-    place: Place,
+    args: ConfigArgs,
     listen: Option<SocketAddr>,
     reason: Option<&str>,
     json: bool,
 ) -> Result<(), Failure> {
     let body = json!({ "reason": reason }).to_string();
-    let answer = place.gate(listen)?.post("/v1/ops/confirm-time", &body)?;
-    let reply: serde_json::Value = serde_json::from_slice(&answer.body)
-        .map_err(|_| Failure::runtime("the gate's answer cannot be read"))?;
-    if answer.status != 200 {
-        let message = reply["error"]["message"].as_str().unwrap_or("no reason was given");
+    let reply = args.gate(listen)?.post("/v1/ops/confirm-time", &body)?;
+    let body: serde_json::Value = serde_json::from_slice(&reply.body)
+        .map_err(|_| Failure::runtime("the reply of the gate is not valid JSON"))?;
+    if reply.status != 200 {
+        let message = body["error"]["message"].as_str().unwrap_or("no message");
         let message = printable(message);
-        return Err(Failure::runtime(format!("the clock was not confirmed: {message}")));
+        return Err(Failure::runtime(format!("clock not confirmed: {message}")));
     }
     if json {
-        return print_json(&reply);
+        return print_json(&body);
     }
-    let time = reply["time"].as_str().unwrap_or_default();
-    if reply["confirmed"] == true {
-        let before = reply["trusted_before"].as_str().unwrap_or_default();
+    let time = body["time"].as_str().unwrap_or_default();
+    if body["confirmed"] == true {
+        let before = body["trusted_before"].as_str().unwrap_or_default();
         return print(&format!(
-            "confirmed: it is {time}; trusted before was {before}\nretention goes on\n"
+            "confirmed: the time is {time}; trusted time was {before}\nretention resumes\n"
         ));
     }
-    print(&format!("nothing to confirm: the gate trusts its clock, which shows {time}\n"))
+    print(&format!("nothing to confirm: the gate trusts its clock ({time})\n"))
 }
 
 fn time(at: Option<Millis>) -> Option<String> {
     at.map(Millis::to_rfc3339_millis)
 }
 
-fn for_programs(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_json::Value {
+fn to_json(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_json::Value {
     json!({
         "tag": tag,
         "bytes": status.bytes,
@@ -180,36 +180,36 @@ fn for_programs(tag: &str, status: &Status, horizon: Option<Millis>) -> serde_js
         "kept_refusals": { "count": status.refusals, "bytes": status.refusal_bytes },
         "removed_bodies": status.removed_bodies,
         "removed_keys": status.removed_keys,
-        "gates": status.gates.iter().map(gate_for_programs).collect::<Vec<_>>(),
+        "gates": status.gates.iter().map(gate_to_json).collect::<Vec<_>>(),
     })
 }
 
-fn for_people(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
+fn to_text(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
     let never = || "none yet".to_owned();
     let mut lines = vec![
         ("tag", tag.to_owned()),
         ("size", size(status.bytes)),
         ("admissions", status.admissions.to_string()),
-        ("copies seen", status.sightings.to_string()),
-        ("last place", status.last_seq.0.to_string()),
+        ("duplicates", status.sightings.to_string()),
+        ("last seq", status.last_seq.0.to_string()),
         ("oldest", time(status.oldest_at).unwrap_or_else(never)),
-        ("kept", status.retain.map_or_else(|| "for ever".to_owned(), |age| format!("for {age}"))),
+        ("retention", status.retain.map_or_else(|| "forever".to_owned(), |age| age.to_string())),
     ];
     if let Some(keys) = status.keys {
         lines.push(("keys", keys.to_string()));
     }
     if let Some(horizon) = time(horizon) {
-        lines.push(("horizon", format!("{horizon}; events that happened before are refused")));
+        lines.push(("horizon", format!("{horizon}; events before it are refused")));
     }
     if let Some(to) = time(status.forgotten_to) {
-        lines.push(("forgotten", format!("keys of events up to {to}")));
+        lines.push(("removed to", format!("{to}; keys of events up to it are removed")));
     }
     if let Some(trusted) = time(status.trusted_at) {
-        lines.push(("trusted time", format!("{trusted}; retention goes by it, not by the clock")));
+        lines.push(("trusted time", format!("{trusted}; retention uses it instead of the clock")));
     }
     if status.refusals > 0 {
         let (count, bytes) = (status.refusals, size(status.refusal_bytes));
-        lines.push(("refusals", format!("{count} kept, {bytes}")));
+        lines.push(("refusals", format!("{count} stored, {bytes}")));
     }
     if status.removed_bodies > 0 || status.removed_keys > 0 {
         let (bodies, keys) = (status.removed_bodies, status.removed_keys);
@@ -218,14 +218,14 @@ fn for_people(tag: &str, status: &Status, horizon: Option<Millis>) -> String {
     let mut text: String =
         lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
     if !status.gates.is_empty() {
-        let header = ["GATE", "EPOCH", "SINCE", "LEASE UNTIL", "STATE"];
+        let header = ["gate", "epoch", "started", "lease until", "state"];
         text.push('\n');
-        text.push_str(&table(&header, status.gates.iter().map(gate_for_people)));
+        text.push_str(&table(&header, status.gates.iter().map(gate_row)));
     }
     text
 }
 
-fn gate_for_programs(gate: &GateStatus) -> serde_json::Value {
+fn gate_to_json(gate: &GateStatus) -> serde_json::Value {
     json!({
         "id": gate.id,
         "epoch": gate.epoch,
@@ -235,7 +235,7 @@ fn gate_for_programs(gate: &GateStatus) -> serde_json::Value {
     })
 }
 
-fn gate_for_people(gate: &GateStatus) -> Vec<String> {
+fn gate_row(gate: &GateStatus) -> Vec<String> {
     let state = if gate.is_alive { "alive" } else { "gone" };
     vec![
         gate.id.clone(),
@@ -246,7 +246,7 @@ fn gate_for_people(gate: &GateStatus) -> Vec<String> {
     ]
 }
 
-/// Bytes as people read them, with the exact number beside.
+/// Size in a binary unit, with the exact number of bytes.
 fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit) {

@@ -1,69 +1,68 @@
-//! Files that are copies of what the ledger keeps, beside those of documents: closures, and what there is
-//! about scenario runs.
+//! Artifact files other than documents that are regenerated from the ledger: closures and scenario runs.
 
 use admit_artifacts::{Artifacts, File};
 use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_ledger::verify::{Disagreement, DisagreementSink, DocumentFile, Verifier, VerifyError};
 use admit_runs::runner;
 
-use super::outside::OutsideError;
+use super::verify_stores::StoreCheckError;
 use crate::ledger::LedgerReader;
 
-/// A file as the ledger has it, and the check that it belongs to.
+/// Expected content of a file, with the check that it belongs to.
 pub(super) struct LedgerFile {
     pub(super) check: &'static str,
     pub(super) file: File,
 }
 
-/// What is to be made into files. Read before anything is awaited: the check of a ledger blocks.
-pub(super) struct Sources {
-    kept: Vec<DocumentFile>,
+/// Ledger content that is rendered into files. Read before any await, because the verifier blocks.
+pub(super) struct FileSources {
+    documents: Vec<DocumentFile>,
     scenario_runs: Vec<String>,
 }
 
-impl Sources {
+impl FileSources {
     pub(super) fn read(verifier: &Verifier) -> Result<Self, VerifyError> {
-        Ok(Self { kept: verifier.files()?, scenario_runs: verifier.scenario_runs()? })
+        Ok(Self { documents: verifier.files()?, scenario_runs: verifier.scenario_runs()? })
     }
 }
 
-/// All of them. Documents of a scenario run that contradict each other are found on the way.
-pub(super) async fn all(
+/// Renders all files. Contradicting documents of a scenario run are reported to `found`.
+pub(super) async fn render(
     ledger: &dyn LedgerReader,
-    sources: Sources,
+    sources: FileSources,
     paths: &ArtifactPaths,
     found: &mut DisagreementSink<'_>,
-) -> Result<Vec<LedgerFile>, OutsideError> {
+) -> Result<Vec<LedgerFile>, StoreCheckError> {
     let mut files: Vec<LedgerFile> = sources
-        .kept
+        .documents
         .into_iter()
-        .map(|kept| LedgerFile {
-            check: if kept.kind == "closure" { "closure" } else { "scenario" },
-            file: File::new(kept.path, format!("{}\n", kept.text)),
+        .map(|documents| LedgerFile {
+            check: if documents.kind == "closure" { "closure" } else { "scenario" },
+            file: File::new(documents.path, format!("{}\n", documents.text)),
         })
         .collect();
     for run_id in sources.scenario_runs {
         let Some(run) = ledger.scenario_run(run_id).await? else { continue };
-        for message in runner::contradictions(&run) {
+        for message in runner::find_contradictions(&run) {
             found(Disagreement { at: None, check: "scenario", message });
         }
-        let shown = runner::files_of(&run, paths).into_iter();
-        files.extend(shown.map(|file| LedgerFile { check: "scenario", file }));
+        let run_files = runner::files_of(&run, paths).into_iter();
+        files.extend(run_files.map(|file| LedgerFile { check: "scenario", file }));
     }
     Ok(files)
 }
 
-/// Compares each with what is in the store. Returns how many there were.
+/// Compares each file with the store. Returns the number of files.
 pub(super) async fn check(
     files: &[LedgerFile],
     store: &dyn Artifacts,
     found: &mut DisagreementSink<'_>,
-) -> Result<u64, OutsideError> {
+) -> Result<u64, StoreCheckError> {
     for LedgerFile { check, file } in files {
         let message = match store.get(&file.path).await? {
             None => format!("{} is missing", file.path),
-            Some(there) if there != file.bytes => {
-                format!("{} is not what the ledger says", file.path)
+            Some(stored) if stored != file.bytes => {
+                format!("{} differs from the ledger", file.path)
             }
             Some(_) => continue,
         };

@@ -1,37 +1,39 @@
-//! The command line: what can be typed, and who does it.
+//! Command line of `admit`: the commands, and the module that runs each.
 
-mod accounts;
 mod attach;
 mod backup;
+mod bus_messages;
 mod config;
 mod copy;
 mod edge;
 mod edge_invalid;
-mod gate;
+mod gate_client;
 mod import;
 mod inbox;
 mod intents;
 mod keys;
 mod ledger;
 mod ledger_files;
-mod outside;
-mod outside_bus;
-mod outside_pages;
-mod published;
 mod quarantine;
 mod receipts;
 mod reconcile;
 mod repair;
 mod rounds;
+mod run_reports;
 mod runs;
 mod stream;
 mod stream_progress;
 mod verify;
 mod verify_advice;
+mod verify_artifacts;
+mod verify_bus;
+mod verify_prefetch;
+mod verify_publications;
 mod verify_records;
+mod verify_stores;
 
-pub(crate) use gate::{KEY, reachable};
-pub(crate) use verify::{Examined, examine};
+pub(crate) use gate_client::{KEY_VARIABLE, connect_addr};
+pub(crate) use verify::{VerifyResult, collect_disagreements};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,26 +45,26 @@ use crate::bench;
 use crate::config::{CONFIG_FILE, Config, Flags, load, parse_listen};
 use crate::output::{Failure, print_bytes};
 use crate::serve;
-use gate::Asking;
+use gate_client::GateClient;
 
-/// What `--version` says: the version, and the commit it was built from.
+/// Output of `--version`: the version and the commit of the build.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_FROM_COMMIT"), ")");
 
-/// The front door for events: every event is let in exactly once, nothing is said to be in before
-/// the disk says so, and every decision leaves a receipt.
+/// Durable front door for events: admits every event exactly once, acknowledges it only after it is on
+/// disk, and stores a receipt for every decision.
 #[derive(Debug, Parser)]
 #[command(name = "admit", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   admit serve                        a gate on 127.0.0.1:8080, data in ./admit-data
-  admit receipts list --limit 5      what was decided
-  admit quarantine list --json       what could not be admitted, for a program
-  admit config show > admit.toml     the reference config, ready to change
+  admit receipts list --limit 5      the first five decisions
+  admit quarantine list --json       events that were not admitted, as JSON
+  admit config show > admit.toml     the reference config, to edit
 
-Exit codes: 0 done, 1 something failed, 2 the command line or the config is wrong, 74 the ledger's
-disk did not confirm a sync (the gate stopped itself; check the disk, then start it again).")]
+Exit codes: 0 success, 1 failure, 2 error in the command line or the config, 74 the disk of the
+ledger did not confirm a sync (the gate stopped; check the disk, then start it again).")]
 pub(crate) struct Cli {
-    /// Print JSON for programs instead of text for people
+    /// Print JSON instead of text
     #[arg(long, global = true, display_order = 100)]
     json: bool,
 
@@ -72,7 +74,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Open the doors
+    /// Run a gate
     #[command(after_help = "\
 Examples:
   admit serve
@@ -80,15 +82,15 @@ Examples:
   admit serve --config /etc/admit.toml
   ADMIT_LOG__LEVEL=debug admit serve
 
-SIGTERM or Ctrl-C finishes what was accepted and exits with 0.")]
+SIGTERM or Ctrl-C completes the accepted requests and exits with 0.")]
     Serve {
         #[command(flatten)]
-        place: Place,
-        /// Where to listen, IP:PORT; port 0 takes any free one [default: 127.0.0.1:8080]
+        args: ConfigArgs,
+        /// Listen address, IP:PORT; port 0 picks a free port [default: 127.0.0.1:8080]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
     },
-    /// Keep events on this machine until a gate has them
+    /// Run an agent that stores events on this machine until a gate acknowledges them
     #[command(after_help = "\
 Examples:
   admit edge
@@ -98,67 +100,66 @@ Examples:
     -H 'Content-Type: application/json' -d @event.json
   admit edge status
 
-What it has accepted is on its disk, and is sent until the gate acknowledges it. SIGTERM or Ctrl-C
-stops it; what waits is sent after the next start.")]
-    Edge(edge::Edge),
-    /// Look at what was decided, also while the gate runs
+Accepted events are stored on disk and sent until the gate acknowledges them. SIGTERM or Ctrl-C
+stops the agent; events that are still waiting are sent after the next start.")]
+    Edge(edge::EdgeArgs),
+    /// List and print receipts, also while the gate runs
     #[command(subcommand)]
     Receipts(receipts::Command),
-    /// Look at what was kept but not applied, and let it go
+    /// List and resolve quarantined events
     #[command(subcommand)]
     Quarantine(quarantine::Command),
-    /// Look at what became of intents, also while the gate runs
+    /// List and print intents, also while the gate runs
     #[command(subcommand)]
     Intents(intents::Command),
-    /// Look at the inbox, claim from it and finish what was claimed
+    /// List, claim and complete inbox events
     #[command(subcommand)]
     Inbox(inbox::Command),
-    /// Bring files into the running gate
+    /// Import files through the running gate
     #[command(subcommand)]
     Import(import::Command),
-    /// Look at rounds, also while the gate runs; link again what is not linked
+    /// List and print rounds, also while the gate runs; accept or relink their events
     #[command(subcommand)]
     Rounds(rounds::Command),
-    /// Have the running gate make one more attempt at what an intent causes
+    /// Execute an intent again through the running gate
     #[command(after_help = "\
 Examples:
   admit replay rcp-5e1f09ab-42 --reason 'the gateway is back'
   ADMIT_KEY=... admit replay rcp-5e1f09ab-42 --listen 127.0.0.1:9000
 
-Who asked and why is kept in the intent's history. A gate with principals wants a key with the role
-operate, from the variable ADMIT_KEY;
-beside its data folder none is needed.")]
-    Replay(intents::Replay),
-    /// Ask for scenario runs, and see what becomes of them
+Principal and reason are stored in the history of the intent. A gate with principals requires a key
+with the role operate in ADMIT_KEY, except over the socket in its data folder.")]
+    Replay(intents::ReplayArgs),
+    /// Submit, list, report and close runs
     #[command(subcommand)]
     Runs(runs::Command),
-    /// Stream the packs of runs that are READY to a gate
+    /// Stream the packs of READY runs to a gate
     #[command(after_help = "\
 Examples:
   admit stream --once --gate http://127.0.0.1:8080
   admit stream --once --max-events-per-output 200 --speedup 0
   admit stream --platform-run-id platform_20260212T085637Z
 
-It may be killed at any time: the next one goes on from its checkpoints, and the gate knows copies.
-Ctrl-C stops it in good order. A gate with principals wants a key, from the variable ADMIT_KEY or
-from the file that stream.gate_key_file names.")]
-    Stream(Box<stream::Stream>),
-    /// Look at ambiguous publishes, and resolve them with a reason
+It may be killed at any time: the next start continues from the checkpoints, and the gate
+deduplicates rows that are sent again. Ctrl-C stops it cleanly. A gate with principals requires a
+key in ADMIT_KEY or in the file stream.gate_key_file.")]
+    Stream(Box<stream::StreamArgs>),
+    /// List and resolve ambiguous publishes
     #[command(after_help = "\
 Examples:
-  admit reconcile                                    what is ambiguous, and what the bus says
+  admit reconcile                                    list ambiguous publishes
   admit reconcile --run platform_20260212T085637Z
-  admit reconcile --apply KEY --found --reason 'it is at 0:17, I looked'
+  admit reconcile --apply KEY --found --reason 'checked by hand: it is at 0:17'
   admit reconcile --apply KEY --absent --reason 'the bus lost it'
   admit reconcile --all --found --absent --reason 'the gate crashed at noon'
 
-It asks the running gate. found: ADMITTED where the bus has it, with a receipt that says who found it.
-absent: released, so that a retry is fresh; not before the attempt can no longer land. --all resolves
-only what the bus is sure of, after showing the list. A gate with principals wants a key with the role
-operate, from the variable ADMIT_KEY;
-beside its data folder none is needed.")]
-    Reconcile(reconcile::Reconcile),
-    /// Measure how fast this machine admits events durably
+The running gate resolves. found: admitted at its offset on the bus, with a receipt that names the
+principal. absent: released, so that a retry is fresh; refused while the attempt may still reach
+the bus. --all resolves only publishes whose state on the bus is certain, after listing them. A
+gate with principals requires a key with the role operate in ADMIT_KEY, except over the socket in
+its data folder.")]
+    Reconcile(reconcile::ReconcileArgs),
+    /// Benchmark durable admission on this machine
     #[command(after_help = "\
 Examples:
   admit bench
@@ -166,114 +167,114 @@ Examples:
   admit bench --known 10000000 --dir /var/lib
   admit bench --bus nats://127.0.0.1:4222
 
-Compare ratios within one run only: disks and neighbours change from run to run.")]
+Compare ratios within one run only: disks and other load change from run to run.")]
     Bench(bench::Bench),
-    /// Check that ledger, bodies, receipts and bus agree with each other
+    /// Verify the ledger against bodies, receipts, artifacts and bus
     #[command(after_help = "\
 Examples:
   admit verify
   admit verify --data /var/lib/admit --json
   admit verify --ledger postgres://admit@db.example/admit
 
-It only reads, also while the gate runs. Every disagreement is named; any makes the exit code 1.")]
+It only reads, also while the gate runs. It prints every disagreement; the exit code is 1 if there
+is any.")]
     Verify {
         #[command(flatten)]
-        place: LedgerPlace,
+        args: LedgerArgs,
     },
-    /// Write files again that the ledger can make again, such as receipts
+    /// Restore artifact files from the ledger, such as receipts
     #[command(after_help = "\
 Examples:
   admit repair --dry-run
   admit repair --data /var/lib/admit
   admit repair --ledger postgres://admit@db.example/admit
 
-Files that are missing are written, files that say something else are replaced, governance lines that
-are missing are appended; of closed runs too. The ledger is only read, and the gate may run. What the
-ledger itself has lost comes from a backup; admit verify says which is which.")]
-    Repair(repair::Repair),
-    /// Copy a gate's data folder as it stands at one moment, also while the gate runs
+Missing files are written, differing files are replaced and missing governance lines are appended,
+also for closed runs. The ledger is only read, and the gate may run. Rows missing in the ledger
+itself need a backup; admit verify prints what to do for each disagreement.")]
+    Repair(repair::RepairArgs),
+    /// Make a consistent copy of a data folder, also while the gate runs
     #[command(after_help = "\
 Examples:
   admit backup /backup/2026-02-19 --data /var/lib/admit
   admit backup /backup/2026-02-19 --config /etc/admit.toml --json
 
-Ledger, file bus and local artifacts are copied so that they agree, and the copy is verified. Whatever
-was acknowledged before the command began is in it. A ledger on PostgreSQL is not: run pg_dump first,
-then this command for the bus and the artifacts, where they are on this machine.")]
-    Backup(backup::Backup),
-    /// Make a data folder out of a backup
+Ledger, file bus and local artifacts are copied consistently, and the copy is verified. It contains
+everything that was acknowledged before the command started. A ledger on PostgreSQL is not
+included: run pg_dump first, then this command for a bus and artifacts on this machine.")]
+    Backup(backup::BackupArgs),
+    /// Restore a data folder from a backup
     #[command(after_help = "\
 Examples:
   admit restore /backup/2026-02-19 /var/lib/admit
   admit restore /backup/2026-02-19 /var/lib/admit --config /etc/admit.toml
 
-The folder must be empty or not there. The copy is verified before the command ends.")]
-    Restore(backup::Restore),
-    /// Look at the ledger as a whole, bring it up to date, copy it elsewhere
+The folder must be empty or missing. The copy is verified before the command ends.")]
+    Restore(backup::RestoreArgs),
+    /// Show the status of the ledger, migrate it, copy it, attach stores
     #[command(subcommand)]
     Ledger(ledger::Command),
-    /// Draw or hash keys of principals
+    /// Generate or hash keys of principals
     #[command(subcommand)]
     Keys(keys::Command),
-    /// Print or check configs
+    /// Print or check a config
     #[command(subcommand)]
     Config(config::Command),
-    /// Print completions for a shell
+    /// Print shell completions
     #[command(after_help = "\
 Examples:
   admit completions bash > /usr/share/bash-completion/completions/admit
   source <(admit completions zsh)")]
     Completions {
-        /// The shell
+        /// Shell
         shell: Shell,
     },
 }
 
-/// Which gate's folder and config a command is about.
+/// Config file and data folder of a command.
 #[derive(Debug, Args)]
-struct Place {
-    /// The config file [env: ADMIT_CONFIG] [default: none, what `admit config show` prints]
+struct ConfigArgs {
+    /// Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints the defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data folder [default: ./admit-data]
+    /// Data folder [default: ./admit-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
-impl Place {
-    /// The config that this command line and the environment lead to, and where paths in it start.
+impl ConfigArgs {
+    /// Loads the config from file, environment and flags. Returns it with the base of its relative paths.
     fn load(self, listen: Option<SocketAddr>) -> Result<(Config, PathBuf), Failure> {
-        let by_variable = std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty());
-        let config = self.config.or(by_variable.map(PathBuf::from));
+        let from_env = std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty());
+        let config = self.config.or(from_env.map(PathBuf::from));
         let flags = Flags { config, data: self.data, listen };
         let config = load(&flags, std::env::vars_os()).map_err(Failure::usage)?;
         Ok((config, flags.base()))
     }
 
-    /// The running gate, for commands that ask it.
-    fn gate(self, listen: Option<SocketAddr>) -> Result<Asking, Failure> {
+    /// Client of the running gate.
+    fn gate(self, listen: Option<SocketAddr>) -> Result<GateClient, Failure> {
         let is_folder_named = self.data.is_some();
         let (config, _) = self.load(listen)?;
-        Asking::of(&config, listen, is_folder_named)
+        GateClient::new(&config, listen, is_folder_named)
     }
 }
 
-/// Which ledger a command is about.
+/// Config, data folder and ledger of a command.
 #[derive(Debug, Args)]
-struct LedgerPlace {
+struct LedgerArgs {
     #[command(flatten)]
-    place: Place,
-    /// The ledger: sqlite: (in the data folder) or postgres://USER@HOST/DATABASE; its password is
-    /// better in ADMIT_LEDGER__PASSWORD or in the file that the config names [default: the
-    /// config's ledger.url]
+    args: ConfigArgs,
+    /// Ledger: sqlite: (in the data folder) or postgres://USER@HOST/DATABASE; put the password into
+    /// ADMIT_LEDGER__PASSWORD or the configured password file [default: the config's ledger.url]
     #[arg(long, value_name = "URL")]
     ledger: Option<String>,
 }
 
-impl LedgerPlace {
-    /// As [`Place::load`], with the ledger that was named.
+impl LedgerArgs {
+    /// As [`ConfigArgs::load`], with the ledger of `--ledger`.
     fn load(self) -> Result<(Config, PathBuf), Failure> {
-        let (mut config, base) = self.place.load(None)?;
+        let (mut config, base) = self.args.load(None)?;
         if let Some(url) = &self.ledger {
             config.ledger.url = url.as_str().into();
         }
@@ -282,12 +283,12 @@ impl LedgerPlace {
     }
 }
 
-/// Does what was typed.
+/// Runs the command.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     let json = cli.json;
     match cli.command {
-        Command::Serve { place, listen } => {
-            let (config, base) = place.load(listen)?;
+        Command::Serve { args, listen } => {
+            let (config, base) = args.load(listen)?;
             serve::run(&config, &base, json)
         }
         Command::Edge(command) => edge::run(command, json),
@@ -302,7 +303,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stream(command) => stream::run(*command, json),
         Command::Reconcile(command) => reconcile::run(command, json),
         Command::Bench(command) => bench::run(&command, json),
-        Command::Verify { place } => verify::run(place, json),
+        Command::Verify { args } => verify::run(args, json),
         Command::Repair(command) => repair::run(command, json),
         Command::Backup(command) => backup::run(command, json),
         Command::Restore(command) => backup::restore(command, json),
@@ -313,11 +314,11 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// A run that was named on the command line and that the ledger does not have.
+/// Error for a run that is not in the ledger.
 fn unknown_run(run: &str) -> Failure {
     Failure::runtime(format!(
-        "no event has named the run {run}: compare the spelling with the platform_run_id of a \
-         receipt (admit receipts list --door ingestion-gate --json)"
+        "no event of run {run}: compare the spelling with the platform_run_id of a receipt (admit \
+         receipts list --door ingestion-gate --json)"
     ))
 }
 

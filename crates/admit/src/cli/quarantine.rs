@@ -1,135 +1,135 @@
-//! `admit quarantine`: what was kept but not applied, why, and letting it go.
+//! `admit quarantine`: lists, prints and releases quarantined events.
 
 use std::net::SocketAddr;
 
-use admit_core::{StoredDocument, DocumentKind, ReceiptId};
+use admit_core::{DocumentKind, ReceiptId, StoredDocument};
 use admit_gate::receipt_detail::IngestDetail;
 use admit_ledger::DocumentFilter;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::receipts::{Page, check_tag, list, open, print_receipt, unreadable};
-use super::{Asking, Place};
+use super::receipts::{PageArgs, check_tag, list, open, print_receipt, unreadable};
+use super::{ConfigArgs, GateClient};
 use crate::config::parse_listen;
 use crate::ledger::LedgerReader;
 use crate::output::{Failure, print, print_json, printable, table};
 
-/// The verdicts that keep something without applying it.
+/// Verdicts of events that are stored but not applied.
 const QUARANTINED: &[&str] = &["conflict", "refused"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// List refusals and conflicts in ledger order; with --run the records of the ingestion gate
+    /// List refusals and conflicts, oldest first; with --run the records of the ingestion gate
     #[command(after_help = "\
 Examples:
   admit quarantine list
   admit quarantine list --door pixel-control --limit 5
   admit quarantine list --run platform_20260212T085637Z --open
-  admit quarantine list --run unscoped           what names no run
-  admit receipts get rcp-5e1f09ab-42 --body     the body of one of them, byte for byte")]
+  admit quarantine list --run unscoped           events without a run
+  admit receipts get rcp-5e1f09ab-42 --body     the raw body of an event")]
     List {
         #[command(flatten)]
-        page: Page,
-        /// Only quarantine records of this run (unscoped: of none)
+        page: PageArgs,
+        /// Only quarantine records of this run (unscoped: without a run)
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
-        /// With --run: only those that are neither superseded nor released
+        /// With --run: only records that are neither superseded nor released
         #[arg(long, requires = "run")]
         open: bool,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Print one refusal or conflict; at the ingestion gate the quarantine record, with what became of it
+    /// Print a refusal or conflict, or the quarantine record of the ingestion gate with its state
     #[command(after_help = "\
 Examples:
   admit quarantine show rcp-5e1f09ab-42
   admit quarantine show 6f5a6bc0ddcc94fce77d146e971628d2")]
     Show {
-        /// The receipt id, as quarantine list prints it; or a quarantine id, 32 hex digits
+        /// Receipt id, or quarantine id (32 hex digits), as printed by quarantine list
         id: String,
-        /// The run, where several have the id
+        /// Run, if several runs have the id
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
-    /// Have the running gate let a quarantine go
+    /// Release a quarantined event through the running gate
     #[command(after_help = "\
 Examples:
   admit quarantine release rcp-5e1f09ab-42 --how dismissed --reason 'a test event'
-  admit quarantine release 6f5a6bc0ddcc94fce77d146e971628d2 --how resubmitted --reason 'policy mended'
+  admit quarantine release 6f5a6bc0ddcc94fce77d146e971628d2 --how resubmitted --reason 'policy fixed'
 
-dismissed: it will not be admitted. resubmitted: what was kept goes through the door again, and must
-pass. Who did it and why is kept. A gate with principals wants a key with the role operate, from the
-variable ADMIT_KEY;
-beside its data folder none is needed. What is ambiguous is resolved with admit reconcile. Only the
-ingestion gate has a release; at other doors the producer sends a corrected event.")]
+dismissed: the event is never admitted. resubmitted: the stored body is submitted again, and must
+pass. Principal and reason are stored. Ambiguous publishes are resolved with admit reconcile. Only
+the ingestion gate supports release; at other doors the producer sends a corrected event. A gate
+with principals requires a key with the role operate in ADMIT_KEY, except over the socket in its
+data folder.")]
     Release {
-        /// The receipt id, as quarantine list prints it; or a quarantine id, 32 hex digits
+        /// Receipt id, or quarantine id (32 hex digits), as printed by quarantine list
         id: String,
-        /// How it is let go
+        /// Kind of release
         #[arg(long)]
-        how: How,
-        /// Why
+        how: ReleaseKind,
+        /// Reason, stored with the release
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// The run, where several have the id
+        /// Run, if several runs have the id
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
-        /// Where the gate listens [default: by its data folder, else as its config says]
+        /// Address of the gate, IP:PORT [default: the socket in the data folder, else the config's listen]
         #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
         listen: Option<SocketAddr>,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
 }
 
-/// How a quarantine is let go.
+/// Kind of release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum How {
-    /// It will not be admitted, and that is well.
+pub(super) enum ReleaseKind {
+    /// Never admit the event
     Dismissed,
-    /// What was kept of it goes through the door again.
+    /// Submit the stored body again
     Resubmitted,
 }
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::List { page, run: None, place, .. } => {
+        Command::List { page, run: None, args, .. } => {
             let verdicts = QUARANTINED.iter().map(|&verdict| verdict.to_owned()).collect();
-            list("quarantine", place, page, verdicts, json)
+            list("quarantine", args, page, verdicts, json)
         }
-        Command::List { page, run: Some(run), open, place } => {
-            records(place, &run, open, page.limit(), json)
+        Command::List { page, run: Some(run), open, args } => {
+            list_records(args, &run, open, page.limit(), json)
         }
-        Command::Show { id, run, place } => show(place, &id, run.as_deref(), json),
-        Command::Release { id, how, reason, run, listen, place } => {
-            release(&place.gate(listen)?, &id, how, &reason, run.as_deref(), json)
+        Command::Show { id, run, args } => show(args, &id, run.as_deref(), json),
+        Command::Release { id, how, reason, run, listen, args } => {
+            release(&args.gate(listen)?, &id, how, &reason, run.as_deref(), json)
         }
     }
 }
 
-/// A run as the ledger spells it.
-fn spelt(run: &str) -> String {
+/// Run id as stored in the ledger: empty for `unscoped`.
+fn run_in_ledger(run: &str) -> String {
     if run == "unscoped" { String::new() } else { run.to_owned() }
 }
 
-fn records(
-    place: Place,
+fn list_records(
+    args: ConfigArgs,
     run: &str,
     is_open: bool,
     limit: usize,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+    let (ledger, runtime) = open(args)?;
     if run != "unscoped" {
         let known = runtime.block_on(ledger.run(run.to_owned()));
         known.map_err(|fault| unreadable(&fault))?.ok_or_else(|| super::unknown_run(run))?;
     }
     let filter = DocumentFilter {
         kind: Some(DocumentKind::Quarantine),
-        run: Some(spelt(run)),
+        run: Some(run_in_ledger(run)),
         is_open,
         rows_max: limit,
         ..DocumentFilter::default()
@@ -142,67 +142,70 @@ fn records(
     if found.is_empty() {
         return print("nothing found\n");
     }
-    let rows = found.iter().map(|filed| {
+    let rows = found.iter().map(|stored| {
         vec![
-            filed.document.id.clone(),
-            filed.at.to_string(),
-            filed.document.reason.as_deref().unwrap_or_default().to_owned(),
-            printable(filed.document.event_id.as_deref().unwrap_or_default()),
-            standing(filed).to_owned(),
+            stored.document.id.clone(),
+            stored.at.to_string(),
+            stored.document.reason.as_deref().unwrap_or_default().to_owned(),
+            printable(stored.document.event_id.as_deref().unwrap_or_default()),
+            release_state(stored).to_owned(),
         ]
     });
-    print(&table(&["quarantine id", "since", "reason", "event", "stands"], rows))
+    print(&table(&["quarantine id", "received", "reason", "event id", "state"], rows))
 }
 
-/// What became of a quarantine.
-fn standing(filed: &StoredDocument) -> &str {
-    match (&filed.released, filed.superseded_by) {
+/// State of a quarantine record.
+fn release_state(stored: &StoredDocument) -> &str {
+    match (&stored.released, stored.superseded_by) {
         (Some(released), _) => &released.how,
         (None, Some(_)) => "superseded",
         (None, None) => "open",
     }
 }
 
-fn object(filed: &StoredDocument) -> Value {
-    let record: Value = serde_json::from_str(&filed.document.text).unwrap_or_default();
-    let released = filed.released.as_ref().map(|released| {
+fn object(stored: &StoredDocument) -> Value {
+    let record: Value = serde_json::from_str(&stored.document.text).unwrap_or_default();
+    let released = stored.released.as_ref().map(|released| {
         json!({
             "how": released.how, "by": released.by.who, "reason": released.by.why,
             "at": released.at.to_string(),
         })
     });
     json!({
-        "quarantine_id": filed.document.id,
-        "platform_run_id": filed.document.run,
-        "reason": filed.document.reason,
-        "event_id": filed.document.event_id,
-        "ref": filed.document.path,
-        "stands": standing(filed),
+        "quarantine_id": stored.document.id,
+        "platform_run_id": stored.document.run,
+        "reason": stored.document.reason,
+        "event_id": stored.document.event_id,
+        "ref": stored.document.path,
+        "stands": release_state(stored),
         "released": released,
         "record": record,
     })
 }
 
-fn show(place: Place, id: &str, run: Option<&str>, as_json: bool) -> Result<(), Failure> {
-    let (ledger, runtime) = open(place)?;
+fn show(args: ConfigArgs, id: &str, run: Option<&str>, as_json: bool) -> Result<(), Failure> {
+    let (ledger, runtime) = open(args)?;
     if let Ok(receipt_id) = id.parse::<ReceiptId>() {
         return show_receipt(&*ledger, &runtime, receipt_id, as_json);
     }
     let named =
         runtime.block_on(ledger.named(id.to_owned())).map_err(|fault| unreadable(&fault))?;
-    let mut found = named.into_iter().filter(|filed| {
-        filed.document.kind == DocumentKind::Quarantine
-            && run.is_none_or(|run| filed.document.run.clone().unwrap_or_default() == spelt(run))
+    let mut found = named.into_iter().filter(|stored| {
+        stored.document.kind == DocumentKind::Quarantine
+            && run.is_none_or(|run| {
+                stored.document.run.clone().unwrap_or_default() == run_in_ledger(run)
+            })
     });
-    let missing = || Failure::runtime(format!("there is no quarantine {}", printable(id)));
-    let filed = found.next().ok_or_else(missing)?;
+    let missing =
+        || Failure::runtime(format!("no quarantine record {} in this ledger", printable(id)));
+    let stored = found.next().ok_or_else(missing)?;
     if found.next().is_some() {
-        return Err(Failure::usage("several runs have this id: say which with --run"));
+        return Err(Failure::usage("several runs have this id: choose one with --run"));
     }
-    print_record(&filed, as_json)
+    print_record(&stored, as_json)
 }
 
-/// Prints the quarantine record of the delivery that left this receipt; at doors without records the receipt.
+/// Prints the quarantine record of a receipt, or the receipt itself at doors without records.
 fn show_receipt(
     ledger: &dyn LedgerReader,
     runtime: &Runtime,
@@ -211,7 +214,7 @@ fn show_receipt(
 ) -> Result<(), Failure> {
     check_tag(ledger, id)?;
     let found = runtime.block_on(ledger.receipt(id.seq)).map_err(|fault| unreadable(&fault))?;
-    let missing = || Failure::runtime(format!("there is no receipt {id} in this ledger"));
+    let missing = || Failure::runtime(format!("no receipt {id} in this ledger"));
     let receipt = found.ok_or_else(missing)?;
     let detail = runtime.block_on(IngestDetail::read(ledger, ledger, &receipt));
     let detail = detail.map_err(|fault| unreadable(&fault))?;
@@ -220,19 +223,17 @@ fn show_receipt(
     }
     if !QUARANTINED.contains(&receipt.verdict) {
         let verdict = receipt.verdict;
-        return Err(Failure::runtime(format!(
-            "{id} is not in quarantine, its verdict is {verdict}"
-        )));
+        return Err(Failure::runtime(format!("{id} is not quarantined: its verdict is {verdict}")));
     }
     print_receipt(&receipt, detail.as_ref(), as_json)?;
     match as_json {
         true => Ok(()),
-        false => print(&format!("\nthe body: admit receipts get {id} --body\n")),
+        false => print(&format!("\nraw body: admit receipts get {id} --body\n")),
     }
 }
 
-fn print_record(filed: &StoredDocument, as_json: bool) -> Result<(), Failure> {
-    let object = object(filed);
+fn print_record(stored: &StoredDocument, as_json: bool) -> Result<(), Failure> {
+    let object = object(stored);
     if as_json {
         return print_json(&object);
     }
@@ -241,9 +242,9 @@ fn print_record(filed: &StoredDocument, as_json: bool) -> Result<(), Failure> {
 }
 
 fn release(
-    gate: &Asking,
+    gate: &GateClient,
     id: &str,
-    how: How,
+    how: ReleaseKind,
     reason: &str,
     run: Option<&str>,
     as_json: bool,
@@ -251,27 +252,27 @@ fn release(
     let is_quarantine_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_quarantine_id && id.parse::<ReceiptId>().is_err() {
         let message = format!(
-            "{:?} is neither a receipt id such as rcp-5e1f09ab-42 nor a quarantine id",
+            "{:?} is neither a receipt id such as rcp-5e1f09ab-42 nor a quarantine id (hex digits)",
             printable(id)
         );
         return Err(Failure::usage(message));
     }
     let how = match how {
-        How::Dismissed => "dismissed",
-        How::Resubmitted => "resubmitted",
+        ReleaseKind::Dismissed => "dismissed",
+        ReleaseKind::Resubmitted => "resubmitted",
     };
-    let body = json!({ "how": how, "reason": reason, "run": run.map(spelt) }).to_string();
-    let answer = gate.post(&format!("/v1/quarantine/{id}/release"), &body)?;
-    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let body = json!({ "how": how, "reason": reason, "run": run.map(run_in_ledger) }).to_string();
+    let reply = gate.post(&format!("/v1/quarantine/{id}/release"), &body)?;
+    let reply_body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     if as_json {
-        print_json(&said)?;
-    } else if answer.status == 200 {
+        print_json(&reply_body)?;
+    } else if reply.status == 200 {
         print(&format!("{id} {how}\n"))?;
     }
-    match answer.status {
+    match reply.status {
         200 => Ok(()),
         _ => {
-            let message = printable(said["error"]["message"].as_str().unwrap_or_default());
+            let message = printable(reply_body["error"]["message"].as_str().unwrap_or_default());
             Err(Failure::runtime(format!("{id} was not released: {message}")))
         }
     }

@@ -1,27 +1,27 @@
-//! `admit receipts`: one receipt, or many in ledger order, read beside the running gate.
+//! `admit receipts`: prints or lists receipts. Reads the ledger, also while the gate runs.
 
 use std::error::Error as _;
 
 use admit_core::json::{self, Object, Value};
 use admit_core::{Fault, Receipt, ReceiptId, Seq};
-use admit_gate::find::{Unfindable, Wanted, find};
 use admit_gate::receipt::{ShownReason, detailed, object};
 use admit_gate::receipt_detail::{self, IngestDetail};
+use admit_gate::receipt_lookup::{ReceiptLookup, ReceiptLookupError, find_receipt};
 use admit_ledger::ReceiptFilter;
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
-use super::Place;
+use super::ConfigArgs;
 use crate::config::door_names;
 use crate::ledger::{LedgerReader, open_reader};
 use crate::output::{Failure, print, print_bytes, printable, table};
 
-/// Most receipts of one answer; more are a matter of asking again with `--after`.
+/// Maximum number of receipts per page.
 const ROWS_MAX: u16 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Print one receipt
+    /// Print a receipt
     #[command(after_help = "\
 Examples:
   admit receipts get rcp-5e1f09ab-42
@@ -31,23 +31,23 @@ Examples:
   admit receipts get DEDUPE_KEY --door pixel-control
   admit receipts get RECEIPT_ID --door ingestion-gate --run platform_20260212T085637Z")]
     Get {
-        /// The receipt id, such as rcp-5e1f09ab-42, or with --door an id that its own answers give
+        /// Receipt id, such as rcp-5e1f09ab-42, or with --door an id of that door
         id: String,
-        /// The door that has given the id: the dedupe_key of pixel-control, the event_id of skyra, the
-        /// receipt_id or dedupe_key of ingestion-gate
+        /// Door of the id: a dedupe_key of pixel-control, an event_id of skyra, a receipt_id or
+        /// dedupe_key of ingestion-gate
         #[arg(long)]
         door: Option<String>,
-        /// The run of an id of ingestion-gate
+        /// Run of an id of ingestion-gate
         #[arg(long, requires = "door")]
         run: Option<String>,
-        /// Print the raw body instead, byte for byte as it was received
+        /// Print the raw body instead, byte for byte
         #[arg(long)]
         body: bool,
-        /// Print the document that the ingestion gate issued instead, as it was stored
+        /// Print the document that the ingestion gate issued instead, byte for byte
         #[arg(long, conflicts_with = "body")]
         document: bool,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
     /// List receipts in ledger order, oldest first
     #[command(after_help = "\
@@ -56,51 +56,51 @@ Examples:
   admit receipts list --verdict conflict --verdict refused
   admit receipts list --principal arena-1 --after rcp-5e1f09ab-42 --json")]
     List {
-        /// Only this verdict; may be given several times
+        /// Only this verdict; repeatable
         #[arg(long, value_name = "VERDICT")]
-        verdict: Vec<VerdictWord>,
+        verdict: Vec<VerdictArg>,
         #[command(flatten)]
-        page: Page,
+        page: PageArgs,
         #[command(flatten)]
-        place: Place,
+        args: ConfigArgs,
     },
 }
 
-/// Which part of the ledger to list.
+/// Filters and pagination of a list.
 #[derive(Debug, Args)]
-pub(super) struct Page {
-    /// Only what came in at this door, such as pixel-control
+pub(super) struct PageArgs {
+    /// Only submissions at this door, such as pixel-control
     #[arg(long)]
     door: Option<String>,
-    /// Only what this principal sent
+    /// Only submissions of this principal
     #[arg(long, value_name = "NAME")]
     principal: Option<String>,
-    /// Only what came after this receipt
+    /// Pagination cursor: only rows after this receipt (the `next` value of the previous page)
     #[arg(long, value_name = "ID")]
     after: Option<ReceiptId>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(ROWS_MAX)))]
     limit: u16,
 }
 
-impl Page {
-    /// At most so many.
+impl PageArgs {
+    /// Maximum number of rows.
     pub(super) fn limit(&self) -> usize {
         usize::from(self.limit)
     }
 }
 
-/// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
+/// Verdicts with a receipt. Duplicates are sightings, counted on the receipt of the first admission.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum VerdictWord {
+pub(super) enum VerdictArg {
     Fresh,
     Revision,
     Conflict,
     Refused,
 }
 
-impl VerdictWord {
+impl VerdictArg {
     const fn word(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -113,56 +113,61 @@ impl VerdictWord {
 
 pub(super) fn run(command: Command, json: bool) -> Result<(), Failure> {
     match command {
-        Command::Get { id, door, run, body, document, place } => {
-            let wanted = Wanted { id: &id, door: door.as_deref(), run: run.as_deref() };
+        Command::Get { id, door, run, body, document, args } => {
+            let wanted = ReceiptLookup { id: &id, door: door.as_deref(), run: run.as_deref() };
             let part = match (body, document) {
-                (true, _) => Part::Body,
-                (false, true) => Part::Document,
-                (false, false) => Part::Receipt,
+                (true, _) => ReceiptPart::Body,
+                (false, true) => ReceiptPart::Document,
+                (false, false) => ReceiptPart::Receipt,
             };
-            get(place, wanted, part, json)
+            get(args, wanted, part, json)
         }
-        Command::List { verdict, page, place } => {
+        Command::List { verdict, page, args } => {
             let verdicts = verdict.iter().map(|verdict| verdict.word().to_owned()).collect();
-            list("receipts", place, page, verdicts, json)
+            list("receipts", args, page, verdicts, json)
         }
     }
 }
 
-/// What is printed of a receipt.
+/// Part of a receipt to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ReceiptPart {
     Receipt,
     Body,
     Document,
 }
 
-fn get(place: Place, wanted: Wanted<'_>, part: Part, json: bool) -> Result<(), Failure> {
-    let (ledger, runtime) = open_at(place, wanted.door)?;
-    let found = match runtime.block_on(find(&*ledger, Some(&*ledger), wanted)) {
+fn get(
+    args: ConfigArgs,
+    wanted: ReceiptLookup<'_>,
+    part: ReceiptPart,
+    json: bool,
+) -> Result<(), Failure> {
+    let (ledger, runtime) = open_for_door(args, wanted.door)?;
+    let found = match runtime.block_on(find_receipt(&*ledger, Some(&*ledger), wanted)) {
         Ok(found) => found,
-        Err(Unfindable::Fault(fault)) => return Err(unreadable(&fault)),
-        Err(Unfindable::OtherLedger(id)) => return Err(of_another(&*ledger, id)),
-        Err(Unfindable::RunWithoutItsDoor) => {
-            return Err(Failure::usage("--run goes with --door ingestion-gate"));
+        Err(ReceiptLookupError::Fault(fault)) => return Err(unreadable(&fault)),
+        Err(ReceiptLookupError::OtherLedger(id)) => return Err(other_ledger(&*ledger, id)),
+        Err(ReceiptLookupError::RunWithoutItsDoor) => {
+            return Err(Failure::usage("--run requires --door ingestion-gate"));
         }
-        Err(Unfindable::NotAnId) => {
+        Err(ReceiptLookupError::NotAnId) => {
             return Err(Failure::usage(
-                "a receipt id looks like rcp-5e1f09ab-42\n  for an id that a contract has given, such \
-                 as a dedupe_key, name its door with --door",
+                "invalid receipt id: expected one such as rcp-5e1f09ab-42\n  for an id of a contract, \
+                 such as a dedupe_key, give its door with --door",
             ));
         }
     };
-    let missing = || Failure::runtime(format!("there is no receipt {} in this ledger", wanted.id));
+    let missing = || Failure::runtime(format!("no receipt {} in this ledger", wanted.id));
     let receipt = found.ok_or_else(missing)?;
-    if part == Part::Body {
+    if part == ReceiptPart::Body {
         let body = runtime.block_on(ledger.body(receipt.id.seq));
-        let missing = || Failure::runtime(format!("no body is kept under {}", receipt.id));
+        let missing = || Failure::runtime(format!("no body stored for {}", receipt.id));
         return print_bytes(&body.map_err(|fault| unreadable(&fault))?.ok_or_else(missing)?);
     }
     let detail = runtime.block_on(IngestDetail::read(&*ledger, &*ledger, &receipt));
     let detail = detail.map_err(|fault| unreadable(&fault))?;
-    if part == Part::Document {
+    if part == ReceiptPart::Document {
         let document = detail.as_ref().and_then(IngestDetail::document);
         let missing =
             || Failure::runtime(format!("{}: {}", receipt.id, receipt_detail::missing(&receipt)));
@@ -171,25 +176,25 @@ fn get(place: Place, wanted: Wanted<'_>, part: Part, json: bool) -> Result<(), F
     print_receipt(&receipt, detail.as_ref(), json)
 }
 
-/// Prints a receipt with what its door knows besides.
+/// Prints a receipt with the details of its door.
 pub(super) fn print_receipt(
     receipt: &Receipt,
     detail: Option<&IngestDetail>,
     json: bool,
 ) -> Result<(), Failure> {
     let detailed = detailed(receipt, detail);
-    if json { print_object(&detailed) } else { print(&for_people(receipt, &detailed)) }
+    if json { print_object(&detailed) } else { print(&to_text(receipt, &detailed)) }
 }
 
-/// Lists a page of the ledger under `name`; also what `admit quarantine list` does.
+/// Prints a page of receipts; `name` is the JSON member. Also used by `admit quarantine list`.
 pub(super) fn list(
     name: &'static str,
-    place: Place,
-    page: Page,
+    args: ConfigArgs,
+    page: PageArgs,
     verdicts: Vec<String>,
     json: bool,
 ) -> Result<(), Failure> {
-    let (ledger, runtime) = open_at(place, page.door.as_deref())?;
+    let (ledger, runtime) = open_for_door(args, page.door.as_deref())?;
     if let Some(after) = page.after {
         check_tag(&*ledger, after)?;
     }
@@ -233,7 +238,7 @@ fn row(receipt: &Receipt) -> Vec<String> {
     ]
 }
 
-/// Reason under the code that the producer was answered, and the code of the ledger where it differs.
+/// Reason, with the code of the reply, and the code of the ledger if it differs.
 fn reason(receipt: &Receipt) -> Option<String> {
     let ShownReason { code, reply_code, message } = ShownReason::of(receipt)?;
     let code = code.as_str();
@@ -243,8 +248,8 @@ fn reason(receipt: &Receipt) -> Option<String> {
     })
 }
 
-/// One line a member, then the contract's facts.
-fn for_people(receipt: &Receipt, detailed: &Object<'_>) -> String {
+/// Renders one line per member, then the facts of the contract.
+fn to_text(receipt: &Receipt, detailed: &Object<'_>) -> String {
     let mut lines = vec![
         ("receipt", receipt.id.to_string()),
         ("verdict", receipt.verdict.to_owned()),
@@ -264,21 +269,21 @@ fn for_people(receipt: &Receipt, detailed: &Object<'_>) -> String {
         lines.iter().map(|(name, value)| format!("{name:<14}{}\n", printable(value))).collect();
     for name in ["state", "decision", "eb_ref", "document", "quarantine"] {
         if let Some(value) = detailed.get(name).filter(|value| !value.is_null()) {
-            let shown = value.as_str().map_or_else(|| written(value), printable);
+            let shown = value.as_str().map_or_else(|| json_text(value), printable);
             text.push_str(&format!("{name:<14}{shown}\n"));
         }
     }
     if let Some(Value::Object(facts)) = detailed.get("facts") {
         text.push_str("facts\n");
         for (name, value) in facts.iter().filter(|(_, value)| !value.is_null()) {
-            let shown = value.as_str().map_or_else(|| written(value), printable);
+            let shown = value.as_str().map_or_else(|| json_text(value), printable);
             text.push_str(&format!("  {}: {shown}\n", printable(name)));
         }
     }
     text
 }
 
-fn written(value: &Value<'_>) -> String {
+fn json_text(value: &Value<'_>) -> String {
     let mut bytes = Vec::new();
     json::write(value, &mut bytes);
     printable(&String::from_utf8_lossy(&bytes))
@@ -291,43 +296,46 @@ pub(super) fn print_object(object: &Object<'_>) -> Result<(), Failure> {
     print_bytes(&bytes)
 }
 
-/// Opens the ledger for questions, and a runtime to ask them on.
-pub(super) fn open(place: Place) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
-    let (config, base) = place.load(None)?;
+/// Opens the ledger for reading, with a runtime for its futures.
+pub(super) fn open(args: ConfigArgs) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
+    let (config, base) = args.load(None)?;
     open_reader(&config, &base)
 }
 
-/// The same, for a question about one door, which must exist: in the config, or in the ledger under a
-/// name that the config had once.
-fn open_at(place: Place, door: Option<&str>) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
-    let (config, base) = place.load(None)?;
+/// As [`open`]. Fails if `door` is neither in the config nor in the ledger (under an earlier config).
+fn open_for_door(
+    args: ConfigArgs,
+    door: Option<&str>,
+) -> Result<(Box<dyn LedgerReader>, Runtime), Failure> {
+    let (config, base) = args.load(None)?;
     let (ledger, runtime) = open_reader(&config, &base)?;
     let doors = door_names(&config);
     if let Some(door) = door.filter(|door| !doors.iter().any(|known| known == door)) {
-        let any = ReceiptFilter { door: Some(door.to_owned()), rows_max: 1, ..ReceiptFilter::default() };
-        let kept = runtime.block_on(ledger.list(any)).map_err(|fault| unreadable(&fault))?;
-        if kept.is_empty() {
+        let any =
+            ReceiptFilter { door: Some(door.to_owned()), rows_max: 1, ..ReceiptFilter::default() };
+        let receipts = runtime.block_on(ledger.list(any)).map_err(|fault| unreadable(&fault))?;
+        if receipts.is_empty() {
             let known = doors.join(", ");
-            let message = format!("there is no door {door:?}; this gate has: {known}");
+            let message = format!("no door {door:?}; doors of this gate: {known}");
             return Err(Failure::usage(message));
         }
     }
     Ok((ledger, runtime))
 }
 
-/// An id of another ledger would name the wrong receipt.
+/// Fails for an id of another ledger, which would match the wrong receipt.
 pub(super) fn check_tag(ledger: &dyn LedgerReader, id: ReceiptId) -> Result<(), Failure> {
-    if id.ledger == ledger.tag() { Ok(()) } else { Err(of_another(ledger, id)) }
+    if id.ledger == ledger.tag() { Ok(()) } else { Err(other_ledger(ledger, id)) }
 }
 
-fn of_another(ledger: &dyn LedgerReader, id: ReceiptId) -> Failure {
+fn other_ledger(ledger: &dyn LedgerReader, id: ReceiptId) -> Failure {
     let own = ledger.tag();
     Failure::runtime(format!(
         "{id} is a receipt of another ledger; ids of this one start with rcp-{own:08x}-"
     ))
 }
 
-/// Why a question to the ledger has no answer.
+/// Failure of a ledger read, with its cause.
 pub(super) fn unreadable(fault: &Fault) -> Failure {
     let cause = fault.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::runtime(format!("{fault}{cause}"))

@@ -1,149 +1,151 @@
-//! `admit repair`: writes again what the ledger can make again. The ledger itself is only read.
+//! `admit repair`: restores artifact files from the ledger. The ledger is only read.
 
 use std::collections::{BTreeMap, HashSet};
 
 use admit_artifacts::{Artifacts, File, Line, Markers};
-use admit_core::{Digest, StoredDocument, DocumentKind};
+use admit_core::{Digest, DocumentKind, StoredDocument};
 use admit_ledger::DocumentFilter;
 use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
 
-use super::ledger_files::Sources;
-use super::outside::{self, OutsideError};
-use super::{LedgerPlace, ledger_files};
+use super::ledger_files::FileSources;
+use super::verify_stores::StoreCheckError;
+use super::{LedgerArgs, ledger_files, verify_artifacts};
 use crate::artifacts;
 use crate::ledger::{LedgerReader, open_reader, open_verifier};
 use crate::output::{Failure, counted, print, print_json};
 
-/// Documents that are looked at at a time.
+/// Documents read per page.
 const PAGE: usize = 256;
 
 #[derive(Debug, Args)]
-pub(super) struct Repair {
-    /// Only say what would be written
+pub(super) struct RepairArgs {
+    /// Print what would be written, without writing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    place: LedgerPlace,
+    args: LedgerArgs,
 }
 
-/// The lines that each governance log had when it was first looked at.
-type Logs = BTreeMap<String, HashSet<Digest>>;
+/// Digests of the lines of each governance log, read once per log.
+type LogLines = BTreeMap<String, HashSet<Digest>>;
 
-/// What was done.
+/// Results of a repair.
 #[derive(Debug, Default)]
-struct Repaired {
-    looked_at: u64,
+struct RepairCounts {
+    checked: u64,
     written: Vec<String>,
     replaced: Vec<String>,
     lines: u64,
-    /// Raw bodies that the ledger does not have any more.
-    gone: u64,
+    /// Raw bodies that retention has removed from the ledger.
+    bodies_gone: u64,
 }
 
-pub(super) fn run(command: Repair, as_json: bool) -> Result<(), Failure> {
-    let Repair { dry_run, place } = command;
-    let (config, base) = place.load()?;
+pub(super) fn run(command: RepairArgs, as_json: bool) -> Result<(), Failure> {
+    let RepairArgs { dry_run, args } = command;
+    let (config, base) = args.load()?;
     let (reader, runtime) = open_reader(&config, &base)?;
     let verifier = open_verifier(&config, &base, true)?;
-    let store = if dry_run { artifacts::open_reading(&config)? } else { artifacts::open(&config)? };
-    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
-    let sources = Sources::read(&verifier).map_err(Failure::runtime)?;
+    let store =
+        if dry_run { artifacts::open_read_only(&config)? } else { artifacts::open(&config)? };
+    let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
+    let sources = FileSources::read(&verifier).map_err(Failure::runtime)?;
     let work = async {
-        let mut repaired = Repaired::default();
-        documents(&*reader, &*store, dry_run, &mut repaired).await?;
-        let files = ledger_files::all(&*reader, sources, &paths, &mut |_| {}).await?;
+        let mut counts = RepairCounts::default();
+        documents(&*reader, &*store, dry_run, &mut counts).await?;
+        let files = ledger_files::render(&*reader, sources, &paths, &mut |_| {}).await?;
         let files = files.into_iter().map(|file| file.file).collect();
-        put_right(&*store, files, dry_run, &mut repaired).await?;
+        restore_files(&*store, files, dry_run, &mut counts).await?;
         if !dry_run {
             store.sync().await?;
         }
-        Ok::<_, OutsideError>(repaired)
+        Ok::<_, StoreCheckError>(counts)
     };
-    let repaired = runtime.block_on(work).map_err(Failure::runtime)?;
-    report(&repaired, dry_run, as_json)
+    let counts = runtime.block_on(work).map_err(Failure::runtime)?;
+    report(&counts, dry_run, as_json)
 }
 
-/// Every document with its file, its body beside it, or its line.
+/// Restores the file, raw body or governance line of every document.
 async fn documents(
     ledger: &dyn LedgerReader,
     store: &dyn Artifacts,
-    is_dry: bool,
-    repaired: &mut Repaired,
-) -> Result<(), OutsideError> {
-    let (mut after, mut logs) = (0, Logs::new());
+    is_dry_run: bool,
+    counts: &mut RepairCounts,
+) -> Result<(), StoreCheckError> {
+    let (mut after, mut logs) = (0, LogLines::new());
     loop {
         let filter = DocumentFilter { after, rows_max: PAGE, ..DocumentFilter::default() };
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.n;
         let mut files = Vec::with_capacity(page.len());
-        for filed in page.iter().filter(|filed| filed.document.kind != DocumentKind::Governance) {
-            if let Some(path) = outside::raw_path(filed) {
-                match outside::body_of(ledger, filed).await? {
+        for stored in page.iter().filter(|stored| stored.document.kind != DocumentKind::Governance)
+        {
+            if let Some(path) = verify_artifacts::raw_body_path(stored) {
+                match verify_artifacts::read_body(ledger, stored).await? {
                     Some(body) => files.push(File::new(path, body)),
-                    None => repaired.gone += 1,
+                    None => counts.bodies_gone += 1,
                 }
             }
-            files.push(file_of(filed));
+            files.push(file_of(stored));
         }
-        put_right(store, files, is_dry, repaired).await?;
-        append_missing(store, &page, &mut logs, is_dry, repaired).await?;
+        restore_files(store, files, is_dry_run, counts).await?;
+        append_missing(store, &page, &mut logs, is_dry_run, counts).await?;
     }
 }
 
-/// Writes the files that are missing or say something else.
-async fn put_right(
+/// Writes the files that are missing or differ.
+async fn restore_files(
     store: &dyn Artifacts,
     files: Vec<File>,
-    is_dry: bool,
-    repaired: &mut Repaired,
-) -> Result<(), OutsideError> {
-    let mut wrong = Vec::new();
+    is_dry_run: bool,
+    counts: &mut RepairCounts,
+) -> Result<(), StoreCheckError> {
+    let mut differing = Vec::new();
     for file in files {
-        repaired.looked_at += 1;
+        counts.checked += 1;
         match store.get(&file.path).await? {
-            Some(there) if there == file.bytes => continue,
-            Some(_) => repaired.replaced.push(file.path.clone()),
-            None => repaired.written.push(file.path.clone()),
+            Some(present) if present == file.bytes => continue,
+            Some(_) => counts.replaced.push(file.path.clone()),
+            None => counts.written.push(file.path.clone()),
         }
-        wrong.push(file);
+        differing.push(file);
     }
-    if !is_dry {
-        for restored in store.restore(wrong).await {
+    if !is_dry_run {
+        for restored in store.restore(differing).await {
             restored?;
         }
     }
     Ok(())
 }
 
-/// Appends the governance lines that are not in their logs.
+/// Appends the governance lines that are missing in their logs.
 async fn append_missing(
     store: &dyn Artifacts,
     page: &[StoredDocument],
-    logs: &mut Logs,
-    is_dry: bool,
-    repaired: &mut Repaired,
-) -> Result<(), OutsideError> {
-    let mut wanted: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    for filed in page.iter().filter(|filed| filed.document.kind == DocumentKind::Governance) {
-        let Some(log) = outside::log_of(filed) else { continue };
-        let text = Bytes::from(filed.document.text.clone());
-        wanted.entry(log).or_default().push(Line { text, marker: file_of(filed) });
+    logs: &mut LogLines,
+    is_dry_run: bool,
+    counts: &mut RepairCounts,
+) -> Result<(), StoreCheckError> {
+    let mut expected: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+    for stored in page.iter().filter(|stored| stored.document.kind == DocumentKind::Governance) {
+        let Some(log) = verify_artifacts::governance_log_path(stored) else { continue };
+        let text = Bytes::from(stored.document.text.clone());
+        expected.entry(log).or_default().push(Line { text, marker: file_of(stored) });
     }
-    for (log, lines) in wanted {
-        repaired.looked_at += lines.len() as u64;
+    for (log, lines) in expected {
+        counts.checked += lines.len() as u64;
         if !logs.contains_key(&log) {
             let text = store.get(&log).await?.unwrap_or_default();
-            let there = text.split(|byte| *byte == b'\n').map(Digest::of).collect();
-            logs.insert(log.clone(), there);
+            let present = text.split(|byte| *byte == b'\n').map(Digest::of).collect();
+            logs.insert(log.clone(), present);
         }
-        let Some(there) = logs.get(&log) else { continue };
+        let Some(present) = logs.get(&log) else { continue };
         let missing: Vec<Line> =
-            lines.into_iter().filter(|line| !there.contains(&Digest::of(&line.text))).collect();
-        repaired.lines += missing.len() as u64;
-        if is_dry || missing.is_empty() {
+            lines.into_iter().filter(|line| !present.contains(&Digest::of(&line.text))).collect();
+        counts.lines += missing.len() as u64;
+        if is_dry_run || missing.is_empty() {
             continue;
         }
         for put in store.append_lines(&log, missing, Markers::Verified).await {
@@ -154,35 +156,35 @@ async fn append_missing(
     Ok(())
 }
 
-fn file_of(filed: &StoredDocument) -> File {
-    File::new(filed.document.path.clone(), format!("{}\n", filed.document.text))
+fn file_of(stored: &StoredDocument) -> File {
+    File::new(stored.document.path.clone(), format!("{}\n", stored.document.text))
 }
 
-fn report(repaired: &Repaired, is_dry: bool, as_json: bool) -> Result<(), Failure> {
-    let Repaired { looked_at, written, replaced, lines, gone } = repaired;
+fn report(counts: &RepairCounts, is_dry_run: bool, as_json: bool) -> Result<(), Failure> {
+    let RepairCounts { checked, written, replaced, lines, bodies_gone } = counts;
     if as_json {
         return print_json(&json!({
-            "dry_run": is_dry,
-            "checked": looked_at,
+            "dry_run": is_dry_run,
+            "checked": checked,
             "written": written,
             "replaced": replaced,
             "governance_lines": lines,
-            "bodies_gone": gone,
+            "bodies_gone": bodies_gone,
         }));
     }
-    let would = if is_dry { "would be written" } else { "written" };
+    let would = if is_dry_run { "would be written" } else { "written" };
     for path in written {
         print(&format!("{path}: was missing, {would} from the ledger\n"))?;
     }
     for path in replaced {
-        print(&format!("{path}: was not what the ledger says, {would} again\n"))?;
+        print(&format!("{path}: differed, {would} from the ledger\n"))?;
     }
-    if *gone > 0 {
+    if *bodies_gone > 0 {
         print(&format!(
-            "{gone} raw bodies are not in the ledger any more, their files stay as they are\n"
+            "{bodies_gone} raw bodies are no longer in the ledger; their files are unchanged\n"
         ))?;
     }
     let files = counted((written.len() + replaced.len()) as u64, "file");
     let lines = counted(*lines, "governance line");
-    print(&format!("{looked_at} checked: {files} and {lines} {would}\n"))
+    print(&format!("{checked} checked: {files} and {lines} {would}\n"))
 }

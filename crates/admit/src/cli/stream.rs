@@ -1,4 +1,4 @@
-//! `admit stream`: takes READY off the control bus and pushes the rows of its pack to a gate.
+//! `admit stream`: reads READY messages from the control bus and pushes the rows of their packs to a gate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,71 +17,71 @@ use admit_runs::streamer::{Cycle, Outcome, Parts, Status, Streamer};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::stream_progress::Shown;
-use super::{KEY, Place};
+use super::stream_progress::ProgressDisplay;
+use super::{ConfigArgs, KEY_VARIABLE};
 use crate::artifacts;
-use crate::bus::{self, Reading};
+use crate::bus::{self, BusReader};
 use crate::config::{Config, Scheme, Speedup};
 use crate::logs;
 use crate::output::{Failure, print, print_json, table, with_cause};
 use crate::packs;
 use crate::serve::{StopSignals, ignore_hangups};
 
-/// `admit stream`
+/// Flags of `admit stream`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Stream {
-    /// Look at the control bus once, then end
+pub(super) struct StreamArgs {
+    /// Poll the control bus once, then exit
     #[arg(long)]
     once: bool,
-    /// Where the gate is [default: by its data folder, else as its config says]
+    /// URL of the gate [default: the socket in the data folder, else the config's listen]
     #[arg(long, value_name = "URL")]
     gate: Option<String>,
-    /// READY messages to take on in one look; 0 is all
+    /// Maximum number of READY messages per poll; 0 is unlimited
     #[arg(long, value_name = "N", env = "WSP_READY_MAX_MESSAGES", hide_env_values = true)]
     max_messages: Option<u64>,
-    /// Rows of each output to stream, from its first; 0 is all
+    /// Maximum number of rows per output, from the first; 0 is unlimited
     #[arg(long, value_name = "N", env = "WSP_MAX_EVENTS_PER_OUTPUT", hide_env_values = true)]
     max_events_per_output: Option<u64>,
-    /// Seconds of the rows' own time that pass in one; 0 does not wait [default: 600]
+    /// Replay speed as a multiple of event time; 0 does not wait [default: 600]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     speedup: Option<f64>,
-    /// Rows of an output between two checkpoints: what a crash sends again at most [default: 10]
+    /// Rows of an output between checkpoints; a crash sends at most these again [default: 10]
     #[arg(long, value_name = "N")]
     checkpoint_every: Option<u64>,
-    /// Envelopes of one output on the way at once, at most checkpoint-every [default: 16]
+    /// Envelopes of an output in flight, at most checkpoint-every [default: 16]
     #[arg(long, value_name = "N")]
     in_flight: Option<usize>,
-    /// Outputs at once; 0 is all
+    /// Outputs streamed concurrently; 0 is all
     #[arg(long, value_name = "N", env = "WSP_OUTPUT_CONCURRENCY", hide_env_values = true)]
     concurrency: Option<usize>,
-    /// How often an envelope is sent before the run has failed [default: 5]
+    /// Attempts per envelope before the run fails [default: 5]
     #[arg(long, value_name = "N")]
     retry_max_attempts: Option<u32>,
-    /// The first delay between two attempts; it doubles [default: 250]
+    /// Initial retry backoff; doubles with each attempt [default: 250]
     #[arg(long, value_name = "MS")]
     retry_base_delay_ms: Option<u64>,
-    /// The longest delay between two attempts [default: 5000]
+    /// Maximum retry backoff [default: 5000]
     #[arg(long, value_name = "MS")]
     retry_max_delay_ms: Option<u64>,
-    /// How often the control bus is looked at [default: 2000]
+    /// Poll interval of the control bus [default: 2000]
     #[arg(long, value_name = "MS")]
     poll_ms: Option<u64>,
     /// Only runs of this platform run
     #[arg(long, value_name = "ID", env = "PLATFORM_RUN_ID", hide_env_values = true)]
     platform_run_id: Option<String>,
-    /// Also stream runs that were streamed before, from their checkpoints on
+    /// Also stream runs that were streamed before, from their checkpoints
     #[arg(long)]
     again: bool,
-    /// Send every row again, also those that checkpoints say are answered for; the gate knows copies
+    /// Ignore checkpoints and send every row again; the gate deduplicates them
     #[arg(long, requires = "again")]
     from_start: bool,
     #[command(flatten)]
-    place: Place,
+    args: ConfigArgs,
 }
 
-impl Stream {
-    /// Lays the flags over the config.
-    fn over(&mut self, config: &mut Config) -> Result<(), Failure> {
+impl StreamArgs {
+    /// Overrides the config with the flags.
+    fn apply_to(&mut self, config: &mut Config) -> Result<(), Failure> {
         let stream = &mut config.stream;
         set(&mut stream.gate, self.gate.take());
         set(&mut stream.max_messages, self.max_messages);
@@ -96,7 +96,7 @@ impl Stream {
         set(&mut stream.platform_run_id, self.platform_run_id.take());
         match self.speedup {
             Some(speedup) if !speedup.is_finite() => {
-                Err(Failure::usage("--speedup wants a number"))
+                Err(Failure::usage("invalid --speedup: expected a finite number"))
             }
             Some(speedup) => {
                 stream.speedup = Speedup(speedup);
@@ -113,17 +113,17 @@ fn set<T>(key: &mut T, flag: Option<T>) {
     }
 }
 
-pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
+pub(super) fn run(mut command: StreamArgs, json: bool) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))?;
     ignore_hangups(&runtime)?;
-    let place = Place { config: command.place.config.take(), data: command.place.data.take() };
-    let is_folder_named = place.data.is_some();
-    let (mut config, base) = place.load(None)?;
-    command.over(&mut config)?;
-    has_bus(&config)?;
+    let args = ConfigArgs { config: command.args.config.take(), data: command.args.data.take() };
+    let is_folder_named = args.data.is_some();
+    let (mut config, base) = args.load(None)?;
+    command.apply_to(&mut config)?;
+    check_bus(&config)?;
     let socket = config
         .stream
         .gate
@@ -132,34 +132,34 @@ pub(super) fn run(mut command: Stream, json: bool) -> Result<(), Failure> {
     logs::start(&config.log)?;
     let progress = Progress::default();
     runtime.block_on(async {
-        let parts = parts(&config, &base, &command, socket, progress.clone()).await?;
+        let streamer_parts =
+            streamer_parts(&config, &base, &command, socket, progress.clone()).await?;
         let stop = CancellationToken::new();
         let mut signals = StopSignals::new()?;
         let halt = async {
             let signal = signals.next().await;
-            tracing::info!(signal, "stopping; it goes on from its checkpoints next time");
+            tracing::info!(signal, "stopping; the next start continues from the checkpoints");
             stop.cancel();
             std::future::pending::<()>().await
         };
-        let mut streamer = Streamer::new(parts);
+        let mut streamer = Streamer::new(streamer_parts);
         let work = async {
             if command.once {
                 let cycle = streamer.cycle(&stop).await.map_err(|error| with_cause(&error))?;
-                return ended(&cycle, json);
+                return print_once(&cycle, json);
             }
-            streamer.run(&stop, &mut |cycle| told(cycle, json)).await
+            streamer.run(&stop, &mut |cycle| print_cycle(cycle, json)).await
         };
         tokio::select! {
             done = work => done,
             () = halt => Ok(()),
-            () = Shown::new(progress).keep_shown() => Ok(()),
+            () = ProgressDisplay::new(progress).run() => Ok(()),
         }
     })
 }
 
-/// A data folder that no gate has published from is a mistake on the command line: nothing would ever
-/// be found there.
-fn has_bus(config: &Config) -> Result<(), Failure> {
+/// Fails if the folder of a file bus does not exist: no gate publishes there, so nothing would ever arrive.
+fn check_bus(config: &Config) -> Result<(), Failure> {
     if config.bus.scheme().map_err(Failure::usage)? != Scheme::File {
         return Ok(());
     }
@@ -168,26 +168,26 @@ fn has_bus(config: &Config) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{} does not exist, so no gate publishes there: name the data folder of the gate with --data, \
-         or its config with --config",
+        "the bus folder {} does not exist: give the data folder of the gate with --data, or its config \
+         with --config",
         root.display()
     )))
 }
 
-/// Puts the streamer together.
-async fn parts(
+/// Builds the parts of the streamer.
+async fn streamer_parts(
     config: &Config,
     base: &Path,
-    command: &Stream,
+    command: &StreamArgs,
     socket: Option<GateSocket>,
     progress: Progress,
 ) -> Result<Parts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
     (settings.again, settings.from_start) = (command.again, command.from_start);
-    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
+    let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
     let opened = artifacts::open(config)?;
     let checkpoints = checkpoints(config, base)?;
-    let key = match std::env::var(KEY) {
+    let key = match std::env::var(KEY_VARIABLE) {
         Ok(key) if !key.is_empty() => Some(key),
         _ => config.stream.key(base).map_err(Failure::usage)?,
     };
@@ -199,10 +199,10 @@ async fn parts(
         socket,
         require_alive: config.stream.require_alive.clone(),
     })
-    .map_err(|error| Failure::usage(format!("the gate: {error}")))?;
-    let control: Arc<dyn Control> = match bus::open_reading(config, base).await? {
-        Reading::Beside(reader) => Arc::new(FileControl::new(reader)),
-        Reading::Bus(bus) => Arc::new(bus),
+    .map_err(|error| Failure::usage(format!("cannot use the gate: {error}")))?;
+    let control: Arc<dyn Control> = match bus::open_read_only(config, base).await? {
+        BusReader::File(reader) => Arc::new(FileControl::new(reader)),
+        BusReader::Network(bus) => Arc::new(bus),
     };
     Ok(Parts {
         settings: Arc::new(settings),
@@ -218,7 +218,7 @@ async fn parts(
     })
 }
 
-/// Where progress is kept: beside the ledger where that is a database, else in a file.
+/// Opens the checkpoint store: in the database of a PostgreSQL ledger, else a file.
 fn checkpoints(config: &Config, base: &Path) -> Result<Arc<dyn Checkpoints>, Failure> {
     config.ledger.check(base).map_err(Failure::usage)?;
     #[cfg(feature = "postgres")]
@@ -231,10 +231,10 @@ fn checkpoints(config: &Config, base: &Path) -> Result<Arc<dyn Checkpoints>, Fai
     Ok(Arc::new(checkpoints.map_err(|error| with_cause(&error))?))
 }
 
-/// Prints what one look came to, and whether all of it is done.
-fn ended(cycle: &Cycle, as_json: bool) -> Result<(), Failure> {
+/// Prints the result of a single poll. Fails if a message is not done.
+fn print_once(cycle: &Cycle, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        print_json(&of_cycle(cycle))?;
+        print_json(&cycle_json(cycle))?;
     } else if cycle.outcomes.is_empty() {
         print("nothing to stream\n")?;
     } else {
@@ -246,13 +246,13 @@ fn ended(cycle: &Cycle, as_json: bool) -> Result<(), Failure> {
     }
     let all = cycle.outcomes.len();
     Err(Failure::runtime(format!(
-        "{left} of {all} READY messages are not done\n  none is lost: the next `admit stream` takes \
-         them on again, from their checkpoints"
+        "{left} of {all} READY messages are not done\n  none is lost: the next `admit stream` retries \
+         them from their checkpoints"
     )))
 }
 
-/// Prints what a look of many came to, if anything happened.
-fn told(cycle: Cycle, as_json: bool) -> Result<(), Failure> {
+/// Prints the result of a poll, if anything happened.
+fn print_cycle(cycle: Cycle, as_json: bool) -> Result<(), Failure> {
     let happened =
         |outcome: &Outcome| !matches!(outcome.status, Status::Waiting | Status::SkippedDuplicate);
     let outcomes: Vec<Outcome> = cycle.outcomes.into_iter().filter(happened).collect();
@@ -260,7 +260,7 @@ fn told(cycle: Cycle, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if as_json {
-        let line = of_cycle(&Cycle { outcomes, dropped: cycle.dropped });
+        let line = cycle_json(&Cycle { outcomes, dropped: cycle.dropped });
         return print(&format!("{line}\n"));
     }
     print(&summary(&outcomes))
@@ -285,12 +285,12 @@ fn summary(outcomes: &[Outcome]) -> String {
     table(&columns, rows)
 }
 
-fn of_cycle(cycle: &Cycle) -> serde_json::Value {
-    let messages: Vec<serde_json::Value> = cycle.outcomes.iter().map(of_outcome).collect();
+fn cycle_json(cycle: &Cycle) -> serde_json::Value {
+    let messages: Vec<serde_json::Value> = cycle.outcomes.iter().map(outcome_json).collect();
     json!({ "messages": messages, "dropped": cycle.dropped })
 }
 
-fn of_outcome(outcome: &Outcome) -> serde_json::Value {
+fn outcome_json(outcome: &Outcome) -> serde_json::Value {
     let outputs: Vec<serde_json::Value> = outcome
         .streamed
         .outputs

@@ -1,4 +1,4 @@
-//! How far streaming has come: bars on a terminal, a line now and then elsewhere.
+//! Progress of `admit stream` on stderr: bars on a terminal, periodic lines otherwise.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -8,40 +8,40 @@ use admit_runs::streamer::progress::{OutputProgress, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
-use crate::output::aside;
+use crate::output::print_stderr;
 
-/// How often bars move.
-const MOVES_EVERY: Duration = Duration::from_millis(200);
-/// How often a line is written where there is no terminal.
+/// Interval between updates of the bars.
+const BARS_EVERY: Duration = Duration::from_millis(200);
+/// Interval between lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 const BAR: &str = "{prefix:32} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta} {msg}";
 
-/// Shows what is being streamed, on standard error.
-pub(super) struct Shown {
+/// Prints the progress of every output on stderr.
+pub(super) struct ProgressDisplay {
     progress: Progress,
     bars: Option<MultiProgress>,
     outputs: Vec<(Arc<OutputProgress>, Option<ProgressBar>)>,
     began: Instant,
-    said: Instant,
+    last_line_at: Instant,
 }
 
-impl Shown {
+impl ProgressDisplay {
     pub(super) fn new(progress: Progress) -> Self {
         let bars = io::stderr().is_terminal().then(MultiProgress::new);
         let now = Instant::now();
-        Self { progress, bars, outputs: Vec::new(), began: now, said: now }
+        Self { progress, bars, outputs: Vec::new(), began: now, last_line_at: now }
     }
 
-    /// Shows it for ever.
-    pub(super) async fn keep_shown(mut self) {
+    /// Updates the display until dropped.
+    pub(super) async fn run(mut self) {
         loop {
-            sleep(MOVES_EVERY).await;
-            self.look();
+            sleep(BARS_EVERY).await;
+            self.refresh();
         }
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let now = self.progress.outputs();
         let is_same = now.len() == self.outputs.len()
             && now.iter().zip(&self.outputs).all(|(now, (shown, _))| Arc::ptr_eq(now, shown));
@@ -49,8 +49,9 @@ impl Shown {
             for (_, bar) in self.outputs.drain(..) {
                 bar.iter().for_each(ProgressBar::finish_and_clear);
             }
-            (self.began, self.said) = (Instant::now(), Instant::now());
-            self.outputs = now.into_iter().map(|one| (one.clone(), self.bar(&one))).collect();
+            (self.began, self.last_line_at) = (Instant::now(), Instant::now());
+            self.outputs =
+                now.into_iter().map(|output| (output.clone(), self.bar(&output))).collect();
         }
         for (output, bar) in &self.outputs {
             let Some(bar) = bar else { continue };
@@ -59,9 +60,11 @@ impl Shown {
                 bar.set_message(format!("{} quarantined", output.quarantined()));
             }
         }
-        if self.bars.is_none() && self.said.elapsed() >= LINE_EVERY {
-            self.said = Instant::now();
-            self.outputs.iter().for_each(|(output, _)| aside(&line(output, self.began.elapsed())));
+        if self.bars.is_none() && self.last_line_at.elapsed() >= LINE_EVERY {
+            self.last_line_at = Instant::now();
+            self.outputs
+                .iter()
+                .for_each(|(output, _)| print_stderr(&line(output, self.began.elapsed())));
         }
     }
 
@@ -72,7 +75,7 @@ impl Shown {
         );
         bar.set_prefix(output.output_id.clone());
         bar.set_position(output.resumed());
-        // Rows of earlier sessions say nothing about how fast this one is.
+        // Excludes rows of earlier sessions from the rate.
         bar.reset_eta();
         Some(bar)
     }
@@ -85,7 +88,7 @@ fn line(output: &OutputProgress, elapsed: Duration) -> String {
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = here.saturating_mul(1_000) / millis;
     let left = match rate {
-        0 => "no end in sight".to_owned(),
+        0 => "no estimate".to_owned(),
         rate => format!("{} s left", total.saturating_sub(done) / rate),
     };
     let mut line = format!("{} {done}/{total} rows, {rate} rows/s, {left}", output.output_id);
@@ -93,7 +96,7 @@ fn line(output: &OutputProgress, elapsed: Duration) -> String {
         line.push_str(&format!(", {} quarantined", output.quarantined()));
     }
     if output.repeats() > 0 {
-        line.push_str(&format!(", {} pushes repeated", output.repeats()));
+        line.push_str(&format!(", {} retries", output.repeats()));
     }
     line
 }

@@ -1,8 +1,8 @@
-//! `admit verify`: recomputes what the ledger claims from the raw bodies, and says what disagrees.
+//! `admit verify`: recomputes the ledger from the raw bodies and reports disagreements.
 //!
-//! The ledger checks itself (structure, keys, references, counters); the contracts recompute what
-//! each body says; the side effects of all bodies together must add up to the documents that are
-//! kept. What could not be recomputed is counted and said. It only reads, beside a running gate too.
+//! The ledger checks its structure, keys, references and counters. The contracts recompute key, digest and
+//! facts from each body, and the projections of all bodies must give the stored documents. Whatever could not
+//! be recomputed is counted and reported. Reads only, also while a gate runs.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -15,55 +15,58 @@ use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::ProjectionState;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
 use admit_ledger::verify::{
-    Disagreement, DisagreementSink, InboxCounts, RecordsChecked, StoredAdmission, Structure, UnreadableDocument, Verifier, VerifyError,
+    Disagreement, DisagreementSink, InboxCounts, RecordsChecked, StoredAdmission, Structure,
+    UnreadableDocument, Verifier, VerifyError,
 };
 use bytes::Bytes;
 use serde_json::json;
 
-use super::ledger_files::Sources;
-use super::outside::{self, OnBus, OnFiles, Outside};
+use super::ledger_files::FileSources;
 use super::receipts::unreadable;
-use super::{LedgerPlace, ledger_files, verify_advice, verify_records};
+use super::verify_artifacts::ArtifactSource;
+use super::verify_bus::BusSource;
+use super::verify_stores::StoreCounts;
+use super::{LedgerArgs, ledger_files, verify_advice, verify_records, verify_stores};
 use crate::bus;
 use crate::config::{Config, EventsConfig};
 use crate::ledger::{open_reader, open_verifier};
-use crate::output::{Failure, aside, counted, print, print_json, printable};
+use crate::output::{Failure, counted, print, print_json, print_stderr, printable};
 
 /// Admissions between two lines of progress.
 const PROGRESS_EVERY: u64 = 100_000;
 
-/// The deepest nesting that the contract ever takes; what is kept was taken under some limit.
+/// Nesting limit for stored bodies: the highest that a config can set.
 const DEPTH_MAX: usize = 512;
 
-pub(super) fn run(place: LedgerPlace, as_json: bool) -> Result<(), Failure> {
-    let (config, base) = place.load()?;
-    let is_watched = std::io::stderr().is_terminal();
-    let (report, ledger, checked) = check(&config, &base, as_json, is_watched)?;
-    report.end(&ledger, &checked)
+pub(super) fn run(args: LedgerArgs, as_json: bool) -> Result<(), Failure> {
+    let (config, base) = args.load()?;
+    let shows_progress = std::io::stderr().is_terminal();
+    let (report, ledger, checked) = check(&config, &base, as_json, shows_progress)?;
+    report.finish(&ledger, &checked)
 }
 
-/// Verifies without printing anything but progress; every disagreement, in words.
-pub(crate) fn examine(config: &Config, base: &Path) -> Result<Examined, Failure> {
+/// Verifies and prints only progress. Returns the disagreements as text.
+pub(crate) fn collect_disagreements(config: &Config, base: &Path) -> Result<VerifyResult, Failure> {
     let (report, ..) = check(config, base, true, true)?;
-    let text = |one: &serde_json::Value, name: &str| {
-        one[name].as_str().map_or_else(|| "ledger".to_owned(), printable)
+    let text = |disagreement: &serde_json::Value, name: &str| {
+        disagreement[name].as_str().map_or_else(|| "ledger".to_owned(), printable)
     };
-    let line = |one: &serde_json::Value| {
-        format!("{}: {}: {}", text(one, "receipt"), text(one, "check"), text(one, "message"))
+    let line = |it: &serde_json::Value| {
+        format!("{}: {}: {}", text(it, "receipt"), text(it, "check"), text(it, "message"))
     };
     let is_repairable =
-        |one: &serde_json::Value| one["check"].as_str().is_some_and(verify_advice::is_repairable);
-    Ok(Examined {
-        are_repairable: report.found.iter().all(is_repairable),
-        found: report.found.iter().map(line).collect(),
+        |it: &serde_json::Value| it["check"].as_str().is_some_and(verify_advice::is_repairable);
+    Ok(VerifyResult {
+        are_repairable: report.disagreements.iter().all(is_repairable),
+        disagreements: report.disagreements.iter().map(line).collect(),
     })
 }
 
-/// What an examination found.
-pub(crate) struct Examined {
-    /// A line for each disagreement.
-    pub(crate) found: Vec<String>,
-    /// Whether all of them are about what `admit repair` writes.
+/// Disagreements found by [`collect_disagreements`].
+pub(crate) struct VerifyResult {
+    /// One line per disagreement.
+    pub(crate) disagreements: Vec<String>,
+    /// Whether `admit repair` can write all files that they are about.
     pub(crate) are_repairable: bool,
 }
 
@@ -71,261 +74,292 @@ fn check(
     config: &Config,
     base: &Path,
     as_json: bool,
-    is_watched: bool,
-) -> Result<(Report, Verifier, Checked), Failure> {
+    shows_progress: bool,
+) -> Result<(VerifyReport, Verifier, VerifyCounts), Failure> {
     let (reader, runtime) = open_reader(config, base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
-    let forgets = has_forgotten(&status);
-    let ledger = open_verifier(config, base, forgets)?;
-    let mut report = Report { tag: reader.tag(), as_json, found: Vec::new(), count: 0 };
-    let contracts = Contracts::new(streams(config, base));
-    let mut checked =
-        verify(&ledger, forgets, contracts, is_watched, &mut report).map_err(Failure::runtime)?;
-    let artifacts = OnFiles::open(config)?;
-    let bus = OnBus {
-        source: runtime.block_on(bus::open_reading(config, base))?,
+    let has_removed = has_removed_rows(&status);
+    let ledger = open_verifier(config, base, has_removed)?;
+    let mut report =
+        VerifyReport { tag: reader.tag(), as_json, disagreements: Vec::new(), count: 0 };
+    let contracts = ContractChecks::new(event_contracts(config, base));
+    let mut checked = verify(&ledger, has_removed, contracts, shows_progress, &mut report)
+        .map_err(Failure::runtime)?;
+    let artifacts = ArtifactSource::open(config)?;
+    let bus = BusSource {
+        source: runtime.block_on(bus::open_read_only(config, base))?,
         topics: bus::topics(config, base)?,
-        apart: vec![AUDIT_TOPIC.to_owned(), config.stream.control_topic.clone()],
+        topics_without_events: vec![AUDIT_TOPIC.to_owned(), config.stream.control_topic.clone()],
     };
     let last = ledger.last();
-    let found = &mut |disagreement| report.note(disagreement);
+    let found = &mut |disagreement| report.add(disagreement);
     checked.records = verify_records::check(&ledger, config, &mut checked.skipped, found)
         .map_err(Failure::runtime)?;
-    let paths = config.artifacts_place().map_err(Failure::usage)?.paths();
-    let sources = Sources::read(&ledger).map_err(Failure::runtime)?;
+    let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
+    let sources = FileSources::read(&ledger).map_err(Failure::runtime)?;
     let reconciled = ledger.reconciled().map_err(Failure::runtime)?;
-    let looked = async {
-        let files = ledger_files::all(&*reader, sources, &paths, found).await?;
-        let about = (&files[..], &reconciled);
-        outside::verify(&*reader, &artifacts, &bus, about, last, found).await
+    let store_checks = async {
+        let files = ledger_files::render(&*reader, sources, &paths, found).await?;
+        let context = (&files[..], &reconciled);
+        verify_stores::verify(&*reader, &artifacts, &bus, context, last, found).await
     };
-    checked.outside = runtime.block_on(looked).map_err(Failure::runtime)?;
+    checked.stores = runtime.block_on(store_checks).map_err(Failure::runtime)?;
     Ok((report, ledger, checked))
 }
 
-/// Whether retention has removed something, so that what is missing proves nothing.
-fn has_forgotten(status: &admit_ledger::Status) -> bool {
+/// Whether retention has removed rows, so that a missing row is no disagreement.
+fn has_removed_rows(status: &admit_ledger::Status) -> bool {
     status.removed_bodies > 0 || status.removed_keys > 0
 }
 
-/// The streams that the config names, by their doors. One that cannot be made is as good as not
-/// named: to verify a ledger nobody needs the schemas or the secrets of a gate.
-fn streams(config: &Config, base: &Path) -> BTreeMap<String, Events> {
-    let made = |stream: &EventsConfig| {
+/// Contracts of the configured event streams, by door. Streams that cannot be built are left out, because
+/// verifying a ledger must not require the schemas or secrets of a gate.
+fn event_contracts(config: &Config, base: &Path) -> BTreeMap<String, Events> {
+    let build = |stream: &EventsConfig| {
         let contract = stream.contract(base, config.limits.json_depth_max).ok()?;
         Some((stream.door(), contract))
     };
-    config.doors.events.iter().filter_map(made).collect()
+    config.doors.events.iter().filter_map(build).collect()
 }
 
-/// Why something of an event was not recomputed.
-mod left_out {
+/// Reasons why an event was not recomputed.
+mod skip_reason {
     pub(super) const NO_BODY: &str = "without a body any more";
     pub(super) const NO_CONTRACT: &str = "of a door that this build does not know";
     pub(super) const NO_KEY: &str =
-        "with their digest only, because the config does not say what names them";
+        "with their digest only, because the config does not define their key";
 }
 
-/// How much was looked at.
+/// Numbers of checked rows.
 #[derive(Debug, Default)]
-struct Checked {
+struct VerifyCounts {
     structure: Structure,
     admissions: u64,
     recomputed: u64,
-    left_out: BTreeMap<&'static str, u64>,
+    not_recomputed: BTreeMap<&'static str, u64>,
     sightings: u64,
     keys: u64,
     documents: u64,
     inbox: InboxCounts,
     records: RecordsChecked,
-    /// Parts that were not looked at at all, with why.
+    /// Parts that were not checked, each with the reason.
     skipped: Vec<String>,
-    outside: Outside,
+    stores: StoreCounts,
 }
 
 fn verify(
     ledger: &Verifier,
-    forgets: bool,
-    mut contracts: Contracts,
-    is_watched: bool,
-    report: &mut Report,
-) -> Result<Checked, VerifyError> {
-    let mut found = |disagreement| report.note(disagreement);
-    let mut checked = Checked::default();
-    if is_watched {
-        aside("checking the structure");
+    has_removed: bool,
+    mut contracts: ContractChecks,
+    shows_progress: bool,
+    report: &mut VerifyReport,
+) -> Result<VerifyCounts, VerifyError> {
+    let mut found = |disagreement| report.add(disagreement);
+    let mut checked = VerifyCounts::default();
+    if shows_progress {
+        print_stderr("checking the structure of the ledger");
     }
     checked.structure = ledger.structure(&mut found)?;
     let last = ledger.last().0;
     let mut seen = 0;
-    checked.admissions = ledger.admissions(&mut found, &mut |kept, found| {
+    checked.admissions = ledger.admissions(&mut found, &mut |stored, found| {
         seen += 1;
-        if is_watched && seen % PROGRESS_EVERY == 0 {
-            aside(&format!("{seen} admissions checked, at place {} of {last}", kept.seq.0));
+        if shows_progress && seen % PROGRESS_EVERY == 0 {
+            print_stderr(&format!("{seen} admissions checked, at seq {} of {last}", stored.seq.0));
         }
-        contracts.check(kept, found);
+        contracts.check(stored, found);
     })?;
     checked.recomputed = contracts.recomputed;
-    checked.left_out = std::mem::take(&mut contracts.left_out);
+    checked.not_recomputed = std::mem::take(&mut contracts.not_recomputed);
     checked.sightings = ledger.sightings(&mut found)?;
     checked.keys = ledger.keys(&mut found)?;
     ledger.inbox(&mut found)?;
     checked.inbox = ledger.inbox_rows(&mut found)?;
     ledger.laws(&mut found)?;
     ledger.counters(checked.admissions, checked.sightings, &mut found);
-    if forgets {
+    if has_removed {
         let why = "the documents of projections and the counters, because retention has removed \
-                   events they add up";
+                   some of their events";
         checked.skipped.push(why.to_owned());
     } else {
-        checked.documents = contracts.documents(ledger, &mut found)?;
-        if !contracts.is_whole {
+        checked.documents = contracts.check_documents(ledger, &mut found)?;
+        if !contracts.is_complete {
             let why =
-                "the documents of projections, because an event of theirs cannot be recomputed";
+                "the documents of projections, because one of their events cannot be recomputed";
             checked.skipped.push(why.to_owned());
         }
     }
     if checked.inbox.untimed > 0 {
         let rows = checked.inbox.untimed;
-        let why = format!("last_updated_at of {rows} finished inbox rows, which nothing else says");
+        let why =
+            format!("last_updated_at of {rows} finished inbox rows, which is stored nowhere else");
         checked.skipped.push(why);
     }
     Ok(checked)
 }
 
-/// A document, and the place that changed it last.
-type Folded = (Box<dyn ProjectionState>, Seq);
+/// Recomputed document with the seq that changed it last.
+type FoldedDocument = (Box<dyn ProjectionState>, Seq);
 
-/// The contracts of this build, and what the bodies seen so far add up to.
-struct Contracts {
+/// Contracts of this build, with the documents recomputed from the bodies seen so far.
+struct ContractChecks {
     pixel: PixelControl,
-    streams: BTreeMap<String, Events>,
+    event_contracts: BTreeMap<String, Events>,
     recomputed: u64,
-    left_out: BTreeMap<&'static str, u64>,
-    folded: BTreeMap<(&'static str, String), Folded>,
-    /// A body that could not be recomputed is missing from the documents.
-    is_whole: bool,
+    not_recomputed: BTreeMap<&'static str, u64>,
+    folded: BTreeMap<(&'static str, String), FoldedDocument>,
+    /// Whether every body could be recomputed; otherwise documents cannot be compared.
+    is_complete: bool,
 }
 
-impl Contracts {
-    fn new(streams: BTreeMap<String, Events>) -> Self {
-        // Whatever was admitted under a narrower setting is admitted under these.
+impl ContractChecks {
+    fn new(event_contracts: BTreeMap<String, Events>) -> Self {
+        // The most permissive settings accept every body that a stricter gate admitted.
         let settings = Settings { schema: SchemaMode::Envelope, json_depth_max: DEPTH_MAX };
         Self {
             pixel: PixelControl::new(settings),
-            streams,
+            event_contracts,
             recomputed: 0,
-            left_out: BTreeMap::new(),
+            not_recomputed: BTreeMap::new(),
             folded: BTreeMap::new(),
-            is_whole: true,
+            is_complete: true,
         }
     }
 
-    fn leave_out(&mut self, why: &'static str) {
-        *self.left_out.entry(why).or_default() += 1;
+    fn count_not_recomputed(&mut self, why: &'static str) {
+        *self.not_recomputed.entry(why).or_default() += 1;
     }
 
-    /// Recomputes what the body says. Of a refusal that is its digest, and the ledger has done it.
-    fn check(&mut self, kept: &StoredAdmission<'_>, found: &mut DisagreementSink<'_>) {
-        let Some(body) = kept.body else { return self.leave_out(left_out::NO_BODY) };
-        if kept.verdict == "refused" {
+    /// Recomputes key, digest and facts from the body. A refusal has only a digest, which the ledger checks.
+    fn check(&mut self, stored: &StoredAdmission<'_>, found: &mut DisagreementSink<'_>) {
+        let Some(body) = stored.body else {
+            return self.count_not_recomputed(skip_reason::NO_BODY);
+        };
+        if stored.verdict == "refused" {
             self.recomputed += 1;
-            if kept.door == ingestion_gate::DOOR {
-                envelope_facts(kept, body, found);
+            if stored.door == ingestion_gate::DOOR {
+                check_envelope_facts(stored, body, found);
             }
             return;
         }
-        match kept.door {
-            pixel_control::DOOR => self.pixel(kept, body, found),
-            skyra::DOOR => self.named(kept, skyra::recompute(kept.door, body), found),
-            intents::DOOR => self.named(kept, intents::recompute(kept.door, body), found),
-            ingestion_gate::DOOR => self.envelope(kept, body, found),
-            rounds::DOOR => self.round(kept, body, found),
-            door if door.starts_with("events/") => self.event(kept, body, found),
-            _ => self.leave_out(left_out::NO_CONTRACT),
+        match stored.door {
+            pixel_control::DOOR => self.check_pixel(stored, body, found),
+            skyra::DOOR => self.check_body_only(stored, skyra::recompute(stored.door, body), found),
+            intents::DOOR => {
+                self.check_body_only(stored, intents::recompute(stored.door, body), found)
+            }
+            ingestion_gate::DOOR => self.check_envelope(stored, body, found),
+            rounds::DOOR => self.check_round(stored, body, found),
+            door if door.starts_with("events/") => self.check_event(stored, body, found),
+            _ => self.count_not_recomputed(skip_reason::NO_CONTRACT),
         }
     }
 
-    /// An event whose name and content are all in its body.
-    fn named(&mut self, kept: &StoredAdmission<'_>, said: Option<(Key, Digest)>, found: &mut DisagreementSink<'_>) {
+    /// Checks an event whose key and content come from the body alone.
+    fn check_body_only(
+        &mut self,
+        stored: &StoredAdmission<'_>,
+        recomputed: Option<(Key, Digest)>,
+        found: &mut DisagreementSink<'_>,
+    ) {
         self.recomputed += 1;
-        let (key, digest) = said.unzip();
-        differ(kept, "key", kept.key != key, found);
-        differ(kept, "digest", Some(kept.digest) != digest, found);
+        let (key, digest) = recomputed.unzip();
+        add_if(stored, "key", stored.key != key, found);
+        add_if(stored, "digest", Some(stored.digest) != digest, found);
     }
 
-    /// An envelope. Its class is what the policy said then.
-    fn envelope(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
+    /// Checks an envelope, with the class that the policy gave it at admission.
+    fn check_envelope(
+        &mut self,
+        stored: &StoredAdmission<'_>,
+        body: &[u8],
+        found: &mut DisagreementSink<'_>,
+    ) {
         self.recomputed += 1;
-        let facts = json::parse(kept.facts.as_bytes(), &json::Limits::default());
+        let facts = json::parse(stored.facts.as_bytes(), &json::Limits::default());
         let class =
             facts.ok().and_then(|facts| Some(facts.get("event_class")?.as_str()?.to_owned()));
-        envelope_facts(kept, body, found);
-        let door = Door::new(kept.door);
+        check_envelope_facts(stored, body, found);
+        let door = Door::new(stored.door);
         let (key, digest) =
             class.and_then(|class| ingestion_gate::recompute(&door, &class, body)).unzip();
-        differ(kept, "key", kept.key != key, found);
-        differ(kept, "digest", Some(kept.digest) != digest, found);
+        add_if(stored, "key", stored.key != key, found);
+        add_if(stored, "digest", Some(stored.digest) != digest, found);
     }
 
-    /// What a source told of a round; where it was posted and how it was read are among its facts.
-    fn round(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
+    /// Checks a round event. Its facts hold the source path and the parser.
+    fn check_round(
+        &mut self,
+        stored: &StoredAdmission<'_>,
+        body: &[u8],
+        found: &mut DisagreementSink<'_>,
+    ) {
         self.recomputed += 1;
         let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
-        let facts = json::parse(kept.facts.as_bytes(), &limits);
+        let facts = json::parse(stored.facts.as_bytes(), &limits);
         let (key, digest) = match &facts {
-            Ok(json::Value::Object(facts)) => rounds::recompute(kept.door, facts, body).unzip(),
+            Ok(json::Value::Object(facts)) => rounds::recompute(stored.door, facts, body).unzip(),
             _ => (None, None),
         };
-        differ(kept, "key", kept.key != key, found);
-        differ(kept, "digest", Some(kept.digest) != digest, found);
+        add_if(stored, "key", stored.key != key, found);
+        add_if(stored, "digest", Some(stored.digest) != digest, found);
     }
 
-    /// An event of a stream. What a header said is among its facts.
-    fn event(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
-        let &StoredAdmission { door, principal, key, digest, .. } = kept;
-        let facts = kept.facts.as_bytes();
+    /// Checks an event of a stream. Its facts hold the values from headers.
+    fn check_event(
+        &mut self,
+        stored: &StoredAdmission<'_>,
+        body: &[u8],
+        found: &mut DisagreementSink<'_>,
+    ) {
+        let &StoredAdmission { door, principal, key, digest, .. } = stored;
+        let facts = stored.facts.as_bytes();
         let event = recompute::RecordedEvent { door, principal, facts, body, key, digest };
-        let identity = self.streams.get(door).map(Events::identity);
+        let identity = self.event_contracts.get(door).map(Events::identity);
         let agreement = recompute::agreement(&event, identity);
-        differ(kept, "digest", !agreement.digest, found);
+        add_if(stored, "digest", !agreement.digest, found);
         match agreement.key {
             Some(agrees) => {
                 self.recomputed += 1;
-                differ(kept, "key", !agrees, found);
+                add_if(stored, "key", !agrees, found);
             }
-            None => self.leave_out(left_out::NO_KEY),
+            None => self.count_not_recomputed(skip_reason::NO_KEY),
         }
     }
 
-    fn pixel(&mut self, kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
+    fn check_pixel(
+        &mut self,
+        stored: &StoredAdmission<'_>,
+        body: &[u8],
+        found: &mut DisagreementSink<'_>,
+    ) {
         let submission = Submission {
-            principal: Principal::new(kept.principal),
-            received_at: kept.received_at,
+            principal: Principal::new(stored.principal),
+            received_at: stored.received_at,
             body: Bytes::copy_from_slice(body),
             headers: Vec::new(),
-            // For ids that a contract makes up; nothing of the key or the digest.
+            // Used for generated ids only, not for key or digest.
             nonce: [0; 16],
         };
-        let vetted = self.pixel.vet(&Door::new(kept.door), submission);
+        let vetted = self.pixel.vet(&Door::new(stored.door), submission);
         self.recomputed += 1;
         let event = match vetted {
             Entry::Event(event) => event,
             Entry::Refused(refused) => {
-                self.is_whole = false;
-                let message = format!("the contract refuses its body: {}", refused.message);
-                found(Disagreement::at(kept.seq, "body", message));
+                self.is_complete = false;
+                let message = format!("the contract refuses the body: {}", refused.message);
+                found(Disagreement::at(stored.seq, "body", message));
                 return;
             }
         };
-        compare(kept, &event, found);
-        if matches!(kept.verdict, "fresh" | "revision") {
-            self.fold(kept.seq, &event, found);
+        compare_event(stored, &event, found);
+        if matches!(stored.verdict, "fresh" | "revision") {
+            self.apply_projections(stored.seq, &event, found);
         }
     }
 
-    /// Applies the event's side effects, as the commit that admitted it did.
-    fn fold(&mut self, seq: Seq, event: &Event, found: &mut DisagreementSink<'_>) {
+    /// Applies the projections of the event, as its commit did.
+    fn apply_projections(&mut self, seq: Seq, event: &Event, found: &mut DisagreementSink<'_>) {
         for projection in &event.projections {
             let id = projection.entity();
             let name = (id.projection, id.entity);
@@ -341,48 +375,52 @@ impl Contracts {
                 }),
             };
             if let Err(error) = applied {
-                self.is_whole = false;
+                self.is_complete = false;
                 found(Disagreement::at(seq, "document", error.to_string()));
             }
         }
     }
 
-    /// Compares what the bodies add up to with what is kept. Returns how many could be compared:
-    /// one that a running gate has changed meanwhile cannot.
-    fn documents(&mut self, ledger: &Verifier, found: &mut DisagreementSink<'_>) -> Result<u64, VerifyError> {
+    /// Compares recomputed documents with stored ones. Returns how many were compared; documents that a
+    /// running gate changed meanwhile are skipped.
+    fn check_documents(
+        &mut self,
+        ledger: &Verifier,
+        found: &mut DisagreementSink<'_>,
+    ) -> Result<u64, VerifyError> {
         let mut compared = 0;
         let folded = std::mem::take(&mut self.folded);
-        let mut left: BTreeMap<(String, String), Folded> = folded
+        let mut left: BTreeMap<(String, String), FoldedDocument> = folded
             .into_iter()
             .map(|((projection, entity), folded)| ((projection.to_owned(), entity), folded))
             .collect();
-        let is_whole = self.is_whole;
-        ledger.documents(&mut |kept| {
-            let kept = match kept {
-                Ok(kept) => kept,
+        let is_complete = self.is_complete;
+        ledger.documents(&mut |stored| {
+            let stored = match stored {
+                Ok(stored) => stored,
                 Err(UnreadableDocument { projection, entity, seq, why }) => {
                     left.remove(&(projection.clone(), entity.clone()));
-                    let message = format!("{projection} of {entity:?} cannot be read: {why}");
+                    let message = format!("cannot read {projection} of {entity:?}: {why}");
                     return found(Disagreement::at(seq, "document", message));
                 }
             };
-            let folded = left.remove(&(kept.projection.clone(), kept.entity.clone()));
-            if kept.seq > ledger.last() || !is_whole {
+            let folded = left.remove(&(stored.projection.clone(), stored.entity.clone()));
+            if stored.seq > ledger.last() || !is_complete {
                 return;
             }
             compared += 1;
-            let name = format!("{} of {:?}", kept.projection, kept.entity);
+            let name = format!("{} of {:?}", stored.projection, stored.entity);
             let message = match folded {
-                None => format!("{name} is kept, but no event tells of it"),
-                Some((_, last)) if last != kept.seq => {
-                    format!("{name} was changed by place {last}, not here", last = last.0)
+                None => format!("{name} is stored, but no event changes it"),
+                Some((_, last)) if last != stored.seq => {
+                    format!("{name} was last changed by seq {last}, not by this one", last = last.0)
                 }
-                Some((document, _)) if document.to_text() != kept.text => {
-                    format!("{name} is not what its events add up to")
+                Some((document, _)) if document.to_text() != stored.text => {
+                    format!("{name} does not match its events")
                 }
                 Some(_) => return,
             };
-            found(Disagreement::at(kept.seq, "document", message));
+            found(Disagreement::at(stored.seq, "document", message));
         })?;
         for ((projection, entity), (_, last)) in left {
             let message = format!("{projection} of {entity:?} is missing");
@@ -392,47 +430,56 @@ impl Contracts {
     }
 }
 
-fn compare(kept: &StoredAdmission<'_>, event: &Event, found: &mut DisagreementSink<'_>) {
+fn compare_event(stored: &StoredAdmission<'_>, event: &Event, found: &mut DisagreementSink<'_>) {
     let mut facts = Vec::new();
     json::write_object(&event.facts, &mut facts);
-    differ(kept, "key", kept.key != Some(event.key), found);
-    differ(kept, "digest", kept.digest != event.digest, found);
-    differ(kept, "attempt", kept.attempt != event.attempt, found);
-    differ(kept, "facts", kept.facts.as_bytes() != facts, found);
+    add_if(stored, "key", stored.key != Some(event.key), found);
+    add_if(stored, "digest", stored.digest != event.digest, found);
+    add_if(stored, "attempt", stored.attempt != event.attempt, found);
+    add_if(stored, "facts", stored.facts.as_bytes() != facts, found);
 }
 
-/// The facts of an envelope, which every document about it is made from.
-fn envelope_facts(kept: &StoredAdmission<'_>, body: &[u8], found: &mut DisagreementSink<'_>) {
+/// Checks the facts of an envelope; all documents about it derive from them.
+fn check_envelope_facts(
+    stored: &StoredAdmission<'_>,
+    body: &[u8],
+    found: &mut DisagreementSink<'_>,
+) {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
-    let wrong = match json::parse(kept.facts.as_bytes(), &limits) {
+    let wrong = match json::parse(stored.facts.as_bytes(), &limits) {
         Ok(json::Value::Object(facts)) => {
-            ingestion_gate::audit_check::mismatched_facts(&facts, kept.principal, body)
+            ingestion_gate::audit_check::mismatched_facts(&facts, stored.principal, body)
         }
         Ok(_) | Err(_) => vec!["all of them"],
     };
     if !wrong.is_empty() {
-        let message = format!("the body gives others than are kept: {}", wrong.join(", "));
-        found(Disagreement::at(kept.seq, "facts", message));
+        let message = format!("facts differ from those in the body: {}", wrong.join(", "));
+        found(Disagreement::at(stored.seq, "facts", message));
     }
 }
 
-fn differ(kept: &StoredAdmission<'_>, check: &'static str, differs: bool, found: &mut DisagreementSink<'_>) {
+fn add_if(
+    stored: &StoredAdmission<'_>,
+    check: &'static str,
+    differs: bool,
+    found: &mut DisagreementSink<'_>,
+) {
     if differs {
-        let message = "the body gives another one than is kept";
-        found(Disagreement::at(kept.seq, check, message));
+        let message = format!("{check} differs from the one in the body");
+        found(Disagreement::at(stored.seq, check, message));
     }
 }
 
-/// What was found, as it is said.
-struct Report {
+/// Prints or collects the disagreements.
+struct VerifyReport {
     tag: u32,
     as_json: bool,
-    found: Vec<serde_json::Value>,
+    disagreements: Vec<serde_json::Value>,
     count: u64,
 }
 
-impl Report {
-    fn note(&mut self, disagreement: Disagreement) {
+impl VerifyReport {
+    fn add(&mut self, disagreement: Disagreement) {
         self.count += 1;
         let Disagreement { at, check, message } = disagreement;
         let id = at.map(|seq| ReceiptId { ledger: self.tag, seq }.to_string());
@@ -441,22 +488,22 @@ impl Report {
             let found = json!({
                 "receipt": id, "check": check, "message": message, "action": action,
             });
-            self.found.push(found);
+            self.disagreements.push(found);
         } else {
             let id = id.unwrap_or_else(|| "ledger".to_owned());
-            // A reader that went away still gets the exit code.
+            // A closed stdout must not hide the exit code.
             let message = printable(&message);
             print(&format!("{id}: {check}: {message}\n  {action}\n")).unwrap_or_default();
         }
     }
 
-    fn end(self, ledger: &Verifier, checked: &Checked) -> Result<(), Failure> {
-        let Checked { structure, admissions, recomputed, left_out, .. } = checked;
-        let Checked { sightings, keys, documents, outside, .. } = checked;
-        let Outside { artifacts, messages, others, gone, ambiguous } = outside;
-        let open: u64 = left_out.values().sum();
+    fn finish(self, ledger: &Verifier, checked: &VerifyCounts) -> Result<(), Failure> {
+        let VerifyCounts { structure, admissions, recomputed, not_recomputed, .. } = checked;
+        let VerifyCounts { sightings, keys, documents, stores, .. } = checked;
+        let StoreCounts { artifacts, messages, other_messages, expired, ambiguous } = stores;
+        let open: u64 = not_recomputed.values().sum();
         let skipped = &checked.skipped;
-        let is_whole = skipped.is_empty() && structure.unchecked.is_none();
+        let is_complete = skipped.is_empty() && structure.unchecked.is_none();
         if self.as_json {
             print_json(&json!({
                 "agrees": self.count == 0,
@@ -470,12 +517,12 @@ impl Report {
                 },
                 "not_checked": skipped,
                 "indexes_not_checked_why": structure.unchecked,
-                "messages_of_others": others,
-                "messages_gone": gone,
+                "messages_of_others": other_messages,
+                "messages_gone": expired,
                 "ambiguous": ambiguous,
                 "not_recomputed": open,
-                "not_recomputed_why": left_out,
-                "disagreements": self.found,
+                "not_recomputed_why": not_recomputed,
+                "disagreements": self.disagreements,
             }))?;
         } else {
             print(&format!(
@@ -487,13 +534,13 @@ impl Report {
             }
             if checked.records.events > 0 {
                 let RecordsChecked { records, links, .. } = checked.records;
-                print(&format!("{records} records and {links} links of their events made again\n"))?;
+                print(&format!("{records} records and {links} links recomputed\n"))?;
             }
             if structure.indexes > 0 {
-                print(&format!("{} indexes looked into\n", structure.indexes))?;
+                print(&format!("{} indexes checked\n", structure.indexes))?;
             }
             if let Some(why) = &structure.unchecked {
-                print(&format!("indexes were not looked into: {}\n", printable(why)))?;
+                print(&format!("indexes not checked: {}\n", printable(why)))?;
             }
             for why in skipped {
                 print(&format!("not checked: {}\n", printable(why)))?;
@@ -501,16 +548,20 @@ impl Report {
             if artifacts + messages > 0 {
                 print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
             }
-            if *others > 0 {
-                print(&format!("{others} messages on the bus are of no admission here\n"))?;
+            if *other_messages > 0 {
+                print(&format!(
+                    "{other_messages} messages on the bus belong to no admission of this ledger\n"
+                ))?;
             }
-            if *gone > 0 {
-                print(&format!("{gone} admissions are older than what the bus keeps\n"))?;
+            if *expired > 0 {
+                print(&format!(
+                    "{expired} admissions have a message that the retention of the bus removed\n"
+                ))?;
             }
             if *ambiguous > 0 {
                 print(&format!("{ambiguous} ambiguous: see admit reconcile\n"))?;
             }
-            for (why, count) in left_out {
+            for (why, count) in not_recomputed {
                 print(&format!("not recomputed: {count} {why}\n"))?;
             }
         }
@@ -519,7 +570,7 @@ impl Report {
             0 if open > 0 => {
                 print(&format!("everything agrees, except that {open} were not recomputed\n"))
             }
-            0 if !is_whole => print("everything that was checked agrees\n"),
+            0 if !is_complete => print("everything that was checked agrees\n"),
             0 => print("everything agrees\n"),
             count => Err(Failure::runtime(format!("{} found", counted(count, "disagreement")))),
         }

@@ -1,39 +1,39 @@
-//! What to do about a disagreement, by the check that found it.
+//! Advice for each disagreement of `admit verify`, by the check that found it.
 
-const RESTORE: &str = "something other than a gate changed the ledger: restore it from a backup";
+const RESTORE: &str = "another program than a gate changed the ledger: restore it from a backup";
 
-/// Whether it is about files that `admit repair` writes again, where the ledger can make them.
+/// Whether `admit repair` can write the files that the check is about.
 pub(super) fn is_repairable(check: &str) -> bool {
     matches!(check, "artifact" | "closure" | "scenario")
 }
 
-/// The next step.
+/// Next step for the operator.
 pub(super) fn action(check: &str) -> &'static str {
     match check {
         "structure" => {
-            "where only an index is named, REINDEX; else restore a backup or rescue what is readable \
-             with sqlite3's .recover"
+            "if only an index is named, REINDEX; otherwise restore a backup, or recover the readable \
+             rows with sqlite3's .recover"
         }
         check if is_repairable(check) => {
-            "admit repair writes the files again that the ledger can make; a row or a file that is not \
-             the ledger's comes from a backup or goes"
+            "admit repair writes the files that the ledger can regenerate; restore other files from a \
+             backup, and move away files that are not in the ledger"
         }
         "document" => {
-            "restore the document from a backup; a file of a receipt is written again by admit repair"
+            "restore the document from a backup; admit repair writes the file of a receipt"
         }
         "bus" => {
-            "look at the message with the tools of the bus; do not delete it, and compare the ledger \
+            "inspect the message with the tools of the bus, do not delete it, and compare the ledger \
              with a backup"
         }
         "inbox" => {
-            "set the row to what its admission says, or delete it where no admission made it; the \
-             claims in the ledger decide what is handed out"
+            "set the row to the state of its admission, or delete it if it has no admission; the \
+             claims in the ledger decide which events consumers get"
         }
         "record" => {
-            "where a rule or the match window has changed, admit rounds relink decides open links again; \
-             else something other than a gate changed the ledger: restore it from a backup"
+            "if a rule or the match window has changed, run admit rounds relink; otherwise another \
+             program than a gate changed the ledger: restore it from a backup"
         }
-        "publication" => "see admit rounds reconcile, and compare the ledger with a backup",
+        "publication" => "see admit reconcile, and compare the ledger with a backup",
         _ => RESTORE,
     }
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_says_what_to_do() {
+    fn every_check_has_advice() {
         for check in ["structure", "row", "key", "artifact", "bus", "inbox", "effect", "run"] {
             assert!(action(check).len() > 20, "{check}");
         }

@@ -1,12 +1,10 @@
-//! `admit verify`: rebuilds events of records from their bodies, and links and merged values from the events.
+//! Records of the rounds door: events are rebuilt from their bodies, links and merged values from the events.
 
 use std::sync::Arc;
 
 use admit_contracts::rounds::{self, DOOR};
 use admit_core::json;
-use admit_ledger::verify::{
-    DisagreementSink, RebuildInput, RecordsChecked, Verifier, VerifyError,
-};
+use admit_ledger::verify::{DisagreementSink, RebuildInput, RecordsChecked, Verifier, VerifyError};
 
 use crate::config::Config;
 
@@ -20,7 +18,7 @@ pub(super) fn check(
     let contract = match config.doors.rounds.contract(config.limits.json_depth_max) {
         Ok(contract) => contract,
         Err(error) => {
-            skipped.push(format!("the records of {DOOR}, because {error}"));
+            skipped.push(format!("the records of {DOOR}: {error}"));
             return Ok(RecordsChecked::default());
         }
     };

@@ -1,4 +1,4 @@
-//! `[artifacts]`: where receipts and the files of runs lie, and how a bucket is spoken to.
+//! `[artifacts]`: location of receipts and run files, and settings of buckets.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ use super::{Config, ConfigError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ArtifactsConfig {
-    /// `file:` keeps them under `artifacts` in the data folder, `file:PATH` elsewhere;
-    /// `s3://BUCKET/PREFIX` in a bucket.
+    /// `file:` for `artifacts` in the data folder, `file:PATH` for another folder, `s3://BUCKET/PREFIX` for
+    /// a bucket.
     pub(crate) url: String,
     /// `[artifacts.s3]`
     pub(crate) s3: S3Config,
@@ -29,21 +29,21 @@ impl Default for ArtifactsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct S3Config {
-    /// Where the service is, such as `http://127.0.0.1:8333`. Empty: at AWS.
+    /// Endpoint, such as `http://127.0.0.1:8333`. Empty: AWS.
     pub(crate) endpoint: String,
-    /// The region. Empty: that of the environment, else `us-east-1`.
+    /// Region. Empty: from the environment, else `us-east-1`.
     pub(crate) region: String,
-    /// Whether the bucket is named in the path and not in the host.
+    /// Whether to use path-style URLs.
     pub(crate) path_style: bool,
-    /// The longest a request may take, in milliseconds.
+    /// Request timeout, in milliseconds.
     pub(crate) request_timeout_ms: u64,
-    /// How often a request is tried before it has failed.
+    /// Maximum attempts per request.
     pub(crate) tries_max: u32,
-    /// Requests on their way at once.
+    /// Maximum requests in flight.
     pub(crate) in_flight_max: usize,
-    /// Most receipts and records that wait to be written, behind their replies.
+    /// Capacity of the write-behind queue, in receipts and records.
     pub(crate) behind_max: usize,
-    /// How long a reply waits for a place among them, in milliseconds.
+    /// Longest wait of a reply for a full write-behind queue, in milliseconds.
     pub(crate) behind_wait_ms: u64,
 }
 
@@ -62,9 +62,9 @@ impl Default for S3Config {
     }
 }
 
-/// Where artifacts are.
+/// Location of artifacts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ArtifactsPlace {
+pub(crate) enum ArtifactsLocation {
     /// In a folder.
     Folder(PathBuf),
     /// In a bucket.
@@ -72,8 +72,8 @@ pub(crate) enum ArtifactsPlace {
     Bucket(admit_artifacts::s3::S3Location),
 }
 
-impl ArtifactsPlace {
-    /// How runs are laid out there.
+impl ArtifactsLocation {
+    /// Path layout of runs.
     pub(crate) fn paths(&self) -> ArtifactPaths {
         match self {
             Self::Folder(root) => ArtifactPaths::local(&root.to_string_lossy()),
@@ -84,27 +84,27 @@ impl ArtifactsPlace {
 }
 
 impl Config {
-    /// Where the artifacts are.
-    pub(crate) fn artifacts_place(&self) -> Result<ArtifactsPlace, ConfigError> {
+    /// Parses `artifacts.url`.
+    pub(crate) fn artifacts_location(&self) -> Result<ArtifactsLocation, ConfigError> {
         let url = &self.artifacts.url;
         if !url.starts_with("s3:") {
-            return folder("artifacts", url, &self.data).map(ArtifactsPlace::Folder);
+            return folder("artifacts", url, &self.data).map(ArtifactsLocation::Folder);
         }
         #[cfg(feature = "s3")]
         return match admit_artifacts::s3::S3Location::parse(url) {
-            Ok(place) => Ok(ArtifactsPlace::Bucket(place)),
-            // It may hold credentials by mistake, so it is not shown.
+            Ok(place) => Ok(ArtifactsLocation::Bucket(place)),
+            // The URL is not shown, because it may contain credentials.
             Err(error) => Err(ConfigError::Rule(format!("artifacts.url: {error}"))),
         };
         #[cfg(not(feature = "s3"))]
         Err(ConfigError::Rule(
-            "artifacts.url \"s3:…\" is not in this build; build admit with --features s3, or with \
-             --features full for everything"
+            "artifacts.url \"s3:…\" is not supported by this build; build admit with --features s3, or \
+             with --features full for all adapters"
                 .to_owned(),
         ))
     }
 
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check_artifacts(&self) -> Result<(), ConfigError> {
         let S3Config { request_timeout_ms, tries_max, in_flight_max, behind_max, .. } =
             &self.artifacts.s3;
@@ -115,19 +115,19 @@ impl Config {
             ("behind_max", *behind_max == 0),
         ] {
             if is_zero {
-                let message = format!("artifacts.s3.{key} must be more than 0");
+                let message = format!("artifacts.s3.{key} must be greater than 0");
                 return Err(ConfigError::Rule(message));
             }
         }
         if *in_flight_max > 1_000 || *behind_max > 1_000_000 {
             let message =
-                "artifacts.s3: in_flight_max may be 1,000 and behind_max 1,000,000 at most";
+                "artifacts.s3: in_flight_max must be at most 1000, behind_max at most 1000000";
             return Err(ConfigError::Rule(message.to_owned()));
         }
-        self.artifacts_place().map(drop)
+        self.artifacts_location().map(drop)
     }
 
-    /// How buckets are reached, those of artifacts and those of packs.
+    /// Access settings of buckets, for artifacts and packs.
     #[cfg(feature = "s3")]
     pub(crate) fn s3_access(&self) -> admit_artifacts::s3::Access {
         let s3 = &self.artifacts.s3;
@@ -149,15 +149,15 @@ mod tests {
 
     use super::*;
 
-    fn place(url: &str) -> Result<ArtifactsPlace, ConfigError> {
+    fn place(url: &str) -> Result<ArtifactsLocation, ConfigError> {
         let mut config = Config::default();
         config.artifacts.url = url.to_owned();
-        config.artifacts_place()
+        config.artifacts_location()
     }
 
     #[test]
     fn artifacts_are_in_a_folder_or_in_a_bucket() {
-        let folder = |path: &str| ArtifactsPlace::Folder(Path::new(path).to_owned());
+        let folder = |path: &str| ArtifactsLocation::Folder(Path::new(path).to_owned());
         assert_eq!(place("file:///srv/receipts").unwrap(), folder("/srv/receipts"));
         assert_eq!(place("file:").unwrap(), folder("./admit-data/artifacts"));
         let error = place("ftp://me:hush@host").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `[bus]`: where admitted events are published, and how each kind of bus is spoken to.
+//! `[bus]`: the bus that admitted events are published to, with the settings of each kind.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use super::{Config, ConfigError};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BusConfig {
-    /// `file:` keeps the bus under `bus` in the data folder, `file:PATH` elsewhere; else
+    /// `file:` for `bus` in the data folder, `file:PATH` for another folder; else
     /// `nats://HOST:PORT`, `kafka://HOST:PORT` or `kinesis://REGION`. See `docs/bus`.
     #[serde(serialize_with = "without_password")]
     pub(crate) url: String,
-    /// How long after it was given up a publish may still land, in milliseconds. Nobody can say
-    /// "absent" before.
+    /// Delivery timeout, in milliseconds: a publish that timed out may still be stored until then, and
+    /// can be resolved as absent only afterwards.
     pub(crate) delivery_timeout_ms: u64,
     /// `[bus.nats]`
     pub(crate) nats: NatsConfig,
@@ -54,19 +54,19 @@ impl fmt::Debug for BusConfig {
     }
 }
 
-/// A file that may be configured.
+/// Path of an optional file.
 #[cfg(any(feature = "nats", feature = "kafka"))]
 pub(super) fn file(base: &Path, path: &Path) -> Option<PathBuf> {
     (!path.as_os_str().is_empty()).then(|| base.join(path))
 }
 
-/// A secret as configured: a text, or `file:PATH`. Neither its debug form nor its serialised form
-/// shows the text.
+/// A secret in the config: literal, or `file:PATH`. The literal is hidden in its debug and serialised
+/// form.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(String);
+pub(crate) struct SecretSource(String);
 
-impl Secret {
+impl SecretSource {
     fn shown(&self) -> &str {
         match self.0.as_str() {
             text if text.is_empty() || text.starts_with("file:") => text,
@@ -74,7 +74,7 @@ impl Secret {
         }
     }
 
-    /// The secret itself; `None` when nothing is configured. A file is below `base`.
+    /// Reads the secret; `None` if it is not set. A relative file starts at `base`.
     pub(crate) fn read(&self, key: &str, base: &Path) -> Result<Option<String>, ConfigError> {
         let Some(path) = self.0.strip_prefix("file:") else {
             return Ok(Some(self.0.clone()).filter(|text| !text.is_empty()));
@@ -90,19 +90,19 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.shown())
     }
 }
 
-impl Serialize for Secret {
+impl Serialize for SecretSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.shown())
     }
 }
 
-/// A URL without what stands before `@`, which may be a password.
+/// Hides the part of a URL before `@`, which may be a password.
 pub(crate) fn hidden(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://(hidden)@{host}"),
@@ -114,7 +114,7 @@ fn without_password<S: Serializer>(url: &str, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&hidden(url))
 }
 
-/// The kinds of bus that this build has.
+/// Kind of a bus that this build supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     /// A folder.
@@ -130,13 +130,13 @@ pub(crate) enum Scheme {
     Kinesis,
 }
 
-/// The schemes of every build, and the feature each needs.
+/// Schemes of optional adapters, with their features.
 const FEATURES: [(&str, &str); 4] =
     [("nats", "nats"), ("tls", "nats"), ("kafka", "kafka"), ("kinesis", "kinesis")];
 
 impl BusConfig {
-    /// The kind of bus that the URL names, if this build has it. The URL may hold a password, so
-    /// only its scheme is ever shown.
+    /// Kind of the bus in the URL. Error messages contain the scheme only, because the URL may contain a
+    /// password.
     pub(crate) fn scheme(&self) -> Result<Scheme, ConfigError> {
         let scheme = self.url.split_once(':').map_or("", |(scheme, _)| scheme);
         match scheme {
@@ -151,18 +151,18 @@ impl BusConfig {
         }
         Err(ConfigError::Rule(match FEATURES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => format!(
-                "bus.url \"{scheme}:…\" is not in this build; build admit with --features \
+                "bus.url \"{scheme}:…\" is not supported by this build; build admit with --features \
                  {feature}, or with --features full for every bus"
             ),
             None => format!(
-                "bus.url \"{scheme}:…\" is no bus; use \"file:\", \"file:PATH\", \
+                "bus.url \"{scheme}:…\" is not supported; use \"file:\", \"file:PATH\", \
                  \"nats://HOST:PORT\", \"kafka://HOST:PORT\" or \"kinesis://REGION\""
             ),
         }))
     }
 
-    /// The name of a bus on the network: its kind, and what its streams or topics are called. Server
-    /// addresses are not part of it, because one cluster has several and they change.
+    /// Identity of a network bus: its kind and the names of its streams or topics. Server addresses are
+    /// not part of it, because they change.
     pub(crate) fn network_name(&self) -> String {
         let scheme = self.url.split_once(':').map_or("", |(scheme, _)| scheme);
         match scheme {
@@ -175,11 +175,11 @@ impl BusConfig {
         }
     }
 
-    /// What no single value can break, whichever bus is in use.
+    /// Cross-field validation of all kinds of bus.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.delivery_timeout_ms == 0 {
             return Err(ConfigError::Rule(
-                "bus.delivery_timeout_ms must be more than 0".to_owned(),
+                "bus.delivery_timeout_ms must be greater than 0".to_owned(),
             ));
         }
         self.nats.check(self.delivery_timeout_ms)?;
@@ -190,7 +190,7 @@ impl BusConfig {
 }
 
 impl Config {
-    /// The folder of the file bus.
+    /// Folder of the file bus.
     pub(crate) fn bus_root(&self) -> Result<PathBuf, ConfigError> {
         folder("bus", &self.bus.url, &self.data)
     }
@@ -201,18 +201,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bus_that_is_not_in_this_build_says_which_feature_it_needs() {
-        let said = |url: &str| {
+    fn the_error_about_an_unsupported_bus_names_its_feature() {
+        let scheme = |url: &str| {
             let config = BusConfig { url: url.to_owned(), ..BusConfig::default() };
             config.scheme().map_err(|error| error.to_string())
         };
-        assert_eq!(said("file:"), Ok(Scheme::File));
+        assert_eq!(scheme("file:"), Ok(Scheme::File));
         for (url, is_built) in [
             ("nats://me:hush@bus", cfg!(feature = "nats")),
             ("kafka://me:hush@bus", cfg!(feature = "kafka")),
             ("kinesis://me:hush@bus", cfg!(feature = "kinesis")),
         ] {
-            match said(url) {
+            match scheme(url) {
                 Ok(_) => assert!(is_built, "{url}"),
                 Err(error) => {
                     assert!(!is_built && error.contains("--features"), "{error}");
@@ -220,7 +220,7 @@ mod tests {
                 }
             }
         }
-        let error = said("amqp://me:hush@bus").unwrap_err();
+        let error = scheme("amqp://me:hush@bus").unwrap_err();
         assert!(error.contains("amqp:…") && !error.contains("hush"), "{error}");
     }
 
@@ -235,7 +235,7 @@ mod tests {
         }
         let read = config.nats.password.read("bus.nats.password", Path::new("")).unwrap();
         assert_eq!(read.as_deref(), Some("hush"));
-        assert_eq!(Secret::default().read("bus.nats.token", Path::new("")).unwrap(), None);
+        assert_eq!(SecretSource::default().read("bus.nats.token", Path::new("")).unwrap(), None);
         let missing = config.nats.token.read("bus.nats.token", Path::new("/nowhere")).unwrap_err();
         assert!(missing.to_string().starts_with("bus.nats.token: /nowhere/token"), "{missing}");
     }

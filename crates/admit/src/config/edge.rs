@@ -1,4 +1,4 @@
-//! `[edge]`: the agent that keeps events on the producer's side until a gate has them.
+//! `[edge]`: the agent on the producer's machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,49 +10,49 @@ use admit_gate::Principals;
 use admit_gate::principals::{LOCAL, Role, is_name};
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, PrincipalConfig};
+use super::{ConfigError, PrincipalEntry};
 
 /// `[edge]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EdgeConfig {
-    /// Where the agent listens; a loopback address.
+    /// Listen address of the agent; a loopback address.
     #[serde(deserialize_with = "super::listen")]
     pub(crate) listen: SocketAddr,
-    /// The Unix socket it listens on too; empty: `edge.sock` in its folder.
+    /// Unix socket. Empty: `edge.sock` in `data`.
     pub(crate) socket: PathBuf,
-    /// The folder of its outboxes.
+    /// Folder of the outboxes.
     pub(crate) data: PathBuf,
-    /// The gate it sends to.
+    /// URL of the gate.
     pub(crate) gate: String,
-    /// Who signs the gate's certificate; empty: whom this machine trusts.
+    /// CA file (PEM) of the gate's certificate. Empty: the system's root certificates.
     pub(crate) gate_ca: PathBuf,
-    /// The file with the agent's own key; empty: none.
+    /// File with the agent's key. Empty: none.
     pub(crate) key_file: PathBuf,
-    /// How events of the skyra door travel.
-    pub(crate) transport: Transport,
-    /// The doors it opens.
+    /// EdgeTransport of the skyra door's events.
+    pub(crate) transport: EdgeTransport,
+    /// Doors of the agent.
     pub(crate) doors: Vec<String>,
-    /// In whose name events are sent while no producer is listed.
+    /// Principal of all events if no producers are configured.
     pub(crate) speaks_for: String,
-    /// The disk budget of each outbox, in bytes.
+    /// Disk budget of each outbox, in bytes.
     pub(crate) outbox_bytes_max: u64,
-    /// Most events of one outbox that are sent and not acknowledged yet.
+    /// Maximum unacknowledged events in flight per outbox.
     pub(crate) in_flight_max: usize,
-    /// How long an acknowledgement is waited for, in milliseconds.
+    /// Acknowledgement timeout, in milliseconds.
     pub(crate) ack_ms_max: u64,
-    /// The longest wait after a first failure, in milliseconds; it doubles with each.
+    /// Longest backoff after the first failure, in milliseconds; doubles with each failure.
     pub(crate) backoff_ms_base: u64,
-    /// The longest wait of all, in milliseconds.
+    /// Maximum backoff, in milliseconds.
     pub(crate) backoff_ms_max: u64,
-    /// Who may send to the agent. Nobody listed: programs on this machine.
-    pub(crate) producers: Vec<PrincipalConfig>,
+    /// Producers of the agent. Without any, every program on this machine may send.
+    pub(crate) producers: Vec<PrincipalEntry>,
 }
 
 /// `edge.transport`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Transport {
+pub(crate) enum EdgeTransport {
     /// One connection, one envelope per frame.
     WebSocket,
     /// One stream, one envelope per message.
@@ -70,7 +70,7 @@ impl Default for EdgeConfig {
             gate: "http://127.0.0.1:8080".to_owned(),
             gate_ca: PathBuf::new(),
             key_file: PathBuf::new(),
-            transport: Transport::WebSocket,
+            transport: EdgeTransport::WebSocket,
             doors: ["skyra", "pixel-control", "events/default"].map(str::to_owned).to_vec(),
             speaks_for: LOCAL.to_owned(),
             outbox_bytes_max: 1 << 30,
@@ -84,7 +84,7 @@ impl Default for EdgeConfig {
 }
 
 impl EdgeConfig {
-    /// Where the Unix socket is.
+    /// Path of the Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         if self.socket.as_os_str().is_empty() {
             self.data.join("edge.sock")
@@ -93,7 +93,7 @@ impl EdgeConfig {
         }
     }
 
-    /// The waits between attempts.
+    /// Backoff between attempts.
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff {
             base: Duration::from_millis(self.backoff_ms_base),
@@ -101,7 +101,7 @@ impl EdgeConfig {
         }
     }
 
-    /// How rows are sent.
+    /// Options of the senders.
     pub(crate) fn sender(&self) -> SenderOptions {
         SenderOptions {
             in_flight_max: self.in_flight_max,
@@ -110,14 +110,14 @@ impl EdgeConfig {
         }
     }
 
-    /// The gate. Relative files start at `base`.
+    /// Parses the gate's URL and loads its CA file. Relative files start at `base`.
     pub(crate) fn endpoint(&self, base: &Path) -> Result<Endpoint, ConfigError> {
         let ca = (!self.gate_ca.as_os_str().is_empty()).then(|| base.join(&self.gate_ca));
         Endpoint::parse(&self.gate, ca.as_deref())
             .map_err(|error| ConfigError::Rule(format!("edge.gate: {error}")))
     }
 
-    /// The agent's own key.
+    /// Reads the agent's key.
     pub(crate) fn key(&self, base: &Path) -> Result<Option<String>, ConfigError> {
         if self.key_file.as_os_str().is_empty() {
             return Ok(None);
@@ -129,22 +129,24 @@ impl EdgeConfig {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             let path = path.display();
-            return Err(ConfigError::Rule(format!("edge.key_file {path} holds no usable key")));
+            return Err(ConfigError::Rule(format!(
+                "edge.key_file {path} must contain one key of printable characters"
+            )));
         }
         Ok(Some(key.to_owned()))
     }
 
-    /// Who may send to the agent.
+    /// Principals of the agent.
     pub(crate) fn producers(&self, base: &Path) -> Result<Principals, ConfigError> {
         if self.producers.is_empty() {
             return Ok(Principals::open_as(&self.speaks_for));
         }
-        let configs: Vec<_> = self.producers.iter().map(PrincipalConfig::for_gate).collect();
+        let configs: Vec<_> = self.producers.iter().map(PrincipalEntry::for_gate).collect();
         Principals::load(&configs, base)
             .map_err(|error| ConfigError::Rule(format!("edge.producers: {error}")))
     }
 
-    /// Checks what can be checked without the disk and the network.
+    /// Validates the settings without connecting to the gate.
     pub(super) fn check(&self, base: &Path) -> Result<(), ConfigError> {
         let rule = |message: &str| Err(ConfigError::Rule(message.to_owned()));
         if !self.listen.ip().to_canonical().is_loopback() {
@@ -152,11 +154,11 @@ impl EdgeConfig {
         }
         self.endpoint(base)?;
         if !is_name(&self.speaks_for) {
-            return rule("edge.speaks_for must be the name of a principal at the gate");
+            return rule("edge.speaks_for must be a valid principal name");
         }
         let numbers = [self.outbox_bytes_max, self.ack_ms_max, self.backoff_ms_base];
         if numbers.contains(&0) || self.in_flight_max == 0 {
-            return rule("edge: limits and waits must be greater than 0");
+            return rule("edge: limits and timeouts must be greater than 0");
         }
         if self.backoff_ms_max < self.backoff_ms_base {
             return rule("edge.backoff_ms_max must not be less than edge.backoff_ms_base");
@@ -164,13 +166,15 @@ impl EdgeConfig {
         for producer in &self.producers {
             let name = &producer.name;
             if producer.role.contain(Role::Forward) || !producer.may_speak_for.is_empty() {
-                return rule(&format!("edge.producers {name}: a producer speaks for itself only"));
+                return rule(&format!(
+                    "edge.producers {name}: role forward and may_speak_for are not allowed for producers"
+                ));
             }
             let is_hidden = |key: &str| key.starts_with("sha256:") || key.starts_with("file:");
             if !producer.keys.iter().all(is_hidden) {
                 return rule(&format!(
-                    "edge.producers {name}: write keys as sha256:HEX (`admit keys hash` makes one) \
-                     or file:PATH; the agent keeps no producer's key"
+                    "edge.producers {name}: keys must be sha256:HEX (see `admit keys hash`) or file:PATH; \
+                     the agent does not accept literal keys"
                 ));
             }
             if let Some(door) = producer.doors.iter().find(|door| !self.doors.contains(door)) {
@@ -188,26 +192,26 @@ impl EdgeConfig {
 mod tests {
     use super::*;
 
-    fn complaint(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         let config: EdgeConfig = toml::from_str(text).expect("a readable config");
         config.check(Path::new("")).expect_err("a config that is refused").to_string()
     }
 
     #[test]
-    fn an_agent_that_would_be_unsafe_or_useless_is_refused() {
-        assert!(complaint("listen = \"0.0.0.0:1\"\n").contains("loopback"));
-        assert!(complaint("gate = \"ws://gate\"\n").contains("edge.gate"));
-        assert!(complaint("speaks_for = \"a:b\"\n").contains("edge.speaks_for"));
-        assert!(complaint("in_flight_max = 0\n").contains("greater than 0"));
-        assert!(complaint("backoff_ms_max = 1\n").contains("backoff_ms_max"));
+    fn an_unsafe_or_unusable_config_is_refused() {
+        assert!(error_of("listen = \"0.0.0.0:1\"\n").contains("loopback"));
+        assert!(error_of("gate = \"ws://gate\"\n").contains("edge.gate"));
+        assert!(error_of("speaks_for = \"a:b\"\n").contains("edge.speaks_for"));
+        assert!(error_of("in_flight_max = 0\n").contains("greater than 0"));
+        assert!(error_of("backoff_ms_max = 1\n").contains("backoff_ms_max"));
         let producer = |more: &str| format!("[[producers]]\nname = \"a\"\n{more}\n");
-        let literal = complaint(&producer("keys = [\"hush-hush-hush-hush\"]"));
+        let literal = error_of(&producer("keys = [\"hush-hush-hush-hush\"]"));
         assert!(literal.contains("sha256:HEX") && !literal.contains("hush"), "{literal}");
         let hash = format!("keys = [\"sha256:{}\"]", "ab".repeat(32));
         let agent = format!("{hash}\nrole = \"forward\"\nmay_speak_for = [\"b\"]");
-        assert!(complaint(&producer(&agent)).contains("speaks for itself only"));
+        assert!(error_of(&producer(&agent)).contains("not allowed for producers"));
         let elsewhere = format!("{hash}\ndoors = [\"intents\"]");
-        assert!(complaint(&producer(&elsewhere)).contains("edge.doors has no \"intents\""));
+        assert!(error_of(&producer(&elsewhere)).contains("edge.doors has no \"intents\""));
         let fine: EdgeConfig = toml::from_str(&producer(&hash)).unwrap();
         fine.check(Path::new("")).unwrap();
     }

@@ -1,68 +1,69 @@
-//! `[[doors.events]]`: the streams, and the contracts they make.
+//! `[[doors.events]]`: streams and their contracts.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use admit_contracts::events::{
-    Accept, Canonical, Events, FieldPath, EventIdentity, WebhookSecret, Settings, Webhooks, is_stream_name,
+    Accept, Canonical, EventIdentity, Events, FieldPath, Settings, WebhookSecret, Webhooks,
+    is_stream_name,
 };
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::principal::Keys;
+use super::principal::KeyList;
 
-/// Where streams are, each under its own name.
+/// Base path of streams.
 const PATH: &str = "/v1/events";
 
-/// The stream that is also there without a name.
+/// Name of the stream at the base path itself.
 const DEFAULT: &str = "default";
 
-/// One stream. Text that is empty is not set.
+/// One stream. Empty strings are not set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EventsConfig {
-    /// Whether the stream is there.
+    /// Whether the stream is open.
     pub(crate) enabled: bool,
-    /// Its name, which is part of its path and of what its keys are made of.
+    /// Name, part of the path and of the keys of its events.
     pub(crate) name: String,
-    /// Where events are posted, if not at `/v1/events/NAME`.
+    /// Path of the stream, if not `/v1/events/NAME`.
     pub(crate) path: String,
-    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    /// Header for the API key; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// What names a plain event.
-    pub(crate) identity: IdentityWord,
-    /// The fields that do, for `identity = "fields"`.
+    /// Identity of a plain event.
+    pub(crate) identity: IdentityKind,
+    /// Identifying fields, for `identity = "fields"`.
     pub(crate) fields: Vec<String>,
-    /// What a digest is taken over.
+    /// Canonical form for digests.
     pub(crate) canonical: Canonical,
-    /// Which bodies are taken.
+    /// Accepted content types.
     pub(crate) accept: Accept,
-    /// Where a plain event names its schema version.
+    /// Field with the schema version of a plain event.
     pub(crate) version_field: String,
-    /// Where a plain event says when it happened.
+    /// Field with the time of a plain event.
     pub(crate) time_field: String,
-    /// Who may sign.
-    pub(crate) webhook_secrets: Keys,
-    /// How far the timestamp of a signature may be from our clock, in seconds.
+    /// Secrets of webhook signatures.
+    pub(crate) webhook_secrets: KeyList,
+    /// Maximum clock skew of signature timestamps, in seconds.
     pub(crate) webhook_tolerance_seconds: u32,
-    /// The principal of a signed request without a key.
+    /// Principal of signed requests without a key.
     pub(crate) webhook_principal: String,
-    /// Most events of one request.
+    /// Maximum events per request.
     pub(crate) events_per_request_max: usize,
-    /// Largest event of a request, in bytes.
+    /// Maximum bytes of an event.
     pub(crate) event_bytes_max: usize,
     /// JSON Schema files by version.
     pub(crate) schemas: BTreeMap<String, PathBuf>,
 }
 
-/// `identity`
+/// `identity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum IdentityWord {
+pub(crate) enum IdentityKind {
     /// The `Idempotency-Key` header.
     IdempotencyKey,
-    /// Some fields.
+    /// Values of some fields.
     Fields,
     /// The whole body.
     Body,
@@ -76,13 +77,13 @@ impl Default for EventsConfig {
             name: settings.name,
             path: String::new(),
             api_key_header: "X-API-Key".to_owned(),
-            identity: IdentityWord::IdempotencyKey,
+            identity: IdentityKind::IdempotencyKey,
             fields: Vec::new(),
             canonical: settings.canonical,
             accept: settings.accept,
             version_field: String::new(),
             time_field: String::new(),
-            webhook_secrets: Keys::default(),
+            webhook_secrets: KeyList::default(),
             webhook_tolerance_seconds: 300,
             webhook_principal: String::new(),
             events_per_request_max: settings.events_per_request_max,
@@ -93,12 +94,12 @@ impl Default for EventsConfig {
 }
 
 impl EventsConfig {
-    /// The stream's door, as it stands in the ledger and in a principal's `doors`.
+    /// Door of the stream, as in the ledger and in a principal's `doors`.
     pub(crate) fn door(&self) -> String {
         format!("events/{}", self.name)
     }
 
-    /// Where events are posted.
+    /// Path of the stream.
     pub(crate) fn path(&self) -> String {
         match (self.path.as_str(), self.name.as_str()) {
             ("", DEFAULT) => PATH.to_owned(),
@@ -107,7 +108,7 @@ impl EventsConfig {
         }
     }
 
-    /// The contract. Relative files start at `base`.
+    /// Builds the contract. Relative files start at `base`.
     pub(crate) fn contract(
         &self,
         base: &Path,
@@ -128,11 +129,11 @@ impl EventsConfig {
 
     fn settings(&self, base: &Path, json_depth_max: usize) -> Result<Settings, String> {
         if !is_stream_name(&self.name) {
-            return Err("a name has 1 to 64 characters of A-Z a-z 0-9 . _ -".to_owned());
+            return Err("name: must have 1 to 64 characters of A-Z a-z 0-9 . _ -".to_owned());
         }
         if self.path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         {
-            return Err(format!("path: what is under {PATH} is named after its stream"));
+            return Err(format!("path: paths under {PATH} are reserved for stream names"));
         }
         if self.events_per_request_max == 0 || self.event_bytes_max == 0 {
             return Err("events_per_request_max and event_bytes_max must be greater than 0".into());
@@ -161,16 +162,17 @@ impl EventsConfig {
 
     fn identity(&self) -> Result<EventIdentity, String> {
         match (self.identity, self.fields.as_slice()) {
-            (IdentityWord::IdempotencyKey, []) => Ok(EventIdentity::IdempotencyKey),
-            (IdentityWord::Body, []) => Ok(EventIdentity::Body),
-            (IdentityWord::Fields, []) => Err("identity \"fields\" wants fields".to_owned()),
-            (IdentityWord::Fields, texts) => {
-                let field =
-                    |text: &String| FieldPath::parse(text).ok_or_else(|| not_a_field("fields", text));
+            (IdentityKind::IdempotencyKey, []) => Ok(EventIdentity::IdempotencyKey),
+            (IdentityKind::Body, []) => Ok(EventIdentity::Body),
+            (IdentityKind::Fields, []) => Err("identity \"fields\" requires fields".to_owned()),
+            (IdentityKind::Fields, texts) => {
+                let field = |text: &String| {
+                    FieldPath::parse(text).ok_or_else(|| not_a_field("fields", text))
+                };
                 texts.iter().map(field).collect::<Result<_, _>>().map(EventIdentity::Fields)
             }
-            (IdentityWord::IdempotencyKey | IdentityWord::Body, _) => {
-                Err("fields want identity = \"fields\"".to_owned())
+            (IdentityKind::IdempotencyKey | IdentityKind::Body, _) => {
+                Err("fields require identity = \"fields\"".to_owned())
             }
         }
     }
@@ -181,7 +183,7 @@ impl EventsConfig {
         if self.webhook_secrets.is_empty() {
             return match principal {
                 None => Ok(None),
-                Some(_) => Err("webhook_principal wants webhook_secrets".to_owned()),
+                Some(_) => Err("webhook_principal requires webhook_secrets".to_owned()),
             };
         }
         let secret = |spec: &str| {
@@ -210,7 +212,7 @@ fn field(name: &str, text: &str) -> Result<Option<FieldPath>, String> {
 }
 
 fn not_a_field(name: &str, text: &str) -> String {
-    format!("{name}: {text:?} is neither a pointer such as /order/id nor a path such as order.id")
+    format!("{name}: {text:?} is not a JSON pointer such as /order/id or a path such as order.id")
 }
 
 #[cfg(test)]
@@ -219,13 +221,13 @@ mod tests {
 
     use super::*;
 
-    fn made(text: &str) -> Result<Events, String> {
+    fn contract(text: &str) -> Result<Events, String> {
         let config: EventsConfig = toml::from_str(text).unwrap();
         config.contract(Path::new("nowhere"), 128).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_stream_is_where_its_name_says() {
+    fn the_path_of_a_stream_follows_from_its_name() {
         let named = |text: &str| toml::from_str::<EventsConfig>(text).unwrap();
         assert_eq!(named("").path(), "/v1/events");
         assert_eq!(named("name = \"orders\"").path(), "/v1/events/orders");
@@ -234,42 +236,42 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_cannot_work_is_refused_with_its_name() {
-        for (text, said) in [
-            ("name = \"a/b\"", "a name has"),
-            ("name = \"a\"\nidentity = \"fields\"", "wants fields"),
-            ("fields = [\"id\"]", "want identity"),
-            ("identity = \"fields\"\nfields = [\"a..b\"]", "neither a pointer"),
+    fn an_invalid_stream_is_refused_with_its_name() {
+        for (text, expected) in [
+            ("name = \"a/b\"", "must have 1 to 64"),
+            ("name = \"a\"\nidentity = \"fields\"", "requires fields"),
+            ("fields = [\"id\"]", "require identity"),
+            ("identity = \"fields\"\nfields = [\"a..b\"]", "is not a JSON pointer"),
             ("time_field = \".\"", "time_field"),
-            ("path = \"/v1/events/other\"", "named after its stream"),
+            ("path = \"/v1/events/other\"", "reserved for stream names"),
             ("webhook_secrets = [\"hush\"]", "whsec_"),
             ("webhook_secrets = [\"file:lost\"]", "lost cannot be read"),
-            ("webhook_principal = \"shop\"", "wants webhook_secrets"),
+            ("webhook_principal = \"shop\"", "requires webhook_secrets"),
             ("schemas = { 1 = \"lost.json\" }", "lost.json cannot be read"),
             ("event_bytes_max = 0", "greater than 0"),
         ] {
-            let error = made(text).unwrap_err();
-            assert!(error.contains(said) && error.contains("doors.events"), "{text}: {error}");
+            let error = contract(text).unwrap_err();
+            assert!(error.contains(expected) && error.contains("doors.events"), "{text}: {error}");
             assert!(!error.contains("hush"), "{error}");
         }
     }
 
     #[test]
-    fn the_example_in_the_readme_is_a_real_one() {
+    fn the_example_in_the_readme_is_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let file = root.join("docs/examples/orders.toml");
         super::super::check_file(&file).unwrap();
         let example = fs::read_to_string(file).unwrap();
         assert!(example.lines().count() <= 10, "ten lines of config make a stream");
         let readme = fs::read_to_string(root.join("README.md")).unwrap();
-        assert!(readme.contains(&example), "the README shows the example as it is");
+        assert!(readme.contains(&example), "the README contains the example unchanged");
     }
 
     #[test]
-    fn a_signed_stream_vouches_for_its_sender() {
+    fn a_signed_stream_has_the_configured_principal() {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let events =
-            made(&format!("webhook_secrets = [\"{secret}\"]\nwebhook_principal = \"shop\"\n"));
+            contract(&format!("webhook_secrets = [\"{secret}\"]\nwebhook_principal = \"shop\"\n"));
         assert_eq!(events.unwrap().signature_principal(), Some("shop"));
         let config: EventsConfig =
             toml::from_str(&format!("webhook_secrets = [\"{secret}\"]")).unwrap();

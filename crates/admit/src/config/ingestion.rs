@@ -1,4 +1,4 @@
-//! `[doors.ingestion-gate]`: what the door does.
+//! `[doors.ingestion-gate]`: authentication, policy, publishing and health of the ingestion gate.
 
 use std::fmt;
 use std::fs;
@@ -10,17 +10,17 @@ use admit_contracts::ingestion_gate::policy::{
     IngestionPolicy, PolicyFile, PolicyFiles, schema_paths, shipped_files,
 };
 use admit_contracts::ingestion_gate::service_token::ServiceTokens;
-use admit_contracts::ingestion_gate::{AuthMode, IngestionGate, ArtifactPaths, Settings};
+use admit_contracts::ingestion_gate::{ArtifactPaths, AuthMode, IngestionGate, Settings};
 use admit_gate::ingest::IngestSettings;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::principal::Keys;
+use super::principal::KeyList;
 
-/// Names the secrets of service tokens, with commas between, where the config has none.
+/// Variable with the comma-separated secrets of service tokens, if the config has none.
 const TOKEN_SECRETS: &str = "IG_SERVICE_TOKEN_SECRETS";
 
-/// Name the release on receipts where the config does not, the first that is set.
+/// Variables with the release id on receipts, if the config has none; the first that is set.
 const RELEASES: [&str; 3] =
     ["INGESTION_GATE_SERVICE_RELEASE_ID", "INGESTION_GATE_RELEASE_ID", "SERVICE_RELEASE_ID"];
 
@@ -28,48 +28,47 @@ const RELEASES: [&str; 3] =
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct IngestionConfig {
-    /// Whether the door is there.
+    /// Whether the door is open.
     pub(crate) enabled: bool,
-    /// Where envelopes are posted.
+    /// Path of the door.
     pub(crate) path: String,
-    /// The header that may carry a key or a token; `Authorization: Bearer` always works too.
+    /// Header for the API key or token; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// How producers prove who they are: `api_key` or `service_token`. Without principals it is
-    /// `disabled`, whatever stands here.
+    /// Authentication of producers: `api_key` or `service_token`. Always `disabled` without principals.
     pub(crate) auth_mode: String,
-    /// Who may sign service tokens: texts, or `file:PATH`.
-    pub(crate) service_token_secrets: Keys,
-    /// The policy files, JSON or YAML. Empty: the shipped one.
+    /// Secrets of service tokens: literal, or `file:PATH`.
+    pub(crate) service_token_secrets: KeyList,
+    /// Policy file, JSON or YAML. Empty: the shipped one.
     pub(crate) class_map: PathBuf,
     /// See `class_map`.
     pub(crate) schema_policy: PathBuf,
     /// See `class_map`.
     pub(crate) partitioning: PathBuf,
-    /// The revision of the policy, as receipts name it.
+    /// Policy revision on receipts.
     pub(crate) policy_revision: String,
-    /// The environment, as receipts name it.
+    /// Environment on receipts.
     pub(crate) environment: String,
-    /// The release, as receipts name it. Empty: from the environment, else `dev-local`.
+    /// Release id on receipts. Empty: from the environment, else `dev-local`.
     pub(crate) service_release_id: String,
-    /// How long a copy of an event in flight waits for its outcome, in milliseconds.
+    /// Longest wait of a duplicate for the outcome of an event in flight, in milliseconds.
     pub(crate) in_flight_wait_ms: u64,
-    /// How long the answer of the bus is waited for, in milliseconds. Then it is ambiguous.
+    /// Publish timeout, in milliseconds; then the publish is ambiguous.
     pub(crate) publish_wait_ms: u64,
-    /// Most messages in one call to the bus.
+    /// Maximum messages per publish call.
     pub(crate) publish_batch_max: usize,
-    /// How long the health probes are believed, in seconds.
+    /// Validity of a health probe's result, in seconds.
     pub(crate) health_probe_interval_seconds: u64,
-    /// So many failed publishes in a row close the door until a probe opens it.
+    /// Consecutive publish failures that close the door, until a probe succeeds.
     pub(crate) bus_publish_failure_threshold: u32,
-    /// Whether nothing is taken while the health of the bus is not known.
+    /// Whether events are refused while the health of the bus is unknown (amber).
     pub(crate) health_deny_on_amber: bool,
-    /// The pause before an event is taken while it is not known, in milliseconds.
+    /// Delay of each event while the health is amber, in milliseconds.
     pub(crate) health_amber_sleep_ms: u64,
-    /// Most pushes in any 60 seconds, over all producers; 0 turns it off.
+    /// Rate limit: maximum pushes in any 60 seconds, over all producers; 0 is no limit.
     pub(crate) push_rate_limit_per_minute: usize,
-    /// How often receipts are brought to stable storage, in milliseconds.
+    /// Interval of syncing receipts to disk, in milliseconds.
     pub(crate) artifacts_sync_ms: u64,
-    /// How long closing a run waits for what is in flight, in milliseconds.
+    /// Longest wait for events in flight when a run is closed, in milliseconds.
     pub(crate) closing_wait_ms: u64,
 }
 
@@ -82,7 +81,7 @@ impl Default for IngestionConfig {
             path: "/v1/ingest/push".to_owned(),
             api_key_header: "X-IG-Api-Key".to_owned(),
             auth_mode: settings.auth_mode.as_str().to_owned(),
-            service_token_secrets: Keys::default(),
+            service_token_secrets: KeyList::default(),
             class_map: PathBuf::new(),
             schema_policy: PathBuf::new(),
             partitioning: PathBuf::new(),
@@ -103,8 +102,7 @@ impl Default for IngestionConfig {
     }
 }
 
-/// The folder that a `file:` URL names. It may hold a password of another kind of URL, so only the
-/// scheme of that is shown.
+/// Folder of a `file:` URL. The error shows only the scheme of other URLs, which may contain a password.
 pub(super) fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, ConfigError> {
     match url.strip_prefix("file:") {
         Some("") => Ok(data.join(key)),
@@ -120,7 +118,7 @@ pub(super) fn folder(key: &str, url: &str, data: &Path) -> Result<PathBuf, Confi
 }
 
 impl IngestionConfig {
-    /// The contract that this describes. `is_open` is a gate without principals.
+    /// Builds the contract. `is_open` for a gate without principals.
     pub(crate) fn contract(
         &self,
         base: &Path,
@@ -128,7 +126,7 @@ impl IngestionConfig {
         is_open: bool,
         json_depth_max: usize,
     ) -> Result<IngestionGate, ConfigError> {
-        // A word that means nothing is a mistake also where nothing hangs on it yet.
+        // An invalid value is an error even if it is not used.
         AuthMode::parse(&self.auth_mode).map_err(|error| rule("auth_mode", &error))?;
         let auth_mode = if is_open { AuthMode::Disabled } else { self.mode()? };
         let policy = self.policy(base)?;
@@ -143,7 +141,7 @@ impl IngestionConfig {
         IngestionGate::new(settings, policy).map_err(|error| rule("policy", &error))
     }
 
-    /// What receipts call the policy. The name of the shipped one is never given to other files.
+    /// Policy revision on receipts. Custom files never get the name of the shipped policy.
     fn revision(&self, policy: &IngestionPolicy) -> String {
         let shipped = Settings::default().policy_revision;
         let own = [&self.class_map, &self.schema_policy, &self.partitioning];
@@ -153,7 +151,7 @@ impl IngestionConfig {
         self.policy_revision.clone()
     }
 
-    /// Every topic that this door publishes to.
+    /// All topics that this door publishes to.
     pub(crate) fn topics(&self, base: &Path) -> Result<Vec<String>, ConfigError> {
         Ok(self.contract(base, ArtifactPaths::top(), true, 1)?.topics())
     }
@@ -170,19 +168,19 @@ impl IngestionConfig {
         match AuthMode::parse(&self.auth_mode) {
             Ok(AuthMode::Disabled) => Err(rule(
                 "auth_mode",
-                &"disabled is for a gate without principals; use api_key or service_token",
+                &"disabled is allowed only without principals; use api_key or service_token",
             )),
             Ok(mode) => Ok(mode),
             Err(error) => Err(rule("auth_mode", &error)),
         }
     }
 
-    /// Whether producers prove who they are by service tokens.
+    /// Whether producers authenticate with service tokens.
     pub(crate) fn takes_tokens(&self) -> bool {
         matches!(AuthMode::parse(&self.auth_mode), Ok(AuthMode::ServiceToken))
     }
 
-    /// The policy: the shipped files, each replaced where the config names another.
+    /// Loads the policy: the shipped files, or those of the config in their place.
     pub(crate) fn policy(&self, base: &Path) -> Result<IngestionPolicy, ConfigError> {
         let files = self.policy_files(base)?;
         IngestionPolicy::load(&files).map_err(|errors| ConfigError::Rule(errors.to_string()))
@@ -191,11 +189,11 @@ impl IngestionConfig {
     fn policy_files(&self, base: &Path) -> Result<PolicyFiles, ConfigError> {
         let mut files = shipped_files();
         let read = |path: &Path| {
-            let spelt = path.to_string_lossy().into_owned();
+            let shown = path.to_string_lossy().into_owned();
             let bytes = fs::read(base.join(path)).map_err(|error| {
-                ConfigError::Rule(format!("{spelt}: the policy file cannot be read: {error}"))
+                ConfigError::Rule(format!("{shown}: the policy file cannot be read: {error}"))
             })?;
-            Ok::<_, ConfigError>(PolicyFile::new(spelt, bytes))
+            Ok::<_, ConfigError>(PolicyFile::new(shown, bytes))
         };
         let is_set = |path: &Path| !path.as_os_str().is_empty();
         if is_set(&self.class_map) {
@@ -206,18 +204,18 @@ impl IngestionConfig {
         }
         if is_set(&self.schema_policy) {
             files.schema_policy = read(&self.schema_policy)?;
-            let beside = self.schema_policy.parent().unwrap_or(Path::new(""));
+            let folder = self.schema_policy.parent().unwrap_or(Path::new(""));
             let named = schema_paths(&files.schema_policy)
                 .map_err(|errors| ConfigError::Rule(errors.to_string()))?;
             files.schemas = named
                 .into_iter()
-                .map(|named| Ok(PolicyFile { path: named.clone(), ..read(&beside.join(named))? }))
+                .map(|named| Ok(PolicyFile { path: named.clone(), ..read(&folder.join(named))? }))
                 .collect::<Result<_, ConfigError>>()?;
         }
         Ok(files)
     }
 
-    /// How the door behaves.
+    /// Settings of the ingestion pipeline.
     pub(crate) fn settings(
         &self,
         base: &Path,
@@ -240,7 +238,7 @@ impl IngestionConfig {
             publish_batch_max: self.publish_batch_max,
             pushes_per_minute_max: self.push_rate_limit_per_minute,
             sync_every: Duration::from_millis(self.artifacts_sync_ms),
-            behind: None,
+            write_behind: None,
             tokens,
         })
     }
@@ -269,13 +267,13 @@ impl IngestionConfig {
         if secrets.is_empty() {
             return Err(rule(
                 "service_token_secrets",
-                &"AUTH_SERVICE_TOKEN_SECRET_MISSING: tokens are wanted and nobody may sign them",
+                &"AUTH_SERVICE_TOKEN_SECRET_MISSING: auth_mode service_token requires at least one secret",
             ));
         }
         Ok(ServiceTokens::new(secrets, Vec::<String>::new()))
     }
 
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self, base: &Path, is_open: bool) -> Result<(), ConfigError> {
         for (key, value) in [
             ("publish_wait_ms", self.publish_wait_ms),
@@ -305,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_door_is_said_with_its_key() {
-        for (text, said) in [
+    fn an_invalid_setting_is_reported_with_its_key() {
+        for (text, expected) in [
             ("auth_mode = \"jwt\"", "AUTH_MODE_UNSUPPORTED"),
             ("auth_mode = \"magic\"", "AUTH_MODE_UNKNOWN"),
             ("auth_mode = \"disabled\"", "without principals"),
@@ -316,18 +314,18 @@ mod tests {
             ("class_map = \"lost.yaml\"", "lost.yaml: the policy file cannot be read"),
         ] {
             let error = read(text).check(Path::new(""), false).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
-    fn an_auth_mode_that_does_not_exist_is_refused_at_an_open_gate_too() {
-        for (text, said) in [
+    fn an_invalid_auth_mode_is_refused_even_without_principals() {
+        for (text, expected) in [
             ("auth_mode = \"magic\"", "AUTH_MODE_UNKNOWN"),
             ("auth_mode = \"jwt\"", "AUTH_MODE_UNSUPPORTED"),
         ] {
             let error = read(text).check(Path::new(""), true).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         for text in ["auth_mode = \"disabled\"", "auth_mode = \"service_token\"", ""] {
             read(text).check(Path::new(""), true).unwrap();
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn own_policy_files_do_not_get_the_name_of_the_shipped_ones() {
+    fn custom_policy_files_do_not_get_the_name_of_the_shipped_policy() {
         let folder = tempfile::tempdir().unwrap();
         let shipped = shipped_files();
         fs::write(folder.path().join("map.yaml"), &shipped.class_map.bytes).unwrap();
@@ -351,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_policy_is_named_with_file_and_line() {
+    fn an_invalid_policy_is_reported_with_file_and_line() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("map.yaml"), "version: v0\nclasses: [\n").unwrap();
         let error = read("class_map = \"map.yaml\"").policy(folder.path()).unwrap_err().to_string();
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_folders_and_hide_what_may_be_secret() {
+    fn an_invalid_file_url_is_reported_without_secrets() {
         let mut config = crate::config::Config::default();
         assert_eq!(config.bus_root().unwrap(), Path::new("./admit-data/bus"));
         config.bus.url = "nats://me:hush@bus".to_owned();

@@ -1,11 +1,11 @@
-//! `[doors.intents]`: what is acted on, through which gateway, and how sure it must be.
+//! `[doors.intents]`: execution of intents through a gateway.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_contracts::intents::{Intents, ActionPaths, Settings};
+use admit_contracts::intents::{ActionPaths, Intents, Settings};
 use admit_gate::gateway::{Gateway, HttpGateway, HttpGatewayConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -15,29 +15,29 @@ use super::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct IntentsConfig {
-    /// Whether the door is there.
+    /// Whether the door is open.
     pub(crate) enabled: bool,
-    /// Where intents are posted.
+    /// Path of the door.
     pub(crate) path: String,
-    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    /// Header for the API key; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// Whether plans are executed. Off: they are kept as `planned` until somebody replays them.
+    /// Whether plans are executed. Otherwise they are stored as `planned`, for a replay.
     pub(crate) execute_actions: bool,
-    /// Where actions are posted, `http://` or `https://`. Empty: there is no gateway.
+    /// Base URL of the gateway, `http://` or `https://`. Empty: no gateway.
     pub(crate) gateway_base_url: String,
-    /// The gateway's token, sent as `Authorization: Bearer`. Better in a file.
-    pub(crate) gateway_token: Secret,
-    /// A file that holds the token. A relative path starts at the config file's folder.
+    /// Token of the gateway, sent as `Authorization: Bearer`. Prefer a file.
+    pub(crate) gateway_token: HiddenText,
+    /// File with the token. A relative path starts at the config file's folder.
     pub(crate) gateway_token_file: String,
-    /// Longest a call may take, in milliseconds. Then its outcome is unknown and stays so.
+    /// Timeout of a gateway call, in milliseconds; then its outcome is unknown.
     pub(crate) gateway_timeout_ms: u64,
-    /// The zone in which `tomorrow` and the like are meant.
+    /// Time zone of relative dates such as `tomorrow`.
     pub(crate) time_zone: String,
-    /// Packets with less `confidence` are not acted on.
-    pub(crate) confidence_min: Confidence,
-    /// How long a copy waits for the outcome of the first, in milliseconds.
+    /// Minimum `confidence` of packets that are executed.
+    pub(crate) confidence_min: ConfidenceMin,
+    /// Longest wait of a duplicate for the outcome of the first event, in milliseconds.
     pub(crate) in_work_wait_ms: u64,
-    /// Where each action is posted, below `gateway_base_url`.
+    /// Path of each action, below `gateway_base_url`.
     pub(crate) paths: ActionPaths,
 }
 
@@ -50,11 +50,11 @@ impl Default for IntentsConfig {
             api_key_header: "X-API-Key".to_owned(),
             execute_actions: settings.execute,
             gateway_base_url: String::new(),
-            gateway_token: Secret::default(),
+            gateway_token: HiddenText::default(),
             gateway_token_file: String::new(),
             gateway_timeout_ms: 15_000,
             time_zone: settings.time_zone,
-            confidence_min: Confidence(settings.confidence_min),
+            confidence_min: ConfidenceMin(settings.confidence_min),
             in_work_wait_ms: 10_000,
             paths: settings.paths,
         }
@@ -62,7 +62,7 @@ impl Default for IntentsConfig {
 }
 
 impl IntentsConfig {
-    /// The contract that this describes.
+    /// Builds the contract.
     pub(crate) fn contract(&self, json_depth_max: usize) -> Result<Intents, ConfigError> {
         let settings = Settings {
             execute: self.execute_actions,
@@ -74,7 +74,7 @@ impl IntentsConfig {
         Intents::new(settings).map_err(|error| rule("time_zone", &error))
     }
 
-    /// The gateway that this describes, if it does.
+    /// Builds the gateway, if one is configured.
     pub(crate) fn gateway(&self, base: &Path) -> Result<Option<Arc<dyn Gateway>>, ConfigError> {
         if self.gateway_base_url.is_empty() {
             return Ok(None);
@@ -105,16 +105,19 @@ impl IntentsConfig {
         }
     }
 
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self, base: &Path) -> Result<(), ConfigError> {
         if self.execute_actions && self.gateway_base_url.is_empty() {
             return Err(rule(
                 "execute_actions",
-                &"actions can only be executed through a gateway: set gateway_base_url",
+                &"a gateway is required to execute actions: set gateway_base_url",
             ));
         }
         if !self.gateway_token.0.is_empty() && !self.gateway_token_file.is_empty() {
-            return Err(rule("gateway_token", &"give the token or its file, not both"));
+            return Err(rule(
+                "gateway_token",
+                &"set gateway_token or gateway_token_file, not both",
+            ));
         }
         if self.gateway_timeout_ms == 0 {
             return Err(rule("gateway_timeout_ms", &"must be greater than 0"));
@@ -124,7 +127,7 @@ impl IntentsConfig {
                 && path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte))
         };
         if let Some((name, path)) = self.paths.iter().find(|(_, path)| !is_path(path)) {
-            let message = format!("{path:?} must start with / and have no query or space");
+            let message = format!("{path:?} must start with / and contain no query or space");
             return Err(rule(&format!("paths.{name}"), &message));
         }
         self.contract(1)?;
@@ -136,13 +139,13 @@ fn rule(key: &str, message: &dyn fmt::Display) -> ConfigError {
     ConfigError::Rule(format!("doors.intents.{key}: {message}"))
 }
 
-/// A text that is never shown.
+/// A string that is hidden in its debug and serialised form.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(String);
+pub(crate) struct HiddenText(String);
 
-impl Secret {
-    /// The text itself, for whoever needs it.
+impl HiddenText {
+    /// Returns the string.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -156,27 +159,27 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for HiddenText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.shown())
     }
 }
 
-impl Serialize for Secret {
+impl Serialize for HiddenText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.shown())
     }
 }
 
-/// A number from 0 to 1, which the environment may write as text.
+/// A number from 0 to 1; the environment may provide it as text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Confidence(f64);
+pub(crate) struct ConfidenceMin(f64);
 
-// Never NaN: only numbers from 0 to 1 are read.
-impl Eq for Confidence {}
+// Never NaN: deserialization accepts numbers from 0 to 1 only.
+impl Eq for ConfidenceMin {}
 
-impl<'de> Deserialize<'de> for Confidence {
+impl<'de> Deserialize<'de> for ConfidenceMin {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = match toml::Value::deserialize(deserializer)? {
             toml::Value::Float(number) => Some(number),
@@ -200,7 +203,7 @@ impl<'de> Deserialize<'de> for Confidence {
 mod tests {
     use super::*;
 
-    fn complaint(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         let config: IntentsConfig = match toml::from_str(text) {
             Ok(config) => config,
             Err(error) => return error.message().to_owned(),
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_door_say_so() {
+    fn invalid_settings_are_refused() {
         for (text, expected) in [
             ("execute_actions = true", "set gateway_base_url"),
             ("gateway_base_url = \"gateway\"", "must be http://HOST or https://HOST"),
@@ -222,7 +225,7 @@ mod tests {
             ("confidence_min = 2.0", "from 0 to 1"),
             ("paths = { tasks_create = \"x\" }", "paths.tasks_create"),
         ] {
-            let found = complaint(text);
+            let found = error_of(text);
             assert!(found.contains(expected), "{text}: {found}");
         }
     }

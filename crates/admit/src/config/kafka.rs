@@ -1,46 +1,46 @@
-//! `[bus.kafka]`: how Kafka is spoken to.
+//! `[bus.kafka]`: settings of Kafka.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::bus::Secret;
+use super::bus::SecretSource;
 
 /// `[bus.kafka]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct KafkaConfig {
-    /// How we call ourselves to the brokers.
+    /// Client id.
     pub(crate) client_id: String,
     /// `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`.
     pub(crate) security: String,
     /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. Empty: no SASL.
     pub(crate) sasl_mechanism: String,
-    /// The user.
+    /// SASL user name.
     pub(crate) user: String,
-    /// Its password, or `file:PATH`.
-    pub(crate) password: Secret,
-    /// Who vouches for the brokers, a PEM file. Empty: whom the system trusts.
+    /// SASL password, or `file:PATH`.
+    pub(crate) password: SecretSource,
+    /// CA file (PEM) of the brokers' certificates. Empty: the system's root certificates.
     pub(crate) ca: PathBuf,
-    /// What comes before a topic to make the topic of the cluster.
+    /// Prefix of topic names in the cluster.
     pub(crate) topic_prefix: String,
-    /// Whether topics that are not there are made.
+    /// Whether missing topics are created.
     pub(crate) create_topics: bool,
-    /// Partitions of topics that are made.
+    /// Partitions of created topics.
     pub(crate) partitions: u32,
-    /// Replicas of topics that are made.
+    /// Replication factor of created topics.
     pub(crate) replication: u32,
-    /// Messages on the way at once.
+    /// Maximum messages in flight.
     pub(crate) in_flight_max: usize,
-    /// How long the broker gathers messages before it sends them, in milliseconds.
+    /// Linger of the producer, in milliseconds.
     pub(crate) linger_ms: u64,
-    /// How long brokers are waited for outside of publishing, in milliseconds.
+    /// Request timeout outside of publishing, in milliseconds.
     pub(crate) request_timeout_ms: u64,
-    /// How far the clock of a broker may be from ours, in milliseconds, where topics are stamped by
-    /// it: searches look so much further.
+    /// Maximum clock skew of brokers, in milliseconds, for topics with broker timestamps; added to the
+    /// time range of lookups.
     pub(crate) clock_slack_ms: u64,
-    /// Messages a search reads before it says that it cannot tell.
+    /// Maximum messages that a lookup reads; beyond that its result is unknown.
     pub(crate) find_messages_max: u64,
 }
 
@@ -51,7 +51,7 @@ impl Default for KafkaConfig {
             security: "plaintext".to_owned(),
             sasl_mechanism: String::new(),
             user: String::new(),
-            password: Secret::default(),
+            password: SecretSource::default(),
             ca: PathBuf::new(),
             topic_prefix: String::new(),
             create_topics: false,
@@ -67,7 +67,7 @@ impl Default for KafkaConfig {
 }
 
 impl KafkaConfig {
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let rule = |key: &str, message: &str| {
             Err(ConfigError::Rule(format!("bus.kafka.{key}: {message}")))
@@ -88,7 +88,7 @@ impl KafkaConfig {
         }
         let is_prefix = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !self.topic_prefix.bytes().all(is_prefix) {
-            return rule("topic_prefix", "must be letters, digits, -, _ and dots");
+            return rule("topic_prefix", "may contain letters, digits, -, _ and dots only");
         }
         if !["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"].contains(&self.security.as_str()) {
             return rule("security", "must be plaintext, ssl, sasl_plaintext or sasl_ssl");
@@ -100,9 +100,10 @@ impl KafkaConfig {
         if !mechanisms.contains(&self.sasl_mechanism.as_str()) {
             return rule("sasl_mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512");
         }
-        let wants_tls = self.security.ends_with("ssl") || self.sasl_mechanism.starts_with("SCRAM");
-        if wants_tls && !cfg!(feature = "kafka-tls") {
-            return rule("security", "TLS and SCRAM need admit built with --features kafka-tls");
+        let needs_tls_feature =
+            self.security.ends_with("ssl") || self.sasl_mechanism.starts_with("SCRAM");
+        if needs_tls_feature && !cfg!(feature = "kafka-tls") {
+            return rule("security", "TLS and SCRAM require a build with --features kafka-tls");
         }
         Ok(())
     }
@@ -118,7 +119,7 @@ mod options {
     use super::super::{Config, ConfigError, bus::file};
 
     impl Config {
-        /// How the bus on Kafka is opened. Relative files are below `base`.
+        /// Options of the Kafka bus. Relative files start at `base`.
         pub(crate) fn kafka_options(&self, base: &Path) -> Result<Options, ConfigError> {
             let kafka = &self.bus.kafka;
             let millis = Duration::from_millis;
@@ -126,8 +127,8 @@ mod options {
             let rule = |message: &str| ConfigError::Rule(message.to_owned());
             if servers.is_empty() || servers.contains('@') {
                 return Err(rule(
-                    "bus.url must be kafka://HOST:PORT, with more servers after commas; user and \
-                     password stand in bus.kafka",
+                    "bus.url must be kafka://HOST:PORT, with more servers after commas; set user and \
+                     password in bus.kafka",
                 ));
             }
             let sasl = match kafka.sasl_mechanism.as_str() {

@@ -1,4 +1,4 @@
-//! `[bus.kinesis]`: how Amazon Kinesis is spoken to.
+//! `[bus.kinesis]`: settings of Amazon Kinesis.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use super::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct KinesisConfig {
-    /// Where the service is, such as `http://127.0.0.1:4567`. Empty: at AWS.
+    /// Endpoint, such as `http://127.0.0.1:4567`. Empty: AWS.
     pub(crate) endpoint: String,
-    /// What comes before a topic to make the name of its stream.
+    /// Prefix of stream names; the rest is the topic.
     pub(crate) stream_prefix: String,
-    /// Whether streams that are not there are made.
+    /// Whether missing streams are created.
     pub(crate) create_streams: bool,
-    /// Shards of streams that are made; 0 leaves their number to Kinesis.
+    /// Shards of created streams; 0 for on-demand mode.
     pub(crate) shards: u32,
-    /// Messages that wait or are on their way at once.
+    /// Maximum messages queued or in flight.
     pub(crate) in_flight_max: usize,
-    /// Requests on their way at once, for one stream.
+    /// Maximum requests in flight per stream.
     pub(crate) requests_max: usize,
-    /// How long an answer is waited for, in milliseconds. Then the publish is ambiguous.
+    /// Request timeout, in milliseconds; then the publish is ambiguous.
     pub(crate) request_timeout_ms: u64,
-    /// How far the clock of Kinesis may be from ours, in milliseconds: searches look so much further.
+    /// Maximum clock skew of Kinesis, in milliseconds; added to the time range of lookups.
     pub(crate) clock_slack_ms: u64,
-    /// How long a search or a read may take, in milliseconds.
+    /// Timeout of a lookup or read, in milliseconds.
     pub(crate) find_wait_ms: u64,
-    /// Records of a shard that a search reads before it says that it cannot tell.
+    /// Maximum records per shard that a lookup reads; beyond that its result is unknown.
     pub(crate) find_messages_max: u64,
-    /// Topics whose stream has another name.
+    /// Stream names by topic, for streams that are not named after their topic.
     pub(crate) streams: BTreeMap<String, String>,
 }
 
@@ -53,7 +53,7 @@ impl Default for KinesisConfig {
 }
 
 impl KinesisConfig {
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self, url: &str) -> Result<(), ConfigError> {
         let rule = |text: String| Err(ConfigError::Rule(text));
         for (key, is_zero) in [
@@ -63,12 +63,12 @@ impl KinesisConfig {
             ("find_wait_ms", self.find_wait_ms == 0),
         ] {
             if is_zero {
-                return rule(format!("bus.kinesis.{key} must be more than 0"));
+                return rule(format!("bus.kinesis.{key} must be greater than 0"));
             }
         }
-        // An iterator of Kinesis lives for five minutes.
+        // Shard iterators of Kinesis expire after five minutes.
         if self.find_wait_ms > 240_000 {
-            return rule("bus.kinesis.find_wait_ms may be 240,000 at most".to_owned());
+            return rule("bus.kinesis.find_wait_ms must be at most 240000".to_owned());
         }
         let host =
             ["http://", "https://"].iter().find_map(|scheme| self.endpoint.strip_prefix(scheme));
@@ -83,10 +83,10 @@ impl KinesisConfig {
         };
         let streams = self.streams.values().chain([&self.stream_prefix]);
         if let Some(bad) = streams.into_iter().find(|name| !is_name(name) || name.len() > 128) {
-            return rule(format!("bus.kinesis: {bad:?} cannot be in the name of a stream"));
+            return rule(format!("bus.kinesis: {bad:?} is not valid in a stream name"));
         }
         if self.streams.values().any(String::is_empty) {
-            return rule("bus.kinesis.streams names an empty stream".to_owned());
+            return rule("bus.kinesis.streams contains an empty stream name".to_owned());
         }
         match url.strip_prefix("kinesis:") {
             Some(_) => region(url).map(drop),
@@ -95,7 +95,7 @@ impl KinesisConfig {
     }
 }
 
-/// The region that `kinesis://REGION` names; empty is that of the environment.
+/// Region of `kinesis://REGION`; `None` for the region of the environment.
 pub(crate) fn region(url: &str) -> Result<Option<String>, ConfigError> {
     let named = url.strip_prefix("kinesis://").map(|rest| rest.trim_end_matches('/'));
     let is_region = |region: &&str| {
@@ -106,10 +106,10 @@ pub(crate) fn region(url: &str) -> Result<Option<String>, ConfigError> {
     match named.filter(is_region) {
         Some("") => Ok(None),
         Some(region) => Ok(Some(region.to_owned())),
-        // It may hold credentials by mistake, so it is not shown.
+        // The URL is not shown, because it may contain credentials.
         None => Err(ConfigError::Rule(
             "bus.url must be kinesis://REGION, such as kinesis://eu-central-1; credentials come from \
-             the environment, and another service is named by bus.kinesis.endpoint"
+             the environment, and bus.kinesis.endpoint sets another endpoint"
                 .to_owned(),
         )),
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_errors() {
+    fn invalid_settings_are_refused() {
         let config = KinesisConfig::default();
         config.check("kinesis://eu-central-1").unwrap();
         config.check("file:").unwrap();

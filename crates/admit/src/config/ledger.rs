@@ -1,4 +1,4 @@
-//! `[ledger]`: which ledger it is, and how a gate gets along with one that several gates share.
+//! `[ledger]`: location, retention, connection and lease settings of the ledger.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,71 +10,70 @@ use admit_ledger::RefusalQuota;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::ConfigError;
-use super::intents::Secret;
+use super::intents::HiddenText;
 
-/// `[ledger]`. From `password` on everything is for PostgreSQL.
+/// `[ledger]`. Keys from `password` on are for PostgreSQL only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LedgerConfig {
-    /// `sqlite:` keeps the ledger in `ledger.db` in the data folder; `postgres://USER@HOST/DATABASE`
-    /// in a database that any number of gates may share.
+    /// `sqlite:` for `ledger.db` in the data folder; `postgres://USER@HOST/DATABASE` for a database that
+    /// several gates may share.
     pub(crate) url: LedgerUrl,
-    /// `forever`, or an age such as `90d`. Then older bodies are removed, and of events that carry
-    /// the producer's own time also their keys and facts; an event older than that which comes
-    /// again is answered `outside_horizon`.
+    /// Retention: `forever`, or an age such as `90d`. Older bodies are removed; for events with a
+    /// producer's time, keys and facts too. A copy of such an event gets `outside_horizon`.
     pub(crate) retain: String,
-    /// The longest gap between the newest trusted time and a start that is taken for downtime. After a
-    /// longer one retention stops until a person has confirmed the clock.
+    /// Longest gap between the newest trusted time and a start that counts as downtime. After a longer
+    /// gap retention stops until an operator confirms the clock.
     pub(crate) clock_gap_max: String,
-    /// Most refused submissions that are kept, for each producer at each door.
+    /// Maximum stored refusals per producer and door.
     pub(crate) refusal_rows_max: u64,
-    /// The same in bytes: bodies, messages, facts, and 320 for the rows of each.
+    /// Maximum bytes of stored refusals: bodies, messages, facts, and 320 per refusal for its rows.
     pub(crate) refusal_bytes_max: u64,
-    /// Free bytes below which the disk of the data folder takes nothing but copies of what is known;
-    /// 0 for no such reserve.
+    /// Disk reserve of the data folder in bytes; with less free space only duplicates are accepted.
+    /// 0: no reserve.
     pub(crate) free_bytes_min: u64,
-    /// The password of the database's user; never shown. `password_file` is the better place.
-    pub(crate) password: Secret,
-    /// A file that holds it; a relative path starts at the config file's folder.
+    /// Password of the database user; never shown. Prefer `password_file`.
+    pub(crate) password: HiddenText,
+    /// File with the password; a relative path starts at the config file's folder.
     pub(crate) password_file: PathBuf,
-    /// Whether the connection is encrypted, and the server checked.
-    pub(crate) tls: TlsUse,
-    /// PEM file of who signs the server's certificate. Empty: whom this machine trusts.
+    /// Encryption and server verification.
+    pub(crate) tls: TlsMode,
+    /// CA file (PEM) of the server's certificate. Empty: the system's root certificates.
     pub(crate) tls_ca: PathBuf,
-    /// Our own certificate, where the server wants one.
+    /// Client certificate, if the server requires one.
     pub(crate) tls_cert: PathBuf,
-    /// Its private key.
+    /// Private key of the client certificate.
     pub(crate) tls_key: PathBuf,
-    /// The schema that holds the tables; it is made if it is missing.
+    /// Schema of the tables; created if missing.
     pub(crate) schema: String,
-    /// What this gate alone is called in the ledger, so that a restart takes over from the process
-    /// before at once. Empty: its machine and process.
+    /// Unique id of this gate in the ledger, so that a restart takes over immediately from the previous
+    /// process. Empty: host name and process id.
     pub(crate) gate_id: String,
-    /// Most connections for questions, beside the one that writes.
+    /// Size of the pool of read connections, in addition to the writer's connection.
     pub(crate) connections_max: usize,
-    /// Longest wait for a free one of them, in milliseconds; then `overloaded`.
+    /// Timeout for a free read connection, in milliseconds; then `overloaded`.
     pub(crate) connection_wait_ms_max: u64,
-    /// Longest wait for a new connection, in milliseconds.
+    /// Connect timeout, in milliseconds.
     pub(crate) connect_ms_max: u64,
-    /// Longest a statement may take, in milliseconds; then `ledger_unavailable`.
+    /// Statement timeout, in milliseconds; then `ledger_unavailable`.
     pub(crate) statement_ms_max: u64,
-    /// Longest wait for a lock, in milliseconds: how long other gates may be busy before us.
+    /// Lock timeout, in milliseconds: longest wait for commits of other gates.
     pub(crate) lock_ms_max: u64,
-    /// How long a gate may be silent before the others take it for dead.
+    /// Lease of a gate, in seconds; after that the others consider it dead.
     pub(crate) lease_seconds: u64,
-    /// Places in one partition of bodies and sightings; retention drops whole ones.
+    /// Places per partition of bodies and sightings; retention drops whole partitions.
     pub(crate) partition_places: u64,
 }
 
-/// Whether the connection to the database is encrypted.
+/// TLS mode of the database connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum TlsUse {
-    /// Verified, except to this very machine.
+pub(crate) enum TlsMode {
+    /// `Verify`, except for connections to this machine.
     Auto,
-    /// Encrypted, and the server proves its name.
+    /// Encrypted, with verification of the server's certificate and name.
     Verify,
-    /// In plain.
+    /// Unencrypted.
     Off,
 }
 
@@ -88,7 +87,7 @@ impl LedgerUrl {
         &self.0
     }
 
-    /// Without what might be a password: of the user only the name, and no parameters.
+    /// The URL without password and parameters.
     pub(crate) fn shown(&self) -> String {
         let Some((scheme, rest)) = self.0.split_once("://") else { return self.0.clone() };
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -116,7 +115,7 @@ impl LedgerUrl {
         )
     }
 
-    /// Whether every host it names is this machine.
+    /// Whether all hosts of the URL are this machine.
     fn is_local(&self) -> bool {
         let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -167,9 +166,9 @@ impl Default for LedgerConfig {
             refusal_rows_max: 100_000,
             refusal_bytes_max: 256 * 1024 * 1024,
             free_bytes_min: 0,
-            password: Secret::default(),
+            password: HiddenText::default(),
             password_file: PathBuf::new(),
-            tls: TlsUse::Auto,
+            tls: TlsMode::Auto,
             tls_ca: PathBuf::new(),
             tls_cert: PathBuf::new(),
             tls_key: PathBuf::new(),
@@ -187,36 +186,36 @@ impl Default for LedgerConfig {
 }
 
 impl LedgerConfig {
-    /// How long things are kept; `None` is for ever.
+    /// Retention; `None` for forever.
     pub(crate) fn retain(&self) -> Result<Option<Age>, InvalidAge> {
         if self.retain == "forever" { Ok(None) } else { self.retain.parse().map(Some) }
     }
 
-    /// How much of refusals is kept.
+    /// Quota of stored refusals.
     pub(crate) fn refusal_quota(&self) -> RefusalQuota {
         RefusalQuota { rows_max: self.refusal_rows_max, bytes_max: self.refusal_bytes_max }
     }
 
-    /// The longest gap before a start that is downtime.
+    /// Longest gap before a start that counts as downtime.
     pub(crate) fn clock_gap_max(&self) -> Result<Age, InvalidAge> {
         self.clock_gap_max.parse()
     }
 
-    /// Retention that one wrong clock at a start can empty: the gap is taken for downtime, and
-    /// everything is older than it may be.
+    /// Warning if `retain` is not longer than `clock_gap_max`: a clock that is ahead at a start could then
+    /// make retention remove everything.
     pub(crate) fn warning(&self) -> Option<String> {
         let (retain, gap_max) = (self.retain().ok()??, self.clock_gap_max().ok()?);
         (retain <= gap_max).then(|| {
             format!(
-                "ledger.retain = \"{}\" is not longer than ledger.clock_gap_max = \"{}\", so a clock \
-                 that is ahead by less than that at a start removes everything at once; set \
-                 ledger.clock_gap_max to the longest downtime that is expected, and less than retain",
+                "ledger.retain = \"{}\" is not longer than ledger.clock_gap_max = \"{}\": if the clock \
+                 is ahead by less than that at a start, retention removes everything; set \
+                 ledger.clock_gap_max to the longest expected downtime, below ledger.retain",
                 self.retain, self.clock_gap_max
             )
         })
     }
 
-    /// Checks everything but whether the ledger is there. Relative files start at `base`.
+    /// Validates the settings without connecting. Relative files start at `base`.
     pub(crate) fn check(&self, base: &Path) -> Result<(), ConfigError> {
         if let Err(error) = self.retain() {
             let retain = &self.retain;
@@ -238,27 +237,30 @@ impl LedgerConfig {
             return rule("url", message);
         }
         if !cfg!(feature = "postgres") {
-            return rule("url", "this build has no PostgreSQL; use \"sqlite:\"".to_owned());
+            return rule(
+                "url",
+                "this build does not support PostgreSQL; use \"sqlite:\"".to_owned(),
+            );
         }
         self.password(base)?;
-        self.numbers()?;
+        self.check_ranges()?;
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if self.schema.is_empty() || self.schema.len() > 63 || !self.schema.chars().all(is_plain) {
-            let message = format!("{:?}: a schema has 1 to 63 of a-z 0-9 _", self.schema);
+            let message = format!("{:?}: must have 1 to 63 characters of a-z 0-9 _", self.schema);
             return rule("schema", message);
         }
         if self.gate_id.len() > 128 || self.gate_id.chars().any(char::is_control) {
-            return rule("gate_id", "a gate id has at most 128 printable characters".to_owned());
+            return rule("gate_id", "must have at most 128 printable characters".to_owned());
         }
         super::ledger_tls::load(self, base).map(drop)
     }
 
-    fn numbers(&self) -> Result<(), ConfigError> {
-        let within = |key: &str, value: u64, least: u64, most: u64| {
-            if (least..=most).contains(&value) {
+    fn check_ranges(&self) -> Result<(), ConfigError> {
+        let within = |key: &str, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
                 return Ok(());
             }
-            rule(key, format!("{value}: must be from {least} to {most}"))
+            rule(key, format!("{value}: must be from {min} to {max}"))
         };
         within("connections_max", self.connections_max as u64, 1, 1_000)?;
         within("connection_wait_ms_max", self.connection_wait_ms_max, 1, 600_000)?;
@@ -269,13 +271,12 @@ impl LedgerConfig {
         within("partition_places", self.partition_places, 1_000, 1_000_000_000)
     }
 
-    /// The password, from wherever it is. Only the URL may hold one that is not asked for here.
+    /// The password from the config or its file; `None` if there is none, or if it is in the URL.
     pub(crate) fn password(&self, base: &Path) -> Result<Option<String>, ConfigError> {
         let in_file = !self.password_file.as_os_str().is_empty();
-        let places = [in_file, !self.password.is_empty(), self.url.has_password()];
-        if places.into_iter().filter(|is_there| *is_there).count() > 1 {
-            let message =
-                "give the password in password_file, in password or in the url, not twice";
+        let sources = [in_file, !self.password.is_empty(), self.url.has_password()];
+        if sources.into_iter().filter(|is_set| *is_set).count() > 1 {
+            let message = "set the password in only one of password_file, password and url";
             return rule("password", message.to_owned());
         }
         if !in_file {
@@ -293,12 +294,12 @@ impl LedgerConfig {
         }
     }
 
-    /// Whether the connection is to be encrypted.
+    /// Whether the connection is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         match self.tls {
-            TlsUse::Verify => true,
-            TlsUse::Off => false,
-            TlsUse::Auto => !self.url.is_local(),
+            TlsMode::Verify => true,
+            TlsMode::Off => false,
+            TlsMode::Auto => !self.url.is_local(),
         }
     }
 }
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown_wherever_it_stands() {
+    fn a_password_is_never_shown() {
         for text in [
             "url = \"postgres://me:hush@db/admit\"",
             "url = \"postgres://me@db/admit?password=hush\"",
@@ -332,23 +333,27 @@ mod tests {
     }
 
     #[test]
-    fn one_password_from_one_place() {
+    fn a_password_has_one_source() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("pw"), "from a file \n").unwrap();
         std::fs::write(folder.path().join("none"), "\n").unwrap();
         let found = |text: &str| config(text).password(folder.path()).map_err(|e| e.to_string());
         assert_eq!(found("password_file = \"pw\""), Ok(Some("from a file ".to_owned())));
         assert_eq!(found("password = \"plain\""), Ok(Some("plain".to_owned())));
-        assert_eq!(found("url = \"postgres://me:pw@db/x\""), Ok(None), "it is in the url");
+        assert_eq!(
+            found("url = \"postgres://me:pw@db/x\""),
+            Ok(None),
+            "the password is in the url"
+        );
         assert_eq!(found(""), Ok(None));
         assert!(found("password_file = \"none\"").unwrap_err().contains("is empty"));
         assert!(found("password_file = \"lost\"").unwrap_err().contains("cannot be read"));
         let twice = "url = \"postgres://me:pw@db/x\"\npassword = \"other\"";
-        assert!(found(twice).unwrap_err().contains("not twice"));
+        assert!(found(twice).unwrap_err().contains("only one of"));
     }
 
     #[test]
-    fn only_the_way_to_this_very_machine_is_plain_by_itself() {
+    fn only_connections_to_this_machine_are_unencrypted_by_default() {
         for (url, is_encrypted) in [
             ("postgres://me@127.0.0.1:5432/x", false),
             ("postgres://me@localhost/x", false),
@@ -369,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_that_one_wrong_clock_at_a_start_empties_is_warned_of() {
+    fn retention_not_longer_than_the_clock_gap_is_warned_about() {
         for (text, is_warned) in [
             ("", false),
             ("retain = \"30d\"", false),
@@ -384,7 +389,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "postgres")]
-    fn settings_that_make_no_ledger_say_so() {
+    fn invalid_settings_are_refused() {
         let url = "url = \"postgres://me@localhost/x\"";
         for (text, expected) in [
             ("url = \"mysql://me:hush@db/x\"", "ledger.url: \"mysql://…\": use \"sqlite:\" or"),
@@ -392,7 +397,7 @@ mod tests {
             ("clock_gap_max = \"soon\"", "ledger.clock_gap_max: \"soon\": invalid age"),
             ("connections_max = 0", "from 1 to 1000"),
             ("lease_seconds = 0", "from 1 to 3600"),
-            ("schema = \"a;b\"", "1 to 63 of a-z"),
+            ("schema = \"a;b\"", "1 to 63 characters of a-z"),
             ("tls_ca = \"lost.pem\"\ntls = \"verify\"", "lost.pem"),
             ("tls_cert = \"cert.pem\"\ntls = \"verify\"", "tls_key"),
             ("tls = \"off\"\ntls_ca = \"ca.pem\"", "tls is off"),

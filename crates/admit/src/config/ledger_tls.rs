@@ -1,4 +1,4 @@
-//! The TLS of the way to the database: whom we believe, and who we are.
+//! TLS of the database connection: root certificates and client certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::{ConfigError, LedgerConfig};
 
-/// Reads the files; `None` where the connection is plain.
+/// Loads the TLS client config; `None` for an unencrypted connection.
 pub(crate) fn load(
     config: &LedgerConfig,
     base: &Path,
@@ -19,8 +19,8 @@ pub(crate) fn load(
     if !config.is_encrypted() {
         return match ca.or(cert).or(key) {
             None => Ok(None),
-            Some(_) if config.tls == super::TlsUse::Auto => Ok(None),
-            Some(_) => rule("tls is off, so tls_ca, tls_cert and tls_key do nothing".to_owned()),
+            Some(_) if config.tls == super::TlsMode::Auto => Ok(None),
+            Some(_) => rule("tls is off; remove tls_ca, tls_cert and tls_key".to_owned()),
         };
     }
     let mut roots = RootCertStore::empty();
@@ -36,7 +36,7 @@ pub(crate) fn load(
         }
     }
     if roots.is_empty() {
-        let message = "nobody is known who could sign the server's certificate: set tls_ca";
+        let message = "no root certificates found on this machine; set tls_ca";
         return rule(message.to_owned());
     }
     let builder = ClientConfig::builder().with_root_certificates(roots);
@@ -49,7 +49,7 @@ pub(crate) fn load(
             let chain = certificates(&cert)?;
             builder.with_client_auth_cert(chain, private).map_err(unusable).or_else(rule)?
         }
-        _ => return rule("tls_cert and tls_key want each other".to_owned()),
+        _ => return rule("tls_cert and tls_key must be set together".to_owned()),
     };
     Ok(Some(Arc::new(tls)))
 }
@@ -60,7 +60,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError
         Ok(certificates) => {
             let certificates: Vec<CertificateDer<'static>> = certificates;
             if certificates.is_empty() {
-                return rule(format!("{} holds no certificate", path.display()));
+                return rule(format!("{} contains no certificate", path.display()));
             }
             Ok(certificates)
         }

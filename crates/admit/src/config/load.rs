@@ -1,7 +1,6 @@
-//! Where a config comes from: the file, then the environment, then the flags.
+//! Loading of the config: defaults, file, environment, flags.
 //!
-//! The user's file is read alone first, so that a mistake in it is reported with its line and
-//! column and not as a mistake of the whole.
+//! The file is parsed separately first, so that an error in it is reported with line and column.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -12,7 +11,7 @@ use toml::Table;
 use super::env::{self, nearest};
 use super::{Config, check, warnings};
 
-/// Why there is no usable config. The texts are for the person who wrote it.
+/// Error in the config.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
@@ -20,10 +19,10 @@ pub(crate) enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is not a config.
+    /// The file is not valid.
     #[error("{}:{line}:{column}: {message}{excerpt}", path.display())]
     Invalid {
         /// The file.
@@ -32,35 +31,35 @@ pub(crate) enum ConfigError {
         line: usize,
         /// The column, from 1.
         column: usize,
-        /// What is wrong there.
+        /// Message.
         message: String,
-        /// The line itself, on lines of its own, unless it might show a key.
+        /// The line itself, unless it might contain a secret.
         excerpt: String,
     },
-    /// A variable has a value that does not fit.
+    /// An environment variable has an invalid value.
     #[error("{name}: {message}")]
     Variable {
         /// The variable.
         name: String,
-        /// What is wrong with its value.
+        /// Message.
         message: String,
     },
-    /// A variable that starts like ours but names no key.
+    /// An environment variable with our prefix does not match any config key.
     #[error(
-        "{name} names no config key, the nearest one is {nearest}\n  `admit config show` lists all keys"
+        "{name}: unknown config key; did you mean {nearest}?\n  `admit config show` lists all keys"
     )]
     UnknownVariable {
         /// The variable.
         name: String,
-        /// The known one that is spelt most like it.
+        /// The known variable with the most similar name.
         nearest: String,
     },
-    /// Every value can be read, but they make no sense or no safe gate.
+    /// A value is out of range, or values contradict each other or are unsafe.
     #[error("{0}")]
     Rule(String),
 }
 
-/// What the command line decides.
+/// Config flags of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     /// `--config`
@@ -72,14 +71,14 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// The folder of the config file, where relative paths in it start.
+    /// Folder of the config file, where its relative paths start.
     pub(crate) fn base(&self) -> PathBuf {
         let folder = self.config.as_deref().and_then(Path::parent);
         folder.unwrap_or_else(|| Path::new("")).to_owned()
     }
 }
 
-/// The config of this process: defaults, file, environment, flags, in that order of rising weight.
+/// Loads the config. Precedence, lowest first: defaults, file, environment, flags.
 pub(crate) fn load(
     flags: &Flags,
     vars: impl IntoIterator<Item = (OsString, OsString)>,
@@ -90,7 +89,7 @@ pub(crate) fn load(
     };
     env::apply(&mut table, vars)?;
     let mut config = Config::from_table(&table)
-        .map_err(|error| ConfigError::Rule(in_our_words(error.message())))?;
+        .map_err(|error| ConfigError::Rule(plain_message(error.message())))?;
     if let Some(data) = &flags.data {
         config.data.clone_from(data);
     }
@@ -100,7 +99,7 @@ pub(crate) fn load(
     Ok(config)
 }
 
-/// Checks one file alone, as if nothing else were set. Returns what should be changed all the same.
+/// Validates one file, without environment and flags. Returns warnings.
 pub(crate) fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
     let flags = Flags { config: Some(path.to_owned()), ..Flags::default() };
     let config = load(&flags, [])?;
@@ -129,19 +128,19 @@ fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         path: path.to_owned(),
         line,
         column,
-        message: in_our_words(error.message()),
+        message: plain_message(error.message()),
         excerpt: excerpt(text, line, column),
     }
 }
 
-/// What the parser says, for people who do not know its types.
-pub(super) fn in_our_words(message: &str) -> String {
+/// Rewrites a parser message without Rust types.
+pub(super) fn plain_message(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field")
         && let Some(name) = quoted.next()
         && let Some(nearest) = nearest(name, quoted)
     {
-        return format!("unknown key `{name}`, the nearest one is `{nearest}`");
+        return format!("unknown key `{name}`; did you mean `{nearest}`?");
     }
     let mut message = message.trim_end().replace('\n', ", ");
     for (theirs, ours) in [
@@ -149,25 +148,24 @@ pub(super) fn in_our_words(message: &str) -> String {
         ("expected u64", "expected a whole number, 0 or more"),
         ("expected u32", "expected a whole number, 0 or more"),
         ("expected a boolean", "expected true or false"),
-        ("expected path string", "expected a text"),
-        ("expected a string", "expected a text"),
+        ("expected path string", "expected a string"),
         ("missing field", "missing key"),
         ("unknown variant", "unknown value"),
-        ("invalid mantissa, expected digits", "expected a value, a text stands in quotes"),
+        ("invalid mantissa, expected digits", "expected a value; strings need quotes"),
     ] {
         message = message.replace(theirs, ours);
     }
     message
 }
 
-/// The line with a mark under the column, unless a key or a password might stand there: nothing is
-/// shown from the first mention of a principal, producer, token or webhook secret on, and no line with a URL or a password.
+/// Returns the line with a mark under the column, unless it might contain a secret: nothing from the first
+/// principal, producer, token or webhook secret on, and no line with a URL or a password.
 fn excerpt(text: &str, line: usize, column: usize) -> String {
     let secret = text.lines().take(line).any(|line| {
-        ["principal", "producer", "token", "webhook_secret"].iter().any(|word| line.contains(word))
+        ["principal", "producer", "token", "webhook_secret"].iter().any(|key| line.contains(key))
     });
     match text.lines().nth(line - 1) {
-        // A password stands in its own line, also when its key is misspelt.
+        // `pas` also matches a misspelt `password`.
         Some(shown) if !secret && !shown.contains("://") && !shown.contains("pas") => {
             format!("\n  | {shown}\n  | {:>column$}", "^")
         }
@@ -179,8 +177,8 @@ fn excerpt(text: &str, line: usize, column: usize) -> String {
 mod tests {
     use super::*;
 
-    /// What a person reads when `text` is their config.
-    fn complaint(text: &str) -> String {
+    /// Error message for a config file.
+    fn error_of(text: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("my.toml");
         std::fs::write(&path, text).unwrap();
@@ -189,47 +187,47 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_is_an_error_with_its_place() {
-        insta::assert_snapshot!(complaint("lisen = \"127.0.0.1:80\"\n"), @r#"
-        DIR/my.toml:1:1: unknown key `lisen`, the nearest one is `listen`
+    fn an_unknown_key_is_reported_with_line_and_column() {
+        insta::assert_snapshot!(error_of("lisen = \"127.0.0.1:80\"\n"), @r#"
+        DIR/my.toml:1:1: unknown key `lisen`; did you mean `listen`?
           | lisen = "127.0.0.1:80"
           | ^
         "#);
-        insta::assert_snapshot!(complaint("\n[limits]\nbody_bytes = 1\n"), @r"
-        DIR/my.toml:3:1: unknown key `body_bytes`, the nearest one is `body_bytes_max`
+        insta::assert_snapshot!(error_of("\n[limits]\nbody_bytes = 1\n"), @r"
+        DIR/my.toml:3:1: unknown key `body_bytes`; did you mean `body_bytes_max`?
           | body_bytes = 1
           | ^
         ");
-        insta::assert_snapshot!(complaint("[doors.pixel-controll]\nenabled = true\n"), @r"
-        DIR/my.toml:1:8: unknown key `pixel-controll`, the nearest one is `pixel-control`
+        insta::assert_snapshot!(error_of("[doors.pixel-controll]\nenabled = true\n"), @r"
+        DIR/my.toml:1:8: unknown key `pixel-controll`; did you mean `pixel-control`?
           | [doors.pixel-controll]
           |        ^
         ");
     }
 
     #[test]
-    fn a_value_that_does_not_fit_is_an_error_with_its_place() {
-        insta::assert_snapshot!(complaint("listen = \"8080\"\n"), @r#"
-        DIR/my.toml:1:10: "8080" is no address to listen on, write IP:PORT such as 127.0.0.1:8080
+    fn an_invalid_value_is_reported_with_line_and_column() {
+        insta::assert_snapshot!(error_of("listen = \"8080\"\n"), @r#"
+        DIR/my.toml:1:10: invalid listen address "8080"; use IP:PORT, such as 127.0.0.1:8080
           | listen = "8080"
           |          ^
         "#);
-        insta::assert_snapshot!(complaint("[limits]\nbody_bytes_max = \"1 MB\"\n"), @r#"
+        insta::assert_snapshot!(error_of("[limits]\nbody_bytes_max = \"1 MB\"\n"), @r#"
         DIR/my.toml:2:18: invalid type: string "1 MB", expected a whole number, 0 or more
           | body_bytes_max = "1 MB"
           |                  ^
         "#);
-        insta::assert_snapshot!(complaint("[limits]\njson_depth_max = -1\n"), @r"
+        insta::assert_snapshot!(error_of("[limits]\njson_depth_max = -1\n"), @r"
         DIR/my.toml:2:18: invalid value: integer `-1`, expected a whole number, 0 or more
           | json_depth_max = -1
           |                  ^
         ");
-        insta::assert_snapshot!(complaint("data = 5\n"), @r"
-        DIR/my.toml:1:8: invalid type: integer `5`, expected a text
+        insta::assert_snapshot!(error_of("data = 5\n"), @r"
+        DIR/my.toml:1:8: invalid type: integer `5`, expected a string
           | data = 5
           |        ^
         ");
-        insta::assert_snapshot!(complaint("[log]\nformat = \"xml\"\n"), @r#"
+        insta::assert_snapshot!(error_of("[log]\nformat = \"xml\"\n"), @r#"
         DIR/my.toml:2:10: unknown value `xml`, expected `text` or `json`
           | format = "xml"
           |          ^
@@ -237,18 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn broken_toml_is_an_error_with_its_place() {
-        insta::assert_snapshot!(complaint("data = ./here\n"), @r"
-        DIR/my.toml:1:8: expected a value, a text stands in quotes
+    fn invalid_toml_is_reported_with_line_and_column() {
+        insta::assert_snapshot!(error_of("data = ./here\n"), @r"
+        DIR/my.toml:1:8: expected a value; strings need quotes
           | data = ./here
           |        ^
         ");
-        insta::assert_snapshot!(complaint("data = \"a\"\ndata = \"b\"\n"), @r#"
+        insta::assert_snapshot!(error_of("data = \"a\"\ndata = \"b\"\n"), @r#"
         DIR/my.toml:2:1: duplicate key
           | data = "b"
           | ^
         "#);
-        insta::assert_snapshot!(complaint("[log\n"), @r"
+        insta::assert_snapshot!(error_of("[log\n"), @r"
         DIR/my.toml:1:5: unclosed table, expected `]`
           | [log
           |     ^
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_ever_shown_by_an_error() {
+    fn no_error_message_contains_a_secret() {
         for text in [
             "[[principals]]\nname = \"a\"\nkeys = [\"hush\n",
             "[[principals]]\nname = \"a\"\nkeys = \"hush\"\n",
@@ -279,20 +277,20 @@ mod tests {
             "[[doors.events]]\nwebhook_secret = [\"hush\"]\n",
             "[ledger]\nuri = \"postgres://me:hush@db/admit\"\n",
         ] {
-            let error = complaint(text);
+            let error = error_of(text);
             assert!(!error.contains("hush") && !error.contains("hu sh"), "{error}");
         }
     }
 
     #[test]
-    fn a_ledger_this_build_does_not_have_is_refused() {
-        insta::assert_snapshot!(complaint("[ledger]\nurl = \"mysql://me:pw@db/admit\"\n"), @r#"DIR/my.toml: ledger.url: "mysql://…": use "sqlite:" or "postgres://USER@HOST/DATABASE""#);
+    fn an_unknown_kind_of_ledger_is_refused() {
+        insta::assert_snapshot!(error_of("[ledger]\nurl = \"mysql://me:pw@db/admit\"\n"), @r#"DIR/my.toml: ledger.url: "mysql://…": use "sqlite:" or "postgres://USER@HOST/DATABASE""#);
     }
 
     #[test]
-    fn an_unsafe_or_useless_gate_is_refused_with_what_to_do() {
+    fn an_unsafe_or_unusable_config_is_refused_with_advice() {
         let principal = "[[principals]]\nname = \"a\"\nkeys = [\"k\"]\n";
-        insta::assert_snapshot!(complaint("listen = \"0.0.0.0:8080\"\n"), @r#"
+        insta::assert_snapshot!(error_of("listen = \"0.0.0.0:8080\"\n"), @r#"
         DIR/my.toml: listen 0.0.0.0:8080 can be reached from other machines, but no principal is configured
           give each producer a key in the config:
             [[principals]]
@@ -300,20 +298,17 @@ mod tests {
             keys = ["file:arena-1.key"]
           or stay on this machine: --listen 127.0.0.1:8080
         "#);
-        insta::assert_snapshot!(complaint(&format!("{principal}{principal}")), @"DIR/my.toml: principal a is configured twice");
-        insta::assert_snapshot!(complaint("[[principals]]\nname = \"a:b\"\nkeys = [\"k\"]\n"), @r#"DIR/my.toml: principal "a:b": a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +, and is not . or .."#);
-        insta::assert_snapshot!(complaint("[[principals]]\nname = \"a\"\nkeys = []\n"), @"DIR/my.toml: principal a has no keys");
-        insta::assert_snapshot!(complaint(&format!("{principal}doors = [\"pixel\"]\n")), @r#"DIR/my.toml: principal a: there is no door "pixel"; this gate has: pixel-control, skyra, intents, ingestion-gate, rounds, events/default"#);
+        insta::assert_snapshot!(error_of(&format!("{principal}{principal}")), @"DIR/my.toml: principal a is configured twice");
+        insta::assert_snapshot!(error_of("[[principals]]\nname = \"a:b\"\nkeys = [\"k\"]\n"), @r#"DIR/my.toml: principal "a:b": a name has 1 to 128 characters of A-Z a-z 0-9 . _ - @ +, and is not . or .."#);
+        insta::assert_snapshot!(error_of("[[principals]]\nname = \"a\"\nkeys = []\n"), @"DIR/my.toml: principal a has no keys");
+        insta::assert_snapshot!(error_of(&format!("{principal}doors = [\"pixel\"]\n")), @r#"DIR/my.toml: principal a: unknown door "pixel"; this gate has: pixel-control, skyra, intents, ingestion-gate, rounds, events/default"#);
         let lost = "[[principals]]\nname = \"a\"\nkeys = [\"file:lost.key\"]\n";
-        insta::assert_snapshot!(complaint(lost), @"DIR/my.toml: principal a: the key file DIR/lost.key cannot be read: No such file or directory (os error 2)");
-        insta::assert_snapshot!(complaint("[doors.pixel-control]\npath = \"events\"\n"), @r#"DIR/my.toml: doors.pixel-control.path "events" must start with / and have no query, space or end slash"#);
-        insta::assert_snapshot!(complaint("[log]\nlevel = \"a=loud\"\n"), @r#"DIR/my.toml: log.level "a=loud" is not a level; use error, warn, info, debug or trace, or directives such as info,admit_gate=debug"#);
+        insta::assert_snapshot!(error_of(lost), @"DIR/my.toml: principal a: the key file DIR/lost.key cannot be read: No such file or directory (os error 2)");
+        insta::assert_snapshot!(error_of("[doors.pixel-control]\npath = \"events\"\n"), @r#"DIR/my.toml: doors.pixel-control.path "events" must start with /, not end with /, and contain no query or space"#);
+        insta::assert_snapshot!(error_of("[log]\nlevel = \"a=loud\"\n"), @r#"DIR/my.toml: log.level "a=loud" is invalid; use error, warn, info, debug or trace, or directives such as info,admit_gate=debug"#);
         for level in ["inof", "bogus", "", "=info", "info,bogus", "info,admit_gate", "1"] {
-            let error = complaint(&format!("[log]\nlevel = \"{level}\"\n"));
-            assert!(
-                error.contains("is not a level; use error, warn, info, debug or trace"),
-                "{error}"
-            );
+            let error = error_of(&format!("[log]\nlevel = \"{level}\"\n"));
+            assert!(error.contains("is invalid; use error, warn, info, debug or trace"), "{error}");
         }
         for level in ["INFO", "trace", "info,admit_gate=debug", "warn,admit_gate::http=off"] {
             let mut config = Config::default();
@@ -323,21 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn doors_that_the_gate_could_not_serve_are_refused() {
-        insta::assert_snapshot!(complaint("[doors.pixel-control]\npath = \"/livez\"\n"), @r#"DIR/my.toml: door pixel-control: the path "/livez" is taken by the gate itself"#);
+    fn doors_with_overlapping_paths_are_refused() {
+        insta::assert_snapshot!(error_of("[doors.pixel-control]\npath = \"/livez\"\n"), @r#"DIR/my.toml: door pixel-control: the path "/livez" is already used by the gate itself"#);
         let same = "[[doors.events]]\nname = \"a\"\npath = \"/in\"\n\
                     [[doors.events]]\nname = \"b\"\npath = \"/in\"\n";
-        insta::assert_snapshot!(complaint(same), @r#"DIR/my.toml: door events/b: the path "/in" is taken by door events/a"#);
+        insta::assert_snapshot!(error_of(same), @r#"DIR/my.toml: door events/b: the path "/in" is already used by door events/a"#);
         let below = "[doors.rounds]\npath = \"/game\"\n\
                      [[doors.events]]\nname = \"a\"\npath = \"/game/stats_ready\"\n";
-        insta::assert_snapshot!(complaint(below), @r#"DIR/my.toml: door events/a: the path "/game/stats_ready" is taken by door rounds"#);
+        insta::assert_snapshot!(error_of(below), @r#"DIR/my.toml: door events/a: the path "/game/stats_ready" is already used by door rounds"#);
         let mut apart: Config = toml::from_str(same).unwrap();
         apart.doors.events[1].enabled = false;
         check(&apart, Path::new("")).unwrap();
     }
 
     #[test]
-    fn a_key_that_can_be_guessed_is_refused() {
+    fn a_short_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("short.key"), "fifteen-letters\n").unwrap();
         let load = |key: &str| {
@@ -353,17 +348,17 @@ mod tests {
         }
         load("sixteen-letters!").unwrap();
         load(&format!("sha256:{}", "ab".repeat(32))).unwrap();
-        insta::assert_snapshot!(complaint("[limits]\nanswer_ms_max = 10\n"), @"DIR/my.toml: limits.body_read_ms_max must be less than limits.answer_ms_max");
+        insta::assert_snapshot!(error_of("[limits]\nanswer_ms_max = 10\n"), @"DIR/my.toml: limits.body_read_ms_max must be less than limits.answer_ms_max");
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_config_file_is_named() {
         let error = check_file(Path::new("no-such.toml")).unwrap_err().to_string();
         insta::assert_snapshot!(error, @"cannot read the config no-such.toml: No such file or directory (os error 2)");
     }
 
     #[test]
-    fn flags_win_over_everything() {
+    fn flags_override_environment_and_file() {
         let flags = Flags {
             data: Some("from-flag".into()),
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 1))),
@@ -376,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn no_config_at_all_is_the_reference_config() {
+    fn without_a_config_the_defaults_apply() {
         assert_eq!(load(&Flags::default(), []).unwrap(), Config::default());
     }
 }

@@ -1,7 +1,7 @@
-//! The config, which is the manual: every key with its meaning, unit and effect.
+//! Config of gate, agent and commands.
 //!
-//! `admit.toml` beside this crate's manifest is the same in the operator's words. It is compiled
-//! in, and a test holds that it parses to exactly these defaults and names every key.
+//! `admit.toml` in this crate's folder is the reference config, compiled in. Tests check that it contains
+//! every key and parses to exactly these defaults.
 
 mod artifacts;
 mod bus;
@@ -31,60 +31,60 @@ use admit_contracts::pixel_control::SchemaMode;
 use admit_gate::Limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub(crate) use artifacts::{ArtifactsConfig, ArtifactsPlace};
+pub(crate) use artifacts::{ArtifactsConfig, ArtifactsLocation};
 pub(crate) use bus::{BusConfig, Scheme};
 pub(crate) use check::{KEY_CHARS_MIN, check, door_names, warnings};
-pub(crate) use edge::{EdgeConfig, Transport};
+pub(crate) use edge::{EdgeConfig, EdgeTransport};
 pub(crate) use env::CONFIG_FILE;
-pub(crate) use events::{EventsConfig, IdentityWord};
+pub(crate) use events::{EventsConfig, IdentityKind};
 pub(crate) use ingestion::IngestionConfig;
 pub(crate) use intents::IntentsConfig;
 #[cfg(feature = "kinesis")]
 pub(crate) use kinesis::region as kinesis_region;
-pub(crate) use ledger::{LedgerConfig, TlsUse};
+pub(crate) use ledger::{LedgerConfig, TlsMode};
 #[cfg(feature = "postgres")]
 pub(crate) use ledger_tls::load as load_ledger_tls;
 pub(crate) use load::{ConfigError, Flags, check_file, load};
-pub(crate) use principal::PrincipalConfig;
+pub(crate) use principal::PrincipalEntry;
 pub(crate) use rounds::RoundsConfig;
 pub(crate) use runner::RunnerConfig;
 pub(crate) use skyra::SkyraConfig;
 pub(crate) use stream::{Speedup, StreamConfig};
 pub(crate) use tls::{TlsConfig, load as load_tls};
 
-/// The commented reference config, which is also what the gate does without one.
+/// Reference config with comments; its values are the defaults.
 pub(crate) const REFERENCE: &str = include_str!("../../admit.toml");
 
-/// Everything an operator can decide.
+/// Complete config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where the gate listens, `IP:PORT`. Without principals it must be a loopback address.
+    /// Listen address, `IP:PORT`. Must be a loopback address without principals.
     #[serde(deserialize_with = "listen")]
     pub(crate) listen: SocketAddr,
-    /// The folder that holds everything durable. A relative one is below the working directory.
+    /// Data folder. A relative path starts at the working directory.
     pub(crate) data: PathBuf,
-    /// Durable truth.
+    /// `[ledger]`
     pub(crate) ledger: LedgerConfig,
-    /// Where admitted events are published.
+    /// `[bus]`
     pub(crate) bus: BusConfig,
-    /// Where receipts and quarantine records lie.
+    /// `[artifacts]`
     pub(crate) artifacts: ArtifactsConfig,
-    /// TLS on the listener.
+    /// `[tls]`
     pub(crate) tls: TlsConfig,
-    /// How much, how deep, how long, how many at once.
+    /// `[limits]`
     pub(crate) limits: Limits,
-    /// What the gate says about itself on standard error.
+    /// `[log]`
     pub(crate) log: LogConfig,
-    /// The contracts that are mounted.
+    /// `[doors]`
     pub(crate) doors: DoorsConfig,
-    /// How scenario runs are planned, vouched for and announced.
+    /// `[runner]`
     pub(crate) runner: RunnerConfig,
-    /// What `admit stream` does.
+    /// `[stream]`
     pub(crate) stream: StreamConfig,
-    /// Who may come in. Nobody listed: programs on this machine only.
-    pub(crate) principals: Vec<PrincipalConfig>,
-    /// The agent on the producer's side, `admit edge`.
+    /// `[[principals]]`. Without any, only programs on this machine can connect.
+    pub(crate) principals: Vec<PrincipalEntry>,
+    /// `[edge]`
     pub(crate) edge: EdgeConfig,
 }
 
@@ -94,17 +94,17 @@ pub(crate) struct Config {
 pub(crate) struct LogConfig {
     /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,admit_gate=debug`.
     pub(crate) level: String,
-    /// Lines for people or for machines.
+    /// Text or JSON.
     pub(crate) format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct DoorsConfig {
     pub(crate) ingestion_gate: IngestionConfig,
     /// `[doors.rounds]`
     pub(crate) rounds: RoundsConfig,
-    /// `[[doors.events]]`, once per stream. None listed: the stream `default`.
+    /// `[[doors.events]]`, one table per stream. Without any, the stream `default` exists.
     pub(crate) events: Vec<EventsConfig>,
 }
 
@@ -145,13 +145,13 @@ impl Default for DoorsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PixelControlConfig {
-    /// Whether the door is there.
+    /// Whether the door is open.
     pub(crate) enabled: bool,
-    /// Where events are posted.
+    /// Path of the door.
     pub(crate) path: String,
-    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    /// Header for the API key; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// How much of the schema is a hard rule.
+    /// Schema validation mode.
     pub(crate) schema: SchemaMode,
 }
 
@@ -193,26 +193,26 @@ impl Default for PixelControlConfig {
 }
 
 impl Config {
-    /// The config that `table` describes, with defaults for what it leaves out. It is read as text
-    /// like the file: a second way to read it would be compiled beside the first, key by key.
+    /// Deserializes a config; missing keys get their defaults. Goes through text, so that only one
+    /// deserializer is compiled.
     fn from_table(table: &toml::Table) -> Result<Self, toml::de::Error> {
         toml::from_str(&table.to_string())
     }
 
-    /// The socket of a gate on this config's data folder, for commands on the same machine.
+    /// Unix socket of the gate, for commands on the same machine.
     pub(crate) fn socket(&self) -> PathBuf {
         self.data.join("admit.sock")
     }
 }
 
-/// The address in `text`. `localhost` is what people type, so it is understood.
+/// Parses a listen address. Accepts `localhost`.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let spelt = match text.strip_prefix("localhost:") {
+    let address = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.to_owned(),
     };
-    spelt.parse().map_err(|_| {
-        format!("{text:?} is no address to listen on, write IP:PORT such as 127.0.0.1:8080")
+    address.parse().map_err(|_| {
+        format!("invalid listen address {text:?}; use IP:PORT, such as 127.0.0.1:8080")
     })
 }
 
@@ -232,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_config_names_every_key() {
+    fn the_reference_config_contains_every_key() {
         let reference: toml::Table = REFERENCE.parse().unwrap();
         let mut defaults = toml::Table::try_from(Config::default()).unwrap();
-        // An empty list is best shown as an example in a comment.
+        // Shown as an example in a comment, because the default is empty.
         let principals = defaults.remove("principals").unwrap();
         assert_eq!(principals, toml::Value::Array(Vec::new()));
         assert_eq!(reference, defaults, "a key is missing from admit.toml");
     }
 
     #[test]
-    fn the_example_principal_in_the_reference_config_is_a_real_one() {
+    fn the_example_principal_in_the_reference_config_is_valid() {
         let start = REFERENCE.find("# [[principals]]").expect("an example of a principal");
         let example: String = REFERENCE[start..]
             .lines()
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn listen_addresses_are_ip_and_port_or_localhost() {
         for text in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "0.0.0.0:0"] {
             parse_listen(text).unwrap();
         }

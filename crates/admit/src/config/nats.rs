@@ -1,58 +1,58 @@
-//! `[bus.nats]`: how NATS JetStream is spoken to.
+//! `[bus.nats]`: settings of NATS JetStream.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::bus::Secret;
+use super::bus::SecretSource;
 
 /// `[bus.nats]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct NatsConfig {
-    /// A `.creds` file, as NATS accounts hand them out. Empty: none.
+    /// A `.creds` file of a NATS account. Empty: none.
     pub(crate) credentials: PathBuf,
-    /// The user, where the server knows users and passwords.
+    /// User name.
     pub(crate) user: String,
-    /// Its password, or `file:PATH`.
-    pub(crate) password: Secret,
-    /// The token, where the server wants one; or `file:PATH`.
-    pub(crate) token: Secret,
-    /// Whether a connection without TLS is refused.
+    /// Password, or `file:PATH`.
+    pub(crate) password: SecretSource,
+    /// Token, or `file:PATH`.
+    pub(crate) token: SecretSource,
+    /// Whether TLS is required.
     pub(crate) tls_required: bool,
-    /// Who vouches for the server, a PEM file. Empty: whom the system trusts.
+    /// CA file (PEM) of the server's certificate. Empty: the system's root certificates.
     pub(crate) ca: PathBuf,
-    /// The certificate to show to the server, a PEM file. Empty: none.
+    /// Client certificate (PEM). Empty: none.
     pub(crate) cert: PathBuf,
-    /// Its key.
+    /// Private key of the client certificate.
     pub(crate) key: PathBuf,
-    /// What comes before a topic to make its subject.
+    /// Prefix of subject names.
     pub(crate) subject_prefix: String,
-    /// What comes before a topic, with `_` for dots, to make the name of its stream.
+    /// Prefix of stream names; the rest is the topic with `_` for dots.
     pub(crate) stream_prefix: String,
-    /// Whether streams that are not there are made.
+    /// Whether missing streams are created.
     pub(crate) create_streams: bool,
-    /// How many servers keep each stream that is made.
+    /// Replicas of created streams.
     pub(crate) replicas: usize,
-    /// How long the server knows a dedupe key again, in milliseconds, in streams that are made.
+    /// Deduplication window of created streams, in milliseconds.
     pub(crate) duplicate_window_ms: u64,
-    /// How long messages are kept in streams that are made, in seconds; 0 is for ever.
+    /// Retention of created streams, in seconds; 0 is forever.
     pub(crate) keep_seconds: u64,
-    /// Most bytes of a stream that is made; 0 is no limit. A full one refuses what is new.
+    /// Maximum bytes of created streams; 0 is no limit. A full stream rejects new messages.
     pub(crate) stream_bytes_max: u64,
-    /// Messages on the way at once.
+    /// Maximum messages in flight.
     pub(crate) in_flight_max: usize,
-    /// How long an acknowledgement is waited for, in milliseconds. Then the publish is ambiguous.
+    /// Acknowledgement timeout, in milliseconds; then the publish is ambiguous.
     pub(crate) ack_timeout_ms: u64,
-    /// How long a connection may take, in milliseconds.
+    /// Connect timeout, in milliseconds.
     pub(crate) connect_timeout_ms: u64,
-    /// How far the server's clock may be from ours, in milliseconds: searches look so much further.
+    /// Maximum clock skew of the server, in milliseconds; added to the time range of lookups.
     pub(crate) clock_slack_ms: u64,
-    /// Messages a search reads before it says that it cannot tell.
+    /// Maximum messages that a lookup reads; beyond that its result is unknown.
     pub(crate) find_messages_max: u64,
-    /// The server's monitoring address, such as `http://127.0.0.1:8222`, to ask whether it syncs
-    /// before it acknowledges. Empty: it is not asked.
+    /// The server's monitoring address, such as `http://127.0.0.1:8222`, to check whether it syncs before
+    /// it acknowledges. Empty: no check.
     pub(crate) monitor: String,
 }
 
@@ -61,8 +61,8 @@ impl Default for NatsConfig {
         Self {
             credentials: PathBuf::new(),
             user: String::new(),
-            password: Secret::default(),
-            token: Secret::default(),
+            password: SecretSource::default(),
+            token: SecretSource::default(),
             tls_required: false,
             ca: PathBuf::new(),
             cert: PathBuf::new(),
@@ -85,7 +85,7 @@ impl Default for NatsConfig {
 }
 
 impl NatsConfig {
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self, delivery_timeout_ms: u64) -> Result<(), ConfigError> {
         let rule =
             |key: &str, message: &str| Err(ConfigError::Rule(format!("bus.nats.{key}: {message}")));
@@ -104,10 +104,10 @@ impl NatsConfig {
             text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         };
         if !is_subject(&self.subject_prefix) {
-            return rule("subject_prefix", "must be letters, digits, -, _ and dots");
+            return rule("subject_prefix", "may contain letters, digits, -, _ and dots only");
         }
         if !is_subject(&self.stream_prefix) || self.stream_prefix.contains('.') {
-            return rule("stream_prefix", "must be letters, digits, - and _");
+            return rule("stream_prefix", "may contain letters, digits, - and _ only");
         }
         if self.duplicate_window_ms < delivery_timeout_ms {
             return rule("duplicate_window_ms", "must not be less than bus.delivery_timeout_ms");
@@ -118,7 +118,7 @@ impl NatsConfig {
             return rule("keep_seconds", "must not be less than bus.nats.duplicate_window_ms");
         }
         if self.cert.as_os_str().is_empty() != self.key.as_os_str().is_empty() {
-            return rule("cert", "a certificate needs its key, and a key its certificate");
+            return rule("cert", "cert and key must be set together");
         }
         if !self.monitor.is_empty() && !self.monitor.starts_with("http://") {
             return rule("monitor", "must be an address such as http://127.0.0.1:8222");
@@ -148,16 +148,14 @@ mod options {
                 (None, Some(user), Some(password), None) => Ok(Auth::User { user, password }),
                 (None, None, None, Some(token)) => Ok(Auth::Token(token)),
                 _ => Err(ConfigError::Rule(
-                    "bus.nats: say who we are in one way: credentials, or user and password, or \
-                     token"
-                        .to_owned(),
+                    "bus.nats: set one of credentials, user with password, and token".to_owned(),
                 )),
             }
         }
     }
 
     impl Config {
-        /// How the bus on NATS is opened. Relative files are below `base`.
+        /// Options of the NATS bus. Relative files start at `base`.
         pub(crate) fn nats_options(&self, base: &Path) -> Result<Options, ConfigError> {
             let nats = &self.bus.nats;
             let millis = Duration::from_millis;

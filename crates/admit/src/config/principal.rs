@@ -1,4 +1,4 @@
-//! Who may come in, with keys that never come out again.
+//! `[[principals]]`: producers and consumers, with keys that are never shown.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// `[[principals]]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PrincipalConfig {
-    /// The producer's name. It is the scope of everything it sends, so it must never change.
+pub(crate) struct PrincipalEntry {
+    /// Name. It is the scope of everything the principal sends, so it must never change.
     pub(crate) name: String,
-    /// Its keys; several while they are rotated. None for one that shows service tokens only.
+    /// Keys; several during rotation. Empty for service tokens only.
     #[serde(default)]
-    pub(crate) keys: Keys,
-    /// The doors it may use; none named means every door.
+    pub(crate) keys: KeyList,
+    /// Allowed doors. Empty: all doors.
     #[serde(default)]
     pub(crate) doors: Vec<String>,
-    /// What it may do: one role, or a list of them.
+    /// One role, or a list of roles.
     #[serde(default)]
     pub(crate) role: Roles,
-    /// Whom it may speak for, with the role `forward`.
+    /// Principals that it may send for, with the role `forward`.
     #[serde(default)]
     pub(crate) may_speak_for: Vec<String>,
 }
 
-impl PrincipalConfig {
-    /// The same in the gate's own type.
+impl PrincipalEntry {
+    /// Converts to the gate's type.
     pub(super) fn for_gate(&self) -> principals::PrincipalConfig {
         principals::PrincipalConfig {
             name: self.name.clone(),
@@ -39,12 +39,12 @@ impl PrincipalConfig {
     }
 }
 
-/// The keys of one principal, as configured. Neither its debug form nor its serialised form shows
-/// a literal key, and a mistake in the config is reported without repeating what stands there.
+/// Keys of a principal as configured. Its debug and serialised forms hide literal keys, and so do errors
+/// about an invalid value.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Keys(Vec<String>);
+pub(crate) struct KeyList(Vec<String>);
 
-impl Keys {
+impl KeyList {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -62,37 +62,37 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for KeyList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.hidden()).finish()
     }
 }
 
-impl Serialize for Keys {
+impl Serialize for KeyList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.hidden())
     }
 }
 
-impl<'de> Deserialize<'de> for Keys {
+impl<'de> Deserialize<'de> for KeyList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(KeysVisitor)
+        deserializer.deserialize_any(KeyListVisitor)
     }
 }
 
-const A_LIST: &str = "this is a list of texts, such as [\"file:arena-1.key\"]";
+const EXPECTED_LIST: &str = "expected a list of strings, such as [\"file:arena-1.key\"]";
 
-/// Serde's own visitors repeat the value that does not fit; for keys that must not happen.
-struct KeysVisitor;
+/// Visitor whose errors do not contain the invalid value, unlike serde's own.
+struct KeyListVisitor;
 
-impl<'de> Visitor<'de> for KeysVisitor {
-    type Value = Keys;
+impl<'de> Visitor<'de> for KeyListVisitor {
+    type Value = KeyList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of keys")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Keys, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<KeyList, A::Error> {
         let mut keys = Vec::new();
         while let Some(value) = list.next_element::<toml::Value>()? {
             match value {
@@ -102,22 +102,22 @@ impl<'de> Visitor<'de> for KeysVisitor {
                 | toml::Value::Boolean(_)
                 | toml::Value::Datetime(_)
                 | toml::Value::Array(_)
-                | toml::Value::Table(_) => return Err(Error::custom(A_LIST)),
+                | toml::Value::Table(_) => return Err(Error::custom(EXPECTED_LIST)),
             }
         }
-        Ok(Keys(keys))
+        Ok(KeyList(keys))
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Keys, E> {
-        Err(E::custom(A_LIST))
+    fn visit_str<E: Error>(self, _: &str) -> Result<KeyList, E> {
+        Err(E::custom(EXPECTED_LIST))
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Keys, E> {
-        Err(E::custom(A_LIST))
+    fn visit_i64<E: Error>(self, _: i64) -> Result<KeyList, E> {
+        Err(E::custom(EXPECTED_LIST))
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Keys, E> {
-        Err(E::custom(A_LIST))
+    fn visit_f64<E: Error>(self, _: f64) -> Result<KeyList, E> {
+        Err(E::custom(EXPECTED_LIST))
     }
 }
 
@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for KeysVisitor {
 mod tests {
     use super::*;
 
-    fn read(keys: &str) -> Result<PrincipalConfig, toml::de::Error> {
+    fn read(keys: &str) -> Result<PrincipalEntry, toml::de::Error> {
         toml::from_str(&format!("name = \"a\"\nkeys = {keys}\n"))
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_wrong_place_is_not_repeated() {
+    fn an_invalid_key_is_not_in_the_error() {
         for keys in ["\"771177\"", "771177", "[771177]", "[[\"771177\"]]", "771177.5", "{ a = 1 }"]
         {
             let error = read(keys).unwrap_err();

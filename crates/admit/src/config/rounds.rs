@@ -1,4 +1,4 @@
-//! `[doors.rounds]`: whose clock the sources go by, how near is near enough, and where records go.
+//! `[doors.rounds]`: time zone, match window and publishing of rounds.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
-/// A window as long as the pause between two evenings of play would link one to the other.
+/// A longer window could match rounds of different sessions.
 const WINDOW_MINUTES_MAX: u32 = 59;
 
-/// A record that has not changed for so long has come to rest.
+/// Longest settle time.
 const SETTLE_MS_MAX: u64 = 24 * 3_600_000;
 
-/// Longest wait for the bus.
+/// Longest publish timeout.
 const PUBLISH_WAIT_MS_MAX: u64 = 600_000;
 
 /// `[doors.rounds]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RoundsConfig {
-    /// Whether the door is there.
+    /// Whether the door is open.
     pub(crate) enabled: bool,
-    /// Where sources post: below this path, each under its own name.
+    /// Base path; each source posts to its own name below it.
     pub(crate) path: String,
-    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    /// Header for the API key; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// The zone of the game servers' clocks, in which file names and match ids are written.
+    /// Time zone of the game servers, used in file names and match ids.
     pub(crate) time_zone: String,
-    /// How far two clocks may be apart for what they tell to be the same round, in minutes.
+    /// Maximum difference of two sources' times for the same round, in minutes.
     pub(crate) match_window_minutes: u32,
-    /// The topic on the bus that rounds are published to; empty: they are not.
+    /// Bus topic of published rounds. Empty: rounds are not published.
     pub(crate) topic: String,
-    /// How long a round must not have changed before it is published, in milliseconds.
+    /// Settle time: a round is published after it has not changed for so long, in milliseconds.
     pub(crate) publish_settle_ms: u64,
-    /// How long the answer of the bus is waited for, in milliseconds.
+    /// Publish timeout, in milliseconds.
     pub(crate) publish_wait_ms: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for RoundsConfig {
 }
 
 impl RoundsConfig {
-    /// The contract that this describes.
+    /// Builds the contract.
     pub(crate) fn contract(&self, json_depth_max: usize) -> Result<Rounds, ConfigError> {
         let settings = Settings {
             time_zone: self.time_zone.clone(),
@@ -72,7 +72,7 @@ impl RoundsConfig {
         self.enabled && !self.topic.is_empty()
     }
 
-    /// How they are published.
+    /// Settings of the publisher.
     pub(crate) fn publishing(&self) -> PublisherSettings {
         PublisherSettings {
             topic: self.topic.as_str().into(),
@@ -81,27 +81,29 @@ impl RoundsConfig {
         }
     }
 
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=WINDOW_MINUTES_MAX).contains(&self.match_window_minutes) {
             return Err(ConfigError::Rule(format!(
-                "doors.rounds.match_window_minutes: must be 1 to {WINDOW_MINUTES_MAX}: after an hour \
-                 without a round another session begins"
+                "doors.rounds.match_window_minutes: must be from 1 to {WINDOW_MINUTES_MAX}, because a \
+                 session ends after an hour without a round"
             )));
         }
         if !self.topic.is_empty()
             && let Err(reason) = check_topic(&self.topic)
         {
-            let message = format!("doors.rounds.topic: {:?} is no topic: {reason}", self.topic);
+            let message =
+                format!("doors.rounds.topic: {:?} is not a valid topic: {reason}", self.topic);
             return Err(ConfigError::Rule(message));
         }
         if self.publish_settle_ms > SETTLE_MS_MAX {
-            let message = format!("doors.rounds.publish_settle_ms: must be 0 to {SETTLE_MS_MAX}");
+            let message =
+                format!("doors.rounds.publish_settle_ms: must be from 0 to {SETTLE_MS_MAX}");
             return Err(ConfigError::Rule(message));
         }
         if !(1..=PUBLISH_WAIT_MS_MAX).contains(&self.publish_wait_ms) {
             let message =
-                format!("doors.rounds.publish_wait_ms: must be 1 to {PUBLISH_WAIT_MS_MAX}");
+                format!("doors.rounds.publish_wait_ms: must be from 1 to {PUBLISH_WAIT_MS_MAX}");
             return Err(ConfigError::Rule(message));
         }
         self.contract(1).map(drop)
@@ -113,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_make_no_door_say_so() {
+    fn invalid_settings_are_refused() {
         for (text, expected) in [
             ("time_zone = \"Moon/Crater\"", "doors.rounds.time_zone"),
-            ("match_window_minutes = 0", "must be 1 to 59"),
-            ("match_window_minutes = 60", "must be 1 to 59"),
+            ("match_window_minutes = 0", "must be from 1 to 59"),
+            ("match_window_minutes = 60", "must be from 1 to 59"),
             ("topic = \"not a topic\"", "doors.rounds.topic"),
             ("publish_settle_ms = 86400001", "doors.rounds.publish_settle_ms"),
             ("publish_wait_ms = 0", "doors.rounds.publish_wait_ms"),

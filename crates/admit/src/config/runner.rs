@@ -1,4 +1,4 @@
-//! `[runner]`: how scenario runs are planned, vouched for and announced.
+//! `[runner]`: the scenario runner.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,42 +16,42 @@ use super::{Config, ConfigError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RunnerConfig {
-    /// Whether the gate answers at `/runs`. Needs the ingestion gate, whose bus it uses.
+    /// Whether `/runs` is served. Requires the ingestion gate, whose bus it uses.
     pub(crate) enabled: bool,
-    /// The folder below which packs are, where relative places start. Empty: anywhere.
+    /// Root of packs, where relative locations start. Empty: any location.
     pub(crate) packs: PathBuf,
-    /// The pack of requests that name none. Empty: every request must.
+    /// Default pack of requests. Empty: every request must name one.
     pub(crate) engine_run_root: String,
-    /// The file that names the active platform run. Empty: `ACTIVE_RUN_ID` in the data folder.
+    /// File with the active platform run. Empty: `ACTIVE_RUN_ID` in the data folder.
     pub(crate) active_run_file: PathBuf,
-    /// The revision of the policy, as plans and facts name it.
+    /// Policy revision in plans and facts.
     pub(crate) policy_revision: String,
-    /// How long a run is led without a sign of life, in seconds.
+    /// Lease of a run, in seconds.
     pub(crate) lease_seconds: u64,
-    /// How long emitting again is, in seconds.
+    /// Lease of a re-emission, in seconds.
     pub(crate) reemit_lease_seconds: u64,
-    /// How long evidence is waited for, in seconds.
+    /// Evidence timeout, in seconds.
     pub(crate) evidence_wait_seconds: u64,
-    /// How often unfinished runs are looked after, in seconds.
+    /// Interval of advancing unfinished runs, in seconds.
     pub(crate) look_every_seconds: u64,
-    /// How often the files of runs in a final state are checked, and lost ones written again, in seconds.
+    /// Interval of checking and restoring the files of final runs, in seconds.
     pub(crate) restore_every_seconds: u64,
-    /// How often the pack of a run may be made.
+    /// Maximum attempts to create the pack of a run.
     pub(crate) attempt_limit: u32,
-    /// How often a run may be emitted again within `reemit_window_seconds`.
+    /// Maximum re-emissions of a run within `reemit_window_seconds`.
     pub(crate) reemits_max: usize,
     /// See `reemits_max`.
     pub(crate) reemit_window_seconds: u64,
-    /// Whether emitting a run of another platform run than the active one needs an override.
+    /// Whether re-emitting for another platform run than the active one needs an override.
     pub(crate) reemit_same_platform_run_only: bool,
-    /// The reasons for such an override.
+    /// Allowed reasons of such an override.
     pub(crate) override_reasons: Vec<String>,
 }
 
 impl Default for RunnerConfig {
     fn default() -> Self {
         let settings =
-            Settings::new(GateMap::parse(SHIPPED).expect("the shipped catalogue is one"));
+            Settings::new(GateMap::parse(SHIPPED).expect("the shipped catalogue is valid"));
         Self {
             enabled: true,
             packs: PathBuf::new(),
@@ -73,7 +73,7 @@ impl Default for RunnerConfig {
 }
 
 impl RunnerConfig {
-    /// What no single value can break.
+    /// Cross-field validation.
     fn check(&self) -> Result<(), ConfigError> {
         const DAY: u64 = 86_400;
         for (key, value, max) in [
@@ -94,8 +94,8 @@ impl RunnerConfig {
 }
 
 impl Config {
-    /// How the scenario runner behaves. Outputs, gates and topic are those of the streamer. Relative
-    /// paths start at `base`.
+    /// Settings of the scenario runner. Outputs, gates and topic are those of `[stream]`. Relative paths
+    /// start at `base`.
     pub(crate) fn runner_settings(&self, base: &Path) -> Result<Settings, ConfigError> {
         let runner = &self.runner;
         runner.check()?;
@@ -125,11 +125,11 @@ impl Config {
     }
 
     fn gate_map(&self, base: &Path) -> Result<GateMap, ConfigError> {
-        let named = &self.stream.catalogue;
-        let text = if named.as_os_str().is_empty() {
+        let file = &self.stream.catalogue;
+        let text = if file.as_os_str().is_empty() {
             SHIPPED.to_owned()
         } else {
-            let path = base.join(named);
+            let path = base.join(file);
             let cannot = |error| {
                 ConfigError::Rule(format!(
                     "stream.catalogue: {} cannot be read: {error}",
@@ -142,7 +142,7 @@ impl Config {
         GateMap::parse(&text).map_err(wrong)
     }
 
-    /// Where the active platform run is named.
+    /// Source of the active platform run.
     pub(crate) fn active_run(&self) -> ActiveRun {
         let file = match self.runner.active_run_file.as_os_str().is_empty() {
             true => self.data.join(FILE),
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runner_that_would_never_do_anything_is_refused() {
+    fn an_interval_of_zero_is_refused() {
         let mut config = Config::default();
         config.runner_settings(Path::new(".")).expect("the defaults");
         config.runner.look_every_seconds = 0;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_that_cannot_vouch_is_refused() {
+    fn a_catalogue_with_an_unknown_check_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("c.json"), SHIPPED.replace("sha256_member", "md5_member"))
             .unwrap();

@@ -1,4 +1,4 @@
-//! `[doors.skyra]`: where edge devices send their envelopes.
+//! `[doors.skyra]`: the door of edge devices.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SkyraConfig {
-    /// Whether the door is there, and with it the inbox and gRPC.
+    /// Whether the door is open, with inbox and gRPC.
     pub(crate) enabled: bool,
-    /// Where a WebSocket is opened and single envelopes are posted.
+    /// Path of the WebSocket and of single envelopes.
     pub(crate) path: String,
-    /// The header that may carry a key; `Authorization: Bearer` always works too.
+    /// Header for the API key; `Authorization: Bearer` is always accepted.
     pub(crate) api_key_header: String,
-    /// Longest wait for an answer, in milliseconds, where that is more than `limits.answer_ms_max`.
+    /// Reply timeout, in milliseconds, if longer than `limits.answer_ms_max`.
     pub(crate) answer_ms_max: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for SkyraConfig {
 }
 
 impl SkyraConfig {
-    /// The contract; `owned_ids` where principals are configured.
+    /// Builds the contract; `owned_ids` if principals are configured.
     pub(crate) fn contract(&self, json_depth_max: usize, owned_ids: bool) -> Skyra {
         let answer_max = Duration::from_millis(self.answer_ms_max);
         Skyra::new(Settings { json_depth_max, owned_ids, answer_max })

@@ -1,11 +1,11 @@
-//! `[stream]`: what `admit stream` does with the packs of runs.
+//! `[stream]`: the streamer, `admit stream`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use admit_runs::catalogue::Catalogue;
-use admit_runs::shape::is_platform_run;
+use admit_runs::id_format::is_platform_run;
 use admit_runs::streamer::settings::{CHECKPOINT_EVERY_MAX, CONTROL_TOPIC, PRODUCER};
 use admit_runs::streamer::{Retry, Settings};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,53 +16,53 @@ use super::{Config, ConfigError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StreamConfig {
-    /// Where the gate is. Empty: on this machine, at `listen`.
+    /// URL of the gate. Empty: this machine, at `listen`.
     pub(crate) gate: String,
-    /// The file with the key to show. Empty: none, or the variable `ADMIT_KEY`.
+    /// File with the gate's API key. Empty: none, or the variable `ADMIT_KEY`.
     pub(crate) gate_key_file: String,
-    /// The header the key goes in.
+    /// Header for the key.
     pub(crate) gate_key_header: String,
-    /// Further URLs that must answer with success before a run is streamed.
+    /// Health check URLs that must return success before a run is streamed.
     pub(crate) require_alive: Vec<String>,
-    /// The folder that relative places of packs start at. Empty: the working directory.
+    /// Root of relative pack locations. Empty: the working directory.
     pub(crate) packs: PathBuf,
-    /// Outputs and gates of packs. Empty: the shipped ones.
+    /// Catalogue of outputs and gates. Empty: the shipped one.
     pub(crate) catalogue: PathBuf,
-    /// `dev` and `prod` stream only packs with a manifest and a seal.
+    /// Profile; `dev` and `prod` require a manifest and a seal in packs.
     pub(crate) profile: String,
-    /// Which outputs are streamed, as the catalogue names modes.
+    /// Mode of the catalogue, which determines the outputs.
     pub(crate) mode: String,
-    /// Only these of them. None: all of the mode.
+    /// Outputs to stream. Empty: all of the mode.
     pub(crate) outputs: Vec<String>,
-    /// Only runs of this platform run. Empty: of any.
+    /// Platform run to stream. Empty: all.
     pub(crate) platform_run_id: String,
-    /// The producer that envelopes name.
+    /// Producer in envelopes.
     pub(crate) producer: String,
-    /// Producers that may be named.
+    /// Allowed producers.
     pub(crate) producers_allowed: Vec<String>,
-    /// The topic of READY messages.
+    /// Topic of READY messages.
     pub(crate) control_topic: String,
-    /// Rows of an output between two checkpoints: what a crash sends again at most.
+    /// Rows of an output between two checkpoints: the maximum that is resent after a crash.
     pub(crate) checkpoint_every: u64,
-    /// Envelopes of one output on the way at once.
+    /// Maximum envelopes in flight per output.
     pub(crate) in_flight: usize,
-    /// Outputs at once; 0 is all.
+    /// Concurrent outputs; 0 is all.
     pub(crate) concurrency: usize,
-    /// Rows of each output that are streamed; 0 is all.
+    /// Maximum rows per output; 0 is all.
     pub(crate) max_events_per_output: u64,
-    /// READY messages that are taken on per cycle; 0 is all.
+    /// Maximum READY messages per poll; 0 is all.
     pub(crate) max_messages: u64,
-    /// Seconds of the rows' own time that pass in one second; 0 or less does not wait.
+    /// Speed-up of the rows' event time against real time; 0 or less for no pacing.
     pub(crate) speedup: Speedup,
-    /// How often an envelope is sent before the run has failed.
+    /// Maximum attempts per envelope; then the run fails.
     pub(crate) retry_max_attempts: u32,
-    /// The first delay between two attempts, in milliseconds; it doubles.
+    /// Initial backoff, in milliseconds; doubles with each attempt.
     pub(crate) retry_base_delay_ms: u64,
-    /// The longest delay, in milliseconds.
+    /// Maximum backoff, in milliseconds.
     pub(crate) retry_max_delay_ms: u64,
-    /// How long the answer to a push is waited for, in milliseconds.
+    /// Request timeout of a push, in milliseconds.
     pub(crate) push_timeout_ms: u64,
-    /// How often the control bus is looked at, in milliseconds.
+    /// Poll interval of the control bus, in milliseconds.
     pub(crate) poll_ms: u64,
 }
 
@@ -100,7 +100,7 @@ impl Default for StreamConfig {
 }
 
 impl StreamConfig {
-    /// How the streamer behaves. Relative paths start at `base`.
+    /// Settings of the streamer. Relative paths start at `base`.
     pub(crate) fn settings(&self, base: &Path) -> Result<Settings, ConfigError> {
         self.check()?;
         let above_zero = |number: u64| (number > 0).then_some(number);
@@ -132,7 +132,7 @@ impl StreamConfig {
         })
     }
 
-    /// The catalogue, the shipped one unless the config names another.
+    /// Loads the catalogue; the shipped one by default.
     pub(crate) fn catalogue(&self, base: &Path) -> Result<Catalogue, ConfigError> {
         if self.catalogue.as_os_str().is_empty() {
             return Ok(Catalogue::shipped());
@@ -145,7 +145,7 @@ impl StreamConfig {
         parsed.map_err(|error| rule("catalogue", &format!("{}: {error}", path.display())))
     }
 
-    /// The key to show, if a file is named.
+    /// Reads the key file, if configured.
     pub(crate) fn key(&self, base: &Path) -> Result<Option<String>, ConfigError> {
         if self.gate_key_file.is_empty() {
             return Ok(None);
@@ -160,7 +160,7 @@ impl StreamConfig {
         }
     }
 
-    /// What no single value can break.
+    /// Cross-field validation.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         for (key, value, max) in [
             ("checkpoint_every", self.checkpoint_every, CHECKPOINT_EVERY_MAX),
@@ -186,14 +186,14 @@ impl StreamConfig {
 }
 
 impl Config {
-    /// Where the gate of this config can be reached.
+    /// URL of the gate.
     pub(crate) fn gate_url(&self) -> String {
         if !self.stream.gate.is_empty() {
             return self.stream.gate.clone();
         }
         let has_tls = !self.tls.cert.as_os_str().is_empty();
         let scheme = if has_tls { "https" } else { "http" };
-        format!("{scheme}://{}", crate::cli::reachable(self.listen))
+        format!("{scheme}://{}", crate::cli::connect_addr(self.listen))
     }
 }
 
@@ -201,12 +201,12 @@ fn rule(key: &str, message: &str) -> ConfigError {
     ConfigError::Rule(format!("stream.{key}: {message}"))
 }
 
-/// A number that the environment may write as text. Never NaN.
+/// A finite number; the environment may provide it as text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Speedup(pub(crate) f64);
 
-// Only finite numbers are read.
+// Never NaN: deserialization accepts finite numbers only.
 impl Eq for Speedup {}
 
 impl<'de> Deserialize<'de> for Speedup {
@@ -230,8 +230,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_said_with_its_key() {
-        for (text, said) in [
+    fn an_invalid_setting_is_reported_with_its_key() {
+        for (text, expected) in [
             ("checkpoint_every = 0", "stream.checkpoint_every: must be from 1 to 10000"),
             ("checkpoint_every = 10001", "stream.checkpoint_every"),
             ("in_flight = 0", "stream.in_flight"),
@@ -242,18 +242,18 @@ mod tests {
         ] {
             let config: StreamConfig = toml::from_str(text).unwrap();
             let error = config.settings(Path::new("")).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         assert!(toml::from_str::<StreamConfig>("speedup = \"fast\"").is_err());
         assert!(toml::from_str::<StreamConfig>("speedup = nan").is_err());
     }
 
     #[test]
-    fn nothing_configured_is_what_the_contract_says() {
+    fn the_defaults_are_those_of_the_streamer() {
         let config = StreamConfig::default();
         let defaults = Settings::default();
         assert_eq!(config.settings(Path::new("")).unwrap(), defaults);
         let whole: StreamConfig = toml::from_str("speedup = 600").unwrap();
-        assert_eq!(whole, config, "a whole number is a number");
+        assert_eq!(whole, config, "integers are accepted");
     }
 }

@@ -10,7 +10,7 @@ use admit_contracts::skyra;
 use admit_core::Door;
 use admit_edge::Dialect;
 use admit_gate::DoorMount;
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 
 use crate::config::Config;
 use crate::output::Failure;
@@ -84,7 +84,7 @@ fn mount(
         path: path.to_owned(),
         api_key_header: header.parse().map_err(|error| Failure::usage(format!("{error}")))?,
         contract,
-        outward: Outward::default(),
+        effect_target: EffectTarget::default(),
     };
     Ok(EdgeDoor { mount, dialect })
 }

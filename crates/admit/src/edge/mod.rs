@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use admit_core::{Clock as _, Entry, Principal, Submission};
-use admit_gate::{Gate, Parts, SystemClock};
+use admit_gate::{Gate, GateParts, SystemClock};
 use admit_ledger::Ledger as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, LogFormat, check};
 use crate::output::{self, Failure, print};
 use crate::serve::{
-    BACKLOG, COMMIT, Ended, StopSignals, address_of, bind, ignore_hangups, until_stopped,
+    BACKLOG, COMMIT, ServeOutcome, StopSignals, address_of, bind, ignore_hangups, until_stopped,
 };
-use crate::{logs, serve, workers};
+use crate::{logs, runtime, serve};
 
 pub(crate) use outboxes::{FILE, file_of};
 
@@ -68,7 +68,7 @@ pub(crate) fn vet(
 /// Runs an agent until a stop signal.
 pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failure> {
     // Before the outboxes: opening them may take long.
-    let runtime = workers::runtime()?;
+    let runtime = runtime::start()?;
     ignore_hangups(&runtime)?;
     check(config, base).map_err(Failure::usage)?;
     let edge = &config.edge;
@@ -80,7 +80,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
     let mounts = doors.iter().map(|door| door.mount.clone()).collect();
     let outboxes = Arc::new(Outboxes::open(edge, base, doors)?);
     let ledger = Arc::new(OutboxLedger::new(Arc::clone(&outboxes)));
-    let parts = Parts {
+    let parts = GateParts {
         ledger: ledger.clone(),
         doors: mounts,
         principals: producers,
@@ -104,7 +104,7 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
         ended
     })?;
     match ended {
-        Ended::Drained(drained) => {
+        ServeOutcome::Drained(drained) => {
             outboxes.stop();
             let waiting = outboxes.waiting();
             tracing::info!(
@@ -115,12 +115,12 @@ pub(crate) fn run(config: &Config, base: &Path, json: bool) -> Result<(), Failur
             // Closing would wait for requests that hang. Acknowledged events are durable without
             // it.
             if drained.unfinished > 0 {
-                output::exit_in_order();
+                output::exit_without_cleanup();
             }
             drop(runtime);
             Ok(())
         }
-        Ended::LedgerStopped(fault) => {
+        ServeOutcome::LedgerStopped(fault) => {
             let cause =
                 fault.source.as_ref().map_or_else(|| fault.to_string(), ToString::to_string);
             output::exit_at_once(&Failure::ledger_stopped(format!(

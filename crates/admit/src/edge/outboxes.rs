@@ -15,7 +15,7 @@ use futures_util::future::select_all;
 use tokio::sync::Notify;
 
 use super::doors::EdgeDoor;
-use crate::config::{EdgeConfig, Transport};
+use crate::config::{EdgeConfig, EdgeTransport};
 use crate::output::Failure;
 
 /// File name of every outbox; its folder identifies door and producer.
@@ -138,10 +138,10 @@ impl Outboxes {
         let identity = Identity { key: self.key.clone(), speaks_for };
         let (gate, path) = (self.gate.clone(), mount.path.as_str());
         Some(match (*dialect, self.config.transport) {
-            (Dialect::Skyra, Transport::WebSocket) => {
+            (Dialect::Skyra, EdgeTransport::WebSocket) => {
                 Arc::new(WebSocketWire::new(gate, path, identity))
             }
-            (Dialect::Skyra, Transport::Grpc) => Arc::new(GrpcWire::new(gate, identity)),
+            (Dialect::Skyra, EdgeTransport::Grpc) => Arc::new(GrpcWire::new(gate, identity)),
             (dialect, _) => Arc::new(HttpWire::new(gate, path, identity, dialect)),
         })
     }

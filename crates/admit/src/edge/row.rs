@@ -108,10 +108,10 @@ fn percent_encode(value: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use admit_contracts::events::{Events, EventIdentity, Settings};
+    use admit_contracts::events::{EventIdentity, Events, Settings};
     use admit_core::Door;
     use admit_gate::DoorMount;
-    use admit_gate::gateway::Outward;
+    use admit_gate::gateway::EffectTarget;
 
     use super::*;
 
@@ -122,7 +122,7 @@ mod tests {
             path: "/v1/events".to_owned(),
             api_key_header: "x-api-key".parse().unwrap(),
             contract: Arc::new(Events::new(settings).unwrap()),
-            outward: Outward::default(),
+            effect_target: EffectTarget::default(),
         };
         EdgeDoor { mount, dialect: Dialect::Events }
     }

@@ -1,6 +1,6 @@
-//! What the gate says about itself, on standard error: lines for people, or JSON for machines.
+//! Logging to standard error, as text or as JSON.
 
-mod lines;
+mod queue;
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -14,12 +14,12 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::config::{LogConfig, LogFormat};
 use crate::output::Failure;
-use lines::Lines;
+use queue::LogQueue;
 
-/// Where lines go, once logging has started.
-static LINES: OnceLock<Lines> = OnceLock::new();
+/// Queue of the logger, once logging has started.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
-/// Times in logs are written as times in receipts are, so that the two can be laid side by side.
+/// Timestamps in the format of receipts, so that logs and receipts can be compared.
 struct ReceiptTime;
 
 impl FormatTime for ReceiptTime {
@@ -28,20 +28,21 @@ impl FormatTime for ReceiptTime {
     }
 }
 
-/// Starts logging for the whole process. Called once.
+/// Starts logging for the process. Must be called once.
 pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
-    // What the client library of a bus or of a database says of itself is for whoever asks for it.
+    // Client libraries log warnings and errors only, unless `log.level` names them.
     let quiet =
         "async_nats=warn,tokio_postgres=warn,deadpool_postgres=error,deadpool.postgres=error";
     let filter = EnvFilter::builder()
         .parse(format!("{quiet},{}", config.level))
         .map_err(|error| Failure::usage(format!("log.level: {error}")))?;
-    let lines = Lines::start(io::stderr(), note_for(config.format)).map_err(Failure::runtime)?;
-    LINES.set(lines.clone()).map_err(|_| Failure::runtime("logging was started twice"))?;
+    let queue = LogQueue::start(io::stderr(), dropped_lines_warning(config.format))
+        .map_err(Failure::runtime)?;
+    QUEUE.set(queue.clone()).map_err(|_| Failure::runtime("logging is already started"))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(lines)
+        .with_writer(queue)
         .with_timer(ReceiptTime);
     let started = match config.format {
         LogFormat::Text => log.with_ansi(colours).with_target(false).try_init(),
@@ -50,22 +51,22 @@ pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
     started.map_err(Failure::runtime)
 }
 
-/// Waits a moment for what is still to be written. Called before the process ends.
+/// Waits briefly for queued lines. Called before the process exits.
 pub(crate) fn flush() {
-    LINES.get().into_iter().for_each(Lines::flush);
+    QUEUE.get().into_iter().for_each(LogQueue::flush);
 }
 
-/// Says that lines are missing, in the form of the others.
-fn note_for(format: LogFormat) -> impl Fn(u64) -> String {
-    move |missing| {
-        let message = "log lines were left out: standard error could not take them";
+/// Formats the warning about dropped lines, as text or JSON.
+fn dropped_lines_warning(format: LogFormat) -> impl Fn(u64) -> String {
+    move |dropped| {
+        let message = "log lines dropped: standard error is not being read or is not writable";
         let now = SystemClock.now();
         match format {
-            LogFormat::Text => format!("{now}  WARN {message} lines={missing}\n"),
+            LogFormat::Text => format!("{now}  WARN {message} lines={dropped}\n"),
             LogFormat::Json => format!(
                 "{}\n",
                 serde_json::json!({
-                    "timestamp": now.to_string(), "level": "WARN", "message": message, "lines": missing
+                    "timestamp": now.to_string(), "level": "WARN", "message": message, "lines": dropped
                 })
             ),
         }

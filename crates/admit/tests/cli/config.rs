@@ -1,4 +1,4 @@
-//! `admit config`, and configs that a gate must refuse.
+//! `admit config`, and invalid configs of a gate.
 
 use crate::world::World;
 
@@ -15,7 +15,7 @@ fn the_reference_config_is_printed_and_is_valid() {
 }
 
 #[test]
-fn the_reference_config_says_what_a_gate_does_without_one() {
+fn the_reference_config_contains_the_defaults() {
     let world = World::new();
     world.write("admit.toml", &world.run(&["config", "show"]).out);
     let without = world.run(&["config", "show", "--effective"]);
@@ -27,7 +27,7 @@ fn the_reference_config_says_what_a_gate_does_without_one() {
 }
 
 #[test]
-fn file_environment_and_flags_win_in_that_order() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let world = World::new();
     world.write("my.toml", "data = \"file\"\n[log]\nlevel = \"warn\"\n");
     let show = ["config", "show", "--effective", "--json"];
@@ -41,7 +41,7 @@ fn file_environment_and_flags_win_in_that_order() {
 }
 
 #[test]
-fn keys_are_shown_by_no_command() {
+fn no_command_shows_keys() {
     let world = World::new();
     world.write("my.toml", "[[principals]]\nname = \"arena\"\nkeys = [\"hush-hush-hush-hush\"]\n");
     for arguments in [
@@ -49,30 +49,30 @@ fn keys_are_shown_by_no_command() {
         &["config", "show", "--effective", "--json", "--config", "my.toml"],
         &["config", "check", "my.toml"],
     ] {
-        let said = world.run(arguments);
-        assert_eq!(said.code, Some(0), "{}", said.err);
-        assert!(!said.out.contains("hush") && !said.err.contains("hush"), "{arguments:?}");
+        let output = world.run(arguments);
+        assert_eq!(output.code, Some(0), "{}", output.err);
+        assert!(!output.out.contains("hush") && !output.err.contains("hush"), "{arguments:?}");
     }
 }
 
 #[test]
-fn a_gate_refuses_a_config_it_cannot_trust_and_says_what_to_do() {
+fn an_invalid_config_is_refused_with_advice() {
     let world = World::new();
     world.write("bad.toml", "listen = \"127.0.0.1:0\"\n[log]\nlevle = \"info\"\n");
-    let said = world.run(&["serve", "--config", "bad.toml"]);
-    assert_eq!(said.code, Some(2));
-    insta::assert_snapshot!(said.err, @r#"
-    admit: bad.toml:3:1: unknown key `levle`, the nearest one is `level`
+    let output = world.run(&["serve", "--config", "bad.toml"]);
+    assert_eq!(output.code, Some(2));
+    insta::assert_snapshot!(output.err, @r#"
+    admit: bad.toml:3:1: unknown key `levle`; did you mean `level`?
       | levle = "info"
       | ^
     "#);
-    let said = world.run(&["serve", "--config", "lost.toml"]);
-    assert_eq!(said.code, Some(2));
-    insta::assert_snapshot!(said.err, @"admit: cannot read the config lost.toml: No such file or directory (os error 2)");
-    let said = world.run_with("ADMIT_LOG_LEVEL", "info", &["serve", "--listen", "127.0.0.1:0"]);
-    assert_eq!(said.code, Some(2));
-    insta::assert_snapshot!(said.err, @r"
-    admit: ADMIT_LOG_LEVEL names no config key, the nearest one is ADMIT_LOG__LEVEL
+    let output = world.run(&["serve", "--config", "lost.toml"]);
+    assert_eq!(output.code, Some(2));
+    insta::assert_snapshot!(output.err, @"admit: cannot read the config lost.toml: No such file or directory (os error 2)");
+    let output = world.run_with("ADMIT_LOG_LEVEL", "info", &["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.code, Some(2));
+    insta::assert_snapshot!(output.err, @r"
+    admit: ADMIT_LOG_LEVEL: unknown config key; did you mean ADMIT_LOG__LEVEL?
       `admit config show` lists all keys
     ");
     assert!(!world.path().join("admit-data").exists(), "nothing was touched");
@@ -81,9 +81,9 @@ fn a_gate_refuses_a_config_it_cannot_trust_and_says_what_to_do() {
 #[test]
 fn a_gate_without_principals_stays_on_this_machine() {
     let world = World::new();
-    let said = world.run(&["serve", "--listen", "0.0.0.0:0"]);
-    assert_eq!(said.code, Some(2));
-    insta::assert_snapshot!(said.err, @r#"
+    let output = world.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(output.code, Some(2));
+    insta::assert_snapshot!(output.err, @r#"
     admit: listen 0.0.0.0:0 can be reached from other machines, but no principal is configured
       give each producer a key in the config:
         [[principals]]

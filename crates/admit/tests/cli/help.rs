@@ -1,17 +1,17 @@
-//! What people read first. A change of these texts is a change that users see.
+//! Snapshots of the help texts, which users see.
 
 use crate::world::World;
 
 fn help(arguments: &[&str]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.push("--help");
-    let said = World::new().run(&arguments);
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    said.out
+    let output = World::new().run(&arguments);
+    assert_eq!(output.code, Some(0), "{}", output.err);
+    output.out
 }
 
 #[test]
-fn the_help_says_what_it_is_and_how_to_start() {
+fn the_help_has_a_description_and_examples() {
     insta::assert_snapshot!(help(&[]), @r"
     The front door for events: every event is let in exactly once, nothing is said to be in before the
     disk says so, and every decision leaves a receipt
@@ -59,7 +59,7 @@ fn the_help_says_what_it_is_and_how_to_start() {
 }
 
 #[test]
-fn serve_explains_itself_with_examples() {
+fn the_help_of_serve_has_examples() {
     insta::assert_snapshot!(help(&["serve"]), @r"
     Open the doors
 
@@ -84,7 +84,7 @@ fn serve_explains_itself_with_examples() {
 }
 
 #[test]
-fn receipts_explain_themselves_with_examples() {
+fn the_help_of_receipts_has_examples() {
     insta::assert_snapshot!(help(&["receipts"]), @r"
     Look at what was decided, also while the gate runs
 
@@ -153,7 +153,7 @@ fn receipts_explain_themselves_with_examples() {
 }
 
 #[test]
-fn the_quarantine_explains_itself_with_examples() {
+fn the_help_of_quarantine_has_examples() {
     insta::assert_snapshot!(help(&["quarantine", "list"]), @r"
     List refusals and conflicts in ledger order; with --run the records of the ingestion gate
 
@@ -182,7 +182,7 @@ fn the_quarantine_explains_itself_with_examples() {
 }
 
 #[test]
-fn configs_explain_themselves_with_examples() {
+fn the_help_of_config_has_examples() {
     insta::assert_snapshot!(help(&["config", "show"]), @r"
     Print the reference config, or with --effective what a gate started here would use
 
@@ -220,31 +220,31 @@ fn configs_explain_themselves_with_examples() {
 }
 
 #[test]
-fn no_arguments_are_answered_with_the_help() {
-    let said = World::new().run(&[]);
-    assert_eq!(said.code, Some(2));
-    assert_eq!(said.err, help(&[]));
+fn without_arguments_the_help_is_printed() {
+    let output = World::new().run(&[]);
+    assert_eq!(output.code, Some(2));
+    assert_eq!(output.err, help(&[]));
 }
 
 #[test]
-fn a_misspelt_command_is_answered_with_the_nearest_one() {
-    let said = World::new().run(&["sevre"]);
-    assert_eq!(said.code, Some(2));
-    assert!(said.err.contains("'serve'"), "{}", said.err);
+fn an_unknown_command_is_an_error_with_a_suggestion() {
+    let output = World::new().run(&["sevre"]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.err.contains("'serve'"), "{}", output.err);
 }
 
 #[test]
-fn the_version_is_the_packages_with_the_commit() {
-    let said = World::new().run(&["--version"]);
+fn the_version_contains_the_commit() {
+    let output = World::new().run(&["--version"]);
     let start = format!("admit {} (", env!("CARGO_PKG_VERSION"));
-    let commit = said.out.strip_prefix(&start).and_then(|rest| rest.strip_suffix(")\n"));
-    let commit = commit.unwrap_or_else(|| panic!("{:?}", said.out));
+    let commit = output.out.strip_prefix(&start).and_then(|rest| rest.strip_suffix(")\n"));
+    let commit = commit.unwrap_or_else(|| panic!("{:?}", output.out));
     let is_commit = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(is_commit || commit == "unknown" || option_env!("ADMIT_COMMIT") == Some(commit));
 }
 
 #[test]
-fn stream_explains_itself_with_examples() {
+fn the_help_of_stream_has_examples() {
     insta::assert_snapshot!(help(&["stream"]), @r"
     Stream the packs of runs that are READY to a gate
 

@@ -1,4 +1,4 @@
-//! The command line as its users meet it: the real binary, its texts and its exit codes.
+//! Command line tests with the real binary: output texts and exit codes.
 
 mod config;
 mod help;

@@ -1,4 +1,4 @@
-//! Keys, completions, the version, the ledger's state and TLS, as a person at a terminal meets them.
+//! Commands for keys, completions and ledger status, and TLS of a gate.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,12 +12,12 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::world::{SAMPLE, World};
 
 #[test]
-fn a_new_key_is_shown_once_with_the_form_that_the_config_takes() {
+fn a_new_key_is_printed_once_with_its_config_entry() {
     let world = World::new();
-    let drawn = world.run(&["keys", "new", "--name", "arena-1", "--json"]).json();
-    let (key, form) = (drawn["key"].as_str().unwrap(), drawn["config"].as_str().unwrap());
+    let new_key = world.run(&["keys", "new", "--name", "arena-1", "--json"]).json();
+    let (key, form) = (new_key["key"].as_str().unwrap(), new_key["config"].as_str().unwrap());
     assert!(key.starts_with("admit_") && key.len() == 6 + 64, "{key}");
-    assert_ne!(world.run(&["keys", "new", "--json"]).json()["key"], drawn["key"]);
+    assert_ne!(world.run(&["keys", "new", "--json"]).json()["key"], new_key["key"]);
     world
         .write("admit.toml", &format!("[[principals]]\nname = \"arena-1\"\nkeys = [\"{form}\"]\n"));
     let gate = world.serve(&["--config", "admit.toml"]);
@@ -33,7 +33,7 @@ fn a_new_key_is_shown_once_with_the_form_that_the_config_takes() {
 }
 
 #[test]
-fn a_key_is_hashed_from_standard_input_and_never_repeated() {
+fn a_key_is_hashed_from_standard_input_and_never_printed() {
     let world = World::new();
     let hash = |text: &str| {
         let mut command = world.admit(&["keys", "hash"]);
@@ -57,19 +57,19 @@ fn a_key_is_hashed_from_standard_input_and_never_repeated() {
 }
 
 #[test]
-fn completions_are_scripts_that_know_the_commands() {
+fn completions_contain_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = World::new().run(&["completions", shell]);
-        assert_eq!(said.code, Some(0), "{shell}: {}", said.err);
-        assert!(said.out.contains("quarantine") && said.out.contains("verify"), "{shell}");
+        let output = World::new().run(&["completions", shell]);
+        assert_eq!(output.code, Some(0), "{shell}: {}", output.err);
+        assert!(output.out.contains("quarantine") && output.out.contains("verify"), "{shell}");
     }
     assert_eq!(World::new().run(&["completions", "tcsh"]).code, Some(2));
 }
 
 #[test]
-fn the_ledgers_state_is_shown_beside_the_gate() {
+fn the_ledger_status_is_available_while_the_gate_runs() {
     let world = World::new();
-    assert_eq!(world.run(&["ledger", "status"]).code, Some(1), "there is none yet");
+    assert_eq!(world.run(&["ledger", "status"]).code, Some(1), "no ledger exists yet");
     let gate = world.serve(&[]);
     for _ in 0..3 {
         assert_eq!(gate.post("/plugin/events", "", SAMPLE).0, 200);
@@ -79,7 +79,7 @@ fn the_ledgers_state_is_shown_beside_the_gate() {
     assert_eq!((&status["last_seq"], &status["retain"]), (&3.into(), &"forever".into()));
     assert!(status["bytes"].as_u64().unwrap() > 0 && status["oldest_at"].is_string(), "{status}");
     let people = world.run(&["ledger", "status"]).out;
-    assert!(people.contains("admissions    1\n") && people.contains("for ever"), "{people}");
+    assert!(people.contains("admissions    1\n") && people.contains("forever"), "{people}");
     assert!(status["horizon"].is_null() && !people.contains("horizon"), "{people}");
 }
 
@@ -93,11 +93,11 @@ fn the_horizon_is_shown_before_anything_is_removed() {
     let horizon = status["horizon"].as_str().expect("a time").to_owned();
     assert!(status["forgotten_to"].is_null() && horizon.ends_with('Z'), "{status}");
     let people = world.run(&["ledger", "status", "--config", "admit.toml"]).out;
-    assert!(people.contains("horizon ") && people.contains("happened before are refused"));
+    assert!(people.contains("horizon ") && people.contains("events before it are refused"));
 }
 
 #[test]
-fn a_gate_with_a_certificate_speaks_tls_and_says_so() {
+fn a_gate_with_a_certificate_serves_tls_and_refuses_plain_text() {
     let world = World::new();
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -124,10 +124,10 @@ fn a_gate_with_a_certificate_speaks_tls_and_says_so() {
          Content-Length: {length}\r\nConnection: close\r\n\r\n{SAMPLE}"
     );
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("\"disposition\":\"processed\""), "{answer}");
-    assert_eq!(gate.post("/plugin/events", "", SAMPLE).0, 400, "plain text is told so");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.contains("\"disposition\":\"processed\""), "{response}");
+    assert_eq!(gate.post("/plugin/events", "", SAMPLE).0, 400, "plain text is refused");
 
     world.write("key.pem", "gone");
     let broken = world.run(&["config", "check", "admit.toml"]);

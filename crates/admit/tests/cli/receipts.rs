@@ -1,8 +1,8 @@
-//! `admit receipts` and `admit quarantine`, beside a running gate and without one.
+//! `admit receipts` and `admit quarantine`, with a running gate and without one.
 
 use crate::world::{Gate, SAMPLE, World};
 
-/// A gate that has admitted one event twice, seen a conflict and refused something.
+/// A gate with one admitted event, a duplicate, a conflict and a refusal.
 fn busy_gate(world: &World) -> Gate {
     let gate = world.serve(&[]);
     let other = SAMPLE.replace(r#""payload":{}"#, r#""payload":{"other":true}"#);
@@ -18,7 +18,7 @@ fn verdicts(list: &serde_json::Value) -> Vec<&str> {
 }
 
 #[test]
-fn receipts_are_listed_while_the_gate_runs_and_after_it() {
+fn receipts_are_listed_with_and_without_a_running_gate() {
     let world = World::new();
     let mut gate = busy_gate(&world);
     let running = world.run(&["receipts", "list", "--json"]).json();
@@ -30,7 +30,7 @@ fn receipts_are_listed_while_the_gate_runs_and_after_it() {
 }
 
 #[test]
-fn a_list_can_be_narrowed_and_read_on() {
+fn a_list_can_be_filtered_and_paginated() {
     let world = World::new();
     let _gate = busy_gate(&world);
     let list = |arguments: &[&str]| {
@@ -38,25 +38,25 @@ fn a_list_can_be_narrowed_and_read_on() {
         world.run(&arguments).json()
     };
     assert_eq!(verdicts(&list(&["--verdict", "refused"])["receipts"]), ["refused"]);
-    assert_eq!(verdicts(&list(&["--principal", "nobody"])["receipts"]), [""; 0]);
+    assert_eq!(verdicts(&list(&["--principal", "unknown"])["receipts"]), [""; 0]);
     let first = list(&["--limit", "1"]);
     let next = first["next"].as_str().expect("there is more");
     assert_eq!(verdicts(&list(&["--after", next])["receipts"]), ["conflict", "refused"]);
 }
 
 #[test]
-fn the_quarantine_holds_what_was_not_applied() {
+fn the_quarantine_lists_conflicts_and_refusals() {
     let world = World::new();
     let _gate = busy_gate(&world);
     let list = world.run(&["quarantine", "list", "--json"]).json();
     assert_eq!(verdicts(&list["quarantine"]), ["conflict", "refused"]);
     let for_people = world.run(&["quarantine", "list"]).out;
     assert!(for_people.contains("invalid_envelope"), "{for_people}");
-    assert!(!for_people.contains('\u{1b}'), "what a producer sent cannot command the terminal");
+    assert!(!for_people.contains('\u{1b}'), "control characters of producers are escaped");
 }
 
 #[test]
-fn one_receipt_is_shown_and_its_body_is_byte_for_byte() {
+fn a_receipt_and_its_unchanged_body_are_printed() {
     let world = World::new();
     let _gate = busy_gate(&world);
     let list = world.run(&["receipts", "list", "--json"]).json();
@@ -69,26 +69,26 @@ fn one_receipt_is_shown_and_its_body_is_byte_for_byte() {
 }
 
 #[test]
-fn an_id_that_is_not_here_is_said_to_be_so() {
+fn an_unknown_receipt_id_is_reported() {
     let world = World::new();
     let _gate = busy_gate(&world);
     let list = world.run(&["receipts", "list", "--json"]).json();
     let id = list["receipts"][0]["id"].as_str().expect("an id");
     let ledger = &id[..id.len() - 2];
-    let said = world.run(&["receipts", "get", &format!("{ledger}-999")]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err.replace(ledger, "LEDGER"), @"admit: there is no receipt LEDGER-999 in this ledger");
-    let said = world.run(&["receipts", "get", "rcp-00000000-1"]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err.replace(ledger, "LEDGER"), @"admit: rcp-00000000-1 is a receipt of another ledger; ids of this one start with LEDGER-");
+    let output = world.run(&["receipts", "get", &format!("{ledger}-999")]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err.replace(ledger, "LEDGER"), @"admit: no receipt LEDGER-999 in this ledger");
+    let output = world.run(&["receipts", "get", "rcp-00000000-1"]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err.replace(ledger, "LEDGER"), @"admit: rcp-00000000-1 is a receipt of another ledger; ids of this one start with LEDGER-");
 }
 
 #[test]
-fn a_folder_without_a_ledger_is_said_to_be_so_and_stays_without() {
+fn a_missing_ledger_is_reported_and_not_created() {
     let world = World::new();
-    let said = world.run(&["receipts", "list"]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err, @r"
+    let output = world.run(&["receipts", "list"]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err, @r"
     admit: there is no ledger in ./admit-data
       name the gate's folder with --data, or its config with --config
     ");

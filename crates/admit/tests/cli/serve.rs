@@ -1,11 +1,11 @@
-//! A gate from its first words to its last.
+//! `admit serve`, from start to shutdown.
 
 use std::net::TcpListener;
 
 use crate::world::{SAMPLE, World};
 
 #[test]
-fn a_gate_says_where_it_is_and_admits_once() {
+fn a_gate_prints_its_address_and_admits_an_event_once() {
     let world = World::new();
     let gate = world.serve(&[]);
     assert_eq!(gate.first["doors"][0]["path"], "/plugin/events");
@@ -17,11 +17,11 @@ fn a_gate_says_where_it_is_and_admits_once() {
 }
 
 #[test]
-fn the_example_of_the_readme_is_answered_as_the_readme_says() {
+fn the_example_of_the_readme_gets_the_response_in_the_readme() {
     let readme = include_str!("../../../../README.md");
     let (line, rest) = readme.split_once(" -d '").expect("a curl line");
     let (body, rest) = rest.split_once('\'').expect("its end");
-    let (_, rest) = rest.split_once("```json\n").expect("an answer");
+    let (_, rest) = rest.split_once("```json\n").expect("a response");
     let (promised, _) = rest.split_once("\n```").expect("its end");
     let (_, key) = line.rsplit_once("Idempotency-Key: ").expect("a key");
     let (key, _) = key.split_once('\'').expect("its end");
@@ -32,18 +32,18 @@ fn the_example_of_the_readme_is_answered_as_the_readme_says() {
     assert_eq!(status, 201);
     assert_eq!(gate.post("/v1/events", &header, body), (201, first.clone()), "a copy");
     let comparable = |text: &str| {
-        let mut answer: serde_json::Value = serde_json::from_str(text).expect("JSON");
-        let time = answer["received_at"].take();
+        let mut response: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        let time = response["received_at"].take();
         assert_eq!(time.as_str().map(str::len), Some("2026-02-19T18:14:02.000Z".len()));
-        let receipt = answer["receipt_id"].take();
+        let receipt = response["receipt_id"].take();
         assert!(receipt.as_str().is_some_and(|id| id.starts_with("rcp-") && id.ends_with("-1")));
-        answer
+        response
     };
     assert_eq!(comparable(&first), comparable(promised));
 }
 
 #[test]
-fn a_gate_that_is_told_to_stop_finishes_and_exits_with_zero() {
+fn a_stop_signal_drains_the_gate_and_it_exits_with_zero() {
     for signal in ["TERM", "INT"] {
         let world = World::new();
         let mut gate = world.serve(&[]);
@@ -56,7 +56,7 @@ fn a_gate_that_is_told_to_stop_finishes_and_exits_with_zero() {
 }
 
 #[test]
-fn what_was_admitted_is_known_after_a_restart() {
+fn an_admitted_event_is_a_duplicate_after_a_restart() {
     let world = World::new();
     let mut gate = world.serve(&[]);
     gate.post("/plugin/events", "", SAMPLE);
@@ -67,12 +67,12 @@ fn what_was_admitted_is_known_after_a_restart() {
 }
 
 #[test]
-fn a_second_gate_on_the_folder_is_refused_and_told_who_is_there() {
+fn a_second_gate_on_a_data_folder_is_refused_with_the_process_id_of_the_first() {
     let world = World::new();
     let first = world.serve(&[]);
-    let said = world.run(&["serve", "--listen", "127.0.0.1:0"]);
-    assert_eq!(said.code, Some(1));
-    let shown = said.err.replace(&first.pid().to_string(), "PID");
+    let output = world.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.code, Some(1));
+    let shown = output.err.replace(&first.pid().to_string(), "PID");
     insta::assert_snapshot!(shown, @r"
     admit: another gate (process PID) already serves ./admit-data
       stop it first, or give this one its own folder with --data
@@ -80,13 +80,13 @@ fn a_second_gate_on_the_folder_is_refused_and_told_who_is_there() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn a_port_in_use_is_reported() {
     let world = World::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("its address").to_string();
-    let said = world.run(&["serve", "--listen", &address]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err.replace(&address, "ADDRESS"), @r"
+    let output = world.run(&["serve", "--listen", &address]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err.replace(&address, "ADDRESS"), @r"
     admit: cannot listen on ADDRESS: another program listens there
       stop it, or choose another port with --listen (port 0 takes any free one)
     ");
@@ -94,32 +94,32 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn an_address_of_another_machine_is_named() {
+fn an_address_of_another_machine_is_reported() {
     let world = World::new();
     world.write("my.toml", "[[principals]]\nname = \"a\"\nkeys = [\"a-key-long-enough\"]\n");
     // 192.0.2.0/24 is for documentation; no machine has it.
-    let said = world.run(&["serve", "--config", "my.toml", "--listen", "192.0.2.1:8080"]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err, @r"
+    let output = world.run(&["serve", "--config", "my.toml", "--listen", "192.0.2.1:8080"]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err, @r"
     admit: cannot listen on 192.0.2.1:8080: this machine has no such address
       choose one of this machine's own addresses with --listen
     ");
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named() {
+fn an_unusable_data_folder_is_reported() {
     let world = World::new();
     world.write("file", "");
-    let said = world.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file/below"]);
-    assert_eq!(said.code, Some(1));
-    insta::assert_snapshot!(said.err, @r"
+    let output = world.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file/below"]);
+    assert_eq!(output.code, Some(1));
+    insta::assert_snapshot!(output.err, @r"
     admit: cannot use file/below: Not a directory (os error 20)
       check that the folder exists on a writable disk and that this user owns it
     ");
 }
 
 #[test]
-fn logs_are_lines_of_json_when_a_machine_reads_them() {
+fn json_logs_have_one_object_per_line() {
     let world = World::new();
     world.write("my.toml", "[log]\nformat = \"json\"\n");
     let mut gate = world.serve(&["--config", "my.toml"]);
@@ -135,7 +135,7 @@ fn logs_are_lines_of_json_when_a_machine_reads_them() {
 }
 
 #[test]
-fn only_a_key_opens_a_gate_with_principals_and_no_key_reaches_the_log() {
+fn a_gate_with_principals_requires_a_key_and_logs_none() {
     let world = World::new();
     world.write("arena.key", "hush-hush-hush-file\n");
     world.write(

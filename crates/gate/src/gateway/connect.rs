@@ -1,4 +1,4 @@
-//! A connection to the gateway: TCP, and TLS where the URL says so.
+//! Connection to the gateway: TCP, with TLS for `https`.
 
 use std::io;
 use std::sync::Arc;
@@ -9,36 +9,35 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Both kinds of stream.
+/// A plain or TLS stream.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Where the gateway is, and how it is spoken to.
+/// Address of the gateway, with TLS settings if used.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct GatewayAddress {
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<GatewayTls>,
 }
 
-/// TLS with the name the certificate must show.
+/// TLS client settings, with the expected name of the certificate.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(super) struct GatewayTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-impl Tls {
-    /// TLS to `host`, trusting what this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` say
-    /// otherwise).
-    pub(super) fn to(host: &str) -> Result<Self, String> {
+impl GatewayTls {
+    /// TLS to `host`, with the trusted CAs of this machine (or of `SSL_CERT_FILE` and `SSL_CERT_DIR`).
+    pub(super) fn for_host(host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| format!("{host:?} is not a name a certificate can show"))?;
-        let found = rustls_native_certs::load_native_certs();
+            .map_err(|_| format!("{host:?} is not a valid TLS server name"))?;
+        let loaded = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
-        let (usable, _) = roots.add_parsable_certificates(found.certs);
+        let (usable, _) = roots.add_parsable_certificates(loaded.certs);
         if usable == 0 {
-            return Err("this machine has no certificate authorities to trust".to_owned());
+            return Err("no trusted certificate authorities found on this machine".to_owned());
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -51,8 +50,8 @@ impl Tls {
     }
 }
 
-impl Place {
-    /// A new connection, ready for its first request.
+impl GatewayAddress {
+    /// Opens a connection.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;

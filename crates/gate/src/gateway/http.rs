@@ -1,8 +1,8 @@
-//! The gateway over HTTP/1.1: one request, one answer, connections kept while they are warm.
+//! Gateway over HTTP/1.1, with a pool of keep-alive connections.
 //!
-//! A kept connection may be closed by the other side just when it is used. If not a byte of the
-//! request had been handed to it, the request is sent over a new one; that is the only second try
-//! there is. From the first byte on, no answer means "unknown".
+//! The gateway may close a pooled connection just when it is used. If no byte of the request was
+//! written to it, the request is sent over a new connection; that is the only retry. From the first byte
+//! on, a missing response means "unknown".
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit_contracts::{GatewayCall, CallOutcome};
+use admit_contracts::{CallOutcome, GatewayCall};
 use admit_ledger::BoxFuture;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Request, Uri, header};
@@ -21,59 +21,59 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use super::connect::{Place, Tls};
-use super::{Called, Gateway};
+use super::connect::{GatewayAddress, GatewayTls};
+use super::{CallResult, Gateway};
 
-/// Longest wait for a connection; the call's own deadline may be earlier.
+/// Connect timeout; the call's own deadline may be earlier.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Connections kept for later calls.
+/// Maximum number of idle connections.
 const IDLE_MAX: usize = 16;
 
-/// How long a connection is kept without use. Short, so that the other side rarely closes it first.
-const IDLE_FOR: Duration = Duration::from_secs(15);
+/// IdleConnection timeout of a connection. Short, so that the gateway rarely closes it first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Most of an answer that is read and kept.
-const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Maximum size of a response body that is read and stored; the rest is cut off.
+const RESPONSE_BYTES_MAX: usize = 256 * 1024;
 
-/// How to reach a gateway.
+/// Settings of a gateway over HTTP.
 #[derive(Clone)]
 pub struct HttpGatewayConfig {
-    /// `http://` or `https://`, a host, perhaps a port and a path that all calls start with.
+    /// `http://` or `https://`, a host, and optionally a port and a path prefix of all calls.
     pub base_url: String,
-    /// Sent as `Authorization: Bearer`, if there is one.
+    /// Token that is sent as `Authorization: Bearer`.
     pub token: Option<String>,
-    /// The longest a whole call may take.
+    /// Timeout of a whole call.
     pub call_max: Duration,
 }
 
-/// Why there is no gateway.
+/// Invalid gateway settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// The URL is not one.
-    #[error("must be http://HOST or https://HOST, perhaps with a port and a path")]
+    /// Invalid URL.
+    #[error("must be http://HOST or https://HOST, with an optional port and path")]
     Url,
-    /// The token cannot be a header.
-    #[error("the token has characters that no header can carry")]
+    /// The token is not a valid header value.
+    #[error("the token has characters that are not allowed in a header")]
     Token,
-    /// No TLS.
+    /// TLS cannot be set up.
     #[error("{0}")]
-    Tls(String),
+    GatewayTls(String),
 }
 
 /// A gateway over HTTP.
 pub struct HttpGateway {
-    place: Place,
+    address: GatewayAddress,
     authority: HeaderValue,
     prefix: String,
     authorization: Option<HeaderValue>,
     call_max: Duration,
-    idle: Arc<Mutex<Vec<Idle>>>,
-    /// The tasks that drive connections. They end with their connections; nobody waits for them.
+    idle: Arc<Mutex<Vec<IdleConnection>>>,
+    /// Tasks that drive the connections. They end with their connections; nothing waits for them.
     tasks: TaskTracker,
 }
 
-struct Idle {
+struct IdleConnection {
     sender: SendRequest<Full<Bytes>>,
     since: Instant,
 }
@@ -84,14 +84,14 @@ impl fmt::Debug for HttpGateway {
     }
 }
 
-/// How far an attempt to call got.
-enum Tried {
+/// Result of one attempt at a call.
+enum CallAttempt {
     NeverSent(String),
-    Sent(Called),
+    Sent(CallResult),
 }
 
 impl HttpGateway {
-    /// A gateway at the URL of `config`. Connects to nothing yet.
+    /// Gateway at the URL of `config`. Does not connect yet.
     pub fn new(config: &HttpGatewayConfig) -> Result<Self, GatewayError> {
         let uri: Uri = config.base_url.parse().map_err(|_| GatewayError::Url)?;
         let authority = uri.authority().ok_or(GatewayError::Url)?;
@@ -102,7 +102,9 @@ impl HttpGateway {
         }
         let (tls, port) = match uri.scheme_str() {
             Some("http") => (None, 80),
-            Some("https") => (Some(Tls::to(&host).map_err(GatewayError::Tls)?), 443),
+            Some("https") => {
+                (Some(GatewayTls::for_host(&host).map_err(GatewayError::GatewayTls)?), 443)
+            }
             _ => return Err(GatewayError::Url),
         };
         let authorization = config.token.as_ref().map(|token| {
@@ -112,7 +114,7 @@ impl HttpGateway {
             Ok(value)
         });
         Ok(Self {
-            place: Place { port: authority.port_u16().unwrap_or(port), host, tls },
+            address: GatewayAddress { port: authority.port_u16().unwrap_or(port), host, tls },
             authority: HeaderValue::from_str(authority.as_str()).map_err(|_| GatewayError::Url)?,
             prefix: uri.path().trim_end_matches('/').to_owned(),
             authorization: authorization.transpose()?,
@@ -136,79 +138,86 @@ impl HttpGateway {
         request.body(Full::new(call.body.clone()))
     }
 
-    async fn try_once(&self, call: &GatewayCall, deadline: Instant, is_second: bool) -> Tried {
+    async fn try_once(
+        &self,
+        call: &GatewayCall,
+        deadline: Instant,
+        is_second: bool,
+    ) -> CallAttempt {
         let request = match self.request(call) {
             Ok(request) => request,
-            Err(error) => return Tried::NeverSent(format!("no request can be made: {error}")),
+            Err(error) => {
+                return CallAttempt::NeverSent(format!("cannot build the request: {error}"));
+            }
         };
-        let kept = if is_second { None } else { self.kept() };
-        let sender = match kept {
+        let pooled = if is_second { None } else { self.take_idle() };
+        let sender = match pooled {
             Some(sender) => sender,
-            None => match self.connected(deadline).await {
+            None => match self.connect(deadline).await {
                 Ok(sender) => sender,
-                Err(reason) => return Tried::NeverSent(reason),
+                Err(reason) => return CallAttempt::NeverSent(reason),
             },
         };
-        let mut work: Pin<Box<dyn Future<Output = Exchanged> + Send>> =
+        let mut work: Pin<Box<dyn Future<Output = ExchangeOutcome> + Send>> =
             Box::pin(exchange(sender, request, Arc::clone(&self.idle)));
         match timeout_at(deadline, &mut work).await {
-            Ok(Exchanged::NeverSent(reason)) => Tried::NeverSent(reason),
-            Ok(Exchanged::Sent(outcome)) => Tried::Sent(Called { outcome, late: None }),
+            Ok(ExchangeOutcome::NeverSent(reason)) => CallAttempt::NeverSent(reason),
+            Ok(ExchangeOutcome::Sent(outcome)) => {
+                CallAttempt::Sent(CallResult { outcome, late: None })
+            }
             Err(_) => {
-                let reason = "no whole answer came in time".to_owned();
+                let reason = "timeout before a complete response".to_owned();
                 let late = async move {
                     match work.await {
-                        Exchanged::Sent(outcome) => outcome,
-                        Exchanged::NeverSent(reason) => CallOutcome::NeverSent { reason },
+                        ExchangeOutcome::Sent(outcome) => outcome,
+                        ExchangeOutcome::NeverSent(reason) => CallOutcome::NeverSent { reason },
                     }
                 };
                 let outcome = CallOutcome::Unknown { reason };
-                Tried::Sent(Called { outcome, late: Some(Box::pin(late)) })
+                CallAttempt::Sent(CallResult { outcome, late: Some(Box::pin(late)) })
             }
         }
     }
 
-    /// A connection that is still open, as far as can be seen.
-    fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {
+    /// Takes an idle connection that is not known to be closed.
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|kept| kept.since.elapsed() < IDLE_FOR && !kept.sender.is_closed());
-        let at = idle.iter().rposition(|kept| kept.sender.is_ready())?;
+        idle.retain(|one| one.since.elapsed() < IDLE_TIMEOUT && !one.sender.is_closed());
+        let at = idle.iter().rposition(|one| one.sender.is_ready())?;
         Some(idle.swap_remove(at).sender)
     }
 
-    async fn connected(&self, deadline: Instant) -> Result<SendRequest<Full<Bytes>>, String> {
+    async fn connect(&self, deadline: Instant) -> Result<SendRequest<Full<Bytes>>, String> {
         let deadline = deadline.min(Instant::now() + CONNECT_MAX);
         let connecting = async {
             let stream =
-                self.place.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+                self.address.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(|error| format!("cannot connect: {error}"))?;
             self.tasks.spawn(async move {
                 if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to the gateway ended");
+                    tracing::debug!(%error, "gateway connection failed");
                 }
             });
             Ok(sender)
         };
-        timeout_at(deadline, connecting)
-            .await
-            .unwrap_or_else(|_| Err("cannot connect in time".to_owned()))
+        timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err("connect timeout".to_owned()))
     }
 }
 
 impl Gateway for HttpGateway {
-    fn call(&self, call: GatewayCall) -> BoxFuture<'_, Called> {
+    fn call(&self, call: GatewayCall) -> BoxFuture<'_, CallResult> {
         Box::pin(async move {
             let deadline = Instant::now() + self.call_max;
             let mut reason = String::new();
             for is_second in [false, true] {
                 match self.try_once(&call, deadline, is_second).await {
-                    Tried::Sent(called) => return called,
-                    Tried::NeverSent(why) => reason = why,
+                    CallAttempt::Sent(called) => return called,
+                    CallAttempt::NeverSent(why) => reason = why,
                 }
             }
-            Called { outcome: CallOutcome::NeverSent { reason }, late: None }
+            CallResult { outcome: CallOutcome::NeverSent { reason }, late: None }
         })
     }
 
@@ -217,8 +226,8 @@ impl Gateway for HttpGateway {
     }
 }
 
-/// What came of a request on one connection.
-enum Exchanged {
+/// Outcome of a request on one connection.
+enum ExchangeOutcome {
     NeverSent(String),
     Sent(CallOutcome),
 }
@@ -226,18 +235,18 @@ enum Exchanged {
 async fn exchange(
     mut sender: SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-    idle: Arc<Mutex<Vec<Idle>>>,
-) -> Exchanged {
+    idle: Arc<Mutex<Vec<IdleConnection>>>,
+) -> ExchangeOutcome {
     let response = match sender.try_send_request(request).await {
         Ok(response) => response,
         Err(mut error) => {
-            let was_kept = error.take_message().is_some();
+            let is_unsent = error.take_message().is_some();
             let reason = error.into_error().to_string();
-            // The request comes back only when nothing of it has been handed to the connection.
-            return if was_kept {
-                Exchanged::NeverSent(reason)
+            // hyper returns the request only if nothing of it was written to the connection.
+            return if is_unsent {
+                ExchangeOutcome::NeverSent(reason)
             } else {
-                Exchanged::Sent(CallOutcome::Unknown { reason })
+                ExchangeOutcome::Sent(CallOutcome::Unknown { reason })
             };
         }
     };
@@ -246,21 +255,21 @@ async fn exchange(
     if is_whole {
         let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX && !sender.is_closed() {
-            idle.push(Idle { sender, since: Instant::now() });
+            idle.push(IdleConnection { sender, since: Instant::now() });
         }
     }
-    Exchanged::Sent(CallOutcome::Answered { status, body, is_whole })
+    ExchangeOutcome::Sent(CallOutcome::Answered { status, body, is_whole })
 }
 
-/// The body, or as much of it as came and is read.
+/// Reads the body up to the limit. Returns false with an incomplete body.
 async fn read(mut body: Incoming) -> (Bytes, bool) {
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return (read.freeze(), false) };
         let Some(data) = frame.data_ref() else { continue };
-        let room = ANSWER_BYTES_MAX - read.len();
-        read.extend_from_slice(&data[..data.len().min(room)]);
-        if data.len() > room {
+        let bytes_left = RESPONSE_BYTES_MAX - read.len();
+        read.extend_from_slice(&data[..data.len().min(bytes_left)]);
+        if data.len() > bytes_left {
             return (read.freeze(), false);
         }
     }
@@ -280,11 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn a_base_url_is_a_scheme_a_host_and_perhaps_a_path() {
+    fn a_base_url_is_a_scheme_a_host_and_an_optional_path() {
         let gateway = at("http://127.0.0.1:9000/api/").unwrap();
-        assert_eq!((gateway.place.port, gateway.prefix.as_str()), (9000, "/api"));
-        assert_eq!(at("http://gateway").unwrap().place.port, 80);
-        assert_eq!(at("http://[::1]:90").unwrap().place.host, "::1");
+        assert_eq!((gateway.address.port, gateway.prefix.as_str()), (9000, "/api"));
+        assert_eq!(at("http://gateway").unwrap().address.port, 80);
+        assert_eq!(at("http://[::1]:90").unwrap().address.host, "::1");
         for wrong in
             ["", "gateway", "ftp://gateway", "http://", "http://u:p@gateway", "/v1", "http://g?x=1"]
         {

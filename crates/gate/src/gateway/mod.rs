@@ -1,7 +1,7 @@
-//! The port through which effects leave the gate, and its adapter over HTTP.
+//! Port for calls to an external gateway, and its HTTP adapter.
 //!
-//! Invariant: a gateway never sends a request twice and never follows a redirect. What it does not
-//! know it does not claim: "never sent" means that not a byte of the request left.
+//! Invariant: a gateway never sends a request twice and never follows a redirect. "Never sent" means
+//! that no byte of the request was written.
 
 mod connect;
 mod http;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_contracts::{GatewayCall, CallOutcome};
+use admit_contracts::{CallOutcome, GatewayCall};
 use admit_ledger::BoxFuture;
 use tokio::sync::Semaphore;
 
@@ -18,66 +18,66 @@ use crate::ingest::Ingest;
 
 pub use http::{GatewayError, HttpGateway, HttpGatewayConfig};
 
-/// Calls at once, over all requests of a door.
+/// Maximum number of concurrent calls of a door.
 const CALLS_MAX: usize = 64;
 
-/// Makes calls.
+/// Client of an external gateway.
 pub trait Gateway: Send + Sync {
-    /// Makes one call. Resolves within [`Self::call_max`].
-    fn call(&self, call: GatewayCall) -> BoxFuture<'_, Called>;
+    /// Makes one call. Completes within [`Self::call_max`].
+    fn call(&self, call: GatewayCall) -> BoxFuture<'_, CallResult>;
 
-    /// The longest a call takes.
+    /// Maximum duration of a call.
     fn call_max(&self) -> Duration;
 }
 
-/// A call that has been made.
-pub struct Called {
-    /// What is known when its time is up.
+/// Result of a call.
+pub struct CallResult {
+    /// Outcome at the timeout, or before it.
     pub outcome: CallOutcome,
-    /// What may still become known afterwards.
+    /// Outcome that may still arrive after a timeout, as evidence.
     pub late: Option<BoxFuture<'static, CallOutcome>>,
 }
 
-impl fmt::Debug for Called {
+impl fmt::Debug for CallResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Called").field("outcome", &self.outcome).finish_non_exhaustive()
+        f.debug_struct("CallResult").field("outcome", &self.outcome).finish_non_exhaustive()
     }
 }
 
-/// What a door's effects need.
+/// Target of a door's effects: a gateway, or the bus.
 #[derive(Clone)]
-pub struct Outward {
-    /// Who is called. Without one, what is intended stays so.
+pub struct EffectTarget {
+    /// Gateway to call. Without one, effects stay intended.
     pub gateway: Option<Arc<dyn Gateway>>,
-    /// How long a copy waits for the outcome of the first, before it is told how far that has come.
-    pub in_work_wait: Duration,
-    /// Where a door publishes, instead of calling.
+    /// How long a duplicate waits for the outcome of the first delivery, before it gets its current state.
+    pub in_flight_wait: Duration,
+    /// Ingestion gate, for a door that publishes instead of calling.
     pub(crate) ingest: Option<Arc<Ingest>>,
-    /// A place for each call under way.
+    /// Limits the concurrent calls.
     pub(crate) calls: Arc<Semaphore>,
 }
 
-impl Outward {
-    /// Effects go to `gateway`.
-    pub fn new(gateway: Option<Arc<dyn Gateway>>, in_work_wait: Duration) -> Self {
+impl EffectTarget {
+    /// Effects are calls to `gateway`.
+    pub fn new(gateway: Option<Arc<dyn Gateway>>, in_flight_wait: Duration) -> Self {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        Self { gateway, in_work_wait, ingest: None, calls }
+        Self { gateway, in_flight_wait, ingest: None, calls }
     }
 
-    /// Effects are published.
+    /// Effects are published to the bus.
     pub fn publishing(ingest: Arc<Ingest>) -> Self {
         Self { ingest: Some(ingest), ..Self::default() }
     }
 
-    /// How much longer than usual an answer may take, because of what it waits for.
-    pub(crate) fn patience(&self) -> Duration {
+    /// Additional time that a reply may take because of its effects.
+    pub(crate) fn effect_wait_max(&self) -> Duration {
         if let Some(ingest) = &self.ingest {
-            return ingest.patience();
+            return ingest.effect_wait_max();
         }
-        if self.gateway.is_some() { self.call_max() + self.in_work_wait } else { Duration::ZERO }
+        if self.gateway.is_some() { self.call_max() + self.in_flight_wait } else { Duration::ZERO }
     }
 
-    /// The longest a call takes.
+    /// Maximum duration of a call.
     pub(crate) fn call_max(&self) -> Duration {
         if let Some(ingest) = &self.ingest {
             return ingest.publish_max();
@@ -86,7 +86,7 @@ impl Outward {
     }
 }
 
-impl Default for Outward {
+impl Default for EffectTarget {
     fn default() -> Self {
         Self::new(None, Duration::ZERO)
     }

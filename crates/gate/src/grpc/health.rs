@@ -1,6 +1,6 @@
-//! `grpc.health.v1.Health`: what `/readyz` answers, for load balancers that speak gRPC only.
+//! `grpc.health.v1.Health`: the readiness of `/readyz`, for load balancers that support only gRPC.
 //!
-//! Like `/readyz` it needs no key and tells nothing but whether events can be sent.
+//! Like `/readyz`, it needs no key and exposes nothing but the readiness.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use crate::gate::Gate;
 use crate::http::is_ready;
 
-/// How often a watched status is looked up.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Poll interval of a watched status.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The service that events are sent to.
+/// Name of the ingress service.
 const INGRESS: &str = "admit.v1.Ingress";
 
-/// The service, for [`super::router`].
+/// Health service for [`super::router`].
 pub(super) fn server(gate: &Arc<Gate>) -> HealthServer<Readiness> {
     HealthServer::new(Readiness { gate: Arc::clone(gate) })
 }
@@ -53,7 +53,7 @@ impl Health for Readiness {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let status = status(&self.gate, &request.get_ref().service);
         if status == ServingStatus::ServiceUnknown {
-            return Err(Status::not_found("there is no such service"));
+            return Err(Status::not_found("unknown service"));
         }
         Ok(Response::new(response(status)))
     }
@@ -64,30 +64,30 @@ impl Health for Readiness {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let watching = Watching {
+        let health_watch = HealthWatch {
             gate: Arc::clone(&self.gate),
             service: request.into_inner().service,
             until: Instant::now() + self.gate.limits.watch_max(),
             sent: None,
         };
-        let statuses = stream::unfold(watching, |mut watching| async move {
-            let status = watching.next().await?;
-            Some((Ok(response(status)), watching))
+        let statuses = stream::unfold(health_watch, |mut health_watch| async move {
+            let status = health_watch.next().await?;
+            Some((Ok(response(status)), health_watch))
         });
         Ok(Response::new(Box::pin(statuses)))
     }
 }
 
-/// One call of `Watch`. It ends when its time is up and when the gate drains; a client calls again.
-struct Watching {
+/// One call of `Watch`. It ends after `watch_max` or when the gate drains; a client calls again.
+struct HealthWatch {
     gate: Arc<Gate>,
     service: String,
     until: Instant,
     sent: Option<ServingStatus>,
 }
 
-impl Watching {
-    /// The next status that differs from the one sent before.
+impl HealthWatch {
+    /// Waits for a status that differs from the one last sent.
     async fn next(&mut self) -> Option<ServingStatus> {
         loop {
             let status = status(&self.gate, &self.service);
@@ -101,7 +101,7 @@ impl Watching {
             tokio::select! {
                 () = self.gate.drain.cancelled() => {}
                 () = sleep_until(self.until) => return None,
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }

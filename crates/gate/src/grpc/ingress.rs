@@ -1,4 +1,4 @@
-//! The calls themselves: a lane for each, and answers as messages.
+//! Ingress calls: a pipelined session for each, with replies as protobuf messages.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -15,26 +15,26 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::status;
+use crate::builder::DoorMount;
 use crate::gate::Gate;
-use crate::lane::{Lane, Sender};
-use crate::metrics::OneOpen;
-use crate::parts::DoorMount;
+use crate::metrics::OpenGuard;
+use crate::pipelined_session::{PipelinedSession, SessionSender};
 
-/// Answers that may wait for the peer to take them; more of them, and nothing is read.
-const ANSWERS_MAX: usize = 1_024;
+/// Replies queued for a slow peer; when the queue is full, reading stops.
+const QUEUED_REPLIES_MAX: usize = 1_024;
 
-/// Who calls.
+/// Authenticated caller of an ingress call.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    sender: Sender,
+    sender: SessionSender,
     cutting: CancellationToken,
-    /// Dropped when the call ends.
+    /// Connection state that is released when the call ends.
     _held: Arc<dyn Any + Send + Sync>,
 }
 
 impl Caller {
     pub(crate) fn new(
-        sender: Sender,
+        sender: SessionSender,
         cutting: CancellationToken,
         held: Box<dyn Any + Send + Sync>,
     ) -> Self {
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-/// The service.
+/// Implementation of `admit.v1.Ingress`.
 pub(super) struct Ingress {
     gate: Arc<Gate>,
     door: Arc<DoorMount>,
@@ -53,33 +53,40 @@ impl Ingress {
         Self { gate, door }
     }
 
-    fn lane<T>(&self, request: &mut Request<T>) -> Result<(Lane, Caller), Status> {
+    fn open_session<T>(
+        &self,
+        request: &mut Request<T>,
+    ) -> Result<(PipelinedSession, Caller), Status> {
         let caller: Caller = request
             .extensions_mut()
             .remove()
-            .ok_or_else(|| Status::unauthenticated("nobody knows who calls"))?;
+            .ok_or_else(|| Status::unauthenticated("the caller is not authenticated"))?;
         let sender = caller.sender.clone();
-        Ok((Lane::new(Arc::clone(&self.gate), Arc::clone(&self.door), sender), caller))
+        Ok((PipelinedSession::new(Arc::clone(&self.gate), Arc::clone(&self.door), sender), caller))
     }
 }
 
-type Answered = Result<v1::Answer, Status>;
+type AnswerResult = Result<v1::Answer, Status>;
 
 #[tonic::async_trait]
 impl v1::ingress_server::Ingress for Ingress {
-    type StreamStream = Pin<Box<dyn Stream<Item = Answered> + Send>>;
+    type StreamStream = Pin<Box<dyn Stream<Item = AnswerResult> + Send>>;
 
     async fn stream(
         &self,
         mut request: Request<Streaming<v1::Envelope>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        let (lane, caller) = self.lane(&mut request)?;
-        let (answers, mut receiver) = mpsc::channel(ANSWERS_MAX);
-        let call =
-            Call { gate: Arc::clone(&self.gate), lane, envelopes: request.into_inner(), answers };
+        let (session, caller) = self.open_session(&mut request)?;
+        let (answers, mut receiver) = mpsc::channel(QUEUED_REPLIES_MAX);
+        let call = StreamCall {
+            gate: Arc::clone(&self.gate),
+            session,
+            envelopes: request.into_inner(),
+            answers,
+        };
         self.gate.tasks.spawn(async move {
             tokio::select! {
-                () = call.converse() => {}
+                () = call.run() => {}
                 () = caller.cutting.cancelled() => {}
             }
         });
@@ -90,43 +97,43 @@ impl v1::ingress_server::Ingress for Ingress {
         &self,
         mut request: Request<v1::Envelope>,
     ) -> Result<Response<v1::Answer>, Status> {
-        let (mut lane, _caller) = self.lane(&mut request)?;
-        let reply = match lane.take(request.into_inner().json) {
+        let (mut session, _caller) = self.open_session(&mut request)?;
+        let reply = match session.submit(request.into_inner().json) {
             Some(refused) => Some(refused),
-            None => lane.answers().await.pop(),
+            None => session.next_replies().await.pop(),
         };
         let reply = reply.ok_or_else(|| status(Code::InternalError, "the event got no reply"))?;
         answer(&reply).map(Response::new)
     }
 }
 
-/// A stream of envelopes and its answers.
-struct Call {
+/// One stream of envelopes and their answers.
+struct StreamCall {
     gate: Arc<Gate>,
-    lane: Lane,
+    session: PipelinedSession,
     envelopes: Streaming<v1::Envelope>,
-    answers: mpsc::Sender<Answered>,
+    answers: mpsc::Sender<AnswerResult>,
 }
 
-impl Call {
-    /// Reads and answers until the peer has said all it wants and everything is answered.
-    async fn converse(mut self) {
-        let _open = OneOpen::new(&self.gate, |metrics| &metrics.grpc_streams);
-        // How the call ends, once nothing more is read.
+impl StreamCall {
+    /// Reads and replies until the peer ends its stream and every event has a reply.
+    async fn run(mut self) {
+        let _open = OpenGuard::new(&self.gate, |metrics| &metrics.grpc_streams);
+        // Result of the call, once reading has ended.
         let mut ending: Option<Result<(), Status>> = None;
         loop {
-            if ending.is_some() && self.lane.is_empty() {
+            if ending.is_some() && self.session.is_empty() {
                 break;
             }
             let is_open = ending.is_none();
-            let may_read = is_open && self.lane.has_room();
+            let may_read = is_open && self.session.has_room();
             let replies = tokio::select! {
                 biased;
-                // Nobody is left to answer; what the ledger has is finished all the same.
+                // The peer is gone; writes handed to the ledger are completed all the same.
                 () = self.answers.closed() => return,
-                replies = self.lane.answers(), if !self.lane.is_empty() => replies,
+                replies = self.session.next_replies(), if !self.session.is_empty() => replies,
                 message = self.envelopes.message(), if may_read => {
-                    let (replies, ended) = self.heard_of(message);
+                    let (replies, ended) = self.on_message(message);
                     ending = ended;
                     replies
                 }
@@ -136,18 +143,18 @@ impl Call {
                 }
             };
             for reply in replies {
-                if !self.say(answer(&reply)).await {
+                if !self.send(answer(&reply)).await {
                     return;
                 }
             }
         }
         if let Some(Err(status)) = ending {
-            self.say(Err(status)).await;
+            self.send(Err(status)).await;
         }
     }
 
-    /// Takes an envelope, and whatever else has arrived with it.
-    fn heard_of(
+    /// Handles an envelope, and all further ones that have already arrived.
+    fn on_message(
         &mut self,
         message: Result<Option<v1::Envelope>, Status>,
     ) -> (Vec<Reply>, Option<Result<(), Status>>) {
@@ -156,54 +163,54 @@ impl Call {
         let mut ending = None;
         while let Some(message) = next {
             match message {
-                Ok(Some(envelope)) => replies.extend(self.lane.take(envelope.json)),
+                Ok(Some(envelope)) => replies.extend(self.session.submit(envelope.json)),
                 Ok(None) => ending = Some(Ok(())),
                 Err(status) => ending = Some(Err(status)),
             }
-            let goes_on = ending.is_none() && self.lane.has_room();
-            next = if goes_on { self.envelopes.message().now_or_never() } else { None };
+            let may_continue = ending.is_none() && self.session.has_room();
+            next = if may_continue { self.envelopes.message().now_or_never() } else { None };
         }
-        self.lane.send_off();
+        self.session.start_batch();
         (replies, ending)
     }
 
-    /// Hands an answer to the peer; `false` when it does not take any.
-    async fn say(&mut self, answer: Answered) -> bool {
+    /// Sends an answer to the peer; `false` if that fails or times out.
+    async fn send(&mut self, answer: AnswerResult) -> bool {
         let sent = timeout(self.gate.limits.write_max(), self.answers.send(answer)).await;
         matches!(sent, Ok(Ok(())))
     }
 }
 
-/// What a contract says, as this wire carries it.
+/// JSON reply of the contract, to be converted to protobuf.
 #[derive(Deserialize)]
-struct Said {
+struct ContractReply {
     event_id: Option<String>,
     #[serde(default)]
     ack_ts: String,
     #[serde(default)]
     nack_ts: String,
     status: String,
-    error: Option<SaidError>,
+    error: Option<ContractReplyError>,
 }
 
 #[derive(Deserialize)]
-struct SaidError {
+struct ContractReplyError {
     code: String,
     message: String,
     retryable: bool,
 }
 
-/// The message for a reply.
-fn answer(reply: &Reply) -> Answered {
-    let said: Said = serde_json::from_slice(&reply.body)
-        .map_err(|_| status(Code::InternalError, "the answer could not be written"))?;
-    let Said { event_id, ack_ts, nack_ts, status, error } = said;
+/// Converts a reply to an answer.
+fn answer(reply: &Reply) -> AnswerResult {
+    let reply: ContractReply = serde_json::from_slice(&reply.body)
+        .map_err(|_| status(Code::InternalError, "cannot convert the reply"))?;
+    let ContractReply { event_id, ack_ts, nack_ts, status, error } = reply;
     let answer = match error {
         None => {
             let event_id = event_id.unwrap_or_default();
             v1::answer::Answer::Ack(v1::Ack { event_id, ack_ts, status })
         }
-        Some(SaidError { code, message, retryable }) => {
+        Some(ContractReplyError { code, message, retryable }) => {
             let error = Some(v1::Error { code, message, retryable });
             v1::answer::Answer::Nack(v1::Nack { event_id, nack_ts, status, error })
         }

@@ -1,8 +1,8 @@
 //! Events over gRPC: `admit.v1.Ingress`, on the same port as everything else, with reflection and
 //! `grpc.health.v1.Health`.
 //!
-//! What is about an event is answered as an ACK or a NACK, the same as on every other transport. A
-//! gRPC status is only about the call itself: who may make it, and how it ended.
+//! The result for an event is an ACK or a NACK, as on every other transport. A gRPC status concerns only
+//! the call itself: authentication, and how it ended.
 
 mod health;
 mod ingress;
@@ -16,29 +16,29 @@ use tonic::Status;
 use tonic::service::Routes;
 use tonic_reflection::server::Builder;
 
+use crate::builder::DoorMount;
 use crate::gate::Gate;
-use crate::parts::DoorMount;
 use ingress::Ingress;
 
 pub(crate) use ingress::Caller;
 
-/// How much an envelope's message may be larger than the envelope.
+/// Protobuf overhead of an envelope's message, in bytes.
 const MESSAGE_FRAME_BYTES: usize = 64;
 
-/// The door that calls lead to.
+/// Door of the ingress calls.
 pub(crate) fn door(gate: &Gate) -> Option<&Arc<DoorMount>> {
     gate.doors.iter().find(|mount| mount.contract.takes_messages())
 }
 
-/// The call of the health service that goes on until its time is up.
+/// Path of the streaming call of the health service.
 pub(crate) const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// Whether a path is one of the door's own calls; the others tell only what is public.
+/// Whether `path` is an ingress call. All other services are public.
 pub(crate) fn is_ingress(path: &str) -> bool {
     path.starts_with("/admit.v1.Ingress/")
 }
 
-/// Everything that can be called.
+/// Routes of all gRPC services.
 pub(crate) fn router(gate: &Arc<Gate>) -> Router {
     let mut routes = Routes::new(health::server(gate));
     let mut described = vec![tonic_health::pb::FILE_DESCRIPTOR_SET];
@@ -54,17 +54,17 @@ pub(crate) fn router(gate: &Arc<Gate>) -> Router {
         let sets = described.iter().copied();
         sets.fold(Builder::configure(), Builder::register_encoded_file_descriptor_set)
     };
-    // Both are in use: most tools still ask for the older one first.
+    // Both are in use: most tools still try the older version first.
     match (builder().build_v1(), builder().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "grpc reflection is not available");
+            tracing::error!(%error, "cannot build the gRPC reflection service");
         }
     }
     routes.into_axum_router()
 }
 
-/// What a call that is turned away ends with.
+/// Status of a rejected call.
 pub(crate) fn status(code: Code, message: &str) -> Status {
     let code = match code {
         Code::Unauthorized => tonic::Code::Unauthenticated,

@@ -1,4 +1,4 @@
-//! Reading a body: so much, so long, and what happens to the rest.
+//! Request bodies: reads them within size, time and memory limits, and discards the rest of refused ones.
 
 use std::error::Error as _;
 use std::io;
@@ -12,53 +12,53 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
+use crate::admission_limiter::AdmissionPermit;
 use crate::limits::Limits;
-use crate::room::Inside;
 
-/// Why there is no body.
+/// Reason why a body was not read.
 #[derive(Debug)]
 pub(super) enum BodyError {
-    /// More than the limit, announced or sent.
+    /// Larger than `limits.body_bytes_max`.
     TooLarge,
-    /// Not all of it came in time.
+    /// Not complete within `limits.body_read_ms_max`.
     TooSlow,
-    /// It ended before its end.
-    BrokenOff,
-    /// It is none: pieces that are not written as pieces are.
-    Broken,
-    /// What has arrived of it does not fit beside the other bodies in flight.
-    NoRoom,
+    /// The connection closed before the end of the body.
+    Truncated,
+    /// Invalid framing, such as a malformed chunk.
+    Malformed,
+    /// `limits.body_bytes_in_flight_max` is exhausted.
+    NoMemory,
 }
 
 impl From<hyper::Error> for BodyError {
     fn from(error: hyper::Error) -> Self {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
         match cause.map(io::Error::kind) {
-            Some(io::ErrorKind::UnexpectedEof) => Self::BrokenOff,
-            _ => Self::Broken,
+            Some(io::ErrorKind::UnexpectedEof) => Self::Truncated,
+            _ => Self::Malformed,
         }
     }
 }
 
-/// How many bytes the head announces, if it does.
-pub(super) fn announced_bytes(body: &Incoming) -> Option<usize> {
+/// Returns the body length that the head declares, if it does.
+pub(super) fn declared_bytes(body: &Incoming) -> Option<usize> {
     body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Reads a whole body of at most `body_bytes_max`. What `inside` does not hold yet is reserved as it
-/// arrives: a peer that announces a body and never sends it costs the others nothing.
+/// Reads a whole body of at most `body_bytes_max`. Memory beyond that of `permit` is reserved as the bytes
+/// arrive: a peer that declares a large body and never sends it takes none from others.
 pub(super) async fn read(
     body: &mut Incoming,
     limits: &Limits,
     begun: Instant,
-    inside: &mut Inside,
+    permit: &mut AdmissionPermit,
 ) -> Result<Bytes, BodyError> {
     let bytes_max = limits.body_bytes_max;
     let reading = async {
-        // Most bodies are one piece, which is then taken as it is.
+        // Most bodies are a single chunk, which needs no copy.
         let Some(first) = next_data(body).await? else { return Ok(Bytes::new()) };
         if body.is_end_stream() && first.len() <= bytes_max {
-            reserve(inside, first.len())?;
+            reserve(permit, first.len())?;
             return Ok(first);
         }
         let mut whole = BytesMut::new();
@@ -68,9 +68,9 @@ pub(super) async fn read(
             if length > bytes_max {
                 return Err(BodyError::TooLarge);
             }
-            reserve(inside, length)?;
-            // What is reserved may be allocated too, so that a large body is not moved again and again.
-            whole.reserve(inside.bytes().saturating_sub(whole.len()).max(data.len()));
+            reserve(permit, length)?;
+            // Allocate all reserved bytes at once, to avoid repeated copies of a large body.
+            whole.reserve(permit.bytes().saturating_sub(whole.len()).max(data.len()));
             whole.extend_from_slice(&data);
             piece = next_data(body).await?;
         }
@@ -78,15 +78,15 @@ pub(super) async fn read(
     };
     let until = begun + limits.body_read_max();
     let read = timeout_at(until, reading).await.unwrap_or(Err(BodyError::TooSlow))?;
-    inside.shrink_to(read.len());
+    permit.shrink_to(read.len());
     Ok(read)
 }
 
-fn reserve(inside: &mut Inside, bytes: usize) -> Result<(), BodyError> {
-    if inside.grow_to(bytes) { Ok(()) } else { Err(BodyError::NoRoom) }
+fn reserve(permit: &mut AdmissionPermit, bytes: usize) -> Result<(), BodyError> {
+    if permit.grow_to(bytes) { Ok(()) } else { Err(BodyError::NoMemory) }
 }
 
-/// The next piece of data; trailers are passed over.
+/// Returns the next chunk of data; trailers are skipped.
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -96,8 +96,8 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
     Ok(None)
 }
 
-/// Reads and throws away what is left of a refused body, within limits, so that the peer has sent
-/// all it wanted and listens. Says whether all of it is gone.
+/// Discards the rest of a refused body, within limits: many clients read the response only after they have
+/// sent the whole body. Returns whether the body ended.
 pub(super) async fn discard(
     mut body: Incoming,
     headers: &HeaderMap,
@@ -107,7 +107,7 @@ pub(super) async fn discard(
     if body.is_end_stream() {
         return true;
     }
-    // Such a peer waits to be asked for its body; asking would only make it send.
+    // With `Expect: 100-continue` the body has not been sent; reading would request it.
     if headers.contains_key(header::EXPECT) {
         return false;
     }
@@ -124,27 +124,27 @@ pub(super) async fn discard(
     timeout_at(begun + limits.body_read_max(), discarding).await.unwrap_or(false)
 }
 
-/// A body that a handler reads, or leaves: what it leaves can be taken back and discarded.
+/// A body that is shared with a handler, so that the part it did not read can be discarded afterwards.
 #[derive(Clone, Debug)]
-pub(super) struct Lent(Arc<Mutex<Incoming>>);
+pub(super) struct SharedBody(Arc<Mutex<Incoming>>);
 
-impl Lent {
+impl SharedBody {
     pub(super) fn new(body: Incoming) -> Self {
         Self(Arc::new(Mutex::new(body)))
     }
 
-    /// The body, once nobody else has it.
-    pub(super) fn take_back(self) -> Option<Incoming> {
+    /// Returns the body, if the handler has dropped it.
+    pub(super) fn into_inner(self) -> Option<Incoming> {
         Arc::into_inner(self.0)
             .map(|body| body.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn borrowed(&self) -> MutexGuard<'_, Incoming> {
+    fn lock(&self) -> MutexGuard<'_, Incoming> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Body for Lent {
+impl Body for SharedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -152,14 +152,14 @@ impl Body for Lent {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut *self.borrowed()).poll_frame(cx)
+        Pin::new(&mut *self.lock()).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.borrowed().is_end_stream()
+        self.lock().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.borrowed().size_hint()
+        self.lock().size_hint()
     }
 }

@@ -1,4 +1,4 @@
-//! One peer's connection: its requests one after the other, and how it ends.
+//! One connection: serves its requests, logs them and closes it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,29 +18,29 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
-use super::answer::{self, Answer};
-use super::listen::{Server, Slot, TurnedAway};
+use super::io_timeouts::{ConnectionActivity, GuardedStream};
+use super::listen::{ConnectionPermit, ConnectionRefusal, HttpServer};
+use super::peer_stream::{self, AcceptedSocket, PeerStream};
+use super::response::{self, GateResponse};
 use super::trace::{TraceId, X_TRACE_ID};
-use super::watch::{Traffic, Watched};
-use super::wire::{self, Accepted, Wire};
-use super::{calls, door, head, routes, trace_field};
-use crate::parts::DoorMount;
+use super::{door, grpc_calls, head_limits, routes, trace_field};
+use crate::builder::DoorMount;
 use crate::peer::Peer;
-use crate::standing::Standing;
+use crate::unauthenticated_connections::ConnectionAuth;
 
-/// Most requests at once on a connection that has not authenticated: none of them, with a body that
-/// never ends, counts as an event in flight.
+/// Most concurrent requests on an unauthenticated connection. Requests with unfinished bodies are not
+/// yet counted as events in flight, so this bounds them.
 const UNAUTHENTICATED_REQUESTS_MAX: u32 = 32;
 
-/// The answer to more of them.
+/// Error message above that limit.
 pub(super) const TOO_MANY_REQUESTS: &str =
-    "too many requests at once on a connection without a key";
+    "too many concurrent requests on an unauthenticated connection";
 
-/// Runs the HTTP library's own tasks in the supervised set.
+/// Executor that runs the tasks of the HTTP library in the gate's task tracker.
 #[derive(Clone)]
-pub(super) struct Tasks(pub(super) TaskTracker);
+pub(super) struct HttpExecutor(pub(super) TaskTracker);
 
-impl<F> Executor<F> for Tasks
+impl<F> Executor<F> for HttpExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -50,65 +50,71 @@ where
     }
 }
 
-/// What is known of a connection while it lasts.
-pub(super) struct Visit {
-    pub(super) server: Arc<Server>,
+/// State of a connection that its requests share.
+pub(super) struct ConnectionContext {
+    pub(super) server: Arc<HttpServer>,
     pub(super) peer: Peer,
-    pub(super) traffic: Arc<Traffic>,
-    /// Held by whatever is left of the connection.
-    pub(super) slot: Arc<Slot>,
+    pub(super) activity: Arc<ConnectionActivity>,
+    /// Shared with exchanges that outlive the HTTP connection, such as a WebSocket.
+    pub(super) permit: Arc<ConnectionPermit>,
 }
 
-impl Visit {
-    /// Why the connection was accepted only to be refused, if it was.
-    pub(super) fn turned_away(&self) -> Option<TurnedAway> {
-        self.slot.turned_away
+impl ConnectionContext {
+    /// The reason to refuse every request on this connection, if there is one.
+    pub(super) fn connection_refusal(&self) -> Option<ConnectionRefusal> {
+        self.permit.connection_refusal
     }
 
-    /// Whether requests that overlap are more than a connection may have before it authenticates.
+    /// Whether the connection is unauthenticated and has too many concurrent requests.
     pub(super) fn has_too_many_requests(&self) -> bool {
-        !self.standing().is_authenticated() && self.traffic.running() > UNAUTHENTICATED_REQUESTS_MAX
+        !self.auth().is_authenticated() && self.activity.running() > UNAUTHENTICATED_REQUESTS_MAX
     }
 
-    /// Whether the connection has authenticated.
-    pub(super) fn standing(&self) -> &Arc<Standing> {
-        &self.slot.standing
+    /// Authentication state of the connection.
+    pub(super) fn auth(&self) -> &Arc<ConnectionAuth> {
+        &self.permit.auth
     }
 }
 
-/// Carries a connection from its first byte to its last.
-pub(super) async fn run(server: Arc<Server>, stream: Accepted, slot: Slot) {
+/// Serves a connection, from the TLS handshake to its end.
+pub(super) async fn run(server: Arc<HttpServer>, stream: AcceptedSocket, permit: ConnectionPermit) {
     let peer = stream.peer();
-    let agreed = tokio::select! {
-        agreed = wire::agree(stream, server.gate.tls.as_ref(), &server.limits) => Some(agreed),
-        // Whoever has not even said hello when the gate closes is not waited for.
+    let handshake = tokio::select! {
+        done = peer_stream::tls_handshake(stream, server.gate.tls.as_ref(), &server.limits) => Some(done),
+        // Shutdown does not wait for handshakes.
         () = server.closing.cancelled() => None,
         () = server.cutting.cancelled() => None,
-        () = slot.standing.activity().evicted.cancelled() => None,
+        () = permit.auth.eviction().evicted.cancelled() => None,
     };
-    match agreed {
-        Some(Ok(stream)) => speak(&server, stream, peer, slot).await,
+    match handshake {
+        Some(Ok(stream)) => serve_http(&server, stream, peer, permit).await,
         Some(Err(error)) => {
             server.gate.metrics().tls_handshake_failures.add_one();
-            tracing::debug!(%peer, %error, "connection ended before it began");
+            tracing::debug!(%peer, %error, "handshake failed");
         }
         None => {}
     }
 }
 
-/// Speaks HTTP on a connection until it ends.
-async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
-    let traffic = Arc::new(Traffic::new(Arc::clone(&slot.standing)));
-    let io = Watched::new(stream, Arc::clone(&traffic), Arc::clone(&server.limits));
-    // Over HTTP/2 no answer says that it is the last.
-    let refused_max = slot.turned_away.map(|_| server.limits.answer_max());
-    let slot = Arc::new(slot);
-    let standing = Arc::clone(&slot.standing);
-    let activity = standing.activity();
-    let visit = Arc::new(Visit { server: Arc::clone(server), peer, traffic, slot });
-    let service = service_fn(move |request| respond(Arc::clone(&visit), request));
+/// Serves HTTP on a connection until it ends.
+async fn serve_http(
+    server: &Arc<HttpServer>,
+    stream: PeerStream,
+    peer: Peer,
+    permit: ConnectionPermit,
+) {
+    let activity = Arc::new(ConnectionActivity::new(Arc::clone(&permit.auth)));
+    let io = GuardedStream::new(stream, Arc::clone(&activity), Arc::clone(&server.limits));
+    // HTTP/2 has no `connection: close`, so a refused connection is closed by a timeout.
+    let refused_max = permit.connection_refusal.map(|_| server.limits.answer_max());
+    let permit = Arc::new(permit);
+    let auth = Arc::clone(&permit.auth);
+    let eviction = auth.eviction();
+    let context =
+        Arc::new(ConnectionContext { server: Arc::clone(server), peer, activity, permit });
+    let service = service_fn(move |request| handle_request(Arc::clone(&context), request));
     let mut served = pin!(server.http.serve_connection_with_upgrades(TokioIo::new(io), service));
-    // Tokens of its own, so that connections do not all queue at one lock.
+    // Child tokens, so that connections do not contend for one lock.
     let (closing, cutting) = (server.closing.child_token(), server.cutting.child_token());
     let ended = tokio::select! {
         biased;
@@ -121,11 +127,11 @@ async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
             }
         }
         () = cutting.cancelled() => Ok(()),
-        () = activity.evicted.cancelled() => {
-            tracing::debug!(%peer, "connection closed to make room for another");
+        () = eviction.evicted.cancelled() => {
+            tracing::debug!(%peer, "connection evicted: too many connections");
             served.as_mut().graceful_shutdown();
-            // Requests that have begun are still answered; an idle peer is not waited for.
-            let is_busy = activity.running.load(Relaxed) > 0;
+            // Running requests still get their responses; an idle connection closes immediately.
+            let is_busy = eviction.running.load(Relaxed) > 0;
             let busy_max = if is_busy { server.limits.answer_max() } else { Duration::ZERO };
             tokio::select! {
                 biased;
@@ -141,87 +147,102 @@ async fn speak(server: &Arc<Server>, stream: Wire, peer: Peer, slot: Slot) {
     }
 }
 
-/// Answers one request, whatever happens while doing so.
-async fn respond(visit: Arc<Visit>, request: Request<Incoming>) -> Result<Answer, Infallible> {
-    let running = visit.traffic.begin();
-    let (trace, is_asked_for) = TraceId::of(request.headers());
-    let mut answer = trace.scope(answered(&visit, request, running.since)).await;
-    // No browser is to make anything else of an answer than what it says it is.
-    answer
+/// Handles one request and adds the common response headers.
+async fn handle_request(
+    context: Arc<ConnectionContext>,
+    request: Request<Incoming>,
+) -> Result<GateResponse, Infallible> {
+    let running = context.activity.begin();
+    let (trace, is_from_caller) = TraceId::from_headers(request.headers());
+    let mut response = trace.scope(dispatch(&context, request, running.since)).await;
+    // Browsers must not guess another content type.
+    response
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if is_asked_for || answer.status().is_server_error() {
-        // A contract that names a trace in its own answer means that one.
-        answer.headers_mut().entry(X_TRACE_ID).or_insert_with(|| trace.header());
+    if is_from_caller || response.status().is_server_error() {
+        // A contract may have set the header itself.
+        response.headers_mut().entry(X_TRACE_ID).or_insert_with(|| trace.header());
     }
-    Ok(answer)
+    Ok(response)
 }
 
-async fn answered(visit: &Visit, request: Request<Incoming>, begun: Instant) -> Answer {
-    let gate = &visit.server.gate;
+/// Selects the handler of a request; a panic in it becomes `internal_error`.
+async fn dispatch(
+    context: &ConnectionContext,
+    request: Request<Incoming>,
+    begun: Instant,
+) -> GateResponse {
+    let gate = &context.server.gate;
     let method = request.method().clone();
     let is_http1 = request.version() < Version::HTTP_2;
-    // What can be read back is read where it is sent.
+    // GET on a stream path reads the stream; it is not a submission.
     let is_read = matches!(method, Method::GET | Method::HEAD);
     let path = request.uri().path();
     let door = gate.door_at(path).filter(|_| !is_read || !routes::is_stream_route(path));
-    // A door's path is known without a copy; elsewhere nobody is in such a hurry.
-    let elsewhere = door.is_none().then(|| request.uri().path().to_owned());
+    // Avoids copying the path of a submission.
+    let route_path = door.is_none().then(|| request.uri().path().to_owned());
     let handled = AssertUnwindSafe(async {
         match door {
-            _ if !is_http1 && head::is_too_large(&request, &visit.server.limits) => {
-                head::refuse(visit, request).await
+            _ if !is_http1 && head_limits::is_too_large(&request, &context.server.limits) => {
+                head_limits::refuse(context, request).await
             }
-            _ if calls::is_grpc(&request) => calls::answer(visit, request).await,
-            Some(door) => door::knock(visit, door, request, begun).await,
-            None => routes::answer(visit, request, begun).await,
+            _ if grpc_calls::is_grpc(&request) => grpc_calls::handle_call(context, request).await,
+            Some(door) => door::handle_submission(context, door, request, begun).await,
+            None => routes::handle_request(context, request, begun).await,
         }
     });
     let handled = handled.catch_unwind().await;
-    let mut answer = handled.unwrap_or_else(|_| panicked(visit, door.map(AsRef::as_ref)));
-    if is_http1 && (visit.turned_away().is_some() || gate.is_draining()) {
-        close_after(&mut answer);
+    let mut response = handled.unwrap_or_else(|_| panic_response(context, door.map(AsRef::as_ref)));
+    if is_http1 && (context.connection_refusal().is_some() || gate.is_draining()) {
+        close_after(&mut response);
     }
-    let path = elsewhere.as_deref().or(door.map(|door| door.path.as_str())).unwrap_or_default();
-    note(visit, &method, path, &answer, begun);
-    answer
+    let path = route_path.as_deref().or(door.map(|door| door.path.as_str())).unwrap_or_default();
+    log_request(context, &method, path, &response, begun);
+    response
 }
 
-/// The access log: every request for whoever debugs, failures of ours for everybody, though not
-/// more than one a moment, so that an outage is not also a flood.
-fn note(visit: &Visit, method: &Method, path: &str, answer: &Answer, begun: Instant) {
-    let (peer, status) = (visit.peer, answer.status().as_u16());
+/// Access log: every request at level debug, server errors at level info with a rate limit.
+fn log_request(
+    context: &ConnectionContext,
+    method: &Method,
+    path: &str,
+    response: &GateResponse,
+    begun: Instant,
+) {
+    let (peer, status) = (context.peer, response.status().as_u16());
     let micros = || u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
-                trace_id = trace_field(), %peer, %method, path, status, micros = micros(), "answered"
+                trace_id = trace_field(), %peer, %method, path, status, micros = micros(), "request completed"
             )
         };
     }
-    if status >= 500 && visit.server.gate.may_log_fault() { line!(info) } else { line!(debug) }
+    if status >= 500 && context.server.gate.may_log_fault() { line!(info) } else { line!(debug) }
 }
 
-/// Tells the peer that this is the last answer on its connection.
-pub(super) fn close_after(answer: &mut Answer) {
-    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+/// Announces with `connection: close` that the connection ends after this response.
+pub(super) fn close_after(response: &mut GateResponse) {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// The answer to a request that ended in a defect of ours. The contract may be the defect.
-fn panicked(visit: &Visit, door: Option<&DoorMount>) -> Answer {
-    const MESSAGE: &str = "a defect of this gate; the event may be kept, a retry finds out";
-    let gate = &visit.server.gate;
+/// Returns the reply to a request whose handler panicked, in the format of the contract unless that
+/// panics too.
+fn panic_response(context: &ConnectionContext, door: Option<&DoorMount>) -> GateResponse {
+    const MESSAGE: &str = "internal error; the event may be stored, retry to get its outcome";
+    let gate = &context.server.gate;
     gate.metrics().panics.add_one();
     tracing::error!(
         trace_id = trace_field(),
         door = door.map(|door| door.door.as_str()),
-        "a request panicked"
+        "request handler panicked"
     );
-    let seed = gate.ticket();
-    let in_its_words = door.and_then(|door| {
+    let seed = gate.next_hint_seed();
+    let contract_reply = door.and_then(|door| {
         catch_unwind(AssertUnwindSafe(|| gate.refuse(door, Code::InternalError, MESSAGE, seed)))
             .ok()
     });
-    let reply = in_its_words.unwrap_or_else(|| answer::refuse(gate, Code::InternalError, MESSAGE));
-    answer::from_reply(reply)
+    let reply =
+        contract_reply.unwrap_or_else(|| response::refuse(gate, Code::InternalError, MESSAGE));
+    response::from_reply(reply)
 }

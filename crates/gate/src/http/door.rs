@@ -1,10 +1,10 @@
-//! At a door: who and what is checked before a submission goes down the path, cheapest first.
+//! Submissions over HTTP: the checks before the pipeline, cheapest first.
 //!
-//! Invariant: everything said here goes through the door's contract.
+//! Invariant: every reply, also an error, is in the format of the door's contract.
 
 use std::sync::Arc;
 
-use admit_contracts::{SUBPATH, QUERY, Reply};
+use admit_contracts::{QUERY, Reply, SUBPATH};
 use admit_core::{Code, Submission};
 use bytes::Bytes;
 use http::request::Parts;
@@ -12,25 +12,25 @@ use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{self, Answer};
 use super::body::{self, BodyError};
-use super::connection::{TOO_MANY_REQUESTS, Visit, close_after};
-use super::{socket, trace};
-use crate::auth::{self, Denied};
-use crate::finish::Finishing;
+use super::connection::{ConnectionContext, TOO_MANY_REQUESTS, close_after};
+use super::response::{self, GateResponse};
+use super::{trace, websocket};
+use crate::auth::{self, AccessDenied};
+use crate::builder::DoorMount;
+use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
-use crate::lane::Sender;
-use crate::parts::DoorMount;
 use crate::peer::Peer;
 use crate::pipeline;
-use crate::principals::Known;
-use crate::request_permit::{FULL, NotAdmitted, RequestPermit};
+use crate::pipelined_session::SessionSender;
+use crate::principals::KnownPrincipal;
+use crate::request_permit::{NotAdmitted, OVERLOADED, RequestPermit};
 
-/// Why a request did not get as far as the path.
+/// Reason why a request did not reach the pipeline.
 pub(super) struct Refusal {
     pub(super) code: Code,
     pub(super) message: &'static str,
-    /// How long a retry fails for sure.
+    /// Seconds for which a retry is certain to fail.
     wait_seconds: u32,
 }
 
@@ -38,10 +38,10 @@ pub(super) const fn refusal(code: Code, message: &'static str) -> Refusal {
     Refusal { code, message, wait_seconds: 0 }
 }
 
-const TOO_LARGE: Refusal = refusal(Code::BodyTooLarge, "the body is larger than this door takes");
+const TOO_LARGE: Refusal = refusal(Code::BodyTooLarge, "the body exceeds limits.body_bytes_max");
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Self {
+impl From<AccessDenied> for Refusal {
+    fn from(denied: AccessDenied) -> Self {
         refusal(denied.code, denied.message)
     }
 }
@@ -56,236 +56,258 @@ impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge => TOO_LARGE,
-            BodyError::TooSlow => refusal(Code::RequestTimeout, "the body did not arrive in time"),
-            BodyError::BrokenOff => refusal(
+            BodyError::TooSlow => refusal(
                 Code::RequestTimeout,
-                "the body broke off before its end, nothing was stored",
+                "timeout while reading the body (limits.body_read_ms_max)",
             ),
-            BodyError::Broken => refusal(Code::InvalidRequest, "the body cannot be read"),
-            BodyError::NoRoom => FULL.into(),
+            BodyError::Truncated => refusal(
+                Code::RequestTimeout,
+                "the connection closed before the end of the body; nothing was stored",
+            ),
+            BodyError::Malformed => {
+                refusal(Code::InvalidRequest, "invalid transfer encoding of the body")
+            }
+            BodyError::NoMemory => OVERLOADED.into(),
         }
     }
 }
 
-/// Answers a request at a door's path.
-pub(super) async fn knock(
-    visit: &Visit,
+/// Handles a request at a door's path: a submission, or a WebSocket upgrade.
+pub(super) async fn handle_submission(
+    context: &ConnectionContext,
     door: &Arc<DoorMount>,
     mut request: Request<Incoming>,
     begun: Instant,
-) -> Answer {
-    let is_socket = request.method() == Method::GET && door.contract.takes_messages();
-    let upgrade = is_socket.then(|| hyper::upgrade::on(&mut request));
+) -> GateResponse {
+    let is_upgrade = request.method() == Method::GET && door.contract.takes_messages();
+    let upgrade = is_upgrade.then(|| hyper::upgrade::on(&mut request));
     let (head, mut body) = request.into_parts();
     let done = match upgrade {
-        Some(upgrade) => socket::open(visit, door, &head, upgrade),
-        None => submit(visit, door, &head, &mut body, begun).await.map(answer::from_reply),
+        Some(upgrade) => websocket::open(context, door, &head, upgrade),
+        None => submit(context, door, &head, &mut body, begun).await.map(response::from_reply),
     };
     let refusal = match done {
-        Ok(answer) => return answer,
+        Ok(response) => return response,
         Err(refusal) => refusal,
     };
-    let gate = &visit.server.gate;
-    let named = read_to_name(visit, door, refusal.code, &mut body, &head, begun).await;
+    let gate = &context.server.gate;
+    let refused_body =
+        read_refused_body(context, door, refusal.code, &mut body, &head, begun).await;
     let hint = gate.hint_after(refusal.wait_seconds);
-    let reply = gate.refuse_about(door, &named, refusal.code, refusal.message, hint);
-    let mut answer = answer::from_reply(reply);
+    let reply = gate.refuse_about(door, &refused_body, refusal.code, refusal.message, hint);
+    let mut response = response::from_reply(reply);
     if refusal.code == Code::MethodNotAllowed {
         let allowed = match door.contract.takes_messages() {
             true => "GET, POST",
             false if door.door.is_stream() => "GET, HEAD, POST",
             false => "POST",
         };
-        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     }
     if refusal.code == Code::Unauthorized {
-        answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if !body::discard(body, &head.headers, &gate.limits, begun).await {
-        visit.traffic.linger();
+        context.activity.linger();
         if head.version < http::Version::HTTP_2 {
-            close_after(&mut answer);
+            close_after(&mut response);
         }
     }
-    answer
+    response
 }
 
-/// Largest body that is read to name its event while there is no room for events, in bytes.
-const NAMED_BYTES_MAX: usize = 16 * 1024;
+/// Largest body of a refused request that is read without a free permit, in bytes.
+const REFUSED_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Body of a refused request, where its contract names the event in a refusal as it would over a
-/// connection; empty where the sender is not known, or there is no room to read it.
-async fn read_to_name(
-    visit: &Visit,
+/// Returns the body of a refused request if its contract puts event ids into a refusal, as it does on a
+/// WebSocket. Empty if the sender is unknown or no memory is free.
+async fn read_refused_body(
+    context: &ConnectionContext,
     door: &DoorMount,
     code: Code,
     body: &mut Incoming,
     head: &Parts,
     begun: Instant,
 ) -> Bytes {
-    let gate = &visit.server.gate;
-    let is_named = matches!(
+    let gate = &context.server.gate;
+    let has_event_id = matches!(
         code,
         Code::RateLimited | Code::Overloaded | Code::Draining | Code::UnsupportedMediaType
     );
-    // A peer that waits to be asked for its body has not sent any.
-    let is_asking = head.headers.contains_key(header::EXPECT);
-    if !is_named || is_asking || head.method != Method::POST || !door.contract.takes_messages() {
+    // With `Expect: 100-continue` the body has not been sent.
+    let is_waiting = head.headers.contains_key(header::EXPECT);
+    if !has_event_id || is_waiting || head.method != Method::POST || !door.contract.takes_messages()
+    {
         return Bytes::new();
     }
-    let announced = body::announced_bytes(body).unwrap_or(0);
-    let Ok(sender) = identify(gate, door, visit.peer, head) else { return Bytes::new() };
-    if announced > gate.limits.body_bytes_max {
+    let declared = body::declared_bytes(body).unwrap_or(0);
+    let Ok(sender) = identify(gate, door, context.peer, head) else { return Bytes::new() };
+    if declared > gate.limits.body_bytes_max {
         return Bytes::new();
     }
-    let mut inside = match gate.room.enter_announced(sender.known.place, announced) {
-        Some(inside) => inside,
-        None if announced > NAMED_BYTES_MAX => return Bytes::new(),
-        None => gate.room.enter_unauthenticated(),
-    };
-    body::read(body, &gate.limits, begun, &mut inside).await.unwrap_or_default()
+    let mut permit =
+        match gate.admission_limiter.try_acquire_announced(sender.known.index, declared) {
+            Some(permit) => permit,
+            None if declared > REFUSED_BODY_BYTES_MAX => return Bytes::new(),
+            None => gate.admission_limiter.acquire_unauthenticated(),
+        };
+    body::read(body, &gate.limits, begun, &mut permit).await.unwrap_or_default()
 }
 
-/// Takes one submission through the checks and down the path.
+/// Checks one submission, reads its body and passes it to the pipeline.
 async fn submit(
-    visit: &Visit,
+    context: &ConnectionContext,
     door: &Arc<DoorMount>,
     head: &Parts,
     body: &mut Incoming,
     begun: Instant,
 ) -> Result<Reply, Refusal> {
-    let gate = &visit.server.gate;
-    let (Sender { principal, place }, has_key) = check(visit, door, head)?;
-    let announced = body::announced_bytes(body).unwrap_or(0);
-    if announced > gate.limits.body_bytes_max {
+    let gate = &context.server.gate;
+    let (SessionSender { principal, index }, has_key) = check_head(context, door, head)?;
+    let declared = body::declared_bytes(body).unwrap_or(0);
+    if declared > gate.limits.body_bytes_max {
         return Err(TOO_LARGE);
     }
-    let mut inside = match has_key {
-        true => gate.room.enter_announced(place, announced).ok_or(FULL)?,
-        false => gate.room.enter_unauthenticated(),
+    let mut permit = match has_key {
+        true => gate.admission_limiter.try_acquire_announced(index, declared).ok_or(OVERLOADED)?,
+        false => gate.admission_limiter.acquire_unauthenticated(),
     };
-    let body = body::read(body, &gate.limits, begun, &mut inside).await?;
+    let body = body::read(body, &gate.limits, begun, &mut permit).await?;
     let permit = match has_key {
-        true => RequestPermit::with_key(inside, place),
-        false => RequestPermit::without_key(inside, place, Arc::clone(visit.standing())),
+        true => RequestPermit::with_key(permit, index),
+        false => RequestPermit::without_key(permit, index, Arc::clone(context.auth())),
     };
     let submission = Submission {
         principal,
         received_at: gate.clock.now(),
         body: body.clone(),
-        headers: wanted(door, head),
-        nonce: nonce(door)?,
+        headers: contract_headers(door, head),
+        nonce: generate_nonce(door)?,
     };
     let work = {
         let (gate, door) = (Arc::clone(gate), Arc::clone(door));
-        let work = async move { pipeline::answer(&gate, &door, submission, permit).await };
-        // It may be finished by another task than the one it was begun in.
-        Finishing::new(visit.server.tasks.clone(), trace::kept(work))
+        let work = async move { pipeline::process_request(&gate, &door, submission, permit).await };
+        // Another task finishes it if the client disconnects.
+        RunToCompletion::new(context.server.tasks.clone(), trace::in_current_scope(work))
     };
-    let patience = door.answer_max(&gate.limits) + door.outward.patience();
-    match timeout_at(begun + patience, work).await {
+    let reply_max = door.answer_max(&gate.limits) + door.effect_target.effect_wait_max();
+    match timeout_at(begun + reply_max, work).await {
         Ok(reply) => Ok(reply),
         Err(_) => {
             gate.metrics().answers_late.add_one();
             let seed = pipeline::body_seed(&body);
-            let message = "the ledger did not answer in time; a retry finds out";
+            let message =
+                "timeout waiting for the ledger; the event may be stored, retry to get its outcome";
             Ok(gate.refuse_about(door, &body, Code::OutcomeUnknown, message, seed))
         }
     }
 }
 
-/// Everything that can be said by looking at the head: who sends, and whether a key says so.
-fn check(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<(Sender, bool), Refusal> {
-    let gate = &visit.server.gate;
+/// Checks the head of a submission. Returns the sender, and whether a key identifies it.
+fn check_head(
+    context: &ConnectionContext,
+    door: &DoorMount,
+    head: &Parts,
+) -> Result<(SessionSender, bool), Refusal> {
+    let gate = &context.server.gate;
     if head.method != Method::POST {
-        return Err(refusal(Code::MethodNotAllowed, "events are sent with POST"));
+        return Err(refusal(Code::MethodNotAllowed, "method not allowed: send events with POST"));
     }
-    let (sender, has_key) = identified_sender(visit, door, head)?;
-    // What has no key counts once its signature is verified.
+    let (sender, has_key) = identify_with_key(context, door, head)?;
+    // Without a key, the rate limit applies after the signature is verified.
     if has_key {
-        gate.rates.allow(sender.place, gate.clock.now()).map_err(NotAdmitted::from)?;
+        gate.rates.allow(sender.index, gate.clock.now()).map_err(NotAdmitted::from)?;
     }
     let is_open = gate.principals.is_open();
-    if !is_taken(door, &head.headers, is_open) || (is_open && is_form(&head.headers)) {
-        let message = "the content type is not one that this door takes: add the header \
-                       Content-Type: application/json, or another of its types";
+    if !accepts_content_type(door, &head.headers, is_open)
+        || (is_open && is_form_request(&head.headers))
+    {
+        let message = "unsupported content type: add the header Content-Type: application/json, or another \
+                       type of this door";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
-    if !is_plain(&head.headers) {
-        let message = "a compressed body is not taken: send it as it is";
+    if !is_uncompressed(&head.headers) {
+        let message = "compressed bodies are not supported: send the body without Content-Encoding";
         return Err(refusal(Code::UnsupportedMediaType, message));
     }
     Ok((sender, has_key))
 }
 
-/// Who sends, if anybody may at all just now.
-pub(super) fn sender(visit: &Visit, door: &DoorMount, head: &Parts) -> Result<Sender, Refusal> {
-    identified_sender(visit, door, head).map(|(sender, _)| sender)
-}
-
-/// The same, and whether a key says so. If none does, the contract has to verify it.
-fn identified_sender(
-    visit: &Visit,
+/// Identifies the sender of a request, and checks that the gate and the connection accept requests now.
+pub(super) fn identify_sender(
+    context: &ConnectionContext,
     door: &DoorMount,
     head: &Parts,
-) -> Result<(Sender, bool), Refusal> {
-    let gate = &visit.server.gate;
+) -> Result<SessionSender, Refusal> {
+    identify_with_key(context, door, head).map(|(sender, _)| sender)
+}
+
+/// Same, and returns whether a key identifies the sender; if not, the contract must verify a signature.
+fn identify_with_key(
+    context: &ConnectionContext,
+    door: &DoorMount,
+    head: &Parts,
+) -> Result<(SessionSender, bool), Refusal> {
+    let gate = &context.server.gate;
     if gate.is_draining() {
         return Err(refusal(Code::Draining, "the gate is shutting down"));
     }
-    if let Some(reason) = visit.turned_away() {
+    if let Some(reason) = context.connection_refusal() {
         return Err(refusal(Code::Overloaded, reason.message()));
     }
-    let Identified { known, has_key } = identify(gate, door, visit.peer, head)?;
-    if has_key && !visit.standing().authenticate(&gate.authenticated, known.place) {
+    let IdentifiedPrincipal { known, has_key } = identify(gate, door, context.peer, head)?;
+    if has_key && !context.auth().authenticate(&gate.authenticated, known.index) {
         return Err(auth::TOO_MANY_CONNECTIONS.into());
     }
-    if !has_key && visit.has_too_many_requests() {
+    if !has_key && context.has_too_many_requests() {
         return Err(refusal(Code::Overloaded, TOO_MANY_REQUESTS));
     }
-    let principal = auth::speaker(&gate.principals, known, &head.headers, door)?;
-    Ok((Sender { principal, place: known.place }, has_key))
+    let principal = auth::resolve_sender(&gate.principals, known, &head.headers, door)?;
+    Ok((SessionSender { principal, index: known.index }, has_key))
 }
 
-/// Who a request is from.
-pub(super) struct Identified<'a> {
-    pub(super) known: &'a Known,
-    /// Whether it is known for sure; if not, the contract verifies it from the body.
+/// Principal of a request.
+pub(super) struct IdentifiedPrincipal<'a> {
+    pub(super) known: &'a KnownPrincipal,
+    /// Whether a key identifies it; if not, the contract must verify the body's signature.
     pub(super) has_key: bool,
 }
 
-/// Who is knocking: by a key, or without one where the contract proves it from the request itself.
+/// Identifies the principal of a request by its key, or provisionally by the contract's signatures.
 pub(super) fn identify<'a>(
     gate: &'a Gate,
     door: &DoorMount,
     peer: Peer,
     head: &Parts,
-) -> Result<Identified<'a>, Denied> {
+) -> Result<IdentifiedPrincipal<'a>, AccessDenied> {
     let principals = &gate.principals;
-    let with_key = |known| Identified { known, has_key: true };
-    let without_key = |known| Identified { known, has_key: false };
-    let tokens = door.outward.ingest.as_ref().and_then(|ingest| ingest.tokens());
-    let is_owner =
-        matches!(peer, Peer::Owner) && auth::shows_nothing(&head.headers, &door.api_key_header);
+    let with_key = |known| IdentifiedPrincipal { known, has_key: true };
+    let without_key = |known| IdentifiedPrincipal { known, has_key: false };
+    let tokens = door.effect_target.ingest.as_ref().and_then(|ingest| ingest.tokens());
+    let is_owner = matches!(peer, Peer::Owner)
+        && auth::has_no_credentials(&head.headers, &door.api_key_header);
     if let (Some(tokens), false, false) = (tokens, principals.is_open(), is_owner) {
         let token = auth::presented_key(&head.headers, &door.api_key_header)?;
-        let token = token.ok_or(auth::NO_KEY)?;
+        let token = token.ok_or(auth::MISSING_KEY)?;
         let name = std::str::from_utf8(token).ok().and_then(|token| tokens.verify(token).ok());
         let known = name.and_then(|name| principals.by_name(&name));
-        return known.map(with_key).ok_or(auth::NOT_KNOWN);
+        return known.map(with_key).ok_or(auth::UNKNOWN_KEY);
     }
-    let vouched = || door.contract.signature_principal().and_then(|name| principals.by_name(name));
+    let signature_principal =
+        || door.contract.signature_principal().and_then(|name| principals.by_name(name));
     match auth::identify(principals, peer, head, &door.api_key_header) {
-        Err(denied) if denied == auth::NO_KEY => vouched().map(without_key).ok_or(denied),
+        Err(denied) if denied == auth::MISSING_KEY => {
+            signature_principal().map(without_key).ok_or(denied)
+        }
         Ok(owner) if is_owner && !principals.is_open() => {
-            Ok(vouched().map_or_else(|| with_key(owner), without_key))
+            Ok(signature_principal().map_or_else(|| with_key(owner), without_key))
         }
         identified => identified.map(with_key),
     }
 }
 
-/// Whether the contract takes bodies of this type. One that cannot be read is none.
-fn is_taken(door: &DoorMount, headers: &HeaderMap, is_open: bool) -> bool {
+/// Whether the contract accepts the content type. One that is not text counts as empty.
+fn accepts_content_type(door: &DoorMount, headers: &HeaderMap, is_open: bool) -> bool {
     let value = headers.get(header::CONTENT_TYPE);
     let content_type = value.map(|value| value.to_str().unwrap_or_default());
     match is_open {
@@ -294,20 +316,20 @@ fn is_taken(door: &DoorMount, headers: &HeaderMap, is_open: bool) -> bool {
     }
 }
 
-/// Whether a page could have a browser send this without asking us first: a body of a type that
-/// forms have, and no header that forms cannot set.
-fn is_form(headers: &HeaderMap) -> bool {
+/// Whether a web page can cause this request without a CORS preflight: it has a content type of HTML forms
+/// and no header that forms cannot set.
+fn is_form_request(headers: &HeaderMap) -> bool {
     const FORMS: [&[u8]; 3] =
         [b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"];
     let value = headers.get(header::CONTENT_TYPE).map_or(FORMS[0], HeaderValue::as_bytes);
     let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
     let media_type = value[..end].trim_ascii();
-    let could = FORMS.iter().any(|form| media_type.eq_ignore_ascii_case(form));
-    could && !headers.keys().any(|name| name.as_str().starts_with("ce-"))
+    let is_form_type = FORMS.iter().any(|form| media_type.eq_ignore_ascii_case(form));
+    is_form_type && !headers.keys().any(|name| name.as_str().starts_with("ce-"))
 }
 
-/// Whether the body is sent as it is. What is kept must be what was sent.
-fn is_plain(headers: &HeaderMap) -> bool {
+/// Whether the body has no content coding. The ledger stores exactly the bytes that were sent.
+fn is_uncompressed(headers: &HeaderMap) -> bool {
     let is_only = |name, coding: &[u8]| {
         let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
         values.all(|value| value.trim_ascii().eq_ignore_ascii_case(coding))
@@ -315,36 +337,39 @@ fn is_plain(headers: &HeaderMap) -> bool {
     is_only(header::CONTENT_ENCODING, b"identity") && is_only(header::TRANSFER_ENCODING, b"chunked")
 }
 
-/// Randomness, for a contract that makes up ids.
-fn nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
+/// Returns random bytes, for a contract that generates ids.
+fn generate_nonce(door: &DoorMount) -> Result<[u8; 16], Refusal> {
     let mut nonce = [0; 16];
     if door.contract.needs_nonce() {
-        getrandom::fill(&mut nonce)
-            .map_err(|_| refusal(Code::InternalError, "the system has no randomness to give"))?;
+        getrandom::fill(&mut nonce).map_err(|_| {
+            refusal(Code::InternalError, "the system random number generator failed")
+        })?;
     }
     Ok(nonce)
 }
 
-/// The headers that the contract reads, repeated ones as often as they are there. A byte that is
-/// not text becomes a sign that no contract takes for anything else.
-fn wanted(door: &DoorMount, head: &Parts) -> Vec<(String, String)> {
+/// Returns the headers that the contract reads, with repeated ones repeated. Bytes that are not UTF-8
+/// become U+FFFD, which no contract accepts.
+fn contract_headers(door: &DoorMount, head: &Parts) -> Vec<(String, String)> {
     let names = door.contract.headers();
     if names.is_empty() {
         return Vec::new();
     }
     let below = || door.below(head.uri.path());
-    let said =
+    let pseudo =
         [(SUBPATH, below().unwrap_or_default()), (QUERY, head.uri.query().unwrap_or_default())];
-    let said = said.into_iter().filter(|(name, value)| names.contains(name) && !value.is_empty());
-    let is_wanted = |name: &str| {
-        names.iter().any(|wanted| match wanted.strip_suffix('*') {
+    let pseudo =
+        pseudo.into_iter().filter(|(name, value)| names.contains(name) && !value.is_empty());
+    let is_declared = |name: &str| {
+        names.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
-            None => *wanted == name,
+            None => *pattern == name,
         })
     };
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let sent = head.headers.iter().filter(|(name, _)| is_wanted(name.as_str()));
-    said.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    let sent = head.headers.iter().filter(|(name, _)| is_declared(name.as_str()));
+    pseudo
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .chain(sent.map(|(name, value)| (name.as_str().to_owned(), text(value))))
         .collect()
 }
@@ -356,22 +381,22 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::gateway::Outward;
+    use crate::gateway::EffectTarget;
 
     fn typed(content_type: &'static str) -> HeaderMap {
         [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect()
     }
 
     #[test]
-    fn json_is_json_in_all_its_spellings_and_nothing_a_form_can_send() {
+    fn every_spelling_of_the_json_type_is_accepted_and_no_form_type() {
         let door = DoorMount {
             door: Door::new("test"),
             path: "/door".to_owned(),
             api_key_header: HeaderName::from_static("x-api-key"),
             contract: Arc::new(PixelControl::new(Settings::default())),
-            outward: Outward::default(),
+            effect_target: EffectTarget::default(),
         };
-        let is_json = |headers: &HeaderMap| is_taken(&door, headers, false);
+        let is_json = |headers: &HeaderMap| accepts_content_type(&door, headers, false);
         for json in [
             "application/json",
             "Application/JSON; charset=utf-8",
@@ -389,16 +414,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_can_send_unasked_is_known_for_that() {
+    fn requests_that_need_no_cors_preflight_are_detected() {
         for form in ["text/plain;charset=UTF-8", "Multipart/Form-Data; boundary=x", "text/plain"] {
-            assert!(is_form(&typed(form)), "{form}");
+            assert!(is_form_request(&typed(form)), "{form}");
         }
-        assert!(is_form(&HeaderMap::new()), "no type at all needs no leave either");
+        assert!(is_form_request(&HeaderMap::new()), "a missing content type needs no preflight");
         for safe in ["application/json", "text/xml", "application/octet-stream"] {
-            assert!(!is_form(&typed(safe)), "{safe}");
+            assert!(!is_form_request(&typed(safe)), "{safe}");
         }
         let mut cloud = typed("text/plain");
         cloud.insert("ce-id", HeaderValue::from_static("1"));
-        assert!(!is_form(&cloud), "a header of its own is asked about first");
+        assert!(!is_form_request(&cloud), "a custom header needs a preflight");
     }
 }

@@ -1,6 +1,6 @@
-//! Routes of the ingestion gate beside its door: lookup, health, reconcile, release.
+//! Routes of the ingestion gate other than its door: lookup, health, reconcile, release.
 //!
-//! Lookup and health speak the words of the contract; what people do to what is kept speaks ours.
+//! Lookup and health use the format of the contract; the actions of operators use the general format.
 
 use std::sync::Arc;
 
@@ -13,111 +13,126 @@ use axum::extract::State;
 use http::request::Parts;
 use http::{HeaderMap, header};
 
-use super::answer;
-use super::read::query::{Asked, DoubtsQuery, Named, Sent, after, invalid, rows};
-use super::read::{Reader, Routed, authenticated, known};
+use super::read::query::{
+    AmbiguousQuery, BodyBytes, PathParams, QueryParams, after, invalid, rows,
+};
+use super::read::{ReadAccess, RouteReply, authorize, bind_principal};
+use super::response;
 use crate::auth;
-use crate::finish::Finishing;
+use crate::builder::DoorMount;
+use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
-use crate::ingest::reconcile::{Resolution, Unresolved};
-use crate::ingest::release::{Held, How, not_releasable};
-use crate::parts::DoorMount;
+use crate::ingest::reconcile::{ReconcileError, Resolution};
+use crate::ingest::release::{ReleaseError, ReleaseMode, not_releasable};
 use crate::peer::Peer;
 use crate::principals::Role;
-use crate::rate::RateExceeded;
-use crate::request_permit::{NotAdmitted, TOO_FAST};
+use crate::rate_limit::RateExceeded;
+use crate::request_permit::{NotAdmitted, RATE_EXCEEDED};
 
-/// Longest reason that is kept, in characters.
+/// Longest reason of an operator, in characters.
 const REASON_CHARS_MAX: usize = 1_000;
 
-/// The door and what is behind it, where there is one.
+/// Returns the door of the ingestion gate and its publisher, if they are configured.
 fn ingest(gate: &Gate) -> Option<(&Arc<DoorMount>, &Arc<Ingest>)> {
-    gate.doors.iter().find_map(|mount| Some((mount, mount.outward.ingest.as_ref()?)))
+    gate.doors.iter().find_map(|mount| Some((mount, mount.effect_target.ingest.as_ref()?)))
 }
 
-/// Whether a path is a question to the ingestion gate, which is answered in the words of its contract.
-pub(super) fn is_question(path: &str) -> bool {
+/// Whether errors at a path are in the format of the ingestion gate's contract.
+pub(super) fn is_ingestion_query(path: &str) -> bool {
     matches!(path, "/v1/ops/lookup" | "/v1/ops/health")
 }
 
-/// A refusal in the words of the ingestion gate, where it is open.
+/// Returns a refusal in the format of the ingestion gate, if it is configured.
 pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Option<Reply> {
-    ingest(gate).map(|(door, _)| gate.refuse(door, code, message, gate.ticket()))
+    ingest(gate).map(|(door, _)| gate.refuse(door, code, message, gate.next_hint_seed()))
 }
 
-/// The door, if whoever asks may use it; else what is said, in the words of the contract.
-fn asked<'g>(
+/// Authorizes a lookup or health request; errors are in the format of the contract.
+fn authorize_query<'g>(
     gate: &'g Gate,
     head: &Parts,
-) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>), Routed> {
+) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>), RouteReply> {
     let Some((door, ingest)) = ingest(gate) else {
-        return Err(Routed::not_found(gate, "the ingestion gate is not open here"));
+        return Err(RouteReply::not_found(gate, "the ingestion gate is not configured"));
     };
     let Some(peer) = head.extensions.get::<Peer>().copied() else {
-        let message = "the peer of this request is not known";
-        return Err(Routed(gate.refuse(door, Code::InternalError, message, gate.ticket())));
+        let message = "the address of the peer is missing";
+        return Err(RouteReply(gate.refuse(
+            door,
+            Code::InternalError,
+            message,
+            gate.next_hint_seed(),
+        )));
     };
     let known = super::door::identify(gate, door, peer, head)
         .map(|identified| identified.known)
-        .and_then(|known| authenticated(head, gate, known))
-        .and_then(|known| if Ingest::may_ask(known) { Ok(known) } else { Err(auth::NOT_HERE) });
+        .and_then(|known| bind_principal(head, gate, known))
+        .and_then(
+            |known| if Ingest::may_query(known) { Ok(known) } else { Err(auth::DOOR_FORBIDDEN) },
+        );
     match known {
-        Ok(known) => match gate.rates.allow(known.place, gate.clock.now()) {
+        Ok(known) => match gate.rates.allow(known.index, gate.clock.now()) {
             Ok(()) => Ok((door, ingest)),
             Err(RateExceeded { retry_after_seconds }) => {
-                let NotAdmitted { code, message, .. } = TOO_FAST;
+                let NotAdmitted { code, message, .. } = RATE_EXCEEDED;
                 let hint = gate.hint_after(retry_after_seconds);
-                Err(Routed(gate.refuse(door, code, message, hint)))
+                Err(RouteReply(gate.refuse(door, code, message, hint)))
             }
         },
         Err(denied) => {
-            let mut reply = gate.refuse(door, denied.code, denied.message, gate.ticket());
+            let mut reply = gate.refuse(door, denied.code, denied.message, gate.next_hint_seed());
             if denied.code == Code::Unauthorized {
                 reply.headers.push(("www-authenticate", "Bearer".to_owned()));
             }
-            Err(Routed(reply))
+            Err(RouteReply(reply))
         }
     }
 }
 
 /// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons.
-pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> Routed {
-    match asked(&gate, &head) {
+pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
+    match authorize_query(&gate, &head) {
         Ok((_, ingest)) => {
             let mut health = ingest.health().to_object();
-            if let Some(trouble) = ingest.bus_trouble() {
-                health.push("details", vec![trouble]);
+            if let Some(error) = ingest.bus_error() {
+                health.push("details", vec![error]);
             }
-            Routed::object(200, &health)
+            RouteReply::object(200, &health)
         }
         Err(routed) => routed,
     }
 }
 
-/// `GET /v1/ops/lookup?event_id=|receipt_id=|dedupe_key=`: one receipt, or nothing.
-pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> Routed {
-    let (door, ingest) = match asked(&gate, &head) {
+/// `GET /v1/ops/lookup?event_id=|receipt_id=|dedupe_key=`: one receipt, or null.
+pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
+    let (door, ingest) = match authorize_query(&gate, &head) {
         Ok(found) => found,
         Err(routed) => return routed,
     };
-    let Some(question) = lookup::parse_query(head.uri.query().unwrap_or_default()) else {
-        return Routed(ingest.contract.missing_query());
+    let Some(lookup) = lookup::parse_query(head.uri.query().unwrap_or_default()) else {
+        return RouteReply(ingest.contract.missing_query());
     };
-    match ingest.look_up(&question).await {
-        Ok(found) => Routed::object(200, &lookup::response(found.as_ref())),
-        Err(fault) => Routed(gate.say_about(door, &[], fault.code(), fault.message, gate.ticket())),
+    match ingest.look_up(&lookup).await {
+        Ok(found) => RouteReply::object(200, &lookup::response(found.as_ref())),
+        Err(fault) => RouteReply(gate.render_refusal(
+            door,
+            &[],
+            fault.code(),
+            fault.message,
+            gate.next_hint_seed(),
+        )),
     }
 }
 
-/// `GET /v1/reconcile?run=&after=&limit=`: ambiguous admissions, with what the bus says of each.
-pub(super) async fn doubts(
+/// `GET /v1/reconcile?run=&after=&limit=`: ambiguous admissions, each with its search result on the bus.
+pub(super) async fn list_ambiguous(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Asked(query): Asked<DoubtsQuery>,
-) -> Routed {
+    reader: ReadAccess,
+    QueryParams(query): QueryParams<AmbiguousQuery>,
+) -> RouteReply {
     let Some((_, ingest)) = ingest(&gate).filter(|_| reader.may_see(&Ingest::door())) else {
-        return Routed::not_found(&gate, "the ingestion gate is not open here");
+        return RouteReply::not_found(&gate, "the ingestion gate is not configured");
     };
     let parsed = after(query.after.as_deref(), gate.ledger.tag())
         .and_then(|after| Ok((after, rows(query.limit)?)));
@@ -128,49 +143,55 @@ pub(super) async fn doubts(
     if let Some(run) = &query.run {
         match ingest.ledger.run(run.clone()).await {
             Ok(Some(_)) => {}
-            Ok(None) => return Routed::not_found(&gate, "no event has named this run"),
-            Err(fault) => return Routed::fault(&gate, &fault),
+            Ok(None) => return RouteReply::not_found(&gate, "unknown run: no event names it"),
+            Err(fault) => return RouteReply::fault(&gate, &fault),
         }
     }
-    match ingest.doubts(query.run.as_deref(), after, limit).await {
-        Ok(doubts) => {
-            let next = doubts.last().filter(|_| doubts.len() == limit).map(|(d, _)| d.seq.0);
-            let listed: Value<'_> =
-                doubts.iter().map(|(doubt, finding)| ingest.listed(doubt, finding)).collect();
+    match ingest.list_ambiguous(query.run.as_deref(), after, limit).await {
+        Ok(ambiguous) => {
+            let next = ambiguous.last().filter(|_| ambiguous.len() == limit).map(|(a, _)| a.seq.0);
+            let listed: Value<'_> = ambiguous
+                .iter()
+                .map(|(admission, found)| ingest.to_object(admission, found))
+                .collect();
             let object = Object::from_iter([("ambiguous", listed), ("next", next.into())]);
-            Routed::object(200, &object)
+            RouteReply::object(200, &object)
         }
-        Err(fault) => Routed::fault(&gate, &fault),
+        Err(fault) => RouteReply::fault(&gate, &fault),
     }
 }
 
-/// `POST /v1/reconcile/{key}`: a person says what became of an ambiguous publish.
+/// `POST /v1/reconcile/{key}`: an operator resolves an ambiguous publish.
 pub(super) async fn reconcile(
     State(gate): State<Arc<Gate>>,
-    operator: Operator,
-    Named(key): Named<String>,
+    operator: IngestOperator,
+    PathParams(key): PathParams<String>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let refused = |code, message: &str| Routed(answer::refuse(&gate, code, message));
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let refused = |code, message: &str| RouteReply(response::refuse(&gate, code, message));
     let Some((_, ingest)) = ingest(&gate) else {
-        return Routed::not_found(&gate, "the ingestion gate is not open here");
+        return RouteReply::not_found(&gate, "the ingestion gate is not configured");
     };
-    let asked = match said(&gate, &headers, &body, &["resolution", "reason", "partition", "offset"])
-    {
-        Ok(asked) => asked,
+    let request = match parse_operator_request(
+        &gate,
+        &headers,
+        &body,
+        &["resolution", "reason", "partition", "offset"],
+    ) {
+        Ok(request) => request,
         Err(routed) => return routed,
     };
-    let resolution = match asked.resolution() {
+    let resolution = match request.resolution() {
         Ok(resolution) => resolution,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
-    let by = Attribution { who: operator.name, why: Some(asked.reason) };
+    let by = Attribution { who: operator.name, why: Some(request.reason) };
     let work = {
         let (ingest, key) = (Arc::clone(ingest), key.clone());
         async move { ingest.reconcile(&key, resolution, by).await }
     };
-    match Finishing::new(gate.tasks.clone(), work).await {
+    match RunToCompletion::new(gate.tasks.clone(), work).await {
         Ok(resolved) => {
             let receipt = resolved.filed.first().map(|filed| filed.document.path.as_str());
             let object = Object::from_iter([
@@ -178,84 +199,84 @@ pub(super) async fn reconcile(
                 ("state", state(&resolved.state).into()),
                 ("receipt_ref", receipt.into()),
             ]);
-            Routed::object(200, &object)
+            RouteReply::object(200, &object)
         }
-        Err(Unresolved::NotFound) => Routed::not_found(&gate, "there is no such admission"),
-        Err(Unresolved::Refused(message)) => refused(Code::NotReconcilable, &message),
-        Err(Unresolved::Fault(fault)) => Routed::fault(&gate, &fault),
+        Err(ReconcileError::NotFound) => RouteReply::not_found(&gate, "unknown admission"),
+        Err(ReconcileError::Refused(message)) => refused(Code::NotReconcilable, &message),
+        Err(ReconcileError::Fault(fault)) => RouteReply::fault(&gate, &fault),
     }
 }
 
-/// `POST /v1/quarantine/{id}/release`: a person lets a quarantine go.
+/// `POST /v1/quarantine/{id}/release`: an operator releases a quarantined event.
 pub(super) async fn release(
     State(gate): State<Arc<Gate>>,
-    operator: Operator,
-    Named(id): Named<String>,
+    operator: IngestOperator,
+    PathParams(id): PathParams<String>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let refused = |code, message: &str| Routed(answer::refuse(&gate, code, message));
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let refused = |code, message: &str| RouteReply(response::refuse(&gate, code, message));
     let Some((_, ingest)) = ingest(&gate) else {
         return match id.parse() {
             Ok(id) => refused(Code::NotReconcilable, &not_releasable(id)),
-            Err(_) => Routed::not_found(&gate, "the ingestion gate is not open here"),
+            Err(_) => RouteReply::not_found(&gate, "the ingestion gate is not configured"),
         };
     };
-    let asked = match said(&gate, &headers, &body, &["how", "reason", "run"]) {
-        Ok(asked) => asked,
+    let request = match parse_operator_request(&gate, &headers, &body, &["how", "reason", "run"]) {
+        Ok(request) => request,
         Err(routed) => return routed,
     };
     let is_run = |run: &Value<'_>| run.is_null() || run.as_str().is_some();
-    if !asked.members.get("run").is_none_or(is_run) {
-        return refused(Code::InvalidRequest, "run must be a text");
+    if !request.members.get("run").is_none_or(is_run) {
+        return refused(Code::InvalidRequest, "run must be a string");
     }
-    let Some(how) = asked.text("how").and_then(|word| How::parse(&word)) else {
+    let Some(how) = request.text("how").and_then(|word| ReleaseMode::parse(&word)) else {
         return refused(Code::InvalidRequest, "how must be dismissed or resubmitted");
     };
-    let by = Attribution { who: operator.name, why: Some(asked.reason.clone()) };
+    let by = Attribution { who: operator.name, why: Some(request.reason.clone()) };
     let work = {
-        let (ingest, id, run) = (Arc::clone(ingest), id.clone(), asked.text("run"));
+        let (ingest, id, run) = (Arc::clone(ingest), id.clone(), request.text("run"));
         async move { ingest.release(&id, run.as_deref(), how, by).await }
     };
-    match Finishing::new(gate.tasks.clone(), work).await {
-        Ok((filed, said)) => {
-            let receipt = said.first().map(|filed| filed.document.path.as_str());
+    match RunToCompletion::new(gate.tasks.clone(), work).await {
+        Ok((filed, issued)) => {
+            let receipt = issued.first().map(|filed| filed.document.path.as_str());
             let object = Object::from_iter([
                 ("quarantine_id", Value::from(filed.document.id.as_str())),
                 ("platform_run_id", filed.document.run.as_deref().into()),
                 ("released", how.as_str().into()),
                 ("receipt_ref", receipt.into()),
             ]);
-            Routed::object(200, &object)
+            RouteReply::object(200, &object)
         }
-        Err(Held::NotFound) => Routed::not_found(&gate, "there is no such quarantine"),
-        Err(Held::Refused(message)) => refused(Code::NotReconcilable, &message),
-        Err(Held::Fault(fault)) => Routed::fault(&gate, &fault),
+        Err(ReleaseError::NotFound) => RouteReply::not_found(&gate, "unknown quarantine"),
+        Err(ReleaseError::Refused(message)) => refused(Code::NotReconcilable, &message),
+        Err(ReleaseError::Fault(fault)) => RouteReply::fault(&gate, &fault),
     }
 }
 
-/// Somebody who may act on what the ingestion gate keeps.
-pub(super) struct Operator {
+/// A principal with the role `operate` at the ingestion gate.
+pub(super) struct IngestOperator {
     pub(super) name: String,
 }
 
-impl axum::extract::FromRequestParts<Arc<Gate>> for Operator {
-    type Rejection = Routed;
+impl axum::extract::FromRequestParts<Arc<Gate>> for IngestOperator {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         let door = Ingest::door();
-        let known = known(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
+        let known = authorize(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
         Ok(Self { name: known.principal.to_string() })
     }
 }
 
-/// What a person asks for, with a reason.
-pub(super) struct Wish {
+/// Body of an operator's request. The reason is mandatory.
+pub(super) struct OperatorRequest {
     pub(super) reason: String,
     members: Object<'static>,
 }
 
-impl Wish {
+impl OperatorRequest {
     fn text(&self, name: &str) -> Option<String> {
         self.members.get(name).and_then(Value::as_str).map(str::to_owned)
     }
@@ -266,15 +287,15 @@ impl Wish {
             Some("found") => {
                 let partition = self.members.get("partition").and_then(Value::as_u64);
                 let partition = partition.and_then(|partition| u32::try_from(partition).ok());
-                let is_said = |name| self.members.contains_key(name);
+                let has = |name| self.members.contains_key(name);
                 match (partition, self.text("offset")) {
-                    (None, None) if !is_said("partition") && !is_said("offset") => {
+                    (None, None) if !has("partition") && !has("offset") => {
                         Ok(Resolution::Found(None))
                     }
                     (Some(partition), Some(offset)) => {
                         Ok(Resolution::Found(Some((partition, offset))))
                     }
-                    _ => Err("partition (a number) and offset (a text) go together"),
+                    _ => Err("partition (a number) and offset (a string) must be given together"),
                 }
             }
             _ => Err("resolution must be found or absent"),
@@ -282,18 +303,18 @@ impl Wish {
     }
 }
 
-/// Reads what a person asks for. Nothing is done to what is kept without a reason.
-pub(super) fn said(
+/// Parses the body of an operator's request.
+pub(super) fn parse_operator_request(
     gate: &Gate,
     headers: &HeaderMap,
     body: &[u8],
     allowed: &[&str],
-) -> Result<Wish, Routed> {
-    let refused = |code, message: &str| Routed(answer::refuse(gate, code, message));
+) -> Result<OperatorRequest, RouteReply> {
+    let refused = |code, message: &str| RouteReply(response::refuse(gate, code, message));
     if gate.is_draining() {
         return Err(refused(Code::Draining, "the gate is shutting down"));
     }
-    // No page can send this without asking first.
+    // Browsers send this content type to another origin only after a CORS preflight.
     let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
         value.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
     });
@@ -306,13 +327,13 @@ pub(super) fn said(
         return Err(refused(Code::InvalidRequest, "the body must be a JSON object"));
     };
     if let Some((name, _)) = members.iter().find(|(name, _)| !allowed.contains(name)) {
-        let message = format!("{name:?} is none of {}", allowed.join(", "));
+        let message = format!("unknown member {name:?}; expected {}", allowed.join(", "));
         return Err(refused(Code::InvalidRequest, &message));
     }
     let reason = members.get("reason").and_then(Value::as_str).unwrap_or_default().trim();
     if reason.is_empty() || reason.chars().count() > REASON_CHARS_MAX {
-        let message = "a reason of at most 1000 characters is needed";
+        let message = "reason is required, with at most 1000 characters";
         return Err(refused(Code::InvalidRequest, message));
     }
-    Ok(Wish { reason: reason.to_owned(), members: members.into_owned() })
+    Ok(OperatorRequest { reason: reason.to_owned(), members: members.into_owned() })
 }

@@ -1,7 +1,8 @@
-//! Accepting connections, and the shutdown that goes on listening while it drains.
+//! Accept loop, connection limits and graceful shutdown.
 //!
-//! A refused port tells a producer nothing; some give up within seconds. So a gate that drains
-//! keeps accepting and answers `draining` with a retry hint, until what it had let in is answered.
+//! The listeners stay open while the gate drains: new requests get `draining` with a retry hint until
+//! the accepted ones have their replies. Some producers treat a refused connection as a permanent
+//! failure within seconds.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,44 +19,44 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{self, Tasks};
-use super::wire::Accepted;
-use super::{head, routes};
+use super::connection::{self, HttpExecutor};
+use super::peer_stream::AcceptedSocket;
+use super::{head_limits, routes};
+use crate::dead_gate_recovery;
 use crate::gate::Gate;
+use crate::gateway_delivery;
 use crate::grpc;
 use crate::limits::Limits;
 use crate::peer::Peer;
-use crate::perform;
 use crate::principals::Principals;
-use crate::standing::Standing;
-use crate::takeover;
+use crate::unauthenticated_connections::ConnectionAuth;
 
-/// Connections at once at the socket in the data folder, beside those at the port: whoever operates gets
-/// in also when the port is full.
-const OWNERS_MAX: usize = 32;
+/// Most concurrent connections on the Unix socket in the data folder. They do not count against those
+/// of the port, so that an operator can connect when the port is full.
+const SOCKET_CONNECTIONS_MAX: usize = 32;
 
-/// How many connections over the limit are accepted at once, only to be told so.
-const TURNED_AWAY_MAX: usize = 64;
+/// Most concurrent connections over the limit that are accepted to get an error reply.
+const REFUSED_MAX: usize = 64;
 
-/// How long a new connection waits for the place of one that is closed for it.
-const ROOM_WAIT_MAX: Duration = Duration::from_millis(250);
+/// How long a new connection waits for the permit of an evicted one.
+const EVICTION_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// The pause after the system could not give us a connection, so that a shortage is not a loop.
+/// Pause after a failed `accept`, so that a shortage of file descriptors is not a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// HTTP/2 peers are asked for a sign of life so often, and must give it within as long.
+/// Interval and timeout of HTTP/2 keep-alive pings.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Most requests at once on one HTTP/2 connection.
+/// Most concurrent requests on one HTTP/2 connection.
 const HTTP2_STREAMS_MAX: u32 = 256;
 
-/// Where a gate is to be found.
+/// Listening sockets of a gate.
 #[derive(Debug)]
 pub struct Listeners {
-    /// The port, for everybody.
+    /// The TCP port.
     pub port: TcpListener,
-    /// The socket in the data folder. Whoever can open it is the folder's owner, who needs no key to
-    /// read and to operate.
+    /// The Unix socket in the data folder. Its file permissions restrict it to the owner of the folder,
+    /// who may read and operate without a key.
     pub socket: Option<UnixListener>,
 }
 
@@ -66,100 +67,101 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// Accepts for ever, wherever somebody comes in.
-    async fn accept(&self, server: &Arc<Server>) -> Infallible {
-        let at_port = accept(server, server.limits.connections_max, Listener::Port(&self.port));
+    /// Accepts on all listeners, for ever.
+    async fn accept(&self, server: &Arc<HttpServer>) -> Infallible {
+        let at_port = accept(server, server.limits.connections_max, ListenerRef::Port(&self.port));
         let Some(socket) = &self.socket else { return at_port.await };
         tokio::select! {
             never = at_port => never,
-            never = accept(server, OWNERS_MAX, Listener::Socket(socket)) => never,
+            never = accept(server, SOCKET_CONNECTIONS_MAX, ListenerRef::Socket(socket)) => never,
         }
     }
 }
 
-/// One of them.
-enum Listener<'l> {
+/// One listening socket.
+enum ListenerRef<'l> {
     Port(&'l TcpListener),
     Socket(&'l UnixListener),
 }
 
-impl Listener<'_> {
-    async fn next(&self) -> io::Result<Accepted> {
+impl ListenerRef<'_> {
+    async fn next(&self) -> io::Result<AcceptedSocket> {
         match self {
             Self::Port(port) => {
-                port.accept().await.map(|(stream, peer)| Accepted::Tcp(stream, peer))
+                port.accept().await.map(|(stream, peer)| AcceptedSocket::Tcp(stream, peer))
             }
             Self::Socket(socket) => {
-                socket.accept().await.map(|(stream, _)| Accepted::Socket(stream))
+                socket.accept().await.map(|(stream, _)| AcceptedSocket::Socket(stream))
             }
         }
     }
 }
 
-/// How a gate ended.
+/// Result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
-    /// Connections and requests that were cut off because `drain_ms_max` was over.
+pub struct DrainReport {
+    /// Connections and requests that were cut off when `limits.drain_ms_max` expired.
     pub unfinished: usize,
 }
 
-/// Why a gate did not start.
+/// Reason why a gate did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Everybody who reaches the port would be let in.
-    #[error("without principals the gate serves loopback only, and {0} is not")]
+    /// No principals are configured, and the port is reachable from other machines.
+    #[error("cannot listen on {0} without principals: it is not a loopback address")]
     OpenOffLoopback(SocketAddr),
-    /// The listener is not one.
-    #[error("the listener has no address")]
-    Listener(#[from] io::Error),
+    /// The address of the listener cannot be read.
+    #[error("cannot read the address of the listener")]
+    ListenerRef(#[from] io::Error),
 }
 
-/// A running server, shared by its connections.
-pub(super) struct Server {
+/// State of a running server that its connections share.
+pub(super) struct HttpServer {
     pub(super) gate: Arc<Gate>,
     pub(super) limits: Arc<Limits>,
     pub(super) router: Router,
     pub(super) grpc: Router,
     pub(super) tasks: TaskTracker,
-    pub(super) http: auto::Builder<Tasks>,
-    /// Connections finish their present request and close.
+    pub(super) http: auto::Builder<HttpExecutor>,
+    /// Cancelled when connections must finish their current request and close.
     pub(super) closing: CancellationToken,
-    /// Connections are cut off.
+    /// Cancelled when connections must close immediately.
     pub(super) cutting: CancellationToken,
 }
 
-/// Serves `gate` on its listeners until `shutdown`, then drains.
+/// Serves `gate` on its listeners until `shutdown` is cancelled, then drains.
 pub async fn serve(
     listeners: impl Into<Listeners>,
     gate: Arc<Gate>,
     shutdown: CancellationToken,
-) -> Result<Drained, ServeError> {
+) -> Result<DrainReport, ServeError> {
     let listeners = listeners.into();
-    check_reach(&gate.principals, listeners.port.local_addr()?)?;
-    let server = Arc::new(Server::new(gate));
+    check_loopback(&gate.principals, listeners.port.local_addr()?)?;
+    let server = Arc::new(HttpServer::new(gate));
     for effect in server.gate.take_unfinished() {
         let gate = Arc::clone(&server.gate);
-        server.tasks.spawn(async move { perform::resume(&gate, &effect).await });
+        server.tasks.spawn(async move { gateway_delivery::resume(&gate, &effect).await });
     }
     for ingest in server.gate.ingests() {
         ingest.start(&server.tasks);
     }
-    server.tasks.spawn(takeover::keep_watch(Arc::clone(&server.gate)));
+    server.tasks.spawn(dead_gate_recovery::run(Arc::clone(&server.gate)));
     if let Some(publisher) = &server.gate.publisher {
         publisher.start();
     }
-    // Whoever drops this future wants no connection to go on without it.
+    // Connections must not outlive this future.
     let _cut_when_dropped = server.cutting.clone().drop_guard();
     let draining = async {
         shutdown.cancelled().await;
         server.gate.start_draining();
         tracing::info!(in_flight = server.gate.events_in_flight(), "draining");
-        // A call that is cut off is one whose outcome nobody knows; it is worth waiting for.
+        // Wait for gateway calls too: an aborted call has an unknown outcome.
         let drain_max = server.gate.limits.drain_max().max(server.gate.call_max());
         let deadline = Instant::now() + drain_max;
-        // Late or not, the connections are asked to end next.
-        let emptied = timeout_at(deadline, server.gate.room.empty()).await.is_ok();
-        tracing::debug!(emptied, "no longer listening");
+        // Connections are closed next, also after a timeout.
+        let emptied =
+            timeout_at(deadline, server.gate.admission_limiter.wait_until_empty()).await.is_ok();
+        tracing::debug!(emptied, "stopped listening");
         deadline
     };
     let deadline = tokio::select! {
@@ -169,7 +171,7 @@ pub async fn serve(
     drop(listeners);
     server.closing.cancel();
     for ingest in server.gate.ingests() {
-        // Late or not: what is not settled by then is ambiguous at the next start.
+        // After a timeout, unsettled publishes are ambiguous at the next start.
         drop(timeout_at(deadline, ingest.end()).await);
     }
     if let Some(publisher) = &server.gate.publisher {
@@ -178,24 +180,24 @@ pub async fn serve(
     server.tasks.close();
     let finished = timeout_at(deadline, server.tasks.wait()).await.is_ok();
     let unfinished = if finished { 0 } else { server.tasks.len() };
-    Ok(Drained { unfinished })
+    Ok(DrainReport { unfinished })
 }
 
-fn check_reach(principals: &Principals, address: SocketAddr) -> Result<(), ServeError> {
+fn check_loopback(principals: &Principals, address: SocketAddr) -> Result<(), ServeError> {
     if principals.is_open() && !address.ip().to_canonical().is_loopback() {
         return Err(ServeError::OpenOffLoopback(address));
     }
     Ok(())
 }
 
-impl Server {
+impl HttpServer {
     fn new(gate: Arc<Gate>) -> Self {
         let tasks = gate.tasks.clone();
         Self {
             limits: Arc::new(gate.limits.clone()),
             router: routes::router(Arc::clone(&gate)),
             grpc: grpc::router(&gate),
-            http: http(&gate.limits, &tasks),
+            http: http_builder(&gate.limits, &tasks),
             closing: CancellationToken::new(),
             cutting: CancellationToken::new(),
             tasks,
@@ -204,37 +206,37 @@ impl Server {
     }
 }
 
-/// How HTTP is spoken. Waits for heads and idle peers are the watcher's business. Answers are not
-/// held back to be flushed together: one would then wait for the rest of the next request.
-fn http(limits: &Limits, tasks: &TaskTracker) -> auto::Builder<Tasks> {
-    let mut http = auto::Builder::new(Tasks(tasks.clone()));
+/// Configuration of the HTTP library. Head and idle timeouts are in `io_timeouts`. Responses are not
+/// collected for one flush, because a response would then wait for the rest of the next request.
+fn http_builder(limits: &Limits, tasks: &TaskTracker) -> auto::Builder<HttpExecutor> {
+    let mut http = auto::Builder::new(HttpExecutor(tasks.clone()));
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_buf_size(limits.headers_bytes_max)
-        // A peer that has said all it wanted may close its half and still wants its answer.
+        // A peer that has shut down its sending half still reads its response.
         .half_close(true)
-        // Answers are small: one buffer and one write are cheaper than a list of them.
+        // Responses are small: one buffer and one write are cheaper than a vectored write.
         .writev(false);
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(HTTP2_PING_INTERVAL)
         .keep_alive_timeout(HTTP2_PING_INTERVAL)
         .max_concurrent_streams(HTTP2_STREAMS_MAX)
-        .max_header_list_size(head::bytes_max(limits));
+        .max_header_list_size(head_limits::library_head_bytes_max(limits));
     http
 }
 
-/// Why a connection is accepted only to be refused.
+/// Reason why every request on a connection gets `overloaded`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum TurnedAway {
-    /// `connections_max`.
+pub(super) enum ConnectionRefusal {
+    /// `limits.connections_max` is reached.
     Full,
-    /// `unauthenticated_connections_per_address_max`.
+    /// `limits.unauthenticated_connections_per_address_max` is reached.
     Address,
 }
 
-impl TurnedAway {
+impl ConnectionRefusal {
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::Full => "too many connections (limits.connections_max)",
@@ -246,139 +248,145 @@ impl TurnedAway {
     }
 }
 
-/// A place for a connection. It is free again when this is dropped, and the connection counts as
-/// ended.
-pub(super) struct Slot {
+/// Permit of one connection. Dropping it frees the permit and counts the connection as ended.
+pub(super) struct ConnectionPermit {
     gate: Arc<Gate>,
     _permit: OwnedSemaphorePermit,
-    /// Set where every request is only answered `overloaded`.
-    pub(super) turned_away: Option<TurnedAway>,
-    pub(super) standing: Arc<Standing>,
+    /// Set if every request on the connection gets `overloaded`.
+    pub(super) connection_refusal: Option<ConnectionRefusal>,
+    pub(super) auth: Arc<ConnectionAuth>,
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.gate.metrics().connections_ended.add_one();
     }
 }
 
-/// Accepts for ever. Errors of the system are waited out: a gate that stops listening because it
-/// was out of file descriptors for a moment would be worse than one that is slow.
+/// Accept loop. It retries after system errors, because a shortage of file descriptors may be brief.
 async fn accept(
-    server: &Arc<Server>,
+    server: &Arc<HttpServer>,
     connections_max: usize,
-    listener: Listener<'_>,
+    listener: ListenerRef<'_>,
 ) -> Infallible {
-    let places = Places {
+    let permits = ConnectionPermits {
         gate: Arc::clone(&server.gate),
         open: Arc::new(Semaphore::new(connections_max)),
-        spare: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
-        refused: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+        overflow: Arc::new(Semaphore::new(REFUSED_MAX)),
+        refused: Arc::new(Semaphore::new(REFUSED_MAX)),
     };
     loop {
         let stream = match listener.next().await {
             Ok(accepted) => accepted,
-            Err(error) if is_the_peers(&error) => continue,
+            Err(error) if is_peer_error(&error) => continue,
             Err(error) => {
                 if server.gate.may_log_fault() {
-                    tracing::warn!(%error, "cannot accept connections");
+                    tracing::warn!(%error, "accept failed; will retry");
                 }
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        match places.take(stream.peer()).await {
-            Some(slot) => start(server, stream, slot),
+        match permits.acquire(stream.peer()).await {
+            Some(permit) => start(server, stream, permit),
             None => server.gate.metrics().connections_closed_at_once.add_one(),
         }
     }
 }
 
-/// The places of one listener.
-struct Places {
+/// Connection permits of one listener.
+struct ConnectionPermits {
     gate: Arc<Gate>,
     open: Arc<Semaphore>,
-    /// For connections over `connections_max`.
-    spare: Arc<Semaphore>,
-    /// For connections of addresses that have too many.
+    /// For connections over `connections_max`, which get `overloaded`.
+    overflow: Arc<Semaphore>,
+    /// For connections of addresses with too many connections, which get `overloaded`.
     refused: Arc<Semaphore>,
 }
 
-impl Places {
-    /// A place for a connection of `peer`; none when its address has too many connections and it is
-    /// not even worth an answer.
-    async fn take(&self, peer: Peer) -> Option<Slot> {
+impl ConnectionPermits {
+    /// Returns a permit for a connection of `peer`. `None` closes it without a reply: its address has too
+    /// many connections.
+    async fn acquire(&self, peer: Peer) -> Option<ConnectionPermit> {
         let is_full = self.open.available_permits() == 0;
-        let (mut is_room_made, mut number) = (false, None);
-        let standing = match peer {
+        let (mut has_evicted, mut number) = (false, None);
+        let auth = match peer {
             Peer::At(address) if !self.gate.principals.is_open() => {
                 match self.gate.unauthenticated.add(address.ip()) {
                     Some(permit) => {
                         number = Some(permit.number());
-                        is_room_made = self.gate.unauthenticated.make_room(&permit, is_full);
-                        Standing::unauthenticated(Some(permit))
+                        has_evicted = self.gate.unauthenticated.evict_for(&permit, is_full);
+                        ConnectionAuth::unauthenticated(Some(permit))
                     }
                     None => return self.refused_address(),
                 }
             }
-            Peer::At(_) | Peer::Owner => Standing::trusted(),
+            Peer::At(_) | Peer::Owner => ConnectionAuth::trusted(),
         };
-        if is_room_made {
+        if has_evicted {
             self.gate.metrics().connections_closed_at_once.add_one();
         }
-        if is_room_made && is_full {
-            let opened = timeout(ROOM_WAIT_MAX, Arc::clone(&self.open).acquire_owned()).await;
+        if has_evicted && is_full {
+            let opened = timeout(EVICTION_WAIT_MAX, Arc::clone(&self.open).acquire_owned()).await;
             if let Ok(permit) = opened {
-                return Some(self.slot(permit.expect("never closed"), None, standing));
+                return Some(self.permit(permit.expect("never closed"), None, auth));
             }
         }
-        let (permit, turned_away) = tokio::select! {
+        let (permit, connection_refusal) = tokio::select! {
             biased;
             permit = Arc::clone(&self.open).acquire_owned() => (permit, None),
-            permit = Arc::clone(&self.spare).acquire_owned() => (permit, Some(TurnedAway::Full)),
+            permit = Arc::clone(&self.overflow).acquire_owned() => (permit, Some(ConnectionRefusal::Full)),
         };
-        if let (Some(number), Some(_)) = (number, turned_away) {
+        if let (Some(number), Some(_)) = (number, connection_refusal) {
             self.gate.unauthenticated.unlist(number);
         }
-        Some(self.slot(permit.expect("these semaphores are never closed"), turned_away, standing))
+        Some(self.permit(
+            permit.expect("these semaphores are never closed"),
+            connection_refusal,
+            auth,
+        ))
     }
 
-    /// A place only to be refused. It is not waited for: other addresses would wait too. And no
-    /// handshake is made for it: that would cost more than the connection it refuses.
-    fn refused_address(&self) -> Option<Slot> {
+    /// Returns a permit that only serves `overloaded` replies. It never waits, because that would delay
+    /// other addresses, and there is none with TLS, because the handshake costs more than it protects.
+    fn refused_address(&self) -> Option<ConnectionPermit> {
         if self.gate.tls.is_some() {
             return None;
         }
         let permit = Arc::clone(&self.refused).try_acquire_owned().ok()?;
-        Some(self.slot(permit, Some(TurnedAway::Address), Standing::unauthenticated(None)))
+        Some(self.permit(
+            permit,
+            Some(ConnectionRefusal::Address),
+            ConnectionAuth::unauthenticated(None),
+        ))
     }
 
-    fn slot(
+    fn permit(
         &self,
         permit: OwnedSemaphorePermit,
-        turned_away: Option<TurnedAway>,
-        standing: Arc<Standing>,
-    ) -> Slot {
+        connection_refusal: Option<ConnectionRefusal>,
+        auth: Arc<ConnectionAuth>,
+    ) -> ConnectionPermit {
         let metrics = self.gate.metrics();
         metrics.connections.add_one();
-        if turned_away.is_some() {
+        if connection_refusal.is_some() {
             metrics.connections_turned_away.add_one();
         }
-        Slot { gate: Arc::clone(&self.gate), _permit: permit, turned_away, standing }
+        ConnectionPermit { gate: Arc::clone(&self.gate), _permit: permit, connection_refusal, auth }
     }
 }
 
-fn start(server: &Arc<Server>, stream: Accepted, slot: Slot) {
-    // Without this an answer may wait for an acknowledgement that the peer is delaying.
-    if let Accepted::Tcp(stream, _) = &stream
+fn start(server: &Arc<HttpServer>, stream: AcceptedSocket, permit: ConnectionPermit) {
+    // Nagle's algorithm would delay a response until the peer acknowledges the previous one.
+    if let AcceptedSocket::Tcp(stream, _) = &stream
         && let Err(error) = stream.set_nodelay(true)
     {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    server.tasks.spawn(connection::run(Arc::clone(server), stream, slot));
+    server.tasks.spawn(connection::run(Arc::clone(server), stream, permit));
 }
 
-fn is_the_peers(error: &io::Error) -> bool {
+fn is_peer_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
@@ -388,14 +396,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_gate_stays_on_this_machine() {
+    fn a_gate_without_principals_listens_on_loopback_only() {
         let open = Principals::open();
         for reachable in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-            let refused = check_reach(&open, reachable.parse().unwrap());
+            let refused = check_loopback(&open, reachable.parse().unwrap());
             assert!(matches!(refused, Err(ServeError::OpenOffLoopback(_))), "{reachable}");
         }
         for local in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
-            assert!(check_reach(&open, local.parse().unwrap()).is_ok(), "{local}");
+            assert!(check_loopback(&open, local.parse().unwrap()).is_ok(), "{local}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Routes about published rounds: what is ambiguous, and what a person makes of it.
+//! Routes about ambiguous publications of rounds: list and reconcile.
 
 use std::sync::Arc;
 
@@ -11,107 +11,114 @@ use http::HeaderMap;
 use http::request::Parts;
 use serde::Deserialize;
 
-use super::answer;
-use super::ingest::said;
-use super::read::query::{Asked, Named, Sent, invalid, rows};
-use super::read::{Reader, Routed, known};
+use super::ingest::parse_operator_request;
+use super::read::query::{BodyBytes, PathParams, QueryParams, invalid, rows};
+use super::read::{ReadAccess, RouteReply, authorize};
+use super::response;
 use crate::auth;
-use crate::finish::Finishing;
+use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
-use crate::ingest::reconcile::Unresolved;
+use crate::ingest::reconcile::ReconcileError;
 use crate::principals::Role;
 
-const NOT_PUBLISHED: &str = "this gate publishes no rounds";
+const NO_PUBLISHER: &str = "publication of rounds is not configured";
 
-/// The query of the list.
+/// Query of the list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct DoubtsQuery {
-    /// The `next` of the page before.
+pub(super) struct AmbiguousRoundsQuery {
+    /// The `next` value of the previous page.
     after: Option<i64>,
     limit: Option<usize>,
 }
 
-/// `GET /v1/rounds/reconcile`: ambiguous publications, with what the bus says of each.
-pub(super) async fn doubts(
+/// `GET /v1/rounds/reconcile`: ambiguous publications, each with its search result on the bus.
+pub(super) async fn list_ambiguous(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Asked(query): Asked<DoubtsQuery>,
-) -> Routed {
-    let seen = gate.publisher.as_ref().filter(|_| reader.may_see(&Door::new(DOOR)));
-    let Some(publisher) = seen else { return Routed::not_found(&gate, NOT_PUBLISHED) };
+    reader: ReadAccess,
+    QueryParams(query): QueryParams<AmbiguousRoundsQuery>,
+) -> RouteReply {
+    let publisher = gate.publisher.as_ref().filter(|_| reader.may_see(&Door::new(DOOR)));
+    let Some(publisher) = publisher else { return RouteReply::not_found(&gate, NO_PUBLISHER) };
     let limit = match rows(query.limit) {
         Ok(limit) => limit,
         Err(message) => return invalid(&gate, &message),
     };
     let Ok(after) = u64::try_from(query.after.unwrap_or(0)) else {
-        return invalid(&gate, "after must be the next of a page before");
+        return invalid(&gate, "after must be the next value of the previous page");
     };
-    match publisher.doubts(after, limit).await {
-        Err(fault) => Routed::fault(&gate, &fault),
-        Ok(doubts) => {
-            let next = doubts.last().filter(|_| doubts.len() == limit);
-            let next = next.map(|doubt| doubt.publication.n);
-            let listed: Value<'_> = doubts.iter().map(|doubt| doubt.listed()).collect();
-            Routed::object(200, &Object::from_iter([("ambiguous", listed), ("next", next.into())]))
+    match publisher.list_ambiguous(after, limit).await {
+        Err(fault) => RouteReply::fault(&gate, &fault),
+        Ok(ambiguous) => {
+            let next = ambiguous.last().filter(|_| ambiguous.len() == limit);
+            let next = next.map(|item| item.publication.n);
+            let listed: Value<'_> = ambiguous.iter().map(|item| item.to_object()).collect();
+            RouteReply::object(
+                200,
+                &Object::from_iter([("ambiguous", listed), ("next", next.into())]),
+            )
         }
     }
 }
 
-/// `POST /v1/rounds/reconcile/{key}`: a person says what became of an ambiguous publication.
+/// `POST /v1/rounds/reconcile/{key}`: an operator resolves an ambiguous publication.
 pub(super) async fn reconcile(
     State(gate): State<Arc<Gate>>,
-    operator: Operator,
-    Named(key): Named<String>,
+    operator: RoundOperator,
+    PathParams(key): PathParams<String>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let refused = |code, message: &str| Routed(answer::refuse(&gate, code, message));
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let refused = |code, message: &str| RouteReply(response::refuse(&gate, code, message));
     let Some(publisher) = &gate.publisher else {
-        return Routed::not_found(&gate, NOT_PUBLISHED);
+        return RouteReply::not_found(&gate, NO_PUBLISHER);
     };
-    let asked = match said(&gate, &headers, &body, &["resolution", "reason", "partition", "offset"])
-    {
-        Ok(asked) => asked,
+    let request = match parse_operator_request(
+        &gate,
+        &headers,
+        &body,
+        &["resolution", "reason", "partition", "offset"],
+    ) {
+        Ok(request) => request,
         Err(routed) => return routed,
     };
-    let resolution = match asked.resolution() {
+    let resolution = match request.resolution() {
         Ok(resolution) => resolution,
         Err(message) => return refused(Code::InvalidRequest, message),
     };
-    let by = Attribution { who: operator.name, why: Some(asked.reason) };
+    let by = Attribution { who: operator.name, why: Some(request.reason) };
     let work = {
         let (publisher, key) = (Arc::clone(publisher), key.clone());
         async move { publisher.reconcile(&key, resolution, by).await }
     };
-    match Finishing::new(gate.tasks.clone(), work).await {
+    match RunToCompletion::new(gate.tasks.clone(), work).await {
         Ok(resolved) => {
-            let is_out = matches!(resolved.state, EffectState::Done(_));
+            let is_published = matches!(resolved.state, EffectState::Done(_));
             let object = Object::from_iter([
                 ("dedupe_key", Value::from(key)),
-                ("state", if is_out { "published" } else { "released" }.into()),
+                ("state", if is_published { "published" } else { "released" }.into()),
                 ("round_id", resolved.record_id.into()),
                 ("revision", resolved.revision.into()),
             ]);
-            Routed::object(200, &object)
+            RouteReply::object(200, &object)
         }
-        Err(Unresolved::NotFound) => Routed::not_found(&gate, "there is no such publication"),
-        Err(Unresolved::Refused(message)) => refused(Code::NotReconcilable, &message),
-        Err(Unresolved::Fault(fault)) => Routed::fault(&gate, &fault),
+        Err(ReconcileError::NotFound) => RouteReply::not_found(&gate, "unknown publication"),
+        Err(ReconcileError::Refused(message)) => refused(Code::NotReconcilable, &message),
+        Err(ReconcileError::Fault(fault)) => RouteReply::fault(&gate, &fault),
     }
 }
 
-/// Somebody who may act on what was published.
-pub(super) struct Operator {
+/// A principal with the role `operate` at the rounds door.
+pub(super) struct RoundOperator {
     pub(super) name: String,
 }
 
-impl FromRequestParts<Arc<Gate>> for Operator {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for RoundOperator {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         let door = Door::new(DOOR);
-        let known = known(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
+        let known = authorize(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
         Ok(Self { name: known.principal.to_string() })
     }
 }

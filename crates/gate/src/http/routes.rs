@@ -1,4 +1,4 @@
-//! The table of routes beside the doors, and what is said where there is none.
+//! Table of all routes other than the doors, with the errors of unknown paths and methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,22 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
 
-use super::answer::{self, Answer};
-use super::body::{self, Lent};
-use super::connection::{Visit, close_after};
+use super::body::{self, SharedBody};
+use super::connection::{ConnectionContext, close_after};
 use super::read::{
-    Requester, Routed, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
+    Requester, RouteReply, health, inbox, intents, metrics, pixel, receipts, rounds, streams,
 };
-use super::{accept, accounts, clock, ingest, openapi, operate, publications, runs};
+use super::response::{self, GateResponse};
+use super::{
+    confirm_time, ingest, intent_replay, openapi, publications, round_acceptance, run_reports, runs,
+};
 use crate::gate::{DEFAULT_STREAM_PATH, Gate};
 
-/// Where everything that is not linked is linked again, and how long that may take.
+/// Route that relinks all unlinked events, and its timeout.
 const RELINK: &str = "/v1/rounds/relink";
 const RELINK_MAX: Duration = Duration::from_secs(100);
 
-/// What the gate answers itself. Doors are matched before, by their configured paths.
+/// Router of the gate's own routes. Doors are matched before, by their configured paths.
 pub(super) fn router(gate: Arc<Gate>) -> Router {
     Router::new()
         .route("/", get(health::doors))
@@ -42,19 +44,19 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/admissions", get(receipts::admissions))
         .route("/v1/quarantine", get(receipts::quarantine))
         .route("/v1/intents/{receipt_id}", get(intents::one))
-        .route("/v1/intents/{receipt_id}/replay", post(operate::replay))
+        .route("/v1/intents/{receipt_id}/replay", post(intent_replay::replay))
         .route("/v1/ops/lookup", get(ingest::lookup))
         .route("/v1/ops/health", get(ingest::health))
-        .route("/v1/ops/confirm-time", post(clock::confirm))
-        .route("/v1/reconcile", get(ingest::doubts))
+        .route("/v1/ops/confirm-time", post(confirm_time::confirm))
+        .route("/v1/reconcile", get(ingest::list_ambiguous))
         .route("/v1/reconcile/{key}", post(ingest::reconcile))
         .route("/v1/quarantine/{id}/release", post(ingest::release))
         .route("/runs", post(runs::submit))
         .route("/runs/{run_id}", get(runs::status))
         .route("/runs/{run_id}/reemit", post(runs::reemit))
-        .route("/v1/runs", get(accounts::list))
-        .route("/v1/runs/{platform_run_id}/report", get(accounts::report))
-        .route("/v1/runs/{platform_run_id}/close", post(accounts::close))
+        .route("/v1/runs", get(run_reports::list))
+        .route("/v1/runs/{platform_run_id}/report", get(run_reports::report))
+        .route("/v1/runs/{platform_run_id}/close", post(run_reports::close))
         .route("/v1/pixel/servers", get(pixel::servers))
         .route("/v1/pixel/servers/{scope}", get(pixel::servers_of))
         .route("/v1/pixel/servers/{scope}/", get(pixel::server_without_login))
@@ -62,8 +64,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/v1/rounds", get(rounds::list))
         .route("/v1/rounds/diagnostics", get(rounds::diagnostics))
         .route("/v1/rounds/relink", post(rounds::relink))
-        .route("/v1/rounds/accept/{receipt_id}", post(accept::accept))
-        .route("/v1/rounds/reconcile", get(publications::doubts))
+        .route("/v1/rounds/accept/{receipt_id}", post(round_acceptance::accept))
+        .route("/v1/rounds/reconcile", get(publications::list_ambiguous))
         .route("/v1/rounds/reconcile/{key}", post(publications::reconcile))
         .route("/v1/rounds/{round_id}", get(rounds::one).post(rounds::unknown))
         .route("/v1/events", get(streams::read_default).post(streams::unknown))
@@ -78,7 +80,7 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .with_state(gate)
 }
 
-/// Whether a path belongs to the gate, now or by what it has promised to answer one day.
+/// Whether a path is reserved for the gate; doors may not use it.
 pub(crate) fn is_own_route(path: &str) -> bool {
     const PATHS: [&str; 6] = ["/", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"];
     const TREES: [&str; 9] = [
@@ -95,94 +97,111 @@ pub(crate) fn is_own_route(path: &str) -> bool {
     let is_in = |tree: &&str| {
         path.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    // The doors themselves stand at the roots of these trees.
+    // The roots of these trees are paths of doors.
     let is_below_a_door = path.starts_with("/v1/intents/") || path.starts_with("/v1/rounds/");
     PATHS.contains(&path) || TREES.iter().any(is_in) || is_below_a_door
 }
 
-/// Whether a path is one of a stream; its doors are there too.
+/// Whether a path is a stream path, where doors are mounted too.
 pub(super) fn is_stream_route(path: &str) -> bool {
     path.strip_prefix(DEFAULT_STREAM_PATH)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a request that is at no door. Hardly anybody here reads a body; a producer at a wrong path is
-/// sending one all the same, and listens when it has sent it.
-pub(super) async fn answer(visit: &Visit, request: Request<Incoming>, begun: Instant) -> Answer {
+/// Handles a request outside of the doors. The rest of its body is read and discarded, because a producer
+/// with a wrong path reads the response only after it has sent the body.
+pub(super) async fn handle_request(
+    context: &ConnectionContext,
+    request: Request<Incoming>,
+    begun: Instant,
+) -> GateResponse {
     if request.body().is_end_stream() {
-        return answer_apart(visit, request.map(Body::new)).await;
+        return route_request(context, request.map(Body::new)).await;
     }
     let (head, body) = request.into_parts();
     let (headers, is_http1) = (head.headers.clone(), head.version < Version::HTTP_2);
-    let body = Lent::new(body);
+    let body = SharedBody::new(body);
     let request = Request::from_parts(head, Body::new(body.clone()));
-    let mut answer = answer_apart(visit, request).await;
-    let limits = &visit.server.limits;
-    let is_gone = match body.take_back() {
+    let mut response = route_request(context, request).await;
+    let limits = &context.server.limits;
+    let is_discarded = match body.into_inner() {
         Some(body) => body::discard(body, &headers, limits, begun).await,
         None => false,
     };
-    if !is_gone {
-        visit.traffic.linger();
+    if !is_discarded {
+        context.activity.linger();
         if is_http1 {
-            close_after(&mut answer);
+            close_after(&mut response);
         }
     }
-    answer
+    response
 }
 
-/// The same apart from what is left of the body.
-async fn answer_apart(visit: &Visit, mut request: Request<Body>) -> Answer {
-    let gate = &visit.server.gate;
+/// Routes a request, with a timeout that depends on the route.
+async fn route_request(context: &ConnectionContext, mut request: Request<Body>) -> GateResponse {
+    let gate = &context.server.gate;
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
-    let is_question = ingest::is_question(request.uri().path());
-    if let Some(reason) = visit.turned_away().filter(|_| !is_health) {
-        let refused = refuse_at(gate, is_question, Code::Overloaded, reason.message());
-        return answer::from_reply(refused);
+    let is_ingestion_query = ingest::is_ingestion_query(request.uri().path());
+    if let Some(reason) = context.connection_refusal().filter(|_| !is_health) {
+        let refused = refuse_at(gate, is_ingestion_query, Code::Overloaded, reason.message());
+        return response::from_reply(refused);
     }
-    let is_acting = request.method() == Method::POST;
-    let is_account = request.uri().path().starts_with("/v1/runs/");
-    // Whoever waits for news says how long, within a limit of its own.
+    let is_post = request.method() == Method::POST;
+    let is_run_report = request.uri().path().starts_with("/v1/runs/");
+    // A long poll on a stream has its own limit.
     let may_wait = is_stream_route(request.uri().path());
     let wait_max = if may_wait { gate.limits.wait_max() } else { Duration::ZERO };
-    // The bus is asked about each of what is ambiguous, which may take as long as a call.
+    // Listing ambiguous publishes queries the bus, which may take as long as a call.
     let trees = ["/v1/reconcile", "/v1/rounds/reconcile"];
-    let asks_the_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
-    request.extensions_mut().insert(visit.peer);
-    request.extensions_mut().insert(Requester::of(visit.standing()));
-    let acts = match is_acting {
+    let queries_bus = trees.iter().any(|tree| request.uri().path().starts_with(tree));
+    request.extensions_mut().insert(context.peer);
+    request.extensions_mut().insert(Requester::new(context.auth()));
+    let action_max = match is_post {
         true if request.uri().path() == RELINK => RELINK_MAX,
         true => gate.call_max(),
-        false if asks_the_bus => gate.call_max(),
+        false if queries_bus => gate.call_max(),
         false => Duration::ZERO,
     };
-    let routed = visit.server.router.clone().oneshot(request);
-    // Whoever asks about a run as a whole has everything of it read.
-    let reads = gate.accounts.as_ref().filter(|_| is_account).map(|books| books.patience());
-    let patience = gate.limits.answer_max() + wait_max + acts + reads.unwrap_or_default();
-    match timeout(patience, routed).await {
+    let response = context.server.router.clone().oneshot(request);
+    // A run report reads all events of the run.
+    let report_max =
+        gate.run_reports.as_ref().filter(|_| is_run_report).map(|reports| reports.duration_max());
+    let reply_max =
+        gate.limits.answer_max() + wait_max + action_max + report_max.unwrap_or_default();
+    match timeout(reply_max, response).await {
         Ok(Ok(response)) => response.map(Either::Right),
         Ok(Err(never)) => match never {},
         Err(_) => {
-            let message = "the ledger did not answer in time";
-            answer::from_reply(refuse_at(gate, is_question, Code::LedgerUnavailable, message))
+            let message = "timeout waiting for the ledger";
+            response::from_reply(refuse_at(
+                gate,
+                is_ingestion_query,
+                Code::LedgerUnavailable,
+                message,
+            ))
         }
     }
 }
 
-async fn unknown_route(State(gate): State<Arc<Gate>>) -> Routed {
-    Routed(answer::refuse(&gate, Code::NotFound, "there is nothing at this path"))
+async fn unknown_route(State(gate): State<Arc<Gate>>) -> RouteReply {
+    RouteReply(response::refuse(&gate, Code::NotFound, "no route at this path"))
 }
 
-async fn unknown_method(State(gate): State<Arc<Gate>>, uri: Uri) -> Routed {
-    let message = "this path does not answer this method";
-    Routed(refuse_at(&gate, ingest::is_question(uri.path()), Code::MethodNotAllowed, message))
+async fn unknown_method(State(gate): State<Arc<Gate>>, uri: Uri) -> RouteReply {
+    let message = "method not allowed at this path";
+    RouteReply(refuse_at(
+        &gate,
+        ingest::is_ingestion_query(uri.path()),
+        Code::MethodNotAllowed,
+        message,
+    ))
 }
 
-/// A refusal in the general dialect, or in the words of the ingestion gate where a question to it is refused.
-fn refuse_at(gate: &Gate, is_question: bool, code: Code, message: &str) -> Reply {
-    let own = if is_question { ingest::refuse(gate, code, message) } else { None };
-    own.unwrap_or_else(|| answer::refuse(gate, code, message))
+/// Returns an error in the general format, or in that of the ingestion gate for its lookup and health routes.
+fn refuse_at(gate: &Gate, is_ingestion_query: bool, code: Code, message: &str) -> Reply {
+    let contract_reply =
+        if is_ingestion_query { ingest::refuse(gate, code, message) } else { None };
+    contract_reply.unwrap_or_else(|| response::refuse(gate, code, message))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Routes of the scenario runner: submit, re-emit, status. The words are the runner's own.
+//! Routes of the scenario runner: submit, re-emit, status. Replies are in the runner's format.
 
 use std::sync::Arc;
 
@@ -8,45 +8,47 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use tokio::time::timeout;
 
-use super::answer;
-use super::read::query::{Named, Sent};
-use super::read::{Reader, Routed, known};
+use super::read::query::{BodyBytes, PathParams};
+use super::read::{ReadAccess, RouteReply, authorize};
+use super::response;
 use crate::auth;
-use crate::finish::Finishing;
+use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
 use crate::principals::Role;
-use crate::runs::{Actor, ScenarioRunner, Work};
+use crate::scenario_runner::{Actor, RunnerFuture, ScenarioRunner};
 
-/// Names whoever has something said again.
+/// Request header with the name of the person who re-emits a message.
 const ACTOR: HeaderName = HeaderName::from_static("x-sr-actor");
 
-/// Somebody who may act on runs.
-pub(super) struct Operator {
+/// A principal with the role `operate` for runs.
+pub(super) struct RunOperator {
     name: String,
 }
 
-impl FromRequestParts<Arc<Gate>> for Operator {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for RunOperator {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         let door = Ingest::door();
-        let known = known(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
+        let known = authorize(head, gate, |known| auth::permit(known, Role::Operate, &door))?;
         Ok(Self { name: known.principal.to_string() })
     }
 }
 
-fn runner(gate: &Gate) -> Result<&Arc<dyn ScenarioRunner>, Routed> {
-    gate.runner.as_ref().ok_or_else(|| Routed::not_found(gate, "this gate has no scenario runner"))
+fn runner(gate: &Gate) -> Result<&Arc<dyn ScenarioRunner>, RouteReply> {
+    gate.runner
+        .as_ref()
+        .ok_or_else(|| RouteReply::not_found(gate, "the scenario runner is not configured"))
 }
 
-/// Whether something may be begun here.
-fn may_begin(gate: &Gate, headers: &HeaderMap) -> Result<(), Routed> {
-    let refused = |code, message: &str| Routed(answer::refuse(gate, code, message));
+/// Checks that the gate is not draining and that the content type is JSON.
+fn check_request(gate: &Gate, headers: &HeaderMap) -> Result<(), RouteReply> {
+    let refused = |code, message: &str| RouteReply(response::refuse(gate, code, message));
     if gate.is_draining() {
         return Err(refused(Code::Draining, "the gate is shutting down"));
     }
-    // No page can send this without asking first.
+    // Browsers send this content type to another origin only after a CORS preflight.
     let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
         value.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
     });
@@ -56,43 +58,45 @@ fn may_begin(gate: &Gate, headers: &HeaderMap) -> Result<(), Routed> {
     Err(refused(Code::UnsupportedMediaType, "the content type must be application/json"))
 }
 
-/// `POST /runs`: asks for a run. Where that takes longer than an answer may, it says how the run
-/// stands and goes on.
+/// `POST /runs`: submits a run. If that takes longer than a reply may, the reply is the status of the run,
+/// and the submission continues.
 pub(super) async fn submit(
     State(gate): State<Arc<Gate>>,
-    _: Operator,
+    _: RunOperator,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let begun = may_begin(&gate, &headers).and_then(|()| runner(&gate));
-    let runner = match begun {
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let runner = check_request(&gate, &headers).and_then(|()| runner(&gate));
+    let runner = match runner {
         Ok(runner) => Arc::clone(runner),
         Err(routed) => return routed,
     };
     let run = runner.run_of(&body);
-    let work = Finishing::new(gate.tasks.clone(), Arc::clone(&runner).submit(body));
+    let work = RunToCompletion::new(gate.tasks.clone(), Arc::clone(&runner).submit(body));
     match timeout(gate.limits.answer_max() / 2, work).await {
-        Ok(Ok(reply)) => Routed(reply),
-        Ok(Err(fault)) => Routed::fault(&gate, &fault),
+        Ok(Ok(reply)) => RouteReply(reply),
+        Ok(Err(fault)) => RouteReply::fault(&gate, &fault),
         Err(_) => match run {
-            Some(run) => said(&gate, runner.status(run)).await,
-            None => {
-                Routed(answer::refuse(&gate, Code::LedgerUnavailable, "nobody answered in time"))
-            }
+            Some(run) => reply(&gate, runner.status(run)).await,
+            None => RouteReply(response::refuse(
+                &gate,
+                Code::LedgerUnavailable,
+                "timeout waiting for the scenario runner",
+            )),
         },
     }
 }
 
-/// `POST /runs/{run_id}/reemit`: has the run's message said again.
+/// `POST /runs/{run_id}/reemit`: publishes the message of a run again.
 pub(super) async fn reemit(
     State(gate): State<Arc<Gate>>,
-    operator: Operator,
-    Named(run_id): Named<String>,
+    operator: RunOperator,
+    PathParams(run_id): PathParams<String>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let begun = may_begin(&gate, &headers).and_then(|()| runner(&gate));
-    let runner = match begun {
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let runner = check_request(&gate, &headers).and_then(|()| runner(&gate));
+    let runner = match runner {
         Ok(runner) => Arc::clone(runner),
         Err(routed) => return routed,
     };
@@ -100,32 +104,36 @@ pub(super) async fn reemit(
         None => operator.name.clone(),
         Some(Ok(name)) => name.to_owned(),
         Some(Err(_)) => {
-            let message = "X-SR-Actor must be plain text";
-            return Routed(answer::refuse(&gate, Code::InvalidRequest, message));
+            let message = "X-SR-Actor must be visible ASCII";
+            return RouteReply(response::refuse(&gate, Code::InvalidRequest, message));
         }
     };
     let by = Actor { name, principal: operator.name };
-    said(&gate, Box::pin(Finishing::new(gate.tasks.clone(), runner.reemit(run_id, by, body)))).await
+    reply(
+        &gate,
+        Box::pin(RunToCompletion::new(gate.tasks.clone(), runner.reemit(run_id, by, body))),
+    )
+    .await
 }
 
-/// `GET /runs/{run_id}`: how a run stands.
+/// `GET /runs/{run_id}`: status of a run.
 pub(super) async fn status(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(run_id): Named<String>,
-) -> Routed {
+    reader: ReadAccess,
+    PathParams(run_id): PathParams<String>,
+) -> RouteReply {
     if !reader.may_see(&Ingest::door()) {
-        return Routed::not_found(&gate, "the ingestion gate is not open here");
+        return RouteReply::not_found(&gate, "the ingestion gate is not configured");
     }
     match runner(&gate) {
-        Ok(runner) => said(&gate, Arc::clone(runner).status(run_id)).await,
+        Ok(runner) => reply(&gate, Arc::clone(runner).status(run_id)).await,
         Err(routed) => routed,
     }
 }
 
-async fn said(gate: &Gate, work: Work) -> Routed {
+async fn reply(gate: &Gate, work: RunnerFuture) -> RouteReply {
     match work.await {
-        Ok(reply) => Routed(reply),
-        Err(fault) => Routed::fault(gate, &fault),
+        Ok(reply) => RouteReply(reply),
+        Err(fault) => RouteReply::fault(gate, &fault),
     }
 }

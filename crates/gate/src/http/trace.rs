@@ -1,8 +1,8 @@
-//! The id by which a request is found again in the logs: the caller's own, or a new one.
+//! Trace id of a request: the one of the caller's W3C `traceparent` header, or a new one.
 //!
-//! A valid W3C `traceparent` is honoured, so that the lines of this gate join the trace of whoever
-//! called it. A new id is a random half drawn once per process and a counter that is stirred: no
-//! allocation and no system call for a request that nobody logs.
+//! A valid `traceparent` is used, so that the log lines join the trace of the caller. A new id is a random
+//! half, drawn once per process, and a mixed counter: no allocation and no system call for requests that
+//! are not logged.
 
 use std::fmt;
 use std::future::Future;
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Where a caller says which trace a request belongs to.
+/// Request header with the caller's trace id.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Where an answer says by which id it is found in the logs.
+/// Response header with the trace id of the log lines.
 pub(super) const X_TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
 
 tokio::task_local! {
     static CURRENT: TraceId;
 }
 
-/// 16 bytes, never all zero.
+/// Trace id of 16 bytes, never all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceId(u128);
 
@@ -32,8 +32,8 @@ impl fmt::Display for TraceId {
 }
 
 impl TraceId {
-    /// The id of a request with these headers, and whether the caller gave it.
-    pub(super) fn of(headers: &HeaderMap) -> (Self, bool) {
+    /// Returns the id of a request with these headers, and whether it comes from the caller.
+    pub(super) fn from_headers(headers: &HeaderMap) -> (Self, bool) {
         let mut given = headers.get_all(&TRACEPARENT).iter();
         match (given.next().and_then(|value| parse(value.as_bytes())), given.next()) {
             (Some(id), None) => (id, true),
@@ -45,7 +45,7 @@ impl TraceId {
         static PROCESS: LazyLock<u64> =
             LazyLock::new(|| RandomState::new().hash_one(std::process::id()) | 1);
         static REQUESTS: AtomicU64 = AtomicU64::new(0);
-        let count = stirred(REQUESTS.fetch_add(1, Relaxed).wrapping_add(*PROCESS));
+        let count = mix(REQUESTS.fetch_add(1, Relaxed).wrapping_add(*PROCESS));
         Self(u128::from(*PROCESS) << 64 | u128::from(count))
     }
 
@@ -53,19 +53,19 @@ impl TraceId {
         HeaderValue::try_from(self.to_string()).expect("hex digits are a header value")
     }
 
-    /// Runs `work`; whatever is logged in it can find this id.
+    /// Runs `work` with this id as the current one.
     pub(super) fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, work)
     }
 }
 
-/// The id of the request that is being worked on here.
+/// Returns the id of the request that this task handles.
 fn current() -> Option<TraceId> {
     CURRENT.try_get().ok()
 }
 
-/// Keeps the id with `work`, wherever it ends up being run.
-pub(super) fn kept<F: Future>(work: F) -> impl Future<Output = F::Output> {
+/// Runs `work` with the current id, also in another task.
+pub(super) fn in_current_scope<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let id = current();
     async move {
         match id {
@@ -75,19 +75,19 @@ pub(super) fn kept<F: Future>(work: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// That id as a field of a log line; nothing is written where there is none.
+/// The current id as a field of a log line; omitted if there is none.
 pub(crate) fn field() -> Option<tracing::field::DisplayValue<TraceId>> {
     current().map(tracing::field::display)
 }
 
-/// Spreads neighbouring numbers over all 64 bits, without two of them meeting.
-const fn stirred(number: u64) -> u64 {
+/// Mixes a counter over all 64 bits (a bijection, so ids stay unique).
+const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// `00-<32 hex>-<16 hex>-<2 hex>`; a later version may have more after that.
+/// Parses `00-<32 hex>-<16 hex>-<2 hex>`; later versions may append more parts.
 fn parse(value: &[u8]) -> Option<TraceId> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let mut parts = text.split('-');
@@ -100,8 +100,8 @@ fn parse(value: &[u8]) -> Option<TraceId> {
     let well_formed =
         is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
     let ends = version != "00" || parts.next().is_none();
-    let named = parent.bytes().any(|byte| byte != b'0');
-    if !well_formed || version == "ff" || !ends || !named {
+    let has_parent = parent.bytes().any(|byte| byte != b'0');
+    if !well_formed || version == "ff" || !ends || !has_parent {
         return None;
     }
     u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0).map(TraceId)
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_valid_traceparent_is_honoured_and_anything_else_is_not() {
+    fn only_a_valid_traceparent_is_used() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         for good in [
             format!("00-{trace}-00f067aa0ba902b7-01"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn new_ids_differ_and_two_parents_are_none() {
+    fn new_ids_differ_and_two_traceparents_are_ignored() {
         let ids: HashSet<String> = (0..1_000).map(|_| TraceId::new().to_string()).collect();
         assert_eq!(ids.len(), 1_000);
         assert!(ids.iter().all(|id| id.len() == 32));
@@ -146,8 +146,8 @@ mod tests {
             HeaderValue::from_static("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let mut headers = HeaderMap::new();
         headers.append(TRACEPARENT, parent.clone());
-        assert!(TraceId::of(&headers).1);
+        assert!(TraceId::from_headers(&headers).1);
         headers.append(TRACEPARENT, parent);
-        assert!(!TraceId::of(&headers).1, "nobody knows which of two is meant");
+        assert!(!TraceId::from_headers(&headers).1, "two traceparents are ambiguous");
     }
 }

@@ -1,36 +1,36 @@
-//! GREEN, AMBER or RED: what the probes found, believed for a while.
+//! Health of the ingestion gate (GREEN, AMBER or RED), from periodic probes and publish results.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admit_bus::{BusHealth, PublishOutcome};
-use admit_contracts::ingestion_gate::health::{self, BusProbe, ProbeResults, HealthState};
+use admit_contracts::ingestion_gate::health::{self, BusProbe, HealthState, ProbeResults};
 use admit_core::json::{Object, write_object};
 use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::Ingest;
 
-/// What is known of the parts this door needs.
+/// Latest probe results of the door's dependencies.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct ProbeCache {
     can_write_artifacts: AtomicBool,
     read_failures: AtomicU32,
     bus: Mutex<BusProbe>,
-    /// What the bus says about itself while it is not up.
-    bus_trouble: Mutex<Option<String>>,
+    /// Reason given by the bus while it is not up.
+    bus_error: Mutex<Option<String>>,
     publish_failures: AtomicU32,
     is_amber: AtomicBool,
     last: Mutex<Option<HealthState>>,
 }
 
-impl Default for Health {
+impl Default for ProbeCache {
     fn default() -> Self {
         Self {
             can_write_artifacts: AtomicBool::new(true),
             read_failures: AtomicU32::new(0),
             bus: Mutex::new(BusProbe::Unknown),
-            bus_trouble: Mutex::default(),
+            bus_error: Mutex::default(),
             publish_failures: AtomicU32::new(0),
             is_amber: AtomicBool::new(false),
             last: Mutex::default(),
@@ -38,11 +38,11 @@ impl Default for Health {
     }
 }
 
-impl Health {
-    /// Counts failures in a row; one success ends the row.
-    pub(super) fn published<'p>(&self, published: impl Iterator<Item = &'p PublishOutcome>) {
-        for published in published {
-            match published {
+impl ProbeCache {
+    /// Counts consecutive publish failures; a success resets the count.
+    pub(super) fn count_outcomes<'p>(&self, outcomes: impl Iterator<Item = &'p PublishOutcome>) {
+        for outcome in outcomes {
+            match outcome {
                 PublishOutcome::Committed(_) => self.publish_failures.store(0, Relaxed),
                 PublishOutcome::NotWritten { .. } | PublishOutcome::Unknown { .. } => {
                     self.publish_failures.fetch_add(1, Relaxed);
@@ -61,7 +61,7 @@ impl Health {
 }
 
 impl Ingest {
-    /// How the door is doing, from what the last probes found and what has happened since.
+    /// Computes the health from the last probes and the publishes since.
     pub(crate) fn health(&self) -> health::DoorHealth {
         let probes = ProbeResults {
             can_write_artifacts: self.health.can_write_artifacts.load(Relaxed),
@@ -87,21 +87,21 @@ impl Ingest {
         health
     }
 
-    /// What the bus said about itself in the last probe, while it was not up.
-    pub(crate) fn bus_trouble(&self) -> Option<String> {
-        self.health.bus_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Reason given by the bus in the last probe, if it was not up.
+    pub(crate) fn bus_error(&self) -> Option<String> {
+        self.health.bus_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the artifacts can be written to now, from a probe of its own.
+    /// Probes whether the artifacts can be written now.
     pub(super) async fn can_write(&self) -> bool {
-        // Beside the other one, which is read back.
+        // Separate from the periodic probe file, which is read back.
         let path = format!("{}.behind", self.contract.paths().probe());
         let written = self.artifacts.probe(&path, Bytes::from_static(b"{}\n")).await.is_ok();
         self.health.can_write_artifacts.store(written, Relaxed);
         written
     }
 
-    pub(super) fn keep_probing(self: Arc<Self>) -> super::Work {
+    pub(super) fn run_probe_loop(self: Arc<Self>) -> super::IngestLoop {
         Box::pin(async move {
             loop {
                 sleep(self.settings.probe_every).await;
@@ -110,37 +110,37 @@ impl Ingest {
         })
     }
 
-    /// Tries the artifacts and the bus for real.
+    /// Probes the artifacts and the bus.
     pub(super) async fn probe(&self) {
         let now = self.clock.now();
-        let said = Object::from_iter([("probed_at", now.to_rfc3339_millis().into())]);
+        let content = Object::from_iter([("probed_at", now.to_rfc3339_millis().into())]);
         let mut bytes = Vec::new();
-        write_object(&said, &mut bytes);
+        write_object(&content, &mut bytes);
         bytes.push(b'\n');
         let path = self.contract.paths().probe();
         let bytes = Bytes::from(bytes);
         let written = self.artifacts.probe(&path, bytes.clone()).await;
         if let Err(error) = &written {
-            tracing::warn!(%error, "the artifacts cannot be written to");
+            tracing::warn!(%error, "artifacts probe failed: cannot write");
         }
         self.health.can_write_artifacts.store(written.is_ok(), Relaxed);
         if written.is_ok() {
             match self.artifacts.get(&path).await {
                 Ok(Some(read)) if read == bytes => self.health.read_failures.store(0, Relaxed),
                 read => {
-                    tracing::warn!(?read, "what was written to the artifacts cannot be read back");
+                    tracing::warn!(?read, "artifacts probe failed: cannot read back");
                     self.health.read_failures.fetch_add(1, Relaxed);
                 }
             }
         }
-        let (bus, trouble) = match self.bus.health(&self.contract.topics()).await {
+        let (bus, error) = match self.bus.health(&self.contract.topics()).await {
             BusHealth::Up => {
-                // Failures in a row close the door; only a probe can open it again.
+                // Consecutive failures close the door; only a probe opens it again.
                 self.health.publish_failures.store(0, Relaxed);
                 (BusProbe::Up, None)
             }
             BusHealth::Unknown { reason } => {
-                tracing::debug!(reason, "the bus cannot be asked");
+                tracing::debug!(reason, "the health of the bus is unknown");
                 (BusProbe::Unknown, Some(reason))
             }
             BusHealth::Down { reason } => {
@@ -148,7 +148,7 @@ impl Ingest {
                 (BusProbe::Down, Some(reason))
             }
         };
-        *self.health.bus_trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.health.bus_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
         *self.health.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
         self.health();
     }

@@ -1,31 +1,38 @@
-//! Questions of whoever wants to know what became of an event.
+//! Lookup of the receipt document of an event.
 
 use admit_contracts::ingestion_gate::ReceiptDecision;
 use admit_contracts::ingestion_gate::lookup::LookupQuery;
 use admit_contracts::ingestion_gate::names::{self, ArtifactName};
-use admit_core::{Fault, StoredDocument, DocumentKind};
+use admit_core::{DocumentKind, Fault, StoredDocument};
 use admit_ledger::DocumentReader;
 
 use super::Ingest;
 
 impl Ingest {
-    /// The documents it has issued.
+    /// Reader of the issued documents.
     pub(crate) fn documents(&self) -> &dyn DocumentReader {
         &*self.ledger
     }
 
-    /// The receipt that answers a question.
-    pub(crate) async fn look_up(&self, question: &LookupQuery) -> Result<Option<StoredDocument>, Fault> {
+    /// Finds the receipt document for a query.
+    pub(crate) async fn look_up(
+        &self,
+        query: &LookupQuery,
+    ) -> Result<Option<StoredDocument>, Fault> {
         let is_receipt = |filed: &StoredDocument| filed.document.kind == DocumentKind::Receipt;
-        match question {
+        match query {
             LookupQuery::ReceiptId(id) => {
-                let named = self.ledger.named(id.clone()).await?;
-                Ok(named.into_iter().rfind(is_receipt))
+                let documents = self.ledger.named(id.clone()).await?;
+                Ok(documents.into_iter().rfind(is_receipt))
             }
-            // Every first receipt of a decision has the short id, and so has the earliest of all.
+            // The first receipt of each decision has the short id, so the earliest receipt has it too.
             LookupQuery::EventId(event_id) => {
                 let mut earliest: Option<StoredDocument> = None;
-                for decision in [ReceiptDecision::Admit, ReceiptDecision::Duplicate, ReceiptDecision::Quarantine] {
+                for decision in [
+                    ReceiptDecision::Admit,
+                    ReceiptDecision::Duplicate,
+                    ReceiptDecision::Quarantine,
+                ] {
                     let name = ArtifactName {
                         decision,
                         event_id,
@@ -33,8 +40,8 @@ impl Ingest {
                         reason: "",
                         payload_hash: "",
                     };
-                    let named = self.ledger.named(name.short()).await?;
-                    let first = named.into_iter().find(|filed| {
+                    let documents = self.ledger.named(name.short()).await?;
+                    let first = documents.into_iter().find(|filed| {
                         is_receipt(filed) && filed.document.event_id.as_deref() == Some(event_id)
                     });
                     earliest = match (earliest, first) {

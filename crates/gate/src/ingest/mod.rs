@@ -1,24 +1,24 @@
-//! The ingestion gate: a door whose events are published, with a receipt for every decision.
+//! Ingestion gate: a door whose events are published to the bus, with a receipt for every decision.
 //!
 //! ```text
 //!  record commit: PUBLISH_IN_FLIGHT ─▶ publish ─▶ settle commit: ADMITTED + receipt ─▶ file ─▶ reply
 //! ```
 //!
-//! Invariants: what is handed to the bus is in flight in the ledger first; nothing is published
-//! twice for one attempt; an outcome is not let go before it is committed; a reply names files that
-//! are there, or, where the store is far away, on their way there in a queue of bounded length.
+//! Invariants: an event is in flight in the ledger before it is published; an attempt publishes at most
+//! once; an outcome is not dropped before it is committed; a reply references files that are written,
+//! or, with write-behind, queued in a bounded queue.
 
-mod answer;
-mod behind;
-mod files;
-mod flights;
+mod delivery_reply;
+mod document_files;
 mod governance;
 mod health;
 mod lookup;
 mod publish;
+mod publish_queue;
 pub(crate) mod reconcile;
-mod recover;
+mod recovery;
 pub(crate) mod release;
+mod write_behind;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,58 +35,58 @@ use admit_ledger::{Issuance, IssueHandlers, Ledger};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::in_work::InWork;
+use crate::in_flight_effects::InFlightEffects;
 use crate::metrics::Counter;
-use crate::principals::{Known, Role};
+use crate::principals::{KnownPrincipal, Role};
 
-pub(crate) use answer::admit;
-use behind::Behind;
-pub use behind::WriteBehind;
-use files::Files;
-use flights::Flights;
-use governance::Spikes;
-use health::Health;
+pub(crate) use delivery_reply::admit;
+use document_files::FileTracker;
+use governance::QuarantineSpikes;
+use health::ProbeCache;
+use publish_queue::PublishQueue;
+pub use write_behind::WriteBehind;
+use write_behind::WriteBehindQueue;
 
-/// What a door that publishes needs, beside what every door needs.
+/// Parts of an ingestion gate.
 pub struct IngestParts {
-    /// The contract.
+    /// Contract of the door.
     pub contract: Arc<IngestionGate>,
-    /// Where documents are kept, and effects settled.
+    /// Ledger port that issues documents and settles effects.
     pub ledger: Arc<dyn Issuance>,
-    /// The same ledger, for everything else.
+    /// The same ledger, for all other operations.
     pub reader: Arc<dyn Ledger>,
-    /// Where admitted events go.
+    /// Bus for admitted events.
     pub bus: Arc<dyn Bus>,
-    /// Where the files of documents go.
+    /// Store for the files of documents.
     pub artifacts: Arc<dyn Artifacts>,
-    /// Where the time of day comes from.
+    /// Source of the time of day.
     pub clock: Arc<dyn Clock>,
-    /// How it behaves.
+    /// Settings of the ingestion gate.
     pub settings: IngestSettings,
 }
 
-/// How a door that publishes behaves.
+/// Settings of an ingestion gate.
 #[derive(Clone, Debug)]
 pub struct IngestSettings {
-    /// How long a copy of an event in flight waits for its outcome.
+    /// Maximum wait of a duplicate for the outcome of the event in flight.
     pub in_flight_wait: Duration,
-    /// How long the answer of the bus is waited for.
+    /// Timeout of a publish call.
     pub publish_wait: Duration,
-    /// How long what the probes found is believed.
+    /// Interval of the health probes.
     pub probe_every: Duration,
-    /// What is made of what they found.
+    /// Thresholds for the results of the probes.
     pub rules: HealthThresholds,
-    /// The pause before an event is taken while the health is AMBER.
+    /// Delay of each request while the health is AMBER.
     pub amber_pause: Duration,
-    /// Most messages in one call to the bus.
+    /// Maximum number of messages in one publish call.
     pub publish_batch_max: usize,
-    /// Most pushes in any 60 seconds; 0 is no limit.
+    /// Maximum number of pushes in 60 seconds; 0 for no limit.
     pub pushes_per_minute_max: usize,
-    /// How often files are brought to stable storage.
+    /// Interval of file syncs.
     pub sync_every: Duration,
-    /// Whether files are written behind the reply, and how far; `None` writes them before it.
-    pub behind: Option<WriteBehind>,
-    /// Whom tokens prove, where producers show tokens instead of keys.
+    /// Write-behind of files; `None` writes them before the reply.
+    pub write_behind: Option<WriteBehind>,
+    /// Service tokens, if producers send tokens instead of keys.
     pub tokens: Option<ServiceTokens>,
 }
 
@@ -101,13 +101,13 @@ impl Default for IngestSettings {
             publish_batch_max: 512,
             pushes_per_minute_max: 0,
             sync_every: Duration::from_secs(5),
-            behind: None,
+            write_behind: None,
             tokens: None,
         }
     }
 }
 
-/// A door that publishes, while it runs.
+/// Running ingestion gate.
 pub struct Ingest {
     pub(crate) contract: Arc<IngestionGate>,
     issue: Arc<dyn Issue>,
@@ -117,20 +117,20 @@ pub struct Ingest {
     pub(crate) artifacts: Arc<dyn Artifacts>,
     clock: Arc<dyn Clock>,
     settings: IngestSettings,
-    flights: Arc<Flights>,
-    files: Files,
-    behind: Option<Behind>,
-    health: Health,
-    spikes: Spikes,
-    in_work: InWork,
-    /// Work that outlives the request that began it; the gate waits for it when it drains.
+    publish_queue: Arc<PublishQueue>,
+    files: FileTracker,
+    write_behind: Option<WriteBehindQueue>,
+    health: ProbeCache,
+    spikes: QuarantineSpikes,
+    in_flight_effects: InFlightEffects,
+    /// Tasks that outlive their request. The shutdown waits for them.
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// When the pushes of the last minute came, where they are limited.
+    /// Times of the pushes in the last minute, if they are limited.
     pushes: Mutex<VecDeque<Millis>>,
-    /// Messages the bus has confirmed.
+    /// Number of messages confirmed by the bus.
     pub published: Counter,
-    /// Messages nobody knows the fate of.
+    /// Number of messages with an unknown outcome.
     pub ambiguous: Counter,
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for Ingest {
 }
 
 impl Ingest {
-    /// Puts the parts together. Nothing happens before [`recover`](Self::recover).
+    /// Creates an ingestion gate. Does nothing before [`recover`](Self::recover).
     pub fn new(parts: IngestParts) -> Arc<Self> {
         let IngestParts { contract, ledger, reader, bus, artifacts, clock, settings } = parts;
         Arc::new(Self {
@@ -152,13 +152,13 @@ impl Ingest {
             bus,
             artifacts,
             clock,
-            behind: settings.behind.as_ref().map(Behind::new),
+            write_behind: settings.write_behind.as_ref().map(WriteBehindQueue::new),
             settings,
-            flights: Arc::default(),
-            files: Files::default(),
-            health: Health::default(),
-            spikes: Spikes::default(),
-            in_work: InWork::default(),
+            publish_queue: Arc::default(),
+            files: FileTracker::default(),
+            health: ProbeCache::default(),
+            spikes: QuarantineSpikes::default(),
+            in_flight_effects: InFlightEffects::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             pushes: Mutex::default(),
@@ -167,33 +167,33 @@ impl Ingest {
         })
     }
 
-    /// The door this is.
+    /// Door of the ingestion gate.
     pub fn door() -> Door {
         Door::new(ingestion_gate::DOOR)
     }
 
-    fn issuing(&self) -> IssueHandlers {
-        IssueHandlers { issue: self.issue.clone(), handover: self.flights.clone() }
+    fn issue_handlers(&self) -> IssueHandlers {
+        IssueHandlers { issue: self.issue.clone(), handover: self.publish_queue.clone() }
     }
 
-    /// The longest an answer waits for the bus, or for the first of its kind.
-    pub(crate) fn patience(&self) -> Duration {
+    /// Additional time that a reply may take for the publish, or for the first delivery of a duplicate.
+    pub(crate) fn effect_wait_max(&self) -> Duration {
         self.settings.publish_wait + self.settings.in_flight_wait + self.settings.amber_pause
     }
 
-    /// The longest a publish takes; a shutdown may have to wait for it.
+    /// Maximum duration of a publish, which a shutdown may have to wait for.
     pub(crate) fn publish_max(&self) -> Duration {
         self.settings.publish_wait
     }
 
-    /// Starts publishing, probing and syncing, in tasks of the gate.
+    /// Starts the publish, probe and sync loops as tasks of the gate.
     pub(crate) fn start(self: &Arc<Self>, tasks: &TaskTracker) {
-        self.start_writing();
-        for work in [Self::keep_publishing, Self::keep_probing, Self::keep_syncing] {
+        self.start_write_behind();
+        for work in [Self::run_publish_loop, Self::run_probe_loop, Self::run_sync_loop] {
             let ingest = Arc::clone(self);
             tasks.spawn(async move {
                 let stop = ingest.stop.clone();
-                // What is in flight when it stops is settled in tasks of its own.
+                // Publishes in flight at the stop are settled in tasks of their own.
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = work(ingest) => {}
@@ -202,21 +202,21 @@ impl Ingest {
         }
     }
 
-    /// Ends what [`start`](Self::start) began, once everything inside has been answered.
+    /// Stops the loops of [`start`](Self::start), after all events in flight have their reply.
     pub(crate) async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        self.end_writing().await;
+        self.end_write_behind().await;
         self.sync_files().await;
     }
 
-    /// Documents that are not in the artifacts yet.
+    /// Number of documents queued for the artifacts.
     pub(crate) fn files_waiting(&self) -> u64 {
-        self.behind.as_ref().map_or(0, Behind::waiting)
+        self.write_behind.as_ref().map_or(0, WriteBehindQueue::len)
     }
 
-    /// How many publishes had this outcome, by its word.
+    /// Number of publishes with this outcome.
     pub(crate) fn settled(&self, outcome: &str) -> u64 {
         match outcome {
             "done" => self.published.get(),
@@ -225,7 +225,7 @@ impl Ingest {
         }
     }
 
-    /// Whether one more push fits into the last minute.
+    /// Counts a push against the limit per minute. False over the limit.
     pub(crate) fn allows_push(&self) -> bool {
         let pushes_max = self.settings.pushes_per_minute_max;
         if pushes_max == 0 {
@@ -236,23 +236,24 @@ impl Ingest {
         while pushes.front().is_some_and(|at| at.0 <= now.0 - 60_000) {
             pushes.pop_front();
         }
-        let is_room = pushes.len() < pushes_max;
-        if is_room {
+        let is_allowed = pushes.len() < pushes_max;
+        if is_allowed {
             pushes.push_back(now);
         }
-        is_room
+        is_allowed
     }
 
-    /// Whom tokens prove, where this door takes tokens.
+    /// Service tokens, if this door accepts them.
     pub(crate) fn tokens(&self) -> Option<&ServiceTokens> {
         self.settings.tokens.as_ref()
     }
 
-    /// Whether a principal may ask this door how it is doing, or what it has decided.
-    pub(crate) fn may_ask(known: &Known) -> bool {
+    /// Whether a principal may query the health and the decisions of this door.
+    pub(crate) fn may_query(known: &KnownPrincipal) -> bool {
         let roles = [Role::Produce, Role::Forward, Role::Read, Role::Operate];
         known.may_use(&Self::door()) && roles.into_iter().any(|role| known.has(role))
     }
 }
 
-type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A background loop.
+type IngestLoop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -1,7 +1,8 @@
-//! The publisher: whatever waits is one call to the bus, and its outcomes are one commit.
+//! Publish loop of the ingestion gate: one bus call per batch of queued events, and one commit for its
+//! outcomes.
 //!
-//! Calls are made one after the other, so the order of the ledger is the order on the bus; while
-//! one is settled the next is under way.
+//! Calls are sequential, so the order of the ledger is the order on the bus. While one batch is being
+//! settled, the next one is published.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,49 +17,50 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::Ingest;
-use super::flights::{Cargo, Flight, Landed};
+use super::publish_queue::{PublishPayload, PublishResult, QueuedPublish};
 use crate::bus_call::BusCall;
 
-/// Pauses between tries to write to a ledger that cannot be written to just now.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Backoff while the ledger cannot be written.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// What is said to a producer whose event is published and not settled.
-const NOT_SETTLED: &str = "the event was handed to the bus, but the ledger cannot take the outcome just now; send it again";
+/// Message to a producer whose event is published but not settled.
+const NOT_SETTLED: &str =
+    "the event was published, but the ledger cannot store the outcome now; retry";
 
 impl Ingest {
-    pub(super) fn keep_publishing(self: Arc<Self>) -> super::Work {
+    pub(super) fn run_publish_loop(self: Arc<Self>) -> super::IngestLoop {
         Box::pin(async move {
             loop {
-                let flights = self.flights.next(self.settings.publish_batch_max).await;
-                self.publish(flights).await;
+                let batch = self.publish_queue.next(self.settings.publish_batch_max).await;
+                self.publish(batch).await;
             }
         })
     }
 
-    /// Publishes a batch and has its outcomes settled.
-    async fn publish(self: &Arc<Self>, flights: Vec<Flight>) {
-        let mut loaded = Vec::with_capacity(flights.len());
-        let mut messages = Vec::with_capacity(flights.len());
+    /// Publishes a batch, and settles its outcomes in a task.
+    async fn publish(self: &Arc<Self>, batch: Vec<QueuedPublish>) {
+        let mut loaded = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len());
         let mut unloaded = Vec::new();
-        for mut flight in flights {
-            match self.load(&mut flight).await {
+        for mut publish in batch {
+            match self.load(&mut publish).await {
                 Ok((message, facts)) => {
                     messages.push(message);
-                    loaded.push((flight, facts));
+                    loaded.push((publish, facts));
                 }
                 Err(reason) => {
-                    // It never reaches the bus, so nothing of it can land.
-                    self.flights.ended([flight.seq]);
-                    unloaded.push(((flight, None), PublishOutcome::NotWritten { reason }));
+                    // It never reaches the bus, so it cannot be published later.
+                    self.publish_queue.mark_ended([publish.seq]);
+                    unloaded.push(((publish, None), PublishOutcome::NotWritten { reason }));
                 }
             }
         }
-        let published = self.hand_over(&loaded, messages).await;
+        let published = self.call_bus(&loaded, messages).await;
         let mut outcomes: Vec<_> = loaded
             .into_iter()
             .zip(published)
-            .map(|((flight, facts), published)| ((flight, Some(facts)), published))
+            .map(|((publish, facts), published)| ((publish, Some(facts)), published))
             .collect();
         outcomes.append(&mut unloaded);
         for (_, published) in &outcomes {
@@ -69,102 +71,104 @@ impl Ingest {
                 }
             }
         }
-        self.health.published(outcomes.iter().map(|(_, published)| published));
+        self.health.count_outcomes(outcomes.iter().map(|(_, published)| published));
         let ingest = Arc::clone(self);
         self.tasks.spawn(async move { ingest.settle(outcomes).await });
     }
 
-    /// The message of a flight, and the facts of its event.
-    async fn load(&self, flight: &mut Flight) -> Result<(Message, Object<'static>), String> {
-        // Others may have taken this gate for dead, and a person may have found the publish absent.
-        if self.reader.lease().is_some_and(|lease| flight.since.elapsed() > lease) {
-            return Err("the gate was held up for longer than its lease".to_owned());
+    /// Loads the message of a queued publish, and the facts of its event.
+    async fn load(
+        &self,
+        publish: &mut QueuedPublish,
+    ) -> Result<(Message, Object<'static>), String> {
+        // After the lease, another gate may have recovered the publish, and an operator may have resolved it
+        // as absent.
+        if self.reader.lease().is_some_and(|lease| publish.since.elapsed() > lease) {
+            return Err("the gate was paused for longer than its lease".to_owned());
         }
-        let Cargo { plan, body, facts } = match flight.cargo.take() {
-            Some(cargo) => cargo,
-            None => self.first_event(flight.seq).await.map_err(|fault| fault.to_string())?,
+        let PublishPayload { plan, body, facts } = match publish.payload.take() {
+            Some(payload) => payload,
+            None => self.first_event(publish.seq).await.map_err(|fault| fault.to_string())?,
         };
-        let Some(PublishPlan { topic, partition_key, dedupe_key }) = publication::plan(&plan) else {
-            return Err("the plan of this publish cannot be read".to_owned());
+        let Some(PublishPlan { topic, partition_key, dedupe_key }) = publication::plan(&plan)
+        else {
+            return Err("invalid plan of the publish".to_owned());
         };
         let at = self.clock.now();
         Ok((Message { topic, partition_key, dedupe_key, payload: body, at }, facts))
     }
 
-    /// The event that was admitted first, as it is kept: a copy that does what was released
-    /// publishes that one, so that ledger, bus and receipt say the same.
-    async fn first_event(&self, seq: Seq) -> Result<Cargo, Fault> {
-        let gone = || Fault::new(FaultKind::Internal, "the first event is no longer kept");
+    /// Reads the payload of the admission: a duplicate that repeats a released publish sends the original
+    /// event, so that ledger, bus and receipt agree.
+    async fn first_event(&self, seq: Seq) -> Result<PublishPayload, Fault> {
+        let gone = || Fault::new(FaultKind::Internal, "the original event is no longer stored");
         let effect = self.reader.effect(seq).await?.ok_or_else(gone)?;
         let body = self.reader.body(seq).await?.ok_or_else(gone)?;
         let receipt = self.reader.receipt(seq).await?.ok_or_else(gone)?;
         let (plan, facts) = (object(&effect.plan), object(&receipt.facts));
-        Ok(Cargo { plan, body, facts })
+        Ok(PublishPayload { plan, body, facts })
     }
 
-    /// Makes one call to the bus, bounded in time. An answer that comes later is kept as evidence.
-    async fn hand_over(
+    /// Publishes messages with a timeout. A late result is stored as evidence.
+    async fn call_bus(
         self: &Arc<Self>,
-        flights: &[(Flight, Object<'static>)],
+        batch: &[(QueuedPublish, Object<'static>)],
         messages: Vec<Message>,
     ) -> Vec<PublishOutcome> {
         if messages.is_empty() {
             return Vec::new();
         }
         let seqs: Vec<(Seq, u32)> =
-            flights.iter().map(|(flight, _)| (flight.seq, flight.attempt)).collect();
-        let (ingest, mine) = (Arc::clone(self), seqs);
+            batch.iter().map(|(publish, _)| (publish.seq, publish.attempt)).collect();
+        let (ingest, attempts) = (Arc::clone(self), seqs);
         let call = BusCall {
             bus: &self.bus,
             tasks: &self.tasks,
             stop: &self.stop,
-            patience: self.settings.publish_wait,
+            timeout_after: self.settings.publish_wait,
         };
-        let ended = async move |late: Option<Vec<PublishOutcome>>| {
+        let on_end = async move |late: Option<Vec<PublishOutcome>>| {
             if let Some(late) = late {
-                ingest.keep_late(&mine, &late).await;
+                ingest.store_late(&attempts, &late).await;
             }
-            // Only now: whoever calls it absent must see what came late.
-            ingest.flights.ended(mine.iter().map(|(seq, _)| *seq));
+            // Only now: resolving as absent must see the late evidence.
+            ingest.publish_queue.mark_ended(attempts.iter().map(|(seq, _)| *seq));
         };
-        call.hand_over(messages, ended).await
+        call.publish(messages, on_end).await
     }
 
-    /// Keeps what became known after its attempt was settled.
-    async fn keep_late(&self, flights: &[(Seq, u32)], late: &[PublishOutcome]) {
-        let late = flights.iter().zip(late).map(|((seq, attempt), published)| {
+    /// Stores outcomes that arrived after their attempt was settled, as evidence.
+    async fn store_late(&self, attempts: &[(Seq, u32)], late: &[PublishOutcome]) {
+        let late = attempts.iter().zip(late).map(|((seq, attempt), published)| {
             let (_, evidence) = self.evidence(published);
             let step = Step::Evidence { attempt: *attempt, evidence };
             Settlement { seq: *seq, step, facts: None }
         });
-        self.keep_evidence(late.collect()).await;
+        self.store_evidence(late.collect()).await;
     }
 
-    /// Keeps evidence that changes nothing any more, however long the ledger cannot take it.
-    async fn keep_evidence(&self, batch: Vec<Settlement>) {
+    /// Stores evidence that changes no state. Retries until the ledger accepts it.
+    async fn store_evidence(&self, batch: Vec<Settlement>) {
         if batch.is_empty() {
             return;
         }
-        let (count, mut pause) = (batch.len(), PAUSE_MIN);
+        let (count, mut backoff) = (batch.len(), BACKOFF_MIN);
         loop {
             let (issue, now) = (self.issue.clone(), self.clock.now());
             let Err(fault) = self.ledger.settle(batch.clone(), issue, now).await else {
-                tracing::warn!(
-                    count,
-                    "answers of the bus came too late, they are kept as evidence"
-                );
+                tracing::warn!(count, "stored late results of the bus as evidence");
                 return;
             };
-            tracing::warn!(count, %fault, "late evidence could not be kept, trying again");
+            tracing::warn!(count, %fault, "failed to store late evidence; retrying");
             if self.stop.is_cancelled() {
                 return;
             }
-            sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            sleep(backoff).await;
+            backoff = BACKOFF_MAX.min(backoff * 2);
         }
     }
 
-    /// What an answer of the bus means.
+    /// Converts a publish outcome to an effect outcome and its evidence.
     fn evidence(&self, published: &PublishOutcome) -> (Outcome, Evidence) {
         match published {
             PublishOutcome::Committed(reference) => {
@@ -179,73 +183,83 @@ impl Ingest {
         }
     }
 
-    /// Commits the outcomes of a batch, however long the ledger cannot, writes the files and tells
-    /// whoever waits.
+    /// Commits the outcomes of a batch, writes the files, and sends the results to the waiting deliveries.
     async fn settle(
         self: &Arc<Self>,
-        outcomes: Vec<((Flight, Option<Object<'static>>), PublishOutcome)>,
+        outcomes: Vec<((QueuedPublish, Option<Object<'static>>), PublishOutcome)>,
     ) {
-        let mut landings = Vec::with_capacity(outcomes.len());
+        let mut result_senders = Vec::with_capacity(outcomes.len());
         let mut batch = Vec::with_capacity(outcomes.len());
-        for ((flight, facts), published) in outcomes {
+        for ((publish, facts), published) in outcomes {
             let (outcome, evidence) = self.evidence(&published);
-            if let PublishOutcome::NotWritten { reason } | PublishOutcome::Unknown { reason } = &published {
-                tracing::warn!(seq = flight.seq.0, reason, "a publish is ambiguous");
+            if let PublishOutcome::NotWritten { reason } | PublishOutcome::Unknown { reason } =
+                &published
+            {
+                tracing::warn!(
+                    seq = publish.seq.0,
+                    reason,
+                    "publish is ambiguous: its outcome is unknown"
+                );
             }
-            let Flight { seq, attempt, landed, .. } = flight;
+            let QueuedPublish { seq, attempt, result_sender, .. } = publish;
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             batch.push(Settlement { seq, step, facts });
-            landings.push((seq, Some(landed)));
+            result_senders.push((seq, Some(result_sender)));
         }
-        let persisted = self.persist(batch, &mut landings).await;
-        for (seq, _) in &landings {
-            self.in_work.ended(*seq);
+        let persisted = self.persist(batch, &mut result_senders).await;
+        for (seq, _) in &result_senders {
+            self.in_flight_effects.notify_ended(*seq);
         }
         let Some((settled, late)) = persisted else { return };
         let filed: Vec<_> = settled.iter().flatten().flat_map(|settled| &settled.filed).collect();
-        let written = self.write_files(&filed, None).await;
-        for ((_, landed), settled) in landings.into_iter().zip(settled) {
-            let Some(landed) = landed else { continue };
-            let said = match settled {
-                Some(settled) if settled.filed.iter().all(|filed| !written.failed(filed.n)) => {
+        let failed_writes = self.write_files(&filed, None).await;
+        for ((_, result_sender), settled) in result_senders.into_iter().zip(settled) {
+            let Some(result_sender) = result_sender else { continue };
+            let result = match settled {
+                Some(settled)
+                    if settled.filed.iter().all(|filed| !failed_writes.contains(filed.n)) =>
+                {
                     Ok(settled.filed)
                 }
-                Some(_) => Err(super::files::unwritten()),
-                None => Err(self.taken_up()),
+                Some(_) => Err(super::document_files::unwritten_receipt()),
+                None => Err(self.lost_ownership()),
             };
-            // Whoever asked may have gone away; the outcome stands all the same.
-            landed.send(said).unwrap_or_default();
+            // The client may have disconnected; the outcome is committed anyway.
+            result_sender.send(result).unwrap_or_default();
         }
-        self.keep_evidence(late).await;
+        self.store_evidence(late).await;
     }
 
-    /// Settles, again and again until the ledger takes it. Whoever waits is told after the first
-    /// failure; the evidence stays here. `None` when the gate ends before. Where others took this
-    /// gate for dead meanwhile, what is known is to be kept beside their finding.
+    /// Settles a batch, retrying until the ledger accepts it. After the first failure the waiting deliveries
+    /// get a fault. `None` if the gate stops first. Settlements that another gate has recovered meanwhile
+    /// are returned as evidence to be stored.
     async fn persist(
         &self,
         batch: Vec<Settlement>,
-        landings: &mut [(Seq, Option<oneshot::Sender<Landed>>)],
+        result_senders: &mut [(Seq, Option<oneshot::Sender<PublishResult>>)],
     ) -> Option<(Vec<Option<SettledEffect>>, Vec<Settlement>)> {
-        let mut pause = PAUSE_MIN;
-        let mut may_be_in = false;
+        let mut backoff = BACKOFF_MIN;
+        let mut may_be_committed = false;
         loop {
             let (issue, now) = (self.issue.clone(), self.clock.now());
             let fault = match self.ledger.settle(batch.clone(), issue, now).await {
-                Ok(answers) => {
-                    let mut settled = Vec::with_capacity(answers.len());
+                Ok(results) => {
+                    let mut settled = Vec::with_capacity(results.len());
                     let mut late = Vec::new();
-                    for (answer, settlement) in answers.into_iter().zip(&batch) {
-                        let Err(illegal) = answer else {
-                            settled.push(answer.ok());
+                    for (result, settlement) in results.into_iter().zip(&batch) {
+                        let Err(illegal) = result else {
+                            settled.push(result.ok());
                             continue;
                         };
-                        // A commit that was not confirmed may have gone through after all.
-                        let before =
-                            if may_be_in { self.settled_before(settlement).await } else { None };
+                        // The unconfirmed commit may have succeeded after all.
+                        let before = if may_be_committed {
+                            self.settled_before(settlement).await
+                        } else {
+                            None
+                        };
                         if before.is_none() {
                             let seq = settlement.seq.0;
-                            tracing::error!(seq, %illegal, "a publish is not where it was left");
+                            tracing::error!(seq, %illegal, "illegal effect transition of a publish: state changed concurrently");
                             late.extend(as_evidence(settlement));
                         }
                         settled.push(before);
@@ -254,34 +268,34 @@ impl Ingest {
                 }
                 Err(fault) => fault,
             };
-            may_be_in |= fault.kind == FaultKind::OutcomeUnknown;
-            tracing::error!(%fault, count = batch.len(), "published, but not settled; trying again");
-            for (_, landed) in landings.iter_mut() {
-                if let Some(landed) = landed.take() {
+            may_be_committed |= fault.kind == FaultKind::OutcomeUnknown;
+            tracing::error!(%fault, count = batch.len(), "failed to settle publishes; retrying");
+            for (_, result_sender) in result_senders.iter_mut() {
+                if let Some(result_sender) = result_sender.take() {
                     let kind = FaultKind::OutcomeUnknown;
-                    let told = Fault { kind, message: NOT_SETTLED, ..fault.clone() };
-                    landed.send(Err(told)).unwrap_or_default();
+                    let not_settled = Fault { kind, message: NOT_SETTLED, ..fault.clone() };
+                    result_sender.send(Err(not_settled)).unwrap_or_default();
                 }
             }
             if self.stop.is_cancelled() && !self.reader.is_healthy() {
                 return None;
             }
-            sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            sleep(backoff).await;
+            backoff = BACKOFF_MAX.min(backoff * 2);
         }
     }
 
-    /// What is said when an outcome is no longer ours to settle.
-    fn taken_up(&self) -> Fault {
+    /// Fault of a publish that this gate no longer owns.
+    fn lost_ownership(&self) -> Fault {
         if self.reader.lease().is_none() {
-            let message = "the effect of this event is not where it was left";
+            let message = "illegal effect transition: state changed concurrently";
             return Fault::new(FaultKind::Internal, message);
         }
-        let message = "another gate has looked after the publish of this event; send it again";
+        let message = "another gate has recovered the publish of this event; retry";
         Fault::new(FaultKind::OutcomeUnknown, message)
     }
 
-    /// What this very settlement has left in the ledger, if it is there.
+    /// Reads the result of a settlement that was committed without confirmation, if it was.
     async fn settled_before(&self, settlement: &Settlement) -> Option<SettledEffect> {
         let Settlement { seq, step: Step::Settle { evidence, .. }, .. } = settlement else {
             return None;
@@ -296,7 +310,7 @@ impl Ingest {
     }
 }
 
-/// An outcome that is no longer ours to settle, as something that became known too late.
+/// Converts a settlement that this gate no longer owns to late evidence.
 fn as_evidence(settlement: &Settlement) -> Option<Settlement> {
     let Settlement { seq, step: Step::Settle { attempt, evidence, .. }, .. } = settlement else {
         return None;
@@ -305,7 +319,7 @@ fn as_evidence(settlement: &Settlement) -> Option<Settlement> {
     Some(Settlement { seq: *seq, step, facts: None })
 }
 
-/// A reference of the bus in the words of the contract.
+/// Converts a bus reference to the contract's type.
 pub(super) fn eb_ref(
     reference: &admit_bus::Reference,
 ) -> admit_contracts::ingestion_gate::eb_ref::EbRef {
@@ -325,7 +339,7 @@ pub(super) fn eb_ref(
     }
 }
 
-/// Facts and plans as the ledger keeps them.
+/// Parses stored facts or plans.
 pub(super) fn object(text: &[u8]) -> Object<'static> {
     let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
     match json::parse(text, &limits) {

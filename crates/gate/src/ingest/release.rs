@@ -1,25 +1,25 @@
-//! Quarantines are let go by a named person: dismissed with a reason, or sent through the door again.
+//! Release of quarantines by an operator: dismissed with a reason, or resubmitted.
 
 use std::sync::Arc;
 
 use admit_contracts::Contract as _;
 use admit_contracts::ingestion_gate::ReceiptDecision;
 use admit_core::effect::Attribution;
-use admit_core::{Fault, StoredDocument, DocumentKind, ReceiptId, Submission};
+use admit_core::{DocumentKind, Fault, ReceiptId, StoredDocument, Submission};
 
-use super::{Ingest, answer};
+use super::{Ingest, delivery_reply};
 use crate::receipt_detail::IngestDetail;
 
-/// How a quarantine is let go.
+/// Way of releasing a quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It will not be admitted, and that is well.
+pub(crate) enum ReleaseMode {
+    /// The event is not admitted.
     Dismissed,
-    /// What was kept of it goes through the door again, and must pass.
+    /// The stored event is submitted again, and must be admitted.
     Resubmitted,
 }
 
-impl How {
+impl ReleaseMode {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         match word {
             "dismissed" => Some(Self::Dismissed),
@@ -36,18 +36,18 @@ impl How {
     }
 }
 
-/// Why nothing was let go.
+/// Reason why a quarantine was not released.
 #[derive(Debug)]
-pub(crate) enum Held {
-    /// There is no such quarantine.
+pub(crate) enum ReleaseError {
+    /// Unknown quarantine.
     NotFound,
-    /// It cannot be let go so.
+    /// The quarantine cannot be released in this way.
     Refused(String),
-    /// Our side failed.
+    /// The gate failed.
     Fault(Fault),
 }
 
-impl From<Fault> for Held {
+impl From<Fault> for ReleaseError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -62,76 +62,89 @@ pub(crate) fn not_releasable(id: ReceiptId) -> String {
 }
 
 impl Ingest {
-    /// The quarantine with this id, in this run where several have it; or that of the delivery which left
-    /// this receipt.
-    pub(crate) async fn quarantined(&self, id: &str, run: Option<&str>) -> Result<StoredDocument, Held> {
+    /// Finds the quarantine with this id (in `run`, if several runs have it), or that of the delivery with
+    /// this receipt id.
+    pub(crate) async fn find_quarantine(
+        &self,
+        id: &str,
+        run: Option<&str>,
+    ) -> Result<StoredDocument, ReleaseError> {
         if let Ok(id) = id.parse::<ReceiptId>() {
             return self.quarantine_of(id).await;
         }
-        let named = self.ledger.named(id.to_owned()).await?;
-        let mut found = named.into_iter().filter(|filed| {
+        let documents = self.ledger.named(id.to_owned()).await?;
+        let mut quarantines = documents.into_iter().filter(|filed| {
             filed.document.kind == DocumentKind::Quarantine
                 && run.is_none_or(|run| filed.document.run.as_deref().unwrap_or_default() == run)
         });
-        let first = found.next().ok_or(Held::NotFound)?;
-        if found.next().is_some() {
-            return Err(Held::Refused("several runs have this id; say which run".to_owned()));
+        let first = quarantines.next().ok_or(ReleaseError::NotFound)?;
+        if quarantines.next().is_some() {
+            return Err(ReleaseError::Refused(
+                "several runs have this id; specify the run".to_owned(),
+            ));
         }
         Ok(first)
     }
 
-    /// The newest quarantine of the delivery that left this receipt.
-    async fn quarantine_of(&self, id: ReceiptId) -> Result<StoredDocument, Held> {
+    /// Finds the newest quarantine of the delivery with this receipt id.
+    async fn quarantine_of(&self, id: ReceiptId) -> Result<StoredDocument, ReleaseError> {
         let receipt = match id.ledger == self.reader.tag() {
-            true => self.reader.receipt(id.seq).await?.ok_or(Held::NotFound)?,
-            false => return Err(Held::NotFound),
+            true => self.reader.receipt(id.seq).await?.ok_or(ReleaseError::NotFound)?,
+            false => return Err(ReleaseError::NotFound),
         };
         let detail = IngestDetail::read(&*self.reader, &*self.ledger, &receipt).await?;
         match detail {
             Some(detail) => detail.quarantine().cloned().ok_or_else(|| {
-                Held::Refused(format!(
+                ReleaseError::Refused(format!(
                     "{id} is not in quarantine, its verdict is {}",
                     receipt.verdict
                 ))
             }),
-            None => Err(Held::Refused(not_releasable(id))),
+            None => Err(ReleaseError::Refused(not_releasable(id))),
         }
     }
 
-    /// Lets a quarantine go. The answer is what the door said, where it was asked again.
+    /// Releases a quarantine. Returns it, with the documents of the resubmission.
     pub(crate) async fn release(
         self: &Arc<Self>,
         id: &str,
         run: Option<&str>,
-        how: How,
+        mode: ReleaseMode,
         by: Attribution,
-    ) -> Result<(StoredDocument, Vec<StoredDocument>), Held> {
-        let filed = self.quarantined(id, run).await?;
+    ) -> Result<(StoredDocument, Vec<StoredDocument>), ReleaseError> {
+        let filed = self.find_quarantine(id, run).await?;
         if filed.superseded_by.is_some() || filed.released.is_some() {
-            return Err(Held::Refused("it is not open any more".to_owned()));
+            return Err(ReleaseError::Refused("the quarantine is not open any more".to_owned()));
         }
         let reason = filed.document.reason.as_deref().unwrap_or_default();
         if self.issue.is_released_by_settlement(reason) {
             let message = format!("{reason} is resolved with admit reconcile");
-            return Err(Held::Refused(message));
+            return Err(ReleaseError::Refused(message));
         }
-        let said = match how {
-            How::Dismissed => Vec::new(),
-            How::Resubmitted => self.resubmit(&filed).await?,
+        let resubmitted = match mode {
+            ReleaseMode::Dismissed => Vec::new(),
+            ReleaseMode::Resubmitted => self.resubmit(&filed).await?,
         };
         let run = filed.document.run.clone().unwrap_or_default();
         let id = filed.document.id.clone();
         let now = self.clock.now();
-        if !self.ledger.release(run, id, how.as_str(), by, now).await? {
-            return Err(Held::Refused("somebody else has let it go in this moment".to_owned()));
+        if !self.ledger.release(run, id, mode.as_str(), by, now).await? {
+            return Err(ReleaseError::Refused(
+                "the quarantine was released concurrently".to_owned(),
+            ));
         }
-        Ok((filed, said))
+        Ok((filed, resubmitted))
     }
 
-    /// Sends what was kept through the door again, in the name of whoever sent it.
-    async fn resubmit(self: &Arc<Self>, filed: &StoredDocument) -> Result<Vec<StoredDocument>, Held> {
-        let receipt = self.reader.receipt(filed.seq).await?.ok_or(Held::NotFound)?;
-        let gone = || Held::Refused("its body is no longer kept; send the event again".to_owned());
+    /// Submits the stored event again, in the name of its principal.
+    async fn resubmit(
+        self: &Arc<Self>,
+        filed: &StoredDocument,
+    ) -> Result<Vec<StoredDocument>, ReleaseError> {
+        let receipt = self.reader.receipt(filed.seq).await?.ok_or(ReleaseError::NotFound)?;
+        let gone = || {
+            ReleaseError::Refused("the body is no longer stored; send the event again".to_owned())
+        };
         let mut body = self.reader.body(filed.seq).await?;
         if body.is_none()
             && let Some(first) = receipt.first
@@ -146,17 +159,19 @@ impl Ingest {
             nonce: [0; 16],
         };
         let entry = self.contract.vet(&Self::door(), submission);
-        let said = answer::admit(self, vec![entry]).await.pop();
-        let (_, said, _) = said.ok_or(Held::NotFound)??;
-        let is_in = |filed: &StoredDocument| {
+        let delivery = delivery_reply::admit(self, vec![entry]).await.pop();
+        let (_, documents, _) = delivery.ok_or(ReleaseError::NotFound)??;
+        let is_admitted = |filed: &StoredDocument| {
             let decision = &*filed.document.decision;
-            decision == ReceiptDecision::Admit.as_str() || decision == ReceiptDecision::Duplicate.as_str()
+            decision == ReceiptDecision::Admit.as_str()
+                || decision == ReceiptDecision::Duplicate.as_str()
         };
-        if said.iter().any(is_in) {
-            return Ok(said);
+        if documents.iter().any(is_admitted) {
+            return Ok(documents);
         }
-        let reasons: Vec<_> = said.iter().filter_map(|filed| filed.document.reason.clone()).collect();
-        let reason = reasons.first().map_or("it was not admitted", |reason| reason);
-        Err(Held::Refused(format!("it did not pass again: {reason}")))
+        let reasons: Vec<_> =
+            documents.iter().filter_map(|filed| filed.document.reason.clone()).collect();
+        let reason = reasons.first().map_or("not admitted", |reason| reason);
+        Err(ReleaseError::Refused(format!("the resubmission was not admitted: {reason}")))
     }
 }

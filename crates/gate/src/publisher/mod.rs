@@ -1,15 +1,15 @@
-//! The publisher: each revision of a record goes to the bus, at most once by itself.
+//! Publisher of records: publishes each settled revision to the bus, at most once automatically.
 //!
 //! ```text
-//!  enriched ─settled─▶ offer commit: in flight ─▶ publish ─▶ settle commit: done, or ambiguous
+//!  enriched ─settled─▶ begin commit: in flight ─▶ publish ─▶ settle commit: done, or ambiguous
 //! ```
 //!
-//! A record is published once it has not changed for a while, or has been changing for too long;
-//! revisions that were replaced before that are never handed over, because the next one says all
-//! they said. Nothing is begun while the bus says that it is down.
+//! A record is published once it has not changed for a while, or has been changing for too long.
+//! Intermediate revisions are not published, because the next one contains all their data. Nothing is
+//! begun while the bus is down.
 
+mod publish_loop;
 mod reconcile;
-mod work;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,55 +26,55 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics::Counter;
 
-pub use reconcile::place_of;
+pub use reconcile::reference_of;
 
-/// What the publisher needs of a ledger.
+/// Ledger ports of the publisher.
 pub trait PublishedRecords: Ledger + RecordReader + Publications {}
 
 impl<L: Ledger + RecordReader + Publications> PublishedRecords for L {}
 
-/// What a publisher is put together from.
+/// Parts of a publisher.
 pub struct PublisherParts {
-    /// Where the records are.
+    /// Ledger with the records.
     pub ledger: Arc<dyn PublishedRecords>,
-    /// Where they go.
+    /// Bus to publish to.
     pub bus: Arc<dyn Bus>,
-    /// Where the time of day comes from.
+    /// Source of the time of day.
     pub clock: Arc<dyn Clock>,
-    /// How it behaves.
+    /// Settings of the publisher.
     pub settings: PublisherSettings,
 }
 
-/// How records are published.
+/// Settings of a publisher.
 #[derive(Clone, Debug)]
 pub struct PublisherSettings {
-    /// The logical topic.
+    /// Logical topic.
     pub topic: Arc<str>,
-    /// How long a record must not have changed before it is published.
+    /// Time without changes before a record is published.
     pub settle: Duration,
-    /// How long the answer of the bus is waited for.
+    /// Timeout of a publish call.
     pub publish_wait: Duration,
 }
 
-/// A publisher, while it runs.
+/// A running publisher.
 pub struct Publisher {
     ledger: Arc<dyn PublishedRecords>,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     settings: PublisherSettings,
-    /// A sign that there may be something to publish.
-    woken: Notify,
-    work: TaskTracker,
+    /// Wakes the publish loop.
+    wakeup: Notify,
+    tasks: TaskTracker,
     stop: CancellationToken,
-    /// Calls, which may go on after they were given up on.
+    /// Publish calls, which may outlive their timeout.
     calls: TaskTracker,
-    /// Ends calls that nobody waits for.
-    cut: CancellationToken,
-    /// Publications that the bus may still be working on.
-    alive: Mutex<HashSet<u64>>,
-    /// Messages the bus has confirmed.
+    /// Cancels publish calls after their timeout, at shutdown.
+    cancel_calls: CancellationToken,
+    /// Publications whose publish call may still be in progress.
+    active: Mutex<HashSet<u64>>,
+    /// Number of messages confirmed by the bus.
     published: Counter,
-    /// Messages nobody knows the fate of.
+    /// Number of messages with an unknown outcome.
     ambiguous: Counter,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Puts the parts together. Nothing happens before the gate serves.
+    /// Creates a publisher. Does nothing before the gate serves.
     pub fn new(parts: PublisherParts) -> Arc<Self> {
         let PublisherParts { ledger, bus, clock, settings } = parts;
         Arc::new(Self {
@@ -93,33 +93,33 @@ impl Publisher {
             bus,
             clock,
             settings,
-            woken: Notify::new(),
-            work: TaskTracker::new(),
+            wakeup: Notify::new(),
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
-            cut: CancellationToken::new(),
-            alive: Mutex::default(),
+            cancel_calls: CancellationToken::new(),
+            active: Mutex::default(),
             published: Counter::default(),
             ambiguous: Counter::default(),
         })
     }
 
-    /// The door whose records it publishes.
+    /// Door whose records it publishes.
     pub(crate) fn door() -> Door {
         Door::new(DOOR)
     }
 
-    /// Something was told of a record.
+    /// Wakes the publish loop after a record may have changed.
     pub(crate) fn wake(&self) {
-        self.woken.notify_one();
+        self.wakeup.notify_one();
     }
 
-    /// The longest a publish takes; a shutdown may have to wait for it.
+    /// Maximum duration of a publish, which a shutdown may have to wait for.
     pub(crate) fn publish_max(&self) -> Duration {
         self.settings.publish_wait
     }
 
-    /// How many publications had this outcome, by its word.
+    /// Number of publications with this outcome.
     pub(crate) fn settled(&self, outcome: &str) -> u64 {
         match outcome {
             "done" => self.published.get(),
@@ -130,20 +130,20 @@ impl Publisher {
 
     /// Starts publishing, until [`end`](Self::end).
     pub(crate) fn start(self: &Arc<Self>) {
-        self.work.spawn(Arc::clone(self).keep_publishing());
+        self.tasks.spawn(Arc::clone(self).run_publish_loop());
     }
 
-    /// Ends what [`start`](Self::start) began: what is on its way is settled first.
+    /// Stops the publish loop, after publications in flight are settled.
     pub(crate) async fn end(&self) {
         self.stop.cancel();
-        self.work.close();
-        self.work.wait().await;
-        self.cut.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.cancel_calls.cancel();
         self.calls.close();
         self.calls.wait().await;
     }
 
-    fn alive(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    fn active(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! Frames, taken apart and put together. A payload is bytes here, whatever its frame calls it.
+//! WebSocket frame parser and writer. Payloads are bytes; UTF-8 is not checked here.
 //!
-//! A message over the limit is read and thrown away, so that the next one is found; only one that
-//! goes on beyond the excess limit, or breaks the protocol, cannot be passed over.
+//! A message over the size limit is read and discarded, so that the next one can be read. Only a message
+//! beyond the excess limit, or a protocol violation, ends the connection.
 
 use std::io::{self, Cursor};
 
@@ -11,99 +11,99 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// So much is made room for at a time, and used up before the next: what has been read stays in
-/// memory as long as any event of it is in work.
+/// Size of a read buffer, and the free space below which the next one is allocated. A buffer stays in
+/// memory as long as an event in it is in progress.
 const READ_BYTES: usize = 64 * 1024;
 const READ_BYTES_MIN: usize = 4 * 1024;
 
-/// The longest payload of a control frame.
+/// Maximum payload of a control frame.
 const CONTROL_BYTES_MAX: u64 = 125;
 
-/// What a peer sent.
+/// A message from the peer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Message {
-    /// A text message, which may be anything.
+pub(super) enum WsMessage {
+    /// A text message, not checked for UTF-8.
     Text(Bytes),
     /// A binary message.
     Binary,
-    /// A message over the limit, of which nothing is kept.
+    /// A message over the limit, whose payload was discarded.
     TooLarge,
     Ping(Bytes),
     Pong,
-    /// The peer says goodbye, perhaps with a code.
+    /// Close frame of the peer, with its optional code.
     Close(Option<u16>),
 }
 
-/// Why no more messages can be read.
+/// Error that ends reading.
 #[derive(Debug)]
-pub(super) enum Broken {
-    /// The peer does not speak the protocol.
+pub(super) enum FrameError {
+    /// Protocol violation.
     Protocol(&'static str),
-    /// A message goes on for longer than anybody would read.
-    Endless,
-    /// The connection has ended.
-    Gone(io::Error),
+    /// A message exceeds the excess limit.
+    ExcessTooLarge,
+    /// The connection failed or was closed.
+    Disconnected(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for FrameError {
     fn from(error: io::Error) -> Self {
-        Self::Gone(error)
+        Self::Disconnected(error)
     }
 }
 
-/// How much a message may be.
+/// Size limits of a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    /// Larger ones are passed over.
+pub(super) struct MessageLimits {
+    /// Larger messages are discarded.
     pub(super) message_max: usize,
-    /// So much of them, and no more.
+    /// Maximum number of discarded bytes of one message.
     pub(super) excess_max: usize,
 }
 
 /// A frame whose payload is being read.
-struct Open {
+struct OpenFrame {
     opcode: OpCode,
     is_final: bool,
     mask: [u8; 4],
-    /// Bytes of payload still to come.
+    /// Remaining bytes of the payload.
     left: u64,
-    /// How far the mask is turned.
-    turned: usize,
+    /// Offset into the mask.
+    mask_offset: usize,
 }
 
 /// A message whose last frame has not been read yet.
 #[derive(Default)]
-struct Part {
+struct PartialMessage {
     is_text: bool,
     bytes: BytesMut,
-    /// Bytes that were thrown away; the message is over the limit.
+    /// Number of discarded bytes, if the message is over the limit.
     excess: Option<usize>,
 }
 
-/// Reads messages. Nothing is lost when a read is dropped.
-pub(super) struct Frames<R> {
+/// Reader of messages. Reads are cancel safe.
+pub(super) struct FrameReader<R> {
     io: R,
-    sizes: Sizes,
+    sizes: MessageLimits,
     buf: BytesMut,
-    open: Option<Open>,
-    part: Option<Part>,
-    /// When the message that is not whole yet began to arrive.
-    begun: Option<Instant>,
+    open: Option<OpenFrame>,
+    part: Option<PartialMessage>,
+    /// Arrival of the first byte of the incomplete message.
+    started_at: Option<Instant>,
 }
 
-impl<R: AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(io: R, sizes: Sizes) -> Self {
-        Self { io, sizes, buf: BytesMut::new(), open: None, part: None, begun: None }
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(super) fn new(io: R, sizes: MessageLimits) -> Self {
+        Self { io, sizes, buf: BytesMut::new(), open: None, part: None, started_at: None }
     }
 
-    /// The rest of the connection, for whoever has no use for messages any more.
+    /// Returns the underlying connection.
     pub(super) fn into_inner(self) -> R {
         self.io
     }
 
-    /// Reads on: the next message, or `None` when more has come of it and it is not whole yet.
-    pub(super) async fn next(&mut self) -> Result<Option<Message>, Broken> {
-        if let Some(message) = self.ready()? {
+    /// Reads once from the connection. Returns the next message, or `None` while it is incomplete.
+    pub(super) async fn next(&mut self) -> Result<Option<WsMessage>, FrameError> {
+        if let Some(message) = self.next_buffered()? {
             return Ok(Some(message));
         }
         if self.buf.capacity() - self.buf.len() < READ_BYTES_MIN {
@@ -112,12 +112,12 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         if self.io.read_buf(&mut self.buf).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        self.begun.get_or_insert_with(Instant::now);
-        self.ready()
+        self.started_at.get_or_insert_with(Instant::now);
+        self.next_buffered()
     }
 
-    /// The next message that has been read already.
-    pub(super) fn ready(&mut self) -> Result<Option<Message>, Broken> {
+    /// Returns the next message that has been read completely.
+    pub(super) fn next_buffered(&mut self) -> Result<Option<WsMessage>, FrameError> {
         loop {
             if self.open.is_none() && !self.open_frame()? {
                 return Ok(None);
@@ -128,9 +128,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 OpCode::Data(_) => self.data()?,
             };
             if let Some(message) = message {
-                // A ping between two frames of a message gives it no more time.
+                // A ping between two frames of a message does not extend its timeout.
                 if self.part.is_none() {
-                    self.begun = (!self.buf.is_empty()).then(Instant::now);
+                    self.started_at = (!self.buf.is_empty()).then(Instant::now);
                 }
                 return Ok(Some(message));
             }
@@ -140,50 +140,56 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// When the message that is not whole yet began to arrive, if there is one.
-    pub(super) fn begun(&self) -> Option<Instant> {
-        self.begun
+    /// Arrival of the first byte of the incomplete message, if there is one.
+    pub(super) fn started_at(&self) -> Option<Instant> {
+        self.started_at
     }
 
-    /// Reading goes on after a pause that was ours.
-    pub(super) fn resume(&mut self) {
-        self.begun = self.begun.map(|_| Instant::now());
+    /// Restarts the timeout of the incomplete message, after reading was paused by backpressure.
+    pub(super) fn restart_timeout(&mut self) {
+        self.started_at = self.started_at.map(|_| Instant::now());
     }
 
-    /// Takes the head of the next frame; `false` when it is not there yet.
-    fn open_frame(&mut self) -> Result<bool, Broken> {
+    /// Parses the head of the next frame; `false` while it is incomplete.
+    fn open_frame(&mut self) -> Result<bool, FrameError> {
         let mut cursor = Cursor::new(&self.buf[..]);
         let parsed = FrameHeader::parse(&mut cursor);
-        let parsed = parsed.map_err(|_| Broken::Protocol("a frame has an unknown kind"))?;
+        let parsed = parsed.map_err(|_| FrameError::Protocol("unknown opcode"))?;
         let Some((head, left)) = parsed else { return Ok(false) };
         let length = usize::try_from(cursor.position()).unwrap_or(usize::MAX);
         let Some(mask) = head.mask else {
-            return Err(Broken::Protocol("a frame of a client must be masked"));
+            return Err(FrameError::Protocol("a client frame must be masked"));
         };
         if head.rsv1 || head.rsv2 || head.rsv3 {
-            return Err(Broken::Protocol("no extension was agreed on"));
+            return Err(FrameError::Protocol(
+                "reserved bits are set, but no extension was negotiated",
+            ));
         }
         match head.opcode {
             OpCode::Control(_) if left > CONTROL_BYTES_MAX || !head.is_final => {
-                return Err(Broken::Protocol("a control frame is short and whole"));
+                return Err(FrameError::Protocol(
+                    "a control frame must be at most 125 bytes and not fragmented",
+                ));
             }
             OpCode::Control(_) => {}
             OpCode::Data(kind) => self.begin_part(kind, left)?,
         }
         drop(self.buf.split_to(length));
         let (opcode, is_final) = (head.opcode, head.is_final);
-        self.open = Some(Open { opcode, is_final, mask, left, turned: 0 });
+        self.open = Some(OpenFrame { opcode, is_final, mask, left, mask_offset: 0 });
         Ok(true)
     }
 
-    /// A frame with so much data begins or continues a message.
-    fn begin_part(&mut self, kind: Data, length: u64) -> Result<(), Broken> {
+    /// Starts or continues a message with a frame of `length` bytes.
+    fn begin_part(&mut self, kind: Data, length: u64) -> Result<(), FrameError> {
         let is_more = kind == Data::Continue;
         if is_more != self.part.is_some() {
-            return Err(Broken::Protocol("messages are not mixed with each other"));
+            return Err(FrameError::Protocol("fragments of different messages are interleaved"));
         }
         let is_text = kind == Data::Text;
-        let part = self.part.get_or_insert_with(|| Part { is_text, ..Part::default() });
+        let part = self
+            .part
+            .get_or_insert_with(|| PartialMessage { is_text, ..PartialMessage::default() });
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if part.excess.is_none() && part.bytes.len().saturating_add(length) > self.sizes.message_max
         {
@@ -192,14 +198,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         if let Some(excess) = &mut part.excess {
             *excess = excess.saturating_add(length);
             if *excess > self.sizes.message_max.saturating_add(self.sizes.excess_max) {
-                return Err(Broken::Endless);
+                return Err(FrameError::ExcessTooLarge);
             }
         }
         Ok(())
     }
 
-    /// A control frame, once all of it is there.
-    fn control(&mut self, control: Control) -> Option<Message> {
+    /// Returns a control frame once it is complete.
+    fn control(&mut self, control: Control) -> Option<WsMessage> {
         let open = self.open.as_ref()?;
         let length = usize::try_from(open.left).unwrap_or(usize::MAX);
         if self.buf.len() < length {
@@ -209,31 +215,31 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         unmask(&mut payload, open.mask, 0);
         self.open = None;
         Some(match control {
-            Control::Ping => Message::Ping(payload.freeze()),
-            Control::Pong | Control::Reserved(_) => Message::Pong,
+            Control::Ping => WsMessage::Ping(payload.freeze()),
+            Control::Pong | Control::Reserved(_) => WsMessage::Pong,
             Control::Close => {
                 let code = payload.first_chunk::<2>();
-                Message::Close(code.map(|code| u16::from_be_bytes(*code)))
+                WsMessage::Close(code.map(|code| u16::from_be_bytes(*code)))
             }
         })
     }
 
-    /// What has come of a data frame; a message when it was the last of one.
-    fn data(&mut self) -> Result<Option<Message>, Broken> {
+    /// Consumes the received payload of a data frame; returns the message after its last frame.
+    fn data(&mut self) -> Result<Option<WsMessage>, FrameError> {
         let (Some(open), Some(part)) = (&mut self.open, &mut self.part) else {
-            return Err(Broken::Protocol("messages are not mixed with each other"));
+            return Err(FrameError::Protocol("fragments of different messages are interleaved"));
         };
-        let here = usize::try_from(open.left).unwrap_or(usize::MAX).min(self.buf.len());
-        let mut piece = self.buf.split_to(here);
-        open.left -= here as u64;
+        let available = usize::try_from(open.left).unwrap_or(usize::MAX).min(self.buf.len());
+        let mut chunk_bytes = self.buf.split_to(available);
+        open.left -= available as u64;
         if part.excess.is_none() {
-            unmask(&mut piece, open.mask, open.turned);
-            open.turned = (open.turned + here) % 4;
-            // A message in one piece, which most are, is not copied.
+            unmask(&mut chunk_bytes, open.mask, open.mask_offset);
+            open.mask_offset = (open.mask_offset + available) % 4;
+            // A message in a single read, the common case, is not copied.
             if part.bytes.is_empty() {
-                part.bytes = piece;
+                part.bytes = chunk_bytes;
             } else {
-                part.bytes.extend_from_slice(&piece);
+                part.bytes.extend_from_slice(&chunk_bytes);
             }
         }
         if open.left > 0 {
@@ -242,15 +248,15 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let is_last = open.is_final;
         self.open = None;
         Ok(self.part.take_if(|_| is_last).map(|part| match part {
-            Part { excess: Some(_), .. } => Message::TooLarge,
-            Part { is_text: true, bytes, .. } => Message::Text(bytes.freeze()),
-            Part { is_text: false, .. } => Message::Binary,
+            PartialMessage { excess: Some(_), .. } => WsMessage::TooLarge,
+            PartialMessage { is_text: true, bytes, .. } => WsMessage::Text(bytes.freeze()),
+            PartialMessage { is_text: false, .. } => WsMessage::Binary,
         }))
     }
 }
 
-fn unmask(bytes: &mut [u8], mask: [u8; 4], turned: usize) {
-    let mask: [u8; 4] = std::array::from_fn(|at| mask[(at + turned) % 4]);
+fn unmask(bytes: &mut [u8], mask: [u8; 4], mask_offset: usize) {
+    let mask: [u8; 4] = std::array::from_fn(|at| mask[(at + mask_offset) % 4]);
     let mut chunks = bytes.chunks_exact_mut(4);
     for chunk in &mut chunks {
         for (byte, mask) in chunk.iter_mut().zip(mask) {
@@ -262,11 +268,11 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4], turned: usize) {
     }
 }
 
-/// Puts a frame of ours into `out`.
-pub(super) fn put(out: &mut BytesMut, opcode: OpCode, payload: &[u8]) {
+/// Appends a frame of the server to `out`.
+pub(super) fn write_frame(out: &mut BytesMut, opcode: OpCode, payload: &[u8]) {
     let head = FrameHeader { opcode, ..FrameHeader::default() };
     out.reserve(head.len(payload.len() as u64) + payload.len());
-    // Writing into memory that grows does not fail.
+    // Writing to a growing buffer does not fail.
     head.format(payload.len() as u64, &mut out.writer()).unwrap_or_default();
     out.extend_from_slice(payload);
 }

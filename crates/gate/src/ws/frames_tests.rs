@@ -1,12 +1,12 @@
-//! Frames in every shape, arriving in every way.
+//! Frame parser tests: all kinds of frames, in reads of different sizes.
 
 use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
-const SIZES: Sizes = Sizes { message_max: 100, excess_max: 1_000 };
+const SIZES: MessageLimits = MessageLimits { message_max: 100, excess_max: 1_000 };
 
-/// A frame as a client sends it.
+/// A masked client frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [0x37, 0xfa, 0x21, 0x3d];
     let mut frame = vec![first];
@@ -22,32 +22,32 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Everything in `bytes` when they come `step` at a time, and why it ended.
-async fn read(bytes: &[u8], step: usize) -> (Vec<Message>, Broken) {
+/// Reads all messages in `bytes`, `step` bytes at a time. Returns them and the final error.
+async fn read(bytes: &[u8], step: usize) -> (Vec<WsMessage>, FrameError) {
     let (mut client, server) = tokio::io::duplex(step);
     let send = async move {
-        // The reader may have given up before.
+        // The reader may have stopped before.
         client.write_all(bytes).await.unwrap_or_default();
     };
     let receive = async move {
-        let mut frames = Frames::new(server, SIZES);
+        let mut frames = FrameReader::new(server, SIZES);
         let mut messages = Vec::new();
         loop {
             match frames.next().await {
                 Ok(message) => messages.extend(message),
-                Err(broken) => return (messages, broken),
+                Err(error) => return (messages, error),
             }
         }
     };
     futures_util::future::join(send, receive).await.1
 }
 
-fn text(text: &str) -> Message {
-    Message::Text(Bytes::copy_from_slice(text.as_bytes()))
+fn text(text: &str) -> WsMessage {
+    WsMessage::Text(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 #[tokio::test]
-async fn messages_are_whole_however_their_bytes_arrive() {
+async fn messages_are_complete_however_their_bytes_arrive() {
     let bytes = [
         frame(0x81, b"one"),
         frame(0x01, b"two, in "),
@@ -62,26 +62,26 @@ async fn messages_are_whole_however_their_bytes_arrive() {
     ]
     .concat();
     for step in [1, 2, 3, 7, 1000] {
-        let (messages, broken) = read(&bytes, step).await;
+        let (messages, error) = read(&bytes, step).await;
         assert_eq!(
             messages,
             [
                 text("one"),
-                Message::Ping(Bytes::from_static(b"ping")),
+                WsMessage::Ping(Bytes::from_static(b"ping")),
                 text("two, in three pieces"),
                 text(""),
-                Message::Binary,
-                Message::Text(Bytes::from_static(&[0xff, 0xfe])),
-                Message::Pong,
-                Message::Close(Some(1000)),
+                WsMessage::Binary,
+                WsMessage::Text(Bytes::from_static(&[0xff, 0xfe])),
+                WsMessage::Pong,
+                WsMessage::Close(Some(1000)),
             ]
         );
-        assert!(matches!(broken, Broken::Gone(_)));
+        assert!(matches!(error, FrameError::Disconnected(_)));
     }
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_passed_over_and_the_next_one_is_read() {
+async fn a_message_over_the_limit_is_discarded_and_the_next_one_is_read() {
     let bytes = [
         frame(0x81, &[b'x'; 100]),
         frame(0x81, &[b'x'; 101]),
@@ -94,15 +94,16 @@ async fn a_message_over_the_limit_is_passed_over_and_the_next_one_is_read() {
     for step in [1, 33, 1000] {
         let (messages, _) = read(&bytes, step).await;
         let large = text(&"x".repeat(100));
-        let expected = [large, Message::TooLarge, text("after"), Message::TooLarge, text("last")];
+        let expected =
+            [large, WsMessage::TooLarge, text("after"), WsMessage::TooLarge, text("last")];
         assert_eq!(messages, expected);
     }
-    let (messages, broken) = read(&frame(0x81, &[b'x'; 1_101]), 10).await;
-    assert!(messages.is_empty() && matches!(broken, Broken::Endless));
+    let (messages, error) = read(&frame(0x81, &[b'x'; 1_101]), 10).await;
+    assert!(messages.is_empty() && matches!(error, FrameError::ExcessTooLarge));
 }
 
 #[tokio::test]
-async fn whoever_does_not_speak_the_protocol_is_told_so() {
+async fn protocol_violations_are_errors() {
     let unmasked = vec![0x81, 0x01, b'x'];
     let long_ping = frame(0x89, &[0; 126]);
     for bytes in [
@@ -114,34 +115,34 @@ async fn whoever_does_not_speak_the_protocol_is_told_so() {
         frame(0x80, b"continues nothing"),
         [frame(0x01, b"a"), frame(0x81, b"b")].concat(),
     ] {
-        let (messages, broken) = read(&bytes, 5).await;
-        assert!(messages.is_empty() && matches!(broken, Broken::Protocol(_)), "{bytes:?}");
+        let (messages, error) = read(&bytes, 5).await;
+        assert!(messages.is_empty() && matches!(error, FrameError::Protocol(_)), "{bytes:?}");
     }
 }
 
 #[test]
-fn our_frames_have_the_right_length() {
+fn written_frames_have_the_right_length() {
     for length in [0, 125, 126, 65_535, 65_536] {
         let mut out = BytesMut::new();
-        put(&mut out, OpCode::Data(Data::Text), &vec![b'x'; length]);
+        write_frame(&mut out, OpCode::Data(Data::Text), &vec![b'x'; length]);
         let mut cursor = Cursor::new(&out[..]);
-        let (head, told) = FrameHeader::parse(&mut cursor).unwrap().unwrap();
-        assert_eq!((told, head.is_final, head.mask), (length as u64, true, None));
-        assert_eq!(out.len() as u64, cursor.position() + told);
+        let (head, payload_len) = FrameHeader::parse(&mut cursor).unwrap().unwrap();
+        assert_eq!((payload_len, head.is_final, head.mask), (length as u64, true, None));
+        assert_eq!(out.len() as u64, cursor.position() + payload_len);
     }
 }
 
 #[tokio::test]
-async fn a_ping_between_two_frames_of_a_message_gives_it_no_more_time() {
+async fn a_ping_between_two_frames_does_not_extend_the_message_timeout() {
     let (mut client, server) = tokio::io::duplex(1_000);
-    let mut frames = Frames::new(server, SIZES);
+    let mut frames = FrameReader::new(server, SIZES);
     client.write_all(&frame(0x01, b"half")).await.unwrap();
     assert_eq!(frames.next().await.unwrap(), None);
-    let begun = frames.begun().expect("a message has begun");
+    let started_at = frames.started_at().expect("a message has started");
     client.write_all(&frame(0x89, b"p")).await.unwrap();
-    assert!(matches!(frames.next().await.unwrap(), Some(Message::Ping(_))));
-    assert_eq!(frames.begun(), Some(begun));
+    assert!(matches!(frames.next().await.unwrap(), Some(WsMessage::Ping(_))));
+    assert_eq!(frames.started_at(), Some(started_at));
     client.write_all(&frame(0x80, b"")).await.unwrap();
-    assert!(matches!(frames.next().await.unwrap(), Some(Message::Text(_))));
-    assert_eq!(frames.begun(), None);
+    assert!(matches!(frames.next().await.unwrap(), Some(WsMessage::Text(_))));
+    assert_eq!(frames.started_at(), None);
 }

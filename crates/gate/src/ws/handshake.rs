@@ -1,13 +1,13 @@
-//! The opening handshake: what a request must say to become a WebSocket, and the answer.
+//! Opening handshake of a WebSocket: validation of the request, and response headers.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// The key of a handshake: 16 bytes in base64.
+/// Length of `sec-websocket-key`: 16 bytes in base64.
 const KEY_CHARS: usize = 24;
 
-/// The headers of the answer that opens the socket, or what the request should have said.
+/// Validates an upgrade request and returns the headers of the response.
 pub(crate) fn accept(head: &Parts) -> Result<[(HeaderName, HeaderValue); 3], &'static str> {
     if head.version != Version::HTTP_11 {
         return Err("a websocket is opened over HTTP/1.1");
@@ -25,7 +25,7 @@ pub(crate) fn accept(head: &Parts) -> Result<[(HeaderName, HeaderValue); 3], &'s
     let is_key = |key: &&[u8]| key.len() == KEY_CHARS && key.ends_with(b"==");
     let key = key.filter(is_key).ok_or("the key of the websocket must be 16 bytes in base64")?;
     let accepted = HeaderValue::try_from(derive_accept_key(key))
-        .map_err(|_| "the key of the websocket cannot be answered")?;
+        .map_err(|_| "the key of the websocket is not valid")?;
     Ok([
         (header::UPGRADE, HeaderValue::from_static("websocket")),
         (header::CONNECTION, HeaderValue::from_static("upgrade")),
@@ -33,10 +33,10 @@ pub(crate) fn accept(head: &Parts) -> Result<[(HeaderName, HeaderValue); 3], &'s
     ])
 }
 
-/// Whether a header, which is a list, has `word` in it.
+/// Whether a header with a list value contains `word`.
 fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|said| said.trim().eq_ignore_ascii_case(word))
+    values.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(headers: &[(&str, &str)]) -> Result<String, &'static str> {
+    fn accept_key(headers: &[(&str, &str)]) -> Result<String, &'static str> {
         let mut request = Request::get("/v1/ingress");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -55,23 +55,23 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_answered_as_its_standard_says_and_nothing_else_is_one() {
+    fn a_handshake_follows_the_rfc_and_anything_else_is_refused() {
         let good = [
             ("upgrade", "WebSocket"),
             ("connection", "keep-alive, Upgrade"),
             ("sec-websocket-version", "13"),
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ];
-        assert_eq!(asked(&good).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept_key(&good).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         for left_out in 0..good.len() {
             let mut headers = good.to_vec();
             headers.remove(left_out);
-            asked(&headers).unwrap_err();
+            accept_key(&headers).unwrap_err();
         }
         for (at, wrong) in [(0, "h2c"), (1, "close"), (2, "8"), (3, "c2hvcnQ=")] {
             let mut headers = good;
             headers[at].1 = wrong;
-            asked(&headers).unwrap_err();
+            accept_key(&headers).unwrap_err();
         }
     }
 }

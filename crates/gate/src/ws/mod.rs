@@ -1,12 +1,12 @@
-//! Events over a WebSocket (RFC 6455): one envelope in a text frame, one answer in a text frame.
+//! Events over a WebSocket (RFC 6455): each envelope and each reply is a text frame.
 //!
-//! `handshake` agrees on it, `frames` reads and writes frames, `session` carries one connection.
-//! Frames are taken apart here and not by a library, because a library ends the connection over a
-//! frame that is too large or not UTF-8; here such a frame is answered and its neighbours go on.
+//! `handshake` is the opening handshake, `frames` reads and writes frames, `session` serves one
+//! connection. Frames are parsed here rather than by a library, because a library closes the connection
+//! on a frame that is too large or not UTF-8; here such a frame gets a refusal and the session continues.
 
 mod frames;
 mod handshake;
 mod session;
 
 pub(crate) use handshake::accept;
-pub(crate) use session::{Session, run};
+pub(crate) use session::{SocketContext, run};

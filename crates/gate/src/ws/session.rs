@@ -1,7 +1,7 @@
-//! One open socket: reads while its lane has room, writes answers as they come, ends in good order.
+//! One open WebSocket: reads while its session has room, writes replies, and closes in order.
 //!
-//! Everything happens in one task. While nothing may be read, because too much is in work or the
-//! peer does not take its answers, the clocks that judge the peer's silence stand still.
+//! Everything runs in one task. While reading is paused, because too much is in flight or the peer reads
+//! no replies, the idle and message timeouts are paused too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,53 +15,52 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Broken, Frames, Message, Sizes, put};
+use super::frames::{FrameError, FrameReader, MessageLimits, WsMessage, write_frame};
 use crate::gate::Gate;
-use crate::lane::Lane;
-use crate::metrics::OneOpen;
+use crate::metrics::OpenGuard;
+use crate::pipelined_session::PipelinedSession;
 
-/// Answers that may wait for the peer to take them; more of them, and nothing is read.
-const OUT_BYTES_MAX: usize = 256 * 1024;
+/// Buffered reply bytes above which reading stops.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// A quiet peer is asked for a sign of life so often, or thrice within `idle_ms_max`.
-const PING_EVERY: Duration = Duration::from_secs(30);
+/// Ping interval to a silent peer; at most a third of `idle_ms_max`.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the peer may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// Maximum wait for the peer's close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why we close, in the protocol's numbers.
+/// Close codes of RFC 6455.
 const NORMAL: u16 = 1000;
 const GOING_AWAY: u16 = 1001;
 const PROTOCOL_ERROR: u16 = 1002;
 const POLICY: u16 = 1008;
 const TOO_BIG: u16 = 1009;
 
-/// What a socket needs to know.
-pub(crate) struct Session {
+/// Context of an open WebSocket.
+pub(crate) struct SocketContext {
     pub(crate) gate: Arc<Gate>,
-    pub(crate) lane: Lane,
-    /// The connection is cut off.
+    pub(crate) session: PipelinedSession,
+    /// Cancelled to abort the connection at shutdown.
     pub(crate) cutting: CancellationToken,
 }
 
-/// The answers on their way to the peer.
-struct Out<W> {
+/// Buffered output to the peer.
+struct OutputBuffer<W> {
     io: W,
     bytes: BytesMut,
     is_flushed: bool,
 }
 
-impl<W: AsyncWrite + Unpin> Out<W> {
-    fn has_some(&self) -> bool {
+impl<W: AsyncWrite + Unpin> OutputBuffer<W> {
+    fn is_pending(&self) -> bool {
         !self.bytes.is_empty() || !self.is_flushed
     }
 
     fn put(&mut self, opcode: OpCode, payload: &[u8]) {
-        put(&mut self.bytes, opcode, payload);
+        write_frame(&mut self.bytes, opcode, payload);
     }
 
-    /// Writes some. A peer that takes nothing for too long is an error; nothing is written twice
-    /// when this is dropped.
+    /// Writes part of the buffer. The write timeout of the stream applies. Cancel safe.
     async fn write(&mut self) -> std::io::Result<()> {
         if !self.bytes.is_empty() {
             self.is_flushed = false;
@@ -73,71 +72,75 @@ impl<W: AsyncWrite + Unpin> Out<W> {
     }
 }
 
-/// How a session is to end: nothing more is read, what was read is answered, then this is said.
-type Ending = Option<(u16, &'static str)>;
+/// Close code and reason. Sent after reading has stopped and all events have their reply.
+type CloseFrame = Option<(u16, &'static str)>;
 
-/// Carries a socket to its end. Whatever was handed to the ledger is finished even if the peer is
-/// gone by then.
-pub(crate) async fn run<IO: AsyncRead + AsyncWrite>(session: Session, io: IO) {
-    let Session { gate, lane, cutting } = session;
-    let _open = OneOpen::new(&gate, |metrics| &metrics.websockets);
+/// Serves a WebSocket until it ends. Writes handed to the ledger are completed even if the peer
+/// disconnects.
+pub(crate) async fn run<IO: AsyncRead + AsyncWrite>(context: SocketContext, io: IO) {
+    let SocketContext { gate, session, cutting } = context;
+    let _open = OpenGuard::new(&gate, |metrics| &metrics.websockets);
     let (input, output) = tokio::io::split(io);
-    let sizes =
-        Sizes { message_max: gate.limits.body_bytes_max, excess_max: gate.limits.excess_bytes_max };
-    let out = Out { io: output, bytes: BytesMut::new(), is_flushed: true };
-    let frames = Frames::new(input, sizes);
-    let mut socket = Socket { gate, lane, frames, out, heard: Instant::now(), pinged: false };
+    let limits = MessageLimits {
+        message_max: gate.limits.body_bytes_max,
+        excess_max: gate.limits.excess_bytes_max,
+    };
+    let out = OutputBuffer { io: output, bytes: BytesMut::new(), is_flushed: true };
+    let frames = FrameReader::new(input, limits);
+    let mut socket =
+        Socket { gate, session, frames, out, last_received_at: Instant::now(), is_pinged: false };
     let ended = tokio::select! {
-        ended = socket.converse() => ended,
+        ended = socket.serve() => ended,
         () = cutting.cancelled() => return,
     };
     match ended {
         Ok(ending) => socket.close(ending).await,
-        Err(error) => tracing::debug!(%error, "a websocket ended early"),
+        Err(error) => tracing::debug!(%error, "websocket failed"),
     }
 }
 
 struct Socket<IO> {
     gate: Arc<Gate>,
-    lane: Lane,
-    frames: Frames<ReadHalf<IO>>,
-    out: Out<WriteHalf<IO>>,
-    /// When something last came.
-    heard: Instant,
-    /// Whether a sign of life was asked for since.
-    pinged: bool,
+    session: PipelinedSession,
+    frames: FrameReader<ReadHalf<IO>>,
+    out: OutputBuffer<WriteHalf<IO>>,
+    /// Time of the last received data.
+    last_received_at: Instant,
+    /// Whether a ping was sent since then.
+    is_pinged: bool,
 }
 
 impl<IO: AsyncRead + AsyncWrite> Socket<IO> {
-    /// Reads and answers until somebody wants to end it and everything is answered.
-    async fn converse(&mut self) -> std::io::Result<Ending> {
-        let mut ending: Option<Ending> = None;
+    /// Reads and replies until either side closes and all events have their reply.
+    async fn serve(&mut self) -> std::io::Result<CloseFrame> {
+        let mut ending: Option<CloseFrame> = None;
         let mut was_reading = true;
         loop {
-            if let Some(ending) = ending.filter(|_| self.lane.is_empty()) {
+            if let Some(ending) = ending.filter(|_| self.session.is_empty()) {
                 return Ok(ending);
             }
-            let may_read =
-                ending.is_none() && self.lane.has_room() && self.out.bytes.len() < OUT_BYTES_MAX;
+            let may_read = ending.is_none()
+                && self.session.has_room()
+                && self.out.bytes.len() < OUTPUT_BYTES_MAX;
             if may_read && !was_reading {
-                self.heard = Instant::now();
-                self.frames.resume();
+                self.last_received_at = Instant::now();
+                self.frames.restart_timeout();
             }
             was_reading = may_read;
-            let due = self.due();
+            let deadline = self.deadline();
             tokio::select! {
                 biased;
-                written = self.out.write(), if self.out.has_some() => written?,
-                replies = self.lane.answers(), if !self.lane.is_empty() => {
+                written = self.out.write(), if self.out.is_pending() => written?,
+                replies = self.session.next_replies(), if !self.session.is_empty() => {
                     for reply in replies {
                         self.out.put(OpCode::Data(Data::Text), &reply.body);
                     }
                 }
-                come = self.frames.next(), if may_read => {
-                    ending = self.heard_of(come);
-                    self.lane.send_off();
+                received = self.frames.next(), if may_read => {
+                    ending = self.on_message(received);
+                    self.session.start_batch();
                 }
-                () = sleep_until(due), if may_read => ending = self.overdue(),
+                () = sleep_until(deadline), if may_read => ending = self.on_deadline(),
                 () = self.gate.drain.cancelled(), if ending.is_none() => {
                     ending = Some(Some((GOING_AWAY, "the gate is shutting down")));
                 }
@@ -145,46 +148,49 @@ impl<IO: AsyncRead + AsyncWrite> Socket<IO> {
         }
     }
 
-    /// Takes what has come: a message, and whatever else has been read with it.
-    fn heard_of(&mut self, come: Result<Option<Message>, Broken>) -> Option<Ending> {
-        self.heard = Instant::now();
-        self.pinged = false;
-        let mut come = come;
+    /// Handles a message, and all further ones that have already been read.
+    fn on_message(
+        &mut self,
+        received: Result<Option<WsMessage>, FrameError>,
+    ) -> Option<CloseFrame> {
+        self.last_received_at = Instant::now();
+        self.is_pinged = false;
+        let mut received = received;
         loop {
-            let ending = match come {
-                Ok(Some(message)) => self.take(message),
+            let ending = match received {
+                Ok(Some(message)) => self.handle(message),
                 Ok(None) => return None,
-                Err(broken) => {
-                    if matches!(broken, Broken::Endless) {
-                        self.take(Message::TooLarge);
+                Err(error) => {
+                    if matches!(error, FrameError::ExcessTooLarge) {
+                        self.handle(WsMessage::TooLarge);
                     }
-                    Some(goodbye(&broken))
+                    Some(close_frame(&error))
                 }
             };
-            if ending.is_some() || !self.lane.has_room() {
+            if ending.is_some() || !self.session.has_room() {
                 return ending;
             }
-            come = self.frames.ready();
+            received = self.frames.next_buffered();
         }
     }
 
-    fn take(&mut self, message: Message) -> Option<Ending> {
+    fn handle(&mut self, message: WsMessage) -> Option<CloseFrame> {
         let refused = match message {
-            Message::Text(body) => self.lane.take(body),
-            Message::Binary => {
-                let message = "it must travel in a text frame";
-                Some(self.lane.refuse(&[], Code::InvalidEnvelope, message))
+            WsMessage::Text(body) => self.session.submit(body),
+            WsMessage::Binary => {
+                let message = "an event must be sent in a text frame";
+                Some(self.session.refuse(&[], Code::InvalidEnvelope, message))
             }
-            Message::TooLarge => {
-                let message = "the event is larger than this door takes";
-                Some(self.lane.refuse(&[], Code::BodyTooLarge, message))
+            WsMessage::TooLarge => {
+                let message = "the event exceeds limits.body_bytes_max";
+                Some(self.session.refuse(&[], Code::BodyTooLarge, message))
             }
-            Message::Ping(payload) => {
+            WsMessage::Ping(payload) => {
                 self.out.put(OpCode::Control(Control::Pong), &payload);
                 None
             }
-            Message::Pong => None,
-            Message::Close(code) => return Some(Some((answer_to(code), ""))),
+            WsMessage::Pong => None,
+            WsMessage::Close(code) => return Some(Some((close_code(code), ""))),
         };
         if let Some(reply) = refused {
             self.out.put(OpCode::Data(Data::Text), &reply.body);
@@ -192,61 +198,68 @@ impl<IO: AsyncRead + AsyncWrite> Socket<IO> {
         None
     }
 
-    /// When the peer has been silent for so long that something is to be done about it.
-    fn due(&self) -> Instant {
+    /// Time of the next ping or timeout.
+    fn deadline(&self) -> Instant {
         let limits = &self.gate.limits;
-        let silent = if self.pinged { limits.idle_max() } else { self.ping_every() };
-        let whole = self.frames.begun().map(|begun| begun + limits.body_read_max());
-        whole.map_or(self.heard + silent, |whole| whole.min(self.heard + silent))
+        let silence_max = if self.is_pinged { limits.idle_max() } else { self.ping_interval() };
+        let message =
+            self.frames.started_at().map(|started_at| started_at + limits.body_read_max());
+        let silence = self.last_received_at + silence_max;
+        message.map_or(silence, |message| message.min(silence))
     }
 
-    fn ping_every(&self) -> Duration {
-        PING_EVERY.min(self.gate.limits.idle_max() / 3)
+    fn ping_interval(&self) -> Duration {
+        PING_INTERVAL.min(self.gate.limits.idle_max() / 3)
     }
 
-    fn overdue(&mut self) -> Option<Ending> {
+    fn on_deadline(&mut self) -> Option<CloseFrame> {
         let now = Instant::now();
         let limits = &self.gate.limits;
-        if self.frames.begun().is_some_and(|begun| now >= begun + limits.body_read_max()) {
-            return Some(Some((POLICY, "a message did not arrive in time")));
+        if self
+            .frames
+            .started_at()
+            .is_some_and(|started_at| now >= started_at + limits.body_read_max())
+        {
+            return Some(Some((POLICY, "message timeout")));
         }
-        if now >= self.heard + limits.idle_max() {
-            return Some(Some((GOING_AWAY, "nothing was heard for too long")));
+        if now >= self.last_received_at + limits.idle_max() {
+            return Some(Some((GOING_AWAY, "idle timeout")));
         }
-        if !self.pinged && now >= self.heard + self.ping_every() {
-            self.pinged = true;
+        if !self.is_pinged && now >= self.last_received_at + self.ping_interval() {
+            self.is_pinged = true;
             self.out.put(OpCode::Control(Control::Ping), b"");
         }
         None
     }
 
-    /// Says goodbye, and waits a moment for the peer to do the same.
-    async fn close(mut self, ending: Ending) {
-        if let Some((code, reason)) = ending {
+    /// Sends a close frame, and waits for the close of the peer up to a timeout.
+    async fn close(mut self, close: CloseFrame) {
+        if let Some((code, reason)) = close {
             let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
             self.out.put(OpCode::Control(Control::Close), &payload);
         }
         let write_max = self.gate.limits.write_max();
         let written = timeout(write_max, async {
-            while self.out.has_some() {
+            while self.out.is_pending() {
                 self.out.write().await?;
             }
             self.out.io.shutdown().await
         });
         if !matches!(written.await, Ok(Ok(()))) {
-            tracing::debug!("a websocket's peer did not wait for the end");
+            tracing::debug!("websocket peer disconnected before the close frame was written");
             return;
         }
         let mut io = self.frames.into_inner();
-        let mut scrap = [0; 4 * 1024];
-        // Until the peer has hung up too: whoever hangs up on a sender may take back what it said.
-        let quiet = async { while matches!(io.read(&mut scrap).await, Ok(1..)) {} };
-        timeout(GOODBYE, quiet).await.unwrap_or_default();
+        let mut discarded = [0; 4 * 1024];
+        // Drain until the peer closes too: closing with unread data would reset the connection and may
+        // discard the last replies.
+        let drained = async { while matches!(io.read(&mut discarded).await, Ok(1..)) {} };
+        timeout(CLOSE_TIMEOUT, drained).await.unwrap_or_default();
     }
 }
 
-/// The code that answers a goodbye: the peer's own, where it is one that may be sent.
-fn answer_to(code: Option<u16>) -> u16 {
+/// Close code of the reply to a close frame: the code of the peer, if it is a valid one.
+fn close_code(code: Option<u16>) -> u16 {
     match code {
         None => NORMAL,
         Some(code @ (1000..=1003 | 1007..=1014 | 3000..=4999)) => code,
@@ -254,13 +267,13 @@ fn answer_to(code: Option<u16>) -> u16 {
     }
 }
 
-/// What is said to a peer that cannot be read any more.
-fn goodbye(broken: &Broken) -> Ending {
-    match broken {
-        Broken::Protocol(reason) => Some((PROTOCOL_ERROR, reason)),
-        Broken::Endless => Some((TOO_BIG, "a message is larger than anybody would read")),
-        Broken::Gone(error) => {
-            tracing::debug!(%error, "a websocket's peer is gone");
+/// Close frame after a read error.
+fn close_frame(error: &FrameError) -> CloseFrame {
+    match error {
+        FrameError::Protocol(reason) => Some((PROTOCOL_ERROR, reason)),
+        FrameError::ExcessTooLarge => Some((TOO_BIG, "message too large")),
+        FrameError::Disconnected(cause) => {
+            tracing::debug!(%cause, "websocket peer disconnected");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client that sends exactly what it is given and shows exactly what came back.
+//! HTTP/1.1 client without abstractions: sends given bytes and returns raw responses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything a test waits for; a test that hangs fails instead.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of every wait, longer than any test needs.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One answer.
+/// One HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -27,15 +27,15 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The code, when the test contract said it.
-    pub(crate) fn in_its_words(&self) -> String {
+    /// Returns the code of a refusal in the format of the fake contract.
+    pub(crate) fn contract_code(&self) -> String {
         let json = self.json();
-        let code = json["words"]["code"].as_str();
-        code.unwrap_or_else(|| panic!("not in the contract's words: {self:?}")).to_owned()
+        let code = json["refusal"]["code"].as_str();
+        code.unwrap_or_else(|| panic!("not in the format of the contract: {self:?}")).to_owned()
     }
 
-    /// The code, when the gate itself said it.
-    pub(crate) fn general(&self) -> String {
+    /// Returns the code of a refusal in the general format.
+    pub(crate) fn general_code(&self) -> String {
         let json = self.json();
         let error = &json["error"];
         assert!(error["message"].is_string() && error["retryable"].is_boolean(), "{self:?}");
@@ -61,33 +61,33 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.expect("the gate reads");
     }
 
-    /// Sends as much as the gate takes, and does not mind when it stops taking.
-    pub(crate) async fn send_what_it_takes(&mut self, bytes: &[u8]) -> bool {
+    /// Sends the bytes; returns false if the gate closed the connection.
+    pub(crate) async fn send_until_closed(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }
 
-    /// Says that nothing more will be sent, and goes on listening.
+    /// Shuts down the sending half of the connection.
     pub(crate) async fn finish_sending(&mut self) {
         self.stream.shutdown().await.expect("the gate is there");
     }
 
-    /// A request of its own, and its answer.
-    pub(crate) async fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
+    /// Sends a request and reads its response.
+    pub(crate) async fn request(&mut self, request: impl AsRef<[u8]>) -> Response {
         self.send(request).await;
-        self.answer().await
+        self.read_response().await
     }
 
-    /// The next answer.
-    pub(crate) async fn answer(&mut self) -> Answer {
-        timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
+    /// Reads the next response.
+    pub(crate) async fn read_response(&mut self) -> Response {
+        timeout(TIMEOUT, self.parse_response()).await.expect("a response in time")
     }
 
-    async fn read_answer(&mut self) -> Answer {
+    async fn parse_response(&mut self) -> Response {
         let end = loop {
             if let Some(end) = find(&self.read, b"\r\n\r\n") {
                 break end;
             }
-            assert!(self.read_more().await, "closed before an answer: {:?}", self.shown());
+            assert!(self.read_more().await, "closed before a response: {:?}", self.shown());
         };
         let head = String::from_utf8(self.read.drain(..end + 4).collect()).expect("a head");
         let mut lines = head.lines();
@@ -102,23 +102,23 @@ impl Client {
             assert!(self.read_more().await, "closed inside a body: {:?}", self.shown());
         }
         let body = String::from_utf8(self.read.drain(..length).collect()).expect("text");
-        Answer { status: status.parse().expect("a number"), headers, body }
+        Response { status: status.parse().expect("a number"), headers, body }
     }
 
-    /// Waits until the gate closes the connection, having sent nothing more.
+    /// Waits until the gate closes the connection; fails if it sends more bytes.
     pub(crate) async fn closed(&mut self) {
-        let more = timeout(PATIENCE, self.read_more()).await.expect("closed in time");
-        assert!(!more && self.read.is_empty(), "more came: {:?}", self.shown());
+        let more = timeout(TIMEOUT, self.read_more()).await.expect("closed in time");
+        assert!(!more && self.read.is_empty(), "unexpected bytes: {:?}", self.shown());
     }
 
-    /// Reads until `count` bytes are there, for wires that are not HTTP/1.1.
-    pub(crate) async fn take(&mut self, count: usize) -> Vec<u8> {
+    /// Reads `count` bytes, for protocols other than HTTP/1.1.
+    pub(crate) async fn read_exact(&mut self, count: usize) -> Vec<u8> {
         let reading = async {
             while self.read.len() < count {
                 assert!(self.read_more().await, "closed early: {:?}", self.shown());
             }
         };
-        timeout(PATIENCE, reading).await.expect("bytes in time");
+        timeout(TIMEOUT, reading).await.expect("bytes in time");
         self.read.drain(..count).collect()
     }
 
@@ -134,16 +134,16 @@ impl Client {
     }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
 }
 
-/// A well-formed event for the test door.
+/// Returns a valid request to the test door.
 pub(crate) fn post(body: &str) -> String {
     post_with("content-type: application/json\r\n", body)
 }
 
-/// The same with other headers, each ending its own line.
+/// Same with other header lines, each with its line end.
 pub(crate) fn post_with(headers: &str, body: &str) -> String {
     let length = body.len();
     format!(

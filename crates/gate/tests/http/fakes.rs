@@ -1,4 +1,4 @@
-//! A contract with words of its own, and a ledger in memory that can be held and broken.
+//! Fakes: contracts, and a ledger in memory that can block and fail.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,26 +7,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use admit_contracts::{Contract, Reply};
 use admit_core::json::Object;
 use admit_core::{
-    Code, Decision, Digest, Door, EntityId, Entry, Event, Fault, FaultKind, PriorAdmission, Key,
-    OnOtherContent, Receipt, ReceiptId, RecordedEntry, RefusedSubmission, Seq, Submission, Verdict, decide,
+    Code, Decision, Digest, Door, EntityId, Entry, Event, Fault, FaultKind, Key, OnOtherContent,
+    PriorAdmission, Receipt, ReceiptId, RecordedEntry, RefusedSubmission, Seq, Submission, Verdict,
+    decide,
 };
-use admit_ledger::{Admissions, BoxFuture, ReceiptFilter, Ledger, Reader, Status, WithoutEffects};
+use admit_ledger::{Admissions, BoxFuture, Ledger, Reader, ReceiptFilter, Status, WithoutEffects};
 use bytes::Bytes;
 use tokio::sync::watch;
 
 /// The tag of the test ledger.
 pub(crate) const TAG: u32 = 0x7e57_0001;
 
-/// Names an event by its body up to a `=`; the rest is content. `refuse…` is refused, `panic` panics.
-pub(crate) struct Words;
+/// Contract with the body up to `=` as the key; the rest is content. It refuses `refuse…` and panics on
+/// `panic`.
+pub(crate) struct FakeContract;
 
-impl Contract for Words {
+impl Contract for FakeContract {
     fn vet(&self, door: &Door, submission: Submission) -> Entry {
         let attempt = submission.header("x-attempt").and_then(|value| value.parse().ok());
-        assert!(submission.header("x-other").is_none(), "only wanted headers are handed over");
+        assert!(
+            submission.header("x-other").is_none(),
+            "the contract gets only the headers it declares"
+        );
         let Submission { principal, received_at, body, .. } = submission;
         let text = String::from_utf8_lossy(&body).into_owned();
-        assert!(text != "panic", "told to panic");
+        assert!(text != "panic", "panic for a test");
         if text.starts_with("refuse") {
             return Entry::Refused(RefusedSubmission {
                 door: door.clone(),
@@ -35,7 +40,7 @@ impl Contract for Words {
                 body,
                 attempt,
                 code: Code::InvalidEnvelope,
-                message: "told to refuse".to_owned(),
+                message: "refused for a test".to_owned(),
                 facts: Object::default(),
             });
         }
@@ -64,14 +69,14 @@ impl Contract for Words {
             Entry::Refused(refused) => refused.principal.to_string(),
         };
         let verdict = recorded.verdict.word();
-        said(200, &serde_json::json!({ "verdict": verdict, "scope": scope }))
+        json_reply(200, &serde_json::json!({ "verdict": verdict, "scope": scope }))
     }
 
     fn refuse(&self, code: Code, message: &str, retry_after_seconds: u32) -> Reply {
-        let words = serde_json::json!({
+        let refusal = serde_json::json!({
             "code": code.as_str(), "message": message, "retry_after": retry_after_seconds,
         });
-        said(code.http_status(), &serde_json::json!({ "words": words }))
+        json_reply(code.http_status(), &serde_json::json!({ "refusal": refusal }))
     }
 
     fn headers(&self) -> &[&str] {
@@ -79,29 +84,29 @@ impl Contract for Words {
     }
 }
 
-fn said(status: u16, json: &serde_json::Value) -> Reply {
+fn json_reply(status: u16, json: &serde_json::Value) -> Reply {
     let body = json.to_string().into_bytes();
     Reply { status, content_type: "application/json", headers: Vec::new(), body }
 }
 
-/// A contract that cannot even refuse.
-pub(crate) struct Speechless;
+/// Contract that panics in every method.
+pub(crate) struct PanickingContract;
 
-impl Contract for Speechless {
+impl Contract for PanickingContract {
     fn vet(&self, _: &Door, _: Submission) -> Entry {
-        panic!("told to panic")
+        panic!("panic for a test")
     }
 
     fn reply(&self, _: &RecordedEntry) -> Reply {
-        panic!("told to panic")
+        panic!("panic for a test")
     }
 
     fn refuse(&self, _: Code, _: &str, _: u32) -> Reply {
-        panic!("told to panic")
+        panic!("panic for a test")
     }
 }
 
-/// A ledger in memory.
+/// Ledger in memory.
 pub(crate) struct MemoryLedger {
     receipts: Mutex<Vec<Receipt>>,
     pub(crate) documents: Mutex<BTreeMap<String, String>>,
@@ -125,7 +130,7 @@ impl Default for MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// From now on nothing is recorded until [`MemoryLedger::release`].
+    /// Blocks all writes until [`MemoryLedger::release`].
     pub(crate) fn hold(&self) {
         self.held.send_replace(true);
     }
@@ -134,8 +139,8 @@ impl MemoryLedger {
         self.held.send_replace(false);
     }
 
-    /// Waits until so many batches are held.
-    pub(crate) async fn holds(&self, batches: usize) {
+    /// Waits until `batches` batches are blocked.
+    pub(crate) async fn wait_for_held(&self, batches: usize) {
         self.waiting.subscribe().wait_for(|waiting| *waiting >= batches).await.expect("it lives");
     }
 
@@ -200,7 +205,7 @@ impl Admissions for MemoryLedger {
             assert!(released, "the ledger outlives its batches");
             let fault = *self.fault.lock().expect("no panic inside");
             let record = |entry| match fault {
-                Some(kind) => Err(Fault::new(kind, "told to fail")),
+                Some(kind) => Err(Fault::new(kind, "failure for a test")),
                 None => Ok(self.decide(entry)),
             };
             batch.into_iter().map(record).collect()
@@ -233,12 +238,12 @@ impl Reader for MemoryLedger {
 
     fn list(&self, filter: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
         let receipts = self.receipts.lock().expect("no panic inside");
-        let wanted = |receipt: &&Receipt| {
+        let matches = |receipt: &&Receipt| {
             receipt.id.seq > filter.after
                 && filter.door.as_deref().is_none_or(|door| door == receipt.door.as_str())
                 && filter.verdicts.iter().any(|word| word == receipt.verdict)
         };
-        ready(receipts.iter().filter(wanted).take(filter.rows_max).cloned().collect())
+        ready(receipts.iter().filter(matches).take(filter.rows_max).cloned().collect())
     }
 
     fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
@@ -253,10 +258,10 @@ impl Reader for MemoryLedger {
         rows_max: usize,
     ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
         let documents = self.documents.lock().expect("no panic inside");
-        let wanted = |(entity, _): &(&String, &String)| {
+        let matches = |(entity, _): &(&String, &String)| {
             entity.starts_with(&prefix) && after.as_ref().is_none_or(|after| *entity > after)
         };
-        let page = documents.iter().filter(wanted).take(rows_max);
+        let page = documents.iter().filter(matches).take(rows_max);
         ready(page.map(|(entity, text)| (entity.clone(), text.clone())).collect())
     }
 

@@ -1,10 +1,10 @@
-//! Agents: who may speak for whom, and in whose scope it lands.
+//! Forwarding agents: which principals an agent may send for, and the scope of forwarded events.
 
 use admit_core::Code;
 use admit_gate::Limits;
 
 use crate::client::post_with;
-use crate::world::World;
+use crate::test_server::TestServer;
 
 const AGENT: &str = r#"{"name":"edge-1","keys":["edge-key"],"doors":["test"],
     "role":"forward","may_speak_for":["arena","unknown-here","reader"]}"#;
@@ -12,8 +12,8 @@ const ARENA: &str = r#"{"name":"arena","keys":["arena-key"]}"#;
 const READER: &str = r#"{"name":"reader","keys":["read-key"],"role":"read"}"#;
 const OTHER: &str = r#"{"name":"other","keys":["other-key"]}"#;
 
-async fn world() -> World {
-    World::with(Limits::default(), &[AGENT, ARENA, READER, OTHER]).await
+async fn server() -> TestServer {
+    TestServer::with(Limits::default(), &[AGENT, ARENA, READER, OTHER]).await
 }
 
 fn sent(headers: &str) -> String {
@@ -21,55 +21,60 @@ fn sent(headers: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_an_agent_forwards_is_in_the_scope_of_whom_it_speaks_for() {
-    let world = world().await;
-    let forwarded = world.ask(sent("x-door-key: edge-key\r\nadmit-principal: arena")).await;
+async fn a_forwarded_event_is_in_the_scope_of_its_producer() {
+    let server = server().await;
+    let forwarded = server.request(sent("x-door-key: edge-key\r\nadmit-principal: arena")).await;
     assert_eq!(forwarded.json()["scope"], "arena");
     assert_eq!(forwarded.json()["verdict"], "fresh");
-    let itself = world.ask(sent("x-door-key: arena-key")).await;
-    assert_eq!(itself.json()["verdict"], "duplicate", "it is the same producer either way");
+    let itself = server.request(sent("x-door-key: arena-key")).await;
+    assert_eq!(itself.json()["verdict"], "duplicate", "the producer is the same on both paths");
     let unknown = sent("x-door-key: edge-key\r\nadmit-principal: unknown-here");
-    assert_eq!(world.ask(unknown).await.json()["scope"], "unknown-here", "it needs no key here");
+    assert_eq!(
+        server.request(unknown).await.json()["scope"],
+        "unknown-here",
+        "the producer needs no key at the gate"
+    );
 }
 
 #[tokio::test]
-async fn speaking_for_somebody_else_is_refused_in_the_words_of_the_door() {
-    let world = world().await;
+async fn forwarding_for_a_principal_that_is_not_allowed_is_refused_in_the_format_of_the_door() {
+    let server = server().await;
     let refused = [
-        // Not in its list, and nobody at all.
+        // Not in its list, and an empty name.
         "x-door-key: edge-key\r\nadmit-principal: other",
         "x-door-key: edge-key\r\nadmit-principal:",
         // Two names, of which one is allowed.
         "x-door-key: edge-key\r\nadmit-principal: arena\r\nadmit-principal: other",
-        // Whom it speaks for may not produce.
+        // The named principal may not produce.
         "x-door-key: edge-key\r\nadmit-principal: reader",
-        // An agent is nobody's producer, its own least of all.
+        // An agent may not send events of its own.
         "x-door-key: edge-key",
         "x-door-key: edge-key\r\nadmit-principal: edge-1",
-        // A producer speaks for nobody else.
+        // A producer may not forward.
         "x-door-key: arena-key\r\nadmit-principal: other",
     ];
     for headers in refused {
-        let answer = world.ask(sent(headers)).await;
+        let response = server.request(sent(headers)).await;
         assert_eq!(
-            (answer.status, answer.in_its_words().as_str()),
+            (response.status, response.contract_code().as_str()),
             (403, "forbidden"),
             "{headers}"
         );
     }
     let elsewhere = sent("x-door-key: edge-key\r\nadmit-principal: arena");
-    let answer = world.ask(elsewhere.replace("/door", "/other")).await;
-    assert_eq!((answer.status, answer.in_its_words().as_str()), (403, "forbidden"));
-    assert_eq!(world.refused(Code::Forbidden), refused.len() as u64);
-    assert_eq!(world.counted("fresh"), 0);
+    let response = server.request(elsewhere.replace("/door", "/other")).await;
+    assert_eq!((response.status, response.contract_code().as_str()), (403, "forbidden"));
+    assert_eq!(server.refused(Code::Forbidden), refused.len() as u64);
+    assert_eq!(server.counted("fresh"), 0);
 }
 
 #[tokio::test]
-async fn a_producer_may_name_itself_also_at_an_open_gate() {
-    let named = world().await.ask(sent("x-door-key: arena-key\r\nadmit-principal: arena")).await;
+async fn a_producer_may_name_itself_also_without_principals() {
+    let named =
+        server().await.request(sent("x-door-key: arena-key\r\nadmit-principal: arena")).await;
     assert_eq!(named.json()["scope"], "arena");
-    let open = World::open().await;
-    assert_eq!(open.ask(sent("admit-principal: local")).await.json()["scope"], "local");
-    let other = open.ask(sent("admit-principal: arena")).await;
-    assert_eq!((other.status, other.in_its_words().as_str()), (403, "forbidden"));
+    let open = TestServer::open().await;
+    assert_eq!(open.request(sent("admit-principal: local")).await.json()["scope"], "local");
+    let other = open.request(sent("admit-principal: arena")).await;
+    assert_eq!((other.status, other.contract_code().as_str()), (403, "forbidden"));
 }

@@ -1,7 +1,7 @@
-//! HTTP/2 on the same port, spoken by hand in as few frames as it takes.
+//! HTTP/2 on the same port, with hand-written frames.
 
 use crate::client::Client;
-use crate::world::World;
+use crate::test_server::TestServer;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -21,7 +21,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header as a literal with a new name, not indexed, not compressed.
+/// Encodes a header as a literal with a new name, not indexed, not compressed.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     for text in [name, value] {
@@ -42,7 +42,7 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-/// The head of a POST with these headers of its own.
+/// Encodes the head of a POST with additional headers.
 fn block(path: &str, headers: &[(String, String)]) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -61,13 +61,13 @@ fn post(stream: u32, body: &str) -> Vec<u8> {
     request
 }
 
-/// The body of the next answer, whichever stream it is on.
-async fn answer(client: &mut Client) -> (u32, String) {
+/// Reads the next response body on any stream.
+async fn read_response(client: &mut Client) -> (u32, String) {
     let mut body = Vec::new();
     loop {
-        let head = client.take(9).await;
+        let head = client.read_exact(9).await;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let payload = client.take(usize::try_from(length).expect("it fits")).await;
+        let payload = client.read_exact(usize::try_from(length).expect("it fits")).await;
         if head[3] == DATA {
             body.extend_from_slice(&payload);
             if head[4] & END_STREAM != 0 {
@@ -79,46 +79,46 @@ async fn answer(client: &mut Client) -> (u32, String) {
 }
 
 #[tokio::test]
-async fn the_same_door_answers_over_http_2() {
-    let world = World::open().await;
-    let mut client = world.client().await;
+async fn submissions_work_over_http_2() {
+    let server = TestServer::open().await;
+    let mut client = server.client().await;
     client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     client.send(post(1, "a")).await;
-    let (stream, body) = answer(&mut client).await;
+    let (stream, body) = read_response(&mut client).await;
     assert_eq!((stream, body.contains(r#""verdict":"fresh""#)), (1, true), "{body}");
     client.send(post(3, "a")).await;
-    let (stream, body) = answer(&mut client).await;
+    let (stream, body) = read_response(&mut client).await;
     assert_eq!((stream, body.contains(r#""verdict":"duplicate""#)), (3, true), "{body}");
     client.send(post(5, "panic")).await;
-    let (_, body) = answer(&mut client).await;
+    let (_, body) = read_response(&mut client).await;
     assert!(body.contains(r#""code":"internal_error""#), "{body}");
 }
 
 #[tokio::test]
-async fn an_idle_http_2_connection_outlives_the_time_for_a_head_but_not_the_idle_time() {
-    let world = World::limited(|limits| {
+async fn the_idle_timeout_applies_to_http_2_and_the_head_timeout_does_not() {
+    let server = TestServer::limited(|limits| {
         limits.header_read_ms_max = 20;
         limits.idle_ms_max = 150;
     })
     .await;
     let begun = std::time::Instant::now();
-    let mut client = world.client().await;
+    let mut client = server.client().await;
     client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
-    world.ask(crate::client::post("a")).await;
-    crate::world::until(|| world.gate.metrics().connections_open() == 0).await;
+    server.request(crate::client::post("a")).await;
+    crate::test_server::wait_until(|| server.gate.metrics().connections_open() == 0).await;
     assert!(begun.elapsed().as_millis() >= 150, "{:?}", begun.elapsed());
 }
 
-/// The frames of one answer on stream 1 up to the end of it, and what came after it without asking.
-async fn answer_and_resets(client: &mut Client) -> (String, usize) {
-    let (_, body) = answer(client).await;
-    // A ping is answered after whatever was to be said before it.
+/// Reads one response and the number of RST_STREAM frames after it.
+async fn response_and_resets(client: &mut Client) -> (String, usize) {
+    let (_, body) = read_response(client).await;
+    // The reply to a ping comes after all earlier frames.
     client.send(frame(PING, 0, 0, &[7; 8])).await;
     let mut resets = 0;
     loop {
-        let head = client.take(9).await;
+        let head = client.read_exact(9).await;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let payload = client.take(usize::try_from(length).expect("it fits")).await;
+        let payload = client.read_exact(usize::try_from(length).expect("it fits")).await;
         resets += usize::from(head[3] == RST_STREAM);
         if head[3] == PING && payload == [7; 8] {
             return (body, resets);
@@ -127,39 +127,42 @@ async fn answer_and_resets(client: &mut Client) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn an_answer_at_no_door_comes_after_the_body_and_resets_nothing() {
-    let world = World::open().await;
-    let mut client = world.client().await;
+async fn the_error_for_an_unknown_path_comes_after_the_body_without_a_reset() {
+    let server = TestServer::open().await;
+    let mut client = server.client().await;
     client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     let nowhere = block("/nowhere", &[]);
     client.send(frame(HEADERS, END_HEADERS, 1, &nowhere)).await;
-    // Nothing is said while the producer is still sending: some take that for a failure.
+    // No response while the producer is still sending: some treat that as a failure.
     client.send(frame(PING, 0, 0, &[1; 8])).await;
     while !next_is_pong(&mut client, 1).await {}
-    client.send(frame(DATA, END_STREAM, 1, b"a body that nobody reads")).await;
-    let (body, resets) = answer_and_resets(&mut client).await;
+    client.send(frame(DATA, END_STREAM, 1, b"a body without a reader")).await;
+    let (body, resets) = response_and_resets(&mut client).await;
     assert!(body.contains(r#""code":"not_found""#), "{body}");
-    assert_eq!(resets, 0, "the stream ended in good order");
+    assert_eq!(resets, 0, "the stream ended without a reset");
 }
 
-/// Whether the next frame answers the ping of `mark`. An answer must not come before it.
+/// Whether the next frame is the reply to the ping `mark`. A response must not come before it.
 async fn next_is_pong(client: &mut Client, mark: u8) -> bool {
-    let head = client.take(9).await;
+    let head = client.read_exact(9).await;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-    let payload = client.take(usize::try_from(length).expect("it fits")).await;
-    assert!(!matches!(head[3], DATA | HEADERS | RST_STREAM), "an answer before the body: {head:?}");
+    let payload = client.read_exact(usize::try_from(length).expect("it fits")).await;
+    assert!(
+        !matches!(head[3], DATA | HEADERS | RST_STREAM),
+        "a response before the body: {head:?}"
+    );
     head[3] == PING && payload == [mark; 8]
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_large_is_answered_in_words_over_http_2_too() {
-    let world = World::open().await;
+async fn a_head_that_is_too_large_gets_an_error_body_over_http_2() {
+    let server = TestServer::open().await;
     let many: Vec<(String, String)> =
         (0..120).map(|number| (format!("x-{number}"), "1".to_owned())).collect();
     let large: Vec<(String, String)> =
         (0..80).map(|number| (format!("x-{number}"), "v".repeat(120 * 4))).collect();
     for (what, headers) in [("many", many), ("large", large)] {
-        let mut client = world.client().await;
+        let mut client = server.client().await;
         client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
         let block = block("/door", &headers);
         let (first, rest) = block.split_at(block.len().min(16_000));
@@ -171,30 +174,30 @@ async fn a_head_that_is_too_large_is_answered_in_words_over_http_2_too() {
             client.send(frame(CONTINUATION, flags, 1, piece)).await;
         }
         client.send(frame(DATA, END_STREAM, 1, b"a")).await;
-        let (body, resets) = answer_and_resets(&mut client).await;
+        let (body, resets) = response_and_resets(&mut client).await;
         assert!(body.contains(r#""code":"invalid_request""#), "{what}: {body}");
-        assert!(body.contains("the headers are larger"), "{what}: {body}");
+        assert!(body.contains("the headers exceed"), "{what}: {body}");
         assert_eq!(resets, 0, "{what}");
     }
 }
 
 #[tokio::test]
-async fn the_limit_for_requests_without_a_key_is_none_for_keys_and_unknown_paths() {
+async fn the_limit_of_unauthenticated_requests_applies_to_neither_keys_nor_unknown_paths() {
     let arena = r#"{"name":"arena","keys":["a-key"]}"#;
-    let world = World::with(admit_gate::Limits::default(), &[arena]).await;
-    let mut client = world.client().await;
+    let server = TestServer::with(admit_gate::Limits::default(), &[arena]).await;
+    let mut client = server.client().await;
     client.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     let nowhere = block("/nowhere", &[]);
     for stream in 0..33 {
         client.send(frame(HEADERS, END_HEADERS, 2 * stream + 1, &nowhere)).await;
     }
-    let (_, body) = answer(&mut client).await;
+    let (_, body) = read_response(&mut client).await;
     assert!(body.contains(r#""code":"not_found""#), "{body}");
-    let mut known = world.client().await;
+    let mut known = server.client().await;
     known.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     let key = [("authorization".to_owned(), "Bearer a-key".to_owned())];
     for stream in 0..60 {
         known.send(frame(HEADERS, END_HEADERS, 2 * stream + 1, &block("/door", &key))).await;
     }
-    crate::world::until(|| world.gate.events_in_flight() == 60).await;
+    crate::test_server::wait_until(|| server.gate.events_in_flight() == 60).await;
 }

@@ -1,21 +1,21 @@
-//! The gate over real sockets, with a contract and a ledger that do as they are told.
+//! Tests of the gate over real sockets, with a fake contract and a ledger in memory.
 
 mod abuse;
 mod auth;
-mod balky;
-mod behind;
-mod blind;
 mod client;
 mod door;
 mod drain;
 mod fakes;
+mod flaky_ledger;
 mod forward;
 mod http2;
 mod ingest;
 mod limits;
 mod operations;
-mod owner;
 mod publishing;
 mod read;
+mod test_server;
 mod tls;
-mod world;
+mod unix_socket;
+mod write_behind;
+mod write_only_artifacts;

@@ -1,4 +1,4 @@
-//! What an operator sees: health, metrics, trace ids, the description of it all.
+//! Routes for operators: health, metrics, trace ids, the OpenAPI document.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use admit_core::{Code, FaultKind};
 use admit_gate::Limits;
 
 use crate::client::{get, post, post_with};
-use crate::world::World;
+use crate::test_server::TestServer;
 
-/// The page, read as strictly as it is written: every sample belongs to the family that was
-/// announced last, with help and type first; no name and no set of labels comes twice.
+/// Parses a metrics page strictly: every sample belongs to the family announced last, with help and type
+/// first, and no name or label set occurs twice.
 fn parsed(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();
     let (mut family, mut kind, mut helped) = (String::new(), String::new(), false);
-    assert!(page.ends_with('\n'), "the last line ends too");
+    assert!(page.ends_with('\n'), "the last line has a line end");
     for line in page.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, text) = help.split_once(' ').expect("a help has a text");
@@ -45,19 +45,19 @@ fn parsed(page: &str) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test]
-async fn metrics_count_what_happened_in_words_a_strict_reader_understands() {
-    let world = World::open().await;
+async fn metrics_count_events_in_valid_prometheus_text_format() {
+    let server = TestServer::open().await;
     for body in ["a", "a", "a=other", "refuse", "b"] {
-        world.ask(post(body)).await;
+        server.request(post(body)).await;
     }
-    world.ask(post_with("content-type: text/plain\r\n", "a")).await;
-    *world.ledger.fault.lock().unwrap() = Some(FaultKind::LedgerUnavailable);
-    world.ask(post("c")).await;
-    world.ask(get("/nowhere")).await;
-    let answer = world.ask(get("/metrics")).await;
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    let samples = parsed(&answer.body);
+    server.request(post_with("content-type: text/plain\r\n", "a")).await;
+    *server.ledger.fault.lock().unwrap() = Some(FaultKind::LedgerUnavailable);
+    server.request(post("c")).await;
+    server.request(get("/nowhere")).await;
+    let response = server.request(get("/metrics")).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let samples = parsed(&response.body);
     let admissions = |verdict| {
         samples[&format!("admit_admissions_total{{door=\"test\",verdict=\"{verdict}\"}}")]
     };
@@ -78,8 +78,8 @@ async fn metrics_count_what_happened_in_words_a_strict_reader_understands() {
 }
 
 #[tokio::test]
-async fn metrics_want_the_role_read_and_show_only_its_doors() {
-    let world = World::with(
+async fn metrics_require_a_reading_role_and_show_only_its_doors() {
+    let server = TestServer::with(
         Limits::default(),
         &[
             r#"{"name":"p","keys":["p-key"],"role":"produce"}"#,
@@ -90,70 +90,83 @@ async fn metrics_want_the_role_read_and_show_only_its_doors() {
     let with_key = |key: &str| {
         format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n")
     };
-    assert_eq!(world.ask(get("/metrics")).await.general(), "unauthorized");
-    assert_eq!(world.ask(with_key("p-key")).await.general(), "forbidden");
-    let page = world.ask(with_key("r-key")).await.body;
+    assert_eq!(server.request(get("/metrics")).await.general_code(), "unauthorized");
+    assert_eq!(server.request(with_key("p-key")).await.general_code(), "forbidden");
+    let page = server.request(with_key("r-key")).await.body;
     parsed(&page);
     assert!(page.contains("door=\"other\"") && !page.contains("door=\"test\""), "{page}");
 }
 
 #[tokio::test]
-async fn health_says_what_it_was_judged_by_and_more_when_asked() {
-    let world = World::open().await;
-    let plain = world.ask(get("/healthz")).await;
+async fn health_lists_its_checks_and_with_verbose_the_load() {
+    let server = TestServer::open().await;
+    let plain = server.request(get("/healthz")).await;
     assert_eq!((plain.status, &plain.json()["ready"]), (200, &true.into()));
     assert_eq!(
         plain.json()["checks"],
         serde_json::json!({ "ledger": "ok", "doors": "ok", "retention": "ok" })
     );
     assert!(plain.json().get("load").is_none(), "{plain:?}");
-    let verbose = world.ask(get("/healthz?verbose")).await.json();
+    let verbose = server.request(get("/healthz?verbose")).await.json();
     assert_eq!(verbose["load"]["events_in_flight"], 0);
-    world.ledger.is_healthy.store(false, std::sync::atomic::Ordering::SeqCst);
-    let failing = world.ask(get("/healthz?verbose=1")).await;
+    server.ledger.is_healthy.store(false, std::sync::atomic::Ordering::SeqCst);
+    let failing = server.request(get("/healthz?verbose=1")).await;
     assert_eq!((failing.status, &failing.json()["ready"]), (503, &false.into()));
     assert_eq!(failing.json()["checks"]["ledger"], "failing");
     assert!(failing.header("retry-after").is_some());
 }
 
 #[tokio::test]
-async fn a_caller_that_traces_gets_its_own_id_back_and_failures_always_have_one() {
-    let world = World::open().await;
+async fn responses_have_the_callers_trace_id_and_errors_always_have_one() {
+    let server = TestServer::open().await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let parent = format!(
         "content-type: application/json\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\n"
     );
-    let answer = world.ask(post_with(&parent, "a")).await;
-    assert_eq!((answer.status, answer.header("x-trace-id")), (200, Some(trace)));
-    assert_eq!(world.ask(post("b")).await.header("x-trace-id"), None, "nobody asked");
+    let response = server.request(post_with(&parent, "a")).await;
+    assert_eq!((response.status, response.header("x-trace-id")), (200, Some(trace)));
+    assert_eq!(
+        server.request(post("b")).await.header("x-trace-id"),
+        None,
+        "the request had no traceparent"
+    );
     let broken = "content-type: application/json\r\ntraceparent: 00-zz-1-01\r\n";
-    assert_eq!(world.ask(post_with(broken, "c")).await.header("x-trace-id"), None);
-    *world.ledger.fault.lock().unwrap() = Some(FaultKind::LedgerUnavailable);
-    let failed = world.ask(post("d")).await;
-    let id = failed.header("x-trace-id").expect("a failure can be found in the logs");
+    assert_eq!(server.request(post_with(broken, "c")).await.header("x-trace-id"), None);
+    *server.ledger.fault.lock().unwrap() = Some(FaultKind::LedgerUnavailable);
+    let failed = server.request(post("d")).await;
+    let id = failed.header("x-trace-id").expect("an error has a trace id");
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    assert_ne!(world.ask(post("d")).await.header("x-trace-id"), Some(id), "each has its own");
+    assert_ne!(
+        server.request(post("d")).await.header("x-trace-id"),
+        Some(id),
+        "each request has its own id"
+    );
 }
 
 #[tokio::test]
-async fn the_openapi_document_has_the_doors_where_they_are_and_needs_no_key() {
-    let world =
-        World::with(Limits::default(), &[r#"{"name":"p","keys":["k"],"role":"produce"}"#]).await;
-    let document = world.ask(get("/openapi.json")).await.json();
+async fn the_openapi_document_has_the_doors_at_their_paths_and_needs_no_key() {
+    let server =
+        TestServer::with(Limits::default(), &[r#"{"name":"p","keys":["k"],"role":"produce"}"#])
+            .await;
+    let document = server.request(get("/openapi.json")).await.json();
     assert_eq!(document["openapi"], "3.1.0");
-    for path in ["/door", "/other", "/speechless"] {
-        let knock = &document["paths"][path]["post"];
-        assert!(knock["responses"]["503"].is_object(), "{path}");
-        assert_eq!(knock["security"][1], serde_json::json!({ "x-door-key": ["produce"] }));
+    for path in ["/door", "/other", "/panicking"] {
+        let operation = &document["paths"][path]["post"];
+        assert!(operation["responses"]["503"].is_object(), "{path}");
+        assert_eq!(operation["security"][1], serde_json::json!({ "x-door-key": ["produce"] }));
     }
     assert_eq!(document["components"]["securitySchemes"]["x-door-key"]["in"], "header");
 }
 
 #[tokio::test]
-async fn a_path_that_is_not_text_is_refused_in_typed_words() {
-    let world = World::open().await;
+async fn a_path_that_is_not_utf8_is_refused() {
+    let server = TestServer::open().await;
     for path in ["/v1/receipts/%ff", "/v1/pixel/servers/%ff", "/v1/pixel/servers/a/%ff"] {
-        let answer = world.ask(get(path)).await;
-        assert_eq!((answer.status, answer.general().as_str()), (400, "invalid_request"), "{path}");
+        let response = server.request(get(path)).await;
+        assert_eq!(
+            (response.status, response.general_code().as_str()),
+            (400, "invalid_request"),
+            "{path}"
+        );
     }
 }

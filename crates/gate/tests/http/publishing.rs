@@ -1,5 +1,5 @@
-//! Rounds on a bus that gets into trouble: each revision goes out once at most, and what nobody knows
-//! is there to be seen until a person ends it.
+//! Publication of rounds on a faulty bus: each revision is published at most once, and unknown outcomes stay
+//! visible until an operator resolves them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use admit_bus::file::{FileBus, Options as BusOptions};
 use admit_bus::{Bus as _, BusHealth, SearchResult};
 use admit_contracts::rounds::{DOOR, Rounds, Settings};
 use admit_core::{Door, Millis};
-use admit_gate::gateway::Outward;
+use admit_gate::gateway::EffectTarget;
 use admit_gate::publisher::{Publisher, PublisherParts, PublisherSettings};
-use admit_gate::{DoorMount, Drained, Gate, Limits, Parts, Principals, ServeError, serve};
+use admit_gate::{DoorMount, DrainReport, Gate, GateParts, Limits, Principals, ServeError, serve};
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
 use admit_testkit::faulty_bus::{FaultyBus, Trouble};
@@ -23,31 +23,31 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Answer, Client, get};
+use crate::client::{Client, Response, get};
 
 const TOPIC: &str = "rounds.v1";
 const START: Millis = Millis(1_771_524_842_123);
 
-/// By the gate's clock, which stands still unless a test says otherwise.
+/// Settle time by the gate's clock, which only advances when a test advances it.
 const SETTLE_MS: i64 = 200;
 
-/// A gate whose bus and clock do as they are told.
-struct World {
+/// A running gate with a faulty bus and a manual clock.
+struct RoundsServer {
     address: SocketAddr,
     bus: Arc<FaultyBus>,
     inner: Arc<FileBus>,
     clock: Arc<ManualClock>,
     shutdown: CancellationToken,
-    served: JoinSet<Result<Drained, ServeError>>,
+    served: JoinSet<Result<DrainReport, ServeError>>,
     _folder: TempDir,
 }
 
-impl World {
+impl RoundsServer {
     async fn new() -> Self {
-        Self::patient(Duration::from_secs(15)).await
+        Self::with_publish_wait(Duration::from_secs(15)).await
     }
 
-    async fn patient(publish_wait: Duration) -> Self {
+    async fn with_publish_wait(publish_wait: Duration) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = FileBus::open(BusOptions::new(folder.path().join("bus"))).expect("a bus");
         let inner = Arc::new(inner);
@@ -64,14 +64,14 @@ impl World {
             clock: clock.clone(),
             settings,
         });
-        let gate = Gate::new(Parts {
+        let gate = Gate::new(GateParts {
             ledger: ledger.clone(),
             doors: vec![DoorMount {
                 door: Door::new(DOOR),
                 path: "/v1/rounds".to_owned(),
                 api_key_header: HeaderName::from_static("x-api-key"),
                 contract: Arc::new(Rounds::new(Settings::default()).expect("settings")),
-                outward: Outward::default(),
+                effect_target: EffectTarget::default(),
             }],
             principals: Principals::open(),
             limits: Limits::default(),
@@ -89,32 +89,32 @@ impl World {
     }
 
     async fn read(&self, path: &str) -> Value {
-        Client::connect(self.address).await.ask(get(path)).await.json()
+        Client::connect(self.address).await.request(get(path)).await.json()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
+    async fn post(&self, path: &str, body: &Value) -> Response {
         let body = body.to_string();
         let request = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n{body}",
             body.len()
         );
-        Client::connect(self.address).await.ask(request).await
+        Client::connect(self.address).await.request(request).await
     }
 
-    async fn tell(&self, source: &str, body: &Value) -> String {
-        let said = self.post(&format!("/v1/rounds/{source}"), body).await.json();
-        said["round_id"].as_str().unwrap_or_default().to_owned()
+    async fn submit(&self, source: &str, body: &Value) -> String {
+        let reply = self.post(&format!("/v1/rounds/{source}"), body).await.json();
+        reply["round_id"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The round is opened, and there is something to say about it.
+    /// Opens a round with fields to publish.
     async fn opened(&self) -> String {
         let details = json!({ "server_name": "one" });
         let body = json!({
             "map_name": "supply", "round_number": 2, "round_date": "2026-02-11",
             "round_time": "220205", "details": details,
         });
-        self.tell("filename_trigger", &body).await
+        self.submit("filename_trigger", &body).await
     }
 
     async fn ended(&self, details: Value) {
@@ -122,27 +122,27 @@ impl World {
             "map_name": "supply", "round_number": 2, "round_start_unix": 1_770_843_143,
             "round_end_unix": 1_770_843_722, "details": details,
         });
-        self.tell("stats_ready", &body).await;
+        self.submit("stats_ready", &body).await;
     }
 
     async fn won_by(&self, team: u32) {
         self.ended(json!({ "winner_team": team })).await;
     }
 
-    fn rest(&self) {
+    fn advance_settle_time(&self) {
         self.clock.advance(SETTLE_MS);
     }
 
-    /// The messages on the bus, in order.
+    /// Returns the messages on the bus, in order.
     async fn published(&self) -> Vec<Value> {
         let records = self.inner.read(TOPIC, 0, "", 1_000).await.expect("readable");
         let message = |payload: &[u8]| serde_json::from_slice(payload).expect("a message is json");
         records.iter().map(|record| message(&record.payload)).collect()
     }
 
-    /// Waits until the round stands so.
-    async fn until(&self, id: &str, state: &str) -> Value {
-        let looking = async {
+    /// Waits until the round is in `state`.
+    async fn wait_for_state(&self, id: &str, state: &str) -> Value {
+        let polling = async {
             loop {
                 let round = self.read(&format!("/v1/rounds/{id}")).await;
                 if round["state"] == state {
@@ -151,10 +151,10 @@ impl World {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(10), looking).await.expect("it comes to that")
+        timeout(Duration::from_secs(10), polling).await.expect("the state is reached")
     }
 
-    async fn resolve(&self, resolution: &str) -> Answer {
+    async fn resolve(&self, resolution: &str) -> Response {
         let listed = self.read("/v1/rounds/reconcile").await;
         let key = listed["ambiguous"][0]["dedupe_key"].as_str().expect("one is listed").to_owned();
         let body = json!({ "resolution": resolution, "reason": "looked" });
@@ -169,83 +169,83 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_round_is_published_once_it_has_come_to_rest_and_again_when_it_says_more() {
-    let world = World::new().await;
-    let id = world.opened().await;
-    world.won_by(1).await;
-    world.won_by(2).await;
-    // However long that takes: by the gate's clock no time has passed.
+async fn a_round_is_published_after_its_settle_time_and_again_after_a_change() {
+    let server = RoundsServer::new().await;
+    let id = server.opened().await;
+    server.won_by(1).await;
+    server.won_by(2).await;
+    // No time passes by the gate's clock.
     sleep(Duration::from_millis(300)).await;
-    assert!(world.published().await.is_empty());
-    let waiting = world.read("/v1/rounds/diagnostics").await["publications"].clone();
+    assert!(server.published().await.is_empty());
+    let waiting = server.read("/v1/rounds/diagnostics").await["publications"].clone();
     assert_eq!((&waiting["waiting"], &waiting["published"]), (&json!(1), &json!(0)));
-    world.rest();
-    let round = world.until(&id, "published").await;
-    let [message] = world.published().await.try_into().expect("one message");
+    server.advance_settle_time();
+    let round = server.wait_for_state(&id, "published").await;
+    let [message] = server.published().await.try_into().expect("one message");
     assert_eq!(message["round_id"], id.as_str());
     assert_eq!(message["revision"], round["revision"]);
-    assert_eq!(message["fields"], round["fields"], "it tells everything, and who told it");
+    assert_eq!(message["fields"], round["fields"], "all fields with their sources");
     assert_eq!(message["fields"]["winner_team"]["value"], 2);
-    assert_eq!(message.get("state"), None, "how far it has come is nobody else's business");
-    world.won_by(0).await;
-    world.until(&id, "enriched").await;
-    world.rest();
-    let round = world.until(&id, "published").await;
-    let [_, second] = world.published().await.try_into().expect("two messages");
+    assert_eq!(message.get("state"), None, "the message has no processing state");
+    server.won_by(0).await;
+    server.wait_for_state(&id, "enriched").await;
+    server.advance_settle_time();
+    let round = server.wait_for_state(&id, "published").await;
+    let [_, second] = server.published().await.try_into().expect("two messages");
     assert_eq!(second["revision"], round["revision"]);
     assert_eq!(second["fields"]["winner_team"]["value"], 0);
     let states: Vec<&Value> =
         round["publications"].as_array().unwrap().iter().map(|one| &one["state"]).collect();
     assert_eq!(states, ["done", "done"]);
-    let out = |step: &&Value| step["to"] == "published";
-    for step in round["history"].as_array().unwrap().iter().filter(out) {
-        for told in ["source", "round_fingerprint", "link_status", "confidence"] {
-            assert!(!step[told].is_null(), "{told} of {step}");
+    let is_published = |step: &&Value| step["to"] == "published";
+    for step in round["history"].as_array().unwrap().iter().filter(is_published) {
+        for member in ["source", "round_fingerprint", "link_status", "confidence"] {
+            assert!(!step[member].is_null(), "{member} of {step}");
         }
     }
-    world.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
-async fn a_round_that_never_rests_is_published_all_the_same() {
-    let world = World::new().await;
-    let id = world.opened().await;
+async fn a_round_that_keeps_changing_is_still_published() {
+    let server = RoundsServer::new().await;
+    let id = server.opened().await;
     for n in 1..20 {
-        world.clock.advance(SETTLE_MS / 2);
-        world.ended(json!({ "total_pause_seconds": n })).await;
+        server.clock.advance(SETTLE_MS / 2);
+        server.ended(json!({ "total_pause_seconds": n })).await;
     }
-    assert!(world.published().await.is_empty(), "it has never rested");
-    world.clock.advance(SETTLE_MS / 2);
-    world.until(&id, "published").await;
-    assert_eq!(world.published().await.len(), 1);
-    world.end().await;
+    assert!(server.published().await.is_empty(), "the settle time has not passed");
+    server.clock.advance(SETTLE_MS / 2);
+    server.wait_for_state(&id, "published").await;
+    assert_eq!(server.published().await.len(), 1);
+    server.end().await;
 }
 
 #[tokio::test]
-async fn while_the_bus_is_down_nothing_begins_and_nothing_is_ambiguous() {
-    let world = World::new().await;
+async fn while_the_bus_is_down_no_publication_starts_or_becomes_ambiguous() {
+    let server = RoundsServer::new().await;
     let reason = "unplugged".to_owned();
-    world.bus.set_health(Some(BusHealth::Down { reason }));
-    let id = world.opened().await;
-    world.rest();
+    server.bus.set_health(Some(BusHealth::Down { reason }));
+    let id = server.opened().await;
+    server.advance_settle_time();
     sleep(Duration::from_millis(300)).await;
-    let counts = world.read("/v1/rounds/diagnostics").await["publications"].clone();
+    let counts = server.read("/v1/rounds/diagnostics").await["publications"].clone();
     assert_eq!(counts["waiting"], 1);
     assert_eq!((&counts["in_flight"], &counts["ambiguous"]), (&json!(0), &json!(0)));
-    assert!(world.bus.batches().is_empty(), "nothing was handed over");
-    world.bus.set_health(None);
-    world.until(&id, "published").await;
-    assert_eq!(world.published().await.len(), 1);
-    world.end().await;
+    assert!(server.bus.batches().is_empty(), "the bus got no message");
+    server.bus.set_health(None);
+    server.wait_for_state(&id, "published").await;
+    assert_eq!(server.published().await.len(), 1);
+    server.end().await;
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_is_to_be_seen_everywhere_and_is_not_repeated() {
-    let world = World::new().await;
-    world.bus.next([Some(Trouble::AcceptThenCut)]);
-    let id = world.opened().await;
-    world.rest();
-    let round = world.until(&id, "publish_failed").await;
+async fn an_unknown_outcome_is_visible_everywhere_and_is_not_retried() {
+    let server = RoundsServer::new().await;
+    server.bus.next([Some(Trouble::AcceptThenCut)]);
+    let id = server.opened().await;
+    server.advance_settle_time();
+    let round = server.wait_for_state(&id, "publish_failed").await;
     let source = &round["sources"][0];
     assert_eq!(
         (&source["state"], &source["reason_code"]),
@@ -255,73 +255,73 @@ async fn an_unknown_outcome_is_to_be_seen_everywhere_and_is_not_repeated() {
     let last = round["history"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["from"], &last["to"]), (&json!("enriched"), &json!("publish_failed")));
     assert_eq!(last["reason_code"], "publish_unknown");
-    let diagnostics = world.read("/v1/rounds/diagnostics").await;
+    let diagnostics = server.read("/v1/rounds/diagnostics").await;
     assert_eq!(diagnostics["status"], "error");
     assert_eq!(diagnostics["publications"]["ambiguous"], 1);
-    world.clock.advance(60_000);
+    server.clock.advance(60_000);
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(world.bus.batches(), [1], "nothing repeats it");
-    let absent = world.resolve("absent").await;
+    assert_eq!(server.bus.batches(), [1], "it is not retried");
+    let absent = server.resolve("absent").await;
     assert_eq!(
         (absent.status, absent.json()["error"]["code"].as_str()),
         (409, Some("not_reconcilable"))
     );
-    let found = world.resolve("found").await;
+    let found = server.resolve("found").await;
     assert_eq!((found.status, found.json()["state"].as_str()), (200, Some("published")));
-    world.until(&id, "published").await;
-    assert_eq!(world.published().await.len(), 1);
-    let listed = world.read("/v1/rounds/reconcile").await;
+    server.wait_for_state(&id, "published").await;
+    assert_eq!(server.published().await.len(), 1);
+    let listed = server.read("/v1/rounds/reconcile").await;
     assert_eq!(listed["ambiguous"], json!([]));
-    world.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
-async fn what_the_bus_does_not_have_is_sent_again_when_a_person_says_so() {
-    let world = World::new().await;
-    world.bus.next([Some(Trouble::Refuse)]);
-    let id = world.opened().await;
-    world.rest();
-    let round = world.until(&id, "publish_failed").await;
+async fn an_absent_publication_is_sent_again_after_an_operator_releases_it() {
+    let server = RoundsServer::new().await;
+    server.bus.next([Some(Trouble::Refuse)]);
+    let id = server.opened().await;
+    server.advance_settle_time();
+    let round = server.wait_for_state(&id, "publish_failed").await;
     assert_eq!(round["publications"][0]["reason_code"], "publish_not_written");
-    let early = world.resolve("absent").await;
-    assert_eq!(early.status, 409, "it could still land: {}", early.body);
-    world.clock.advance(31_000);
-    let released = world.resolve("absent").await;
+    let early = server.resolve("absent").await;
+    assert_eq!(early.status, 409, "it may still be delivered: {}", early.body);
+    server.clock.advance(31_000);
+    let released = server.resolve("absent").await;
     assert_eq!((released.status, released.json()["state"].as_str()), (200, Some("released")));
-    let round = world.until(&id, "published").await;
+    let round = server.wait_for_state(&id, "published").await;
     let [publication] = round["publications"].as_array().unwrap().as_slice() else {
         panic!("one revision: {round}")
     };
     assert_eq!(publication["attempt"], 2);
-    assert_eq!(world.published().await.len(), 1);
-    world.end().await;
+    assert_eq!(server.published().await.len(), 1);
+    server.end().await;
 }
 
 #[tokio::test]
-async fn a_late_answer_is_evidence_and_promotes_nothing() {
-    let world = World::patient(Duration::from_millis(100)).await;
-    world.bus.next([Some(Trouble::AnswerLate)]);
-    let id = world.opened().await;
-    world.rest();
-    world.until(&id, "publish_failed").await;
-    let early = world.resolve("absent").await;
-    assert_eq!(early.status, 409, "it is still under way: {}", early.body);
-    world.bus.release();
-    let reason = "blind".to_owned();
-    world.bus.set_found(Some(SearchResult::Unknown { reason }));
+async fn a_late_bus_reply_is_stored_as_evidence_and_changes_no_state() {
+    let server = RoundsServer::with_publish_wait(Duration::from_millis(100)).await;
+    server.bus.next([Some(Trouble::AnswerLate)]);
+    let id = server.opened().await;
+    server.advance_settle_time();
+    server.wait_for_state(&id, "publish_failed").await;
+    let early = server.resolve("absent").await;
+    assert_eq!(early.status, 409, "it is still in flight: {}", early.body);
+    server.bus.release();
+    let reason = "unavailable for a test".to_owned();
+    server.bus.set_found(Some(SearchResult::Unknown { reason }));
     let known = async {
         loop {
-            let listed = world.read("/v1/rounds/reconcile").await;
+            let listed = server.read("/v1/rounds/reconcile").await;
             if listed["ambiguous"][0]["bus"] == "found" {
                 return;
             }
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(10), known).await.expect("what came late is kept");
-    world.until(&id, "publish_failed").await;
-    assert_eq!(world.resolve("found").await.status, 200);
-    world.until(&id, "published").await;
-    assert_eq!(world.published().await.len(), 1);
-    world.end().await;
+    timeout(Duration::from_secs(10), known).await.expect("late evidence is stored");
+    server.wait_for_state(&id, "publish_failed").await;
+    assert_eq!(server.resolve("found").await.status, 200);
+    server.wait_for_state(&id, "published").await;
+    assert_eq!(server.published().await.len(), 1);
+    server.end().await;
 }

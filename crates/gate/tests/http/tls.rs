@@ -1,4 +1,4 @@
-//! The same gate behind TLS: who is let into the handshake, and what the rest is told.
+//! TLS: handshakes, client certificates and errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::client::{get, post, post_with};
-use crate::world::{World, until};
+use crate::test_server::{TestServer, wait_until};
 
-/// A certificate authority of this test, and what it has signed.
+/// A certificate authority of a test.
 struct Signer {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -28,7 +28,7 @@ impl Signer {
         Self { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
     }
 
-    /// A certificate and its key for `name`, as PEM.
+    /// Returns a certificate and its key for `name`, as PEM.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -47,18 +47,18 @@ fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
     path
 }
 
-/// A gate with a certificate for `localhost`; with `client_ca` it wants one of its peers too.
-async fn world(signer: &Signer, client_ca: Option<&Signer>, limits: Limits) -> World {
-    world_for(signer, client_ca, limits, &[]).await
+/// Starts a gate with a certificate for `localhost`; with `client_ca` it requires client certificates.
+async fn server(signer: &Signer, client_ca: Option<&Signer>, limits: Limits) -> TestServer {
+    server_for(signer, client_ca, limits, &[]).await
 }
 
-/// The same for principals.
-async fn world_for(
+/// Same with principals.
+async fn server_for(
     signer: &Signer,
     client_ca: Option<&Signer>,
     limits: Limits,
     principals: &[&str],
-) -> World {
+) -> TestServer {
     let folder = tempfile::tempdir().expect("a folder");
     let (cert, key) = signer.sign("localhost");
     let files = TlsFiles {
@@ -67,14 +67,14 @@ async fn world_for(
         client_ca: client_ca.map(|ca| write(folder.path(), "ca.pem", &ca.pem())),
     };
     let tls = Tls::load(&files).expect("files that fit");
-    World::with_change(limits, principals, |gate| gate.with_tls(tls)).await
+    TestServer::with_change(limits, principals, |gate| gate.with_tls(tls)).await
 }
 
-/// What the gate answers to `request` over TLS, or why there is no answer.
-async fn ask(
-    world: &World,
+/// Sends `request` over TLS and returns the response.
+async fn request(
+    server: &TestServer,
     trusts: &Signer,
-    shows: Option<(String, String)>,
+    client_cert: Option<(String, String)>,
     request: &str,
 ) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
@@ -85,7 +85,7 @@ async fn ask(
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(roots);
-    let config = match shows {
+    let config = match client_cert {
         None => config.with_no_client_auth(),
         Some((cert, key)) => {
             let cert = CertificateDer::from_pem_slice(cert.as_bytes()).expect("PEM");
@@ -93,7 +93,7 @@ async fn ask(
             config.with_client_auth_cert(vec![cert], key).expect("a pair")
         }
     };
-    let stream = TcpStream::connect(world.address).await?;
+    let stream = TcpStream::connect(server.address).await?;
     let name = ServerName::try_from("localhost").expect("a name");
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
     stream
@@ -105,59 +105,61 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn behind_tls_the_door_is_the_same() {
+async fn submissions_work_over_tls() {
     let signer = Signer::new();
-    let world = world(&signer, None, Limits::default()).await;
-    let answer = ask(&world, &signer, None, &post("a")).await.expect("an answer");
-    assert!(answer.contains(r#""verdict":"fresh""#), "{answer}");
-    let answer = ask(&world, &signer, None, &post("a")).await.expect("an answer");
-    assert!(answer.contains(r#""verdict":"duplicate""#), "{answer}");
+    let server = server(&signer, None, Limits::default()).await;
+    let response = request(&server, &signer, None, &post("a")).await.expect("a response");
+    assert!(response.contains(r#""verdict":"fresh""#), "{response}");
+    let response = request(&server, &signer, None, &post("a")).await.expect("a response");
+    assert!(response.contains(r#""verdict":"duplicate""#), "{response}");
 }
 
 #[tokio::test]
-async fn plain_text_on_the_tls_port_is_told_so_and_closed() {
+async fn plain_text_on_the_tls_port_gets_an_error_and_is_closed() {
     let signer = Signer::new();
-    let world = world(&signer, None, Limits::default()).await;
-    let mut client = world.client().await;
-    let answer = client.ask(post(&"x".repeat(200_000))).await;
-    assert_eq!((answer.status, answer.general().as_str()), (400, "invalid_request"));
-    assert!(answer.body.contains("https"), "{answer:?}");
+    let server = server(&signer, None, Limits::default()).await;
+    let mut client = server.client().await;
+    let response = client.request(post(&"x".repeat(200_000))).await;
+    assert_eq!((response.status, response.general_code().as_str()), (400, "invalid_request"));
+    assert!(response.body.contains("https"), "{response:?}");
     client.closed().await;
-    assert_eq!(world.counted("fresh"), 0);
-    until(|| world.gate.metrics().tls_handshake_failures.get() == 1).await;
+    assert_eq!(server.counted("fresh"), 0);
+    wait_until(|| server.gate.metrics().tls_handshake_failures.get() == 1).await;
 }
 
 #[tokio::test]
-async fn a_handshake_that_never_ends_is_cut_off() {
+async fn an_unfinished_handshake_times_out() {
     let signer = Signer::new();
     let limits = Limits { header_read_ms_max: 50, ..Limits::default() };
-    let world = world(&signer, None, limits).await;
-    let mut silent = world.client().await;
-    let mut half = world.client().await;
+    let server = server(&signer, None, limits).await;
+    let mut silent = server.client().await;
+    let mut half = server.client().await;
     half.send([0x16, 3, 1, 2, 0]).await;
     silent.closed().await;
-    until(|| world.gate.metrics().connections_open() == 0).await;
-    assert_eq!(world.gate.metrics().tls_handshake_failures.get(), 2);
-    let answer = ask(&world, &signer, None, &get("/livez")).await;
-    assert!(answer.is_ok(), "others are served: {answer:?}");
+    wait_until(|| server.gate.metrics().connections_open() == 0).await;
+    assert_eq!(server.gate.metrics().tls_handshake_failures.get(), 2);
+    let response = request(&server, &signer, None, &get("/livez")).await;
+    assert!(response.is_ok(), "others are served: {response:?}");
 }
 
 #[tokio::test]
-async fn with_a_client_ca_only_peers_it_signed_get_in() {
-    let (signer, clients, strangers) = (Signer::new(), Signer::new(), Signer::new());
-    let world = world(&signer, Some(&clients), Limits::default()).await;
+async fn with_a_client_ca_only_its_clients_can_connect() {
+    let (signer, clients, unknown_ca) = (Signer::new(), Signer::new(), Signer::new());
+    let server = server(&signer, Some(&clients), Limits::default()).await;
     let known = Some(clients.sign("producer"));
-    let answer = ask(&world, &signer, known, &post("a")).await.expect("an answer");
-    assert!(answer.contains(r#""verdict":"fresh""#), "{answer}");
-    for shows in [None, Some(strangers.sign("producer"))] {
-        ask(&world, &signer, shows, &post("b")).await.expect_err("no handshake, no answer");
+    let response = request(&server, &signer, known, &post("a")).await.expect("a response");
+    assert!(response.contains(r#""verdict":"fresh""#), "{response}");
+    for client_cert in [None, Some(unknown_ca.sign("producer"))] {
+        request(&server, &signer, client_cert, &post("b"))
+            .await
+            .expect_err("no handshake, no response");
     }
-    assert_eq!(world.counted("fresh"), 1);
-    until(|| world.gate.metrics().tls_handshake_failures.get() == 2).await;
+    assert_eq!(server.counted("fresh"), 1);
+    wait_until(|| server.gate.metrics().tls_handshake_failures.get() == 2).await;
 }
 
 #[test]
-fn files_that_do_not_fit_are_named_without_what_is_in_them() {
+fn errors_name_invalid_files_without_their_content() {
     let folder = tempfile::tempdir().expect("a folder");
     let signer = Signer::new();
     let ((cert, key), (_, other_key)) = (signer.sign("localhost"), signer.sign("localhost"));
@@ -194,17 +196,17 @@ async fn too_many_connections_of_an_address_are_closed_before_the_handshake() {
         ..Limits::default()
     };
     let arena = r#"{"name":"arena","keys":["a-key"]}"#;
-    let world = world_for(&signer, None, limits, &[arena]).await;
-    let (mut first, mut second) = (world.client().await, world.client().await);
-    // Neither is past its handshake, so neither can have shown a key.
+    let server = server_for(&signer, None, limits, &[arena]).await;
+    let (mut first, mut second) = (server.client().await, server.client().await);
+    // Both are before the end of their handshake, so both are unauthenticated.
     first.send([0x16]).await;
     second.send([0x16]).await;
-    until(|| world.gate.metrics().connections_open() == 2).await;
-    world.client().await.closed().await;
-    assert_eq!(world.gate.metrics().connections_closed_at_once.get(), 1);
+    wait_until(|| server.gate.metrics().connections_open() == 2).await;
+    server.client().await.closed().await;
+    assert_eq!(server.gate.metrics().connections_closed_at_once.get(), 1);
     drop(first);
     let event = post_with("content-type: application/json\r\nauthorization: Bearer a-key\r\n", "a");
-    until(|| world.gate.metrics().connections_open() == 1).await;
-    let answer = ask(&world, &signer, None, &event).await.expect("an answer");
-    assert!(answer.contains(r#""verdict":"fresh""#), "{answer}");
+    wait_until(|| server.gate.metrics().connections_open() == 1).await;
+    let response = request(&server, &signer, None, &event).await.expect("a response");
+    assert!(response.contains(r#""verdict":"fresh""#), "{response}");
 }

@@ -51,6 +51,7 @@ pub(crate) const PLANS: &[TablePlan] = &[
     TablePlan {
         columns: &[
             ("alive_until", "'epoch'"),
+            ("lease_ms", "0"),
             ("issued_to", LAST_GATE_ISSUED_TO),
             ("synced_to", LAST_GATE_SYNCED_TO),
         ],

@@ -1,14 +1,14 @@
-//! Makes a pack with as many rows as you like, and a READY for it, to measure streaming with:
+//! Generates a pack with any number of rows, and a READY for it, for streaming benchmarks:
 //!
 //! ```text
 //! cargo run --release -p admit-runs --example synthetic_pack -- \
 //!     --rows 1000000 --seed 7 --out pack --data admit-data
 //! ```
 //!
-//! `--rows` counts all four outputs together. With `--data`, the facts of a run and its READY are put
-//! into the artifacts and onto the bus of that data folder (no gate may have it open meanwhile).
-//! `--run` names their platform run, `--part-rows` and `--group-rows` say how rows are cut into files and
-//! row groups, and `--from` names another pack to take the gates' bundles from.
+//! `--rows` is the total of all four outputs. `--data` writes the facts of a run to the artifacts of that
+//! data folder and publishes its READY to the bus there; no gate may be running. `--run` sets the platform
+//! run, `--part-rows` and `--group-rows` the size of part files and row groups, and `--from` another pack
+//! to copy the gate bundles from.
 
 mod pack;
 
@@ -22,24 +22,24 @@ use admit_bus::{Bus as _, Message, PublishOutcome};
 use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 
-use pack::Synthetic;
+use pack::SyntheticPack;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
-    let said: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| {
-        let at = said.iter().position(|word| word == name)?;
-        said.get(at + 1).cloned()
+        let at = arguments.iter().position(|word| word == name)?;
+        arguments.get(at + 1).cloned()
     };
-    let number = |name: &str, otherwise: u64| -> Outcome<u64> {
-        Ok(value(name).map(|text| text.parse()).transpose()?.unwrap_or(otherwise))
+    let number = |name: &str, default: u64| -> Outcome<u64> {
+        Ok(value(name).map(|text| text.parse()).transpose()?.unwrap_or(default))
     };
     let out = PathBuf::from(value("--out").ok_or("--out DIR is missing")?);
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/engine_run");
     let from = value("--from").unwrap_or_else(|| fixture.to_owned());
     let rows = number("--rows", 1_000_000)?.div_ceil(4);
-    let synthetic = Synthetic {
+    let synthetic = SyntheticPack {
         rows,
         part_rows: number("--part-rows", 250_000)?,
         group_rows: number("--group-rows", 50_000)?,
@@ -49,13 +49,13 @@ fn main() -> Outcome<()> {
     synthetic.write(&out, from.as_ref())?;
     if let Some(data) = value("--data") {
         let run = value("--run").unwrap_or_else(|| "platform_20260212T085637Z".to_owned());
-        announce(&PathBuf::from(data), &run, &std::fs::canonicalize(&out)?.to_string_lossy())?;
+        publish_ready(&PathBuf::from(data), &run, &std::fs::canonicalize(&out)?.to_string_lossy())?;
     }
     Ok(())
 }
 
-/// Puts the facts among the artifacts and READY on the bus.
-fn announce(data: &std::path::Path, run: &str, engine_root: &str) -> Outcome<()> {
+/// Writes the facts to the artifacts and publishes READY.
+fn publish_ready(data: &std::path::Path, run: &str, engine_root: &str) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let artifacts = LocalArtifacts::open(local::Options::new(data.join("artifacts")))?;

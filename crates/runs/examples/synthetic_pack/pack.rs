@@ -1,4 +1,4 @@
-//! Writes packs: real Parquet files with made-up rows, the same for the same seed.
+//! Generator of packs: Parquet files with synthetic rows, deterministic by seed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// The world of the pack that the bundles are taken from.
+/// World of the pack that the bundles are copied from.
 const MANIFEST_FINGERPRINT: &str =
     "c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8";
 const PARAMETER_HASH: &str = "56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2d7";
@@ -22,15 +22,15 @@ const SEED: i64 = 42;
 /// The cells of one column.
 #[derive(Clone, Debug)]
 pub(crate) enum Cells {
-    /// Whole numbers.
+    /// Integers.
     Int(Vec<i64>),
-    /// Numbers with a point.
+    /// Floats.
     Float(Vec<f64>),
     /// Texts.
     Text(Vec<String>),
-    /// Texts, some of them null.
+    /// Nullable texts.
     MaybeText(Vec<Option<String>>),
-    /// Yes or no.
+    /// Booleans.
     Bool(Vec<bool>),
 }
 
@@ -91,16 +91,16 @@ fn write_cells(
     column.close()
 }
 
-/// A pack to be written.
+/// Parameters of a synthetic pack.
 #[derive(Clone, Debug)]
-pub(crate) struct Synthetic {
+pub(crate) struct SyntheticPack {
     /// Rows of each output; rounded up to whole parts.
     pub(crate) rows: u64,
     /// Rows of a part file.
     pub(crate) part_rows: u64,
     /// Rows of a row group.
     pub(crate) group_rows: u64,
-    /// Where chance starts.
+    /// Seed of the random numbers.
     pub(crate) seed: u64,
     /// Rows that share a flow or a merchant.
     pub(crate) per_flow: u64,
@@ -114,8 +114,9 @@ pub(crate) const OUTPUTS: [&str; 4] = [
     "s3_flow_anchor_with_fraud_6B",
 ];
 
-impl Synthetic {
-    /// Writes the pack to `root`: receipt and gate bundles as in the pack `from`, views of its own.
+impl SyntheticPack {
+    /// Writes the pack to `root`: receipt and gate bundles are copied from the pack `from`, views are
+    /// generated.
     pub(crate) fn write(&self, root: &Path, from: &Path) -> io::Result<()> {
         copy(from, root)?;
         for output in OUTPUTS {
@@ -197,7 +198,7 @@ impl Synthetic {
     }
 }
 
-/// The pins that every row carries.
+/// Pin columns of every row.
 fn pins(rows: usize) -> [Column; 4] {
     let same = |text: &str| Cells::Text(vec![text.to_owned(); rows]);
     [
@@ -208,7 +209,7 @@ fn pins(rows: usize) -> [Column; 4] {
     ]
 }
 
-/// One row every 10 ms from the first of January 2026 on.
+/// Timestamps: one row every 10 ms from 2026-01-01 on.
 fn at(row: u64) -> String {
     let (seconds, hundredths) = (row / 100, row % 100);
     let (day, rest) = (1 + seconds / 86_400, seconds % 86_400);
@@ -216,7 +217,7 @@ fn at(row: u64) -> String {
     format!("2026-01-{day:02}T{hour:02}:{minute:02}:{second:02}.{hundredths:02}0000Z")
 }
 
-/// Numbers that look random and are the same every time.
+/// Deterministic pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -228,7 +229,7 @@ impl Chance {
     }
 }
 
-/// Copies a folder with everything in it.
+/// Copies a folder recursively.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -237,14 +238,14 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
-            // Written anew, so that it can be changed whatever the original allows.
+            // Write a new file instead of copying its permissions: it must be writable.
             File::create(&target)?.write_all(&fs::read(entry.path())?)?;
         }
     }
     Ok(())
 }
 
-/// The facts of a run on a pack at `engine_root`, as its runner would commit them.
+/// Facts of a run on a pack at `engine_root`, as its runner would commit them.
 pub(crate) fn facts(run: &str, engine_root: &str) -> String {
     let (run_id, hash) = ("df5647f07d4f430de9cfde91f3a454b6", "b1".repeat(32));
     let locators: Vec<String> = OUTPUTS

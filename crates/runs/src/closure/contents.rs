@@ -1,8 +1,8 @@
-//! Whether the files of a run hold what the ledger holds, and whether the bus has its events where
-//! their receipts say.
+//! Content check of a run: files must equal the ledger, and the bus must have the events at the positions
+//! in their receipts.
 //!
-//! Both are read once, in the order of the ledger and in pages. Receipts of a run that were settled
-//! together are neighbours on the bus, so a page of receipts is few reads of the bus.
+//! Both are read once, in pages, in ledger order. Receipts that were settled together are adjacent on the
+//! bus, so a page of receipts needs few reads of the bus.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,58 +13,58 @@ use admit_contracts::ingestion_gate::ReceiptDecision;
 use admit_contracts::ingestion_gate::eb_ref::EbRef;
 use admit_core::closure::CountedSample;
 use admit_core::json::{self, Limits, Value};
-use admit_core::{Fault, DocumentKind};
+use admit_core::{DocumentKind, Fault};
 use admit_ledger::closures::RunDocument;
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use crate::report::RunReporter;
 
-/// Documents that are read at a time.
+/// Documents per page.
 const PAGE: usize = 1_000;
 
-/// Files that are read at once.
+/// Files read concurrently.
 const FILES_MAX: usize = 32;
 
-/// Messages that are read from the bus at a time.
+/// Messages per read of the bus.
 const MESSAGES_MAX: usize = 1_000;
 
-/// The longest that one read of the bus may take.
-const READ_WAIT: Duration = Duration::from_secs(30);
+/// Timeout of one read of the bus.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What was found.
+/// Result of the content check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Contents {
-    /// Files that are not what the ledger holds.
+pub(super) struct ContentCheck {
+    /// Files that differ from the ledger.
     pub(super) differing: CountedSample,
-    /// Admitted events and the bus.
-    pub(super) messages: Messages,
+    /// Admitted events on the bus.
+    pub(super) messages: MessageCheck,
 }
 
-/// Admitted events, as the bus has them.
+/// Check of admitted events on the bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Messages {
-    /// They are where their receipts say.
+pub(super) struct MessageCheck {
+    /// Events at the positions in their receipts.
     pub(super) present: u64,
-    /// The bus has let go of everything that is so old.
+    /// Events removed by the retention of the bus.
     pub(super) expired: u64,
-    /// They are not there, or something else is.
+    /// Events not at their position.
     pub(super) missing: CountedSample,
-    /// Why the bus could not be asked.
+    /// Why the bus could not be read, if it failed.
     pub(super) trouble: Option<String>,
 }
 
-/// An event that should be on the bus.
-struct Wanted {
+/// An event expected on the bus.
+struct ExpectedMessage {
     offset: String,
     dedupe_key: String,
 }
 
 impl RunReporter {
-    /// Compares the documents of a run with their files, and asks the bus for its events.
-    pub(super) async fn contents(&self, run: &str) -> Result<Contents, Fault> {
-        let mut contents = Contents::default();
-        contents.messages.trouble = self.bus_trouble().await;
+    /// Compares the documents of a run with their files, and its receipts with the bus.
+    pub(super) async fn check_contents(&self, run: &str) -> Result<ContentCheck, Fault> {
+        let mut contents = ContentCheck::default();
+        contents.messages.trouble = self.probe_bus().await;
         for kind in [DocumentKind::Receipt, DocumentKind::Quarantine] {
             let mut after = 0;
             loop {
@@ -82,24 +82,28 @@ impl RunReporter {
         Ok(contents)
     }
 
-    async fn bus_trouble(&self) -> Option<String> {
-        match timeout(READ_WAIT, self.bus.health(&self.settings.topics)).await {
+    async fn probe_bus(&self) -> Option<String> {
+        match timeout(READ_TIMEOUT, self.bus.health(&self.settings.topics)).await {
             Ok(BusHealth::Up | BusHealth::Unknown { .. }) => None,
             Ok(BusHealth::Down { reason }) => Some(reason),
-            Err(_) => Some("the probe of the bus did not end in time".to_owned()),
+            Err(_) => Some("timeout of the bus health check".to_owned()),
         }
     }
 
-    /// A file that is not there is counted elsewhere.
-    async fn compare_files(&self, page: &[RunDocument], differs: &mut CountedSample) -> Result<(), Fault> {
+    /// Counts differing files. Missing files are counted by the presence check.
+    async fn compare_files(
+        &self,
+        page: &[RunDocument],
+        differs: &mut CountedSample,
+    ) -> Result<(), Fault> {
         for documents in page.chunks(FILES_MAX) {
             let mut comparing = Vec::with_capacity(documents.len());
             for document in documents {
-                comparing.push(self.is_as_kept(document));
+                comparing.push(self.matches_ledger(document));
             }
             let compared = try_join_all(comparing).await?;
-            for (document, is_as_kept) in documents.iter().zip(compared) {
-                if !is_as_kept {
+            for (document, matches) in documents.iter().zip(compared) {
+                if !matches {
                     differs.add(&document.path);
                 }
             }
@@ -107,61 +111,63 @@ impl RunReporter {
         Ok(())
     }
 
-    async fn is_as_kept(&self, document: &RunDocument) -> Result<bool, Fault> {
+    async fn matches_ledger(&self, document: &RunDocument) -> Result<bool, Fault> {
         let file = self.artifacts_get(&document.path).await?;
         let text = document.text.as_bytes();
         Ok(file.is_none_or(|file| file.strip_suffix(b"\n") == Some(text)))
     }
 
-    async fn find_messages(&self, page: &[RunDocument], messages: &mut Messages) {
-        let mut places: BTreeMap<(String, u32), Vec<Wanted>> = BTreeMap::new();
-        for document in page.iter().filter(|one| one.decision == ReceiptDecision::Admit.as_str()) {
-            // A receipt without a reference is counted elsewhere.
-            let Some((at, dedupe_key)) = reference(&document.text) else { continue };
-            let wanted = Wanted { offset: at.offset, dedupe_key };
-            places.entry((at.topic, at.partition)).or_default().push(wanted);
+    async fn find_messages(&self, page: &[RunDocument], messages: &mut MessageCheck) {
+        let mut partitions: BTreeMap<(String, u32), Vec<ExpectedMessage>> = BTreeMap::new();
+        for document in
+            page.iter().filter(|receipt| receipt.decision == ReceiptDecision::Admit.as_str())
+        {
+            // Receipts without a reference are counted by the tally.
+            let Some((at, dedupe_key)) = bus_reference(&document.text) else { continue };
+            let expected = ExpectedMessage { offset: at.offset, dedupe_key };
+            partitions.entry((at.topic, at.partition)).or_default().push(expected);
         }
-        for ((topic, partition), mut wanted) in places {
-            wanted.sort_by(|a, b| compare(&a.offset, &b.offset));
+        for ((topic, partition), mut expected) in partitions {
+            expected.sort_by(|a, b| compare(&a.offset, &b.offset));
             if messages.trouble.is_some() {
                 return;
             }
-            let found = find(&*self.bus, &topic, partition, &wanted, messages).await;
-            messages.trouble = found.err();
+            let checked = check_partition(&*self.bus, &topic, partition, &expected, messages).await;
+            messages.trouble = checked.err();
         }
     }
 }
 
-/// Reads the bus forward over everything that is wanted of one partition. The error says why the bus
-/// cannot be asked.
-async fn find(
+/// Checks the expected messages of one partition by reading it forward. The error is the reason why the
+/// bus cannot be read.
+async fn check_partition(
     bus: &dyn Bus,
     topic: &str,
     partition: u32,
-    wanted: &[Wanted],
-    messages: &mut Messages,
+    expected: &[ExpectedMessage],
+    messages: &mut MessageCheck,
 ) -> Result<(), String> {
-    let mut absent: Vec<&Wanted> = Vec::new();
-    let mut rest = wanted.iter().peekable();
+    let mut absent: Vec<&ExpectedMessage> = Vec::new();
+    let mut rest = expected.iter().peekable();
     while let Some(first) = rest.peek() {
         let records = read(bus, topic, partition, &first.offset, MESSAGES_MAX).await?;
         let mut records = records.iter().peekable();
-        let is_over = records.peek().is_none();
-        while let (Some(one), Some(record)) = (rest.peek(), records.peek()) {
-            let order = compare(&one.offset, &record.reference.offset);
+        let is_at_end = records.peek().is_none();
+        while let (Some(next), Some(record)) = (rest.peek(), records.peek()) {
+            let order = compare(&next.offset, &record.reference.offset);
             if order == Ordering::Greater {
                 records.next();
                 continue;
             }
-            let is_it = order == Ordering::Equal
-                && record.dedupe_key.as_deref() == Some(one.dedupe_key.as_str());
-            match is_it {
+            let is_present = order == Ordering::Equal
+                && record.dedupe_key.as_deref() == Some(next.dedupe_key.as_str());
+            match is_present {
                 true => messages.present += 1,
-                false => absent.push(one),
+                false => absent.push(next),
             }
             rest.next();
         }
-        if is_over {
+        if is_at_end {
             absent.extend(rest.by_ref());
         }
     }
@@ -170,7 +176,7 @@ async fn find(
     }
     let oldest = read(bus, topic, partition, "", 1).await?;
     let oldest = oldest.first().map(|record| record.reference.offset.as_str());
-    for Wanted { offset, dedupe_key } in absent {
+    for ExpectedMessage { offset, dedupe_key } in absent {
         if oldest.is_some_and(|oldest| compare(offset, oldest) == Ordering::Less) {
             messages.expired += 1;
         } else {
@@ -187,22 +193,22 @@ async fn read(
     from: &str,
     rows_max: usize,
 ) -> Result<Vec<StoredMessage>, String> {
-    match timeout(READ_WAIT, bus.read(topic, partition, from, rows_max)).await {
+    match timeout(READ_TIMEOUT, bus.read(topic, partition, from, rows_max)).await {
         Ok(Ok(records)) => Ok(records),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("topic {topic} could not be read in time")),
+        Err(_) => Err(format!("timeout while reading topic {topic}")),
     }
 }
 
-/// Where a receipt says that its event is, and what the event is called there.
-fn reference(receipt: &str) -> Option<(EbRef, String)> {
+/// Position of an event on the bus and its dedupe key, from its receipt.
+fn bus_reference(receipt: &str) -> Option<(EbRef, String)> {
     let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
     let receipt = json::parse(receipt.as_bytes(), &limits).ok()?;
     let dedupe_key = receipt.get("dedupe_key").and_then(Value::as_str)?.to_owned();
     Some((EbRef::read(receipt.get("eb_ref")?)?, dedupe_key))
 }
 
-/// Offsets are numbers of any length.
+/// Compares offsets, which are numbers of any length.
 fn compare(a: &str, b: &str) -> Ordering {
     let digits = |text: &str| text.trim_start_matches('0').to_owned();
     let (a, b) = (digits(a), digits(b));

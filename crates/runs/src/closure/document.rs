@@ -1,4 +1,4 @@
-//! The closure as a document: what was judged, in numbers.
+//! The closure document of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use admit_core::Millis;
 use admit_core::effect::Attribution;
 use admit_core::json::{self, Limits, Object, Value, write_object};
 
-use super::Accounted;
+use super::ClosureInput;
 use crate::report::{Settings, ambiguities, ingress, notes, policies, quarantine, splits};
 
-/// The closure of a run.
-pub(super) fn closure(
+/// Builds the closure of a run.
+pub(super) fn build(
     run: &str,
-    accounted: &Accounted,
+    input: &ClosureInput,
     by: &Attribution,
     at: Millis,
     settings: &Settings,
 ) -> Object<'static> {
-    let Accounted { account, tally, unsettled, sent, counts, receipts, records, .. } = accounted;
-    let messages = &accounted.contents.messages;
+    let ClosureInput { facts, tally, unsettled, sent, counts, receipts, records, .. } = input;
+    let messages = &input.contents.messages;
     let bus = Object::from_iter([
         ("messages_present", Value::from(messages.present)),
         ("messages_expired", messages.expired.into()),
     ]);
-    let manifest = account.manifest.as_ref().map(|manifest| {
+    let manifest = facts.manifest.as_ref().map(|manifest| {
         manifest.iter().map(|(output, n)| (output.clone(), Value::from(*n))).collect::<Object<'_>>()
     });
     let is_unlisted = |output: &&String| {
-        account.manifest.as_ref().is_some_and(|manifest| !manifest.contains_key(*output))
+        facts.manifest.as_ref().is_some_and(|manifest| !manifest.contains_key(*output))
     };
-    let unlisted: Vec<String> = account.outputs.keys().filter(is_unlisted).cloned().collect();
+    let unlisted: Vec<String> = facts.outputs.keys().filter(is_unlisted).cloned().collect();
     Object::from_iter([
         ("platform_run_id", Value::from(run.to_owned())),
         ("state", "closed".into()),
@@ -39,7 +39,7 @@ pub(super) fn closure(
         ("reason", by.why.clone().into()),
         ("ingress", ingress(tally, unsettled, sent).into()),
         ("deliveries", counts.deliveries.into()),
-        ("refused_while_closing", accounted.refused_while_closing.into()),
+        ("refused_while_closing", input.refused_while_closing.into()),
         ("quarantine", quarantine(tally).into()),
         ("producers", splits(&tally.producers).into()),
         ("outputs", splits(&tally.outputs).into()),
@@ -48,22 +48,22 @@ pub(super) fn closure(
         ("receipts_present", receipts.present.into()),
         ("quarantine_records_present", records.present.into()),
         ("bus", bus.into()),
-        ("ambiguities", ambiguities(accounted.ambiguities).into()),
+        ("ambiguities", ambiguities(input.ambiguities).into()),
         ("policies", policies(tally).into()),
         ("notes", notes(tally).into()),
         ("provenance", settings.provenance.clone().into()),
     ])
 }
 
-/// A closure as it is kept.
-pub(super) fn text(document: &Object<'_>) -> String {
+/// Serializes a closure.
+pub(super) fn to_text(document: &Object<'_>) -> String {
     let mut text = Vec::with_capacity(1024);
     write_object(document, &mut text);
     String::from_utf8(text).expect("json is written as utf-8")
 }
 
-/// A closure, read back.
-pub(super) fn read(text: &str) -> Option<Object<'static>> {
+/// Parses a stored closure.
+pub(super) fn parse(text: &str) -> Option<Object<'static>> {
     let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
     match json::parse(text.as_bytes(), &limits) {
         Ok(Value::Object(document)) => Some(document.into_owned()),
@@ -71,8 +71,8 @@ pub(super) fn read(text: &str) -> Option<Object<'static>> {
     }
 }
 
-/// Admitted events by output, as a closure says it.
-pub(super) fn admitted(document: &Object<'_>) -> BTreeMap<String, u64> {
+/// Admitted events by output, from a closure.
+pub(super) fn admitted_by_output(document: &Object<'_>) -> BTreeMap<String, u64> {
     let outputs = document.get("outputs").and_then(Value::as_object);
     let admitted = outputs.into_iter().flat_map(Object::iter).map(|(output, split)| {
         let admit = split.get("admit").and_then(Value::as_u64);

@@ -1,13 +1,13 @@
-//! Closing a run: nothing new comes in, what is in flight lands, and then it is judged.
+//! Closing of runs: refuses new events, waits for effects in flight, and then checks the run.
 //!
 //! ```text
-//! begin ─▶ what is in flight lands ─▶ account ─▶ find_objections ─▶ closed + closure | open again
-//! commit        waits, bounded         reads     pure     commit
+//! begin ──▶ wait for effects ──▶ collect ──▶ find_objections ──▶ closed + closure | reopened
+//! commit    bounded              reads       pure                commit
 //! ```
 //!
-//! It can stop anywhere. What stops before the last commit leaves a run in `closing`: the next attempt
-//! takes it up from the beginning, and the next start opens it again. What stops after it leaves a
-//! closed run whose file the next attempt, or the next start, writes.
+//! It may be interrupted anywhere. Before the last commit the run stays in `closing`: the next attempt
+//! starts over, and the next start of the gate reopens the run. After it the run is closed, and the next
+//! attempt or start writes its file.
 
 mod contents;
 mod document;
@@ -18,153 +18,161 @@ use std::time::Duration;
 
 use admit_artifacts::{Artifacts as _, ArtifactsError, File};
 use admit_contracts::ingestion_gate::governance::GovernanceFamily;
-use admit_core::closure::{RunFacts, CountedSample, Manifest, Miscount, Objection, find_objections};
+use admit_core::closure::{
+    CountedSample, Manifest, Miscount, Objection, RunFacts, find_objections,
+};
 use admit_core::effect::Attribution;
 use admit_core::json::{Object, Value};
-use admit_core::{Fault, FaultKind, DocumentKind};
+use admit_core::{DocumentKind, Fault, FaultKind};
 use admit_ledger::RunCounts;
-use admit_ledger::closures::{AmbiguityCounts, ClosingStart, Closure, ClosingEnd, UnsettledCounts};
+use admit_ledger::closures::{AmbiguityCounts, ClosingEnd, ClosingStart, Closure, UnsettledCounts};
 use tokio::time::{Instant, sleep};
 
 use crate::report::{RunReporter, SentTotals, Tally};
-use contents::Contents;
-use presence::Presence;
+use contents::ContentCheck;
+use presence::FilePresence;
 
-/// Between two looks at what is awaited.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Poll interval of the wait for effects in flight.
+const POLL_EVERY: Duration = Duration::from_millis(25);
 
-/// Closures that are looked after at a time.
+/// Closures per page.
 const PAGE: usize = 256;
 
-/// A run that is closed.
+/// A closed run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Closed {
+pub struct ClosedRun {
     /// The closure.
     pub document: Object<'static>,
-    /// Where its file is.
+    /// Path of its file.
     pub reference: String,
 }
 
-/// Why a run was not closed.
+/// Error of closing a run.
 #[derive(Clone, Debug)]
-pub enum NotClosed {
-    /// Nobody has named such a run.
+pub enum CloseError {
+    /// The run does not exist.
     Unknown,
-    /// Somebody else is closing it.
-    InWork,
-    /// It may not be closed: this speaks against it. The run is open, or was closed before.
+    /// Another attempt is in progress.
+    InProgress,
+    /// There are objections. The run is open, or was closed before.
     Refused {
-        /// How the run stands.
+        /// State of the run.
         state: &'static str,
-        /// Everything that speaks against it.
+        /// All objections.
         objections: Vec<Objection>,
     },
-    /// Our side failed.
+    /// Internal fault.
     Fault(Fault),
 }
 
-impl From<Fault> for NotClosed {
+impl From<Fault> for CloseError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-/// Everything a closure says.
-struct Accounted {
-    account: RunFacts,
+/// Input of a closure.
+struct ClosureInput {
+    facts: RunFacts,
     tally: Tally,
     unsettled: UnsettledCounts,
     sent: SentTotals,
     counts: RunCounts,
-    receipts: Presence,
-    records: Presence,
-    contents: Contents,
+    receipts: FilePresence,
+    records: FilePresence,
+    contents: ContentCheck,
     ambiguities: AmbiguityCounts,
     refused_while_closing: u64,
 }
 
 impl RunReporter {
-    /// Closes a run, or says everything that speaks against it. A run that is closed stays so, and
-    /// asking again gives its closure again.
+    /// Closes a run, or returns all objections. For a closed run, returns its closure.
     ///
     /// # Errors
-    /// See [`NotClosed`].
+    /// See [`CloseError`].
     pub async fn close(
         self: &Arc<Self>,
         run: &str,
         manifest: Option<Manifest>,
         by: Attribution,
-    ) -> Result<Closed, NotClosed> {
-        let _attempt = Attempt::begin(self, run).ok_or(NotClosed::InWork)?;
+    ) -> Result<ClosedRun, CloseError> {
+        let _attempt = CloseAttempt::begin(self, run).ok_or(CloseError::InProgress)?;
         let begun = self.ledger.begin_closing(run.to_owned(), by.clone(), self.clock.now()).await?;
         let attempt = match begun {
-            ClosingStart::Unknown => return Err(NotClosed::Unknown),
-            ClosingStart::Closed(closure) => return self.closed_before(closure, manifest).await,
+            ClosingStart::Unknown => return Err(CloseError::Unknown),
+            ClosingStart::Closed(closure) => return self.return_closure(closure, manifest).await,
             ClosingStart::Closing { attempt } => attempt,
         };
-        let accounted = self.account(run, manifest).await;
-        let objections = accounted.as_ref().map(|accounted| find_objections(&accounted.account));
+        let input = self.collect(run, manifest).await;
+        let objections = input.as_ref().map(|input| find_objections(&input.facts));
         let at = self.clock.now();
-        let closed = match (&accounted, &objections) {
-            (Ok(accounted), Ok(objections)) if objections.is_empty() => {
-                Some(document::closure(run, accounted, &by, at, &self.settings))
+        let closed = match (&input, &objections) {
+            (Ok(input), Ok(objections)) if objections.is_empty() => {
+                Some(document::build(run, input, &by, at, &self.settings))
             }
             _ => None,
         };
         let path = self.paths.of_run(run, "obs/run_closure.json");
         let ending = match &closed {
-            Some(document) => ClosingEnd::Closed { path: path.clone(), text: document::text(document) },
+            Some(document) => {
+                ClosingEnd::Closed { path: path.clone(), text: document::to_text(document) }
+            }
             None => ClosingEnd::Reopened,
         };
         let ended = self.ledger.end_closing(run.to_owned(), attempt, ending, at).await?;
         let objections = objections.map_err(Clone::clone)?;
         match closed {
-            _ if !ended => Err(NotClosed::InWork),
+            _ if !ended => Err(CloseError::InProgress),
             Some(document) => {
-                tracing::info!(run, who = by.who, "a run was closed");
-                let text = document::text(&document);
+                tracing::info!(run, who = by.who, "closed a run");
+                let text = document::to_text(&document);
                 let closure = Closure { run: run.to_owned(), at, path, text, is_filed: false };
-                self.file(&closure).await?;
-                Ok(Closed { document, reference: closure.path })
+                self.write_closure(&closure).await?;
+                Ok(ClosedRun { document, reference: closure.path })
             }
             None => {
-                if let Ok(accounted) = &accounted {
-                    self.have_written_again(run, accounted).await;
+                if let Ok(input) = &input {
+                    self.request_restore(run, input).await;
                 }
                 let grounds: Vec<&str> = objections.iter().map(|o| o.ground.as_str()).collect();
-                tracing::warn!(run, grounds = grounds.join(" "), "a run cannot be closed");
-                Err(NotClosed::Refused { state: "open", objections })
+                tracing::warn!(
+                    run,
+                    grounds = grounds.join(" "),
+                    "refused to close a run: there are objections"
+                );
+                Err(CloseError::Refused { state: "open", objections })
             }
         }
     }
 
-    /// What has lost its file gets it again from the ledger, for the next attempt.
-    async fn have_written_again(&self, run: &str, accounted: &Accounted) {
-        let lost = [&*accounted.receipts.lost, &*accounted.records.lost].concat();
+    /// Marks lost files, so that the gate restores them from the ledger before the next attempt.
+    async fn request_restore(&self, run: &str, input: &ClosureInput) {
+        let lost = [&*input.receipts.lost, &*input.records.lost].concat();
         if lost.is_empty() {
             return;
         }
         let count = lost.len();
         match self.ledger.note_missing(lost).await {
-            Ok(()) => tracing::warn!(run, count, "lost files of a run are written again"),
-            Err(fault) => tracing::warn!(run, %fault, "lost files of a run could not be noted"),
+            Ok(()) => tracing::warn!(run, count, "restoring lost files of a run"),
+            Err(fault) => {
+                tracing::warn!(run, %fault, "failed to mark lost files of a run for restoring")
+            }
         }
     }
 
-    /// Before the doors open: runs that were being closed take events again, and closures that were
-    /// committed get their files.
+    /// Start-up recovery: reopens runs with an interrupted closing, and writes missing files of closures.
     ///
     /// # Errors
     /// When the ledger or the artifacts fail.
     pub async fn recover(&self) -> Result<(), Fault> {
         for run in self.ledger.reopen_lost(self.clock.now()).await? {
-            tracing::warn!(run, "the gate stopped while it closed this run, the run is open again");
+            tracing::warn!(run, "reopened a run: its closing was interrupted by a restart");
         }
         loop {
             let unfiled = self.ledger.unfiled_closures(PAGE).await?;
             for closure in &unfiled {
-                self.file(closure).await?;
-                tracing::info!(run = closure.run, "the closure of a run was put back");
+                self.write_closure(closure).await?;
+                tracing::info!(run = closure.run, "wrote the missing file of a closure");
             }
             if unfiled.len() < PAGE {
                 return Ok(());
@@ -172,37 +180,43 @@ impl RunReporter {
         }
     }
 
-    /// A run that was closed before: its closure again, unless the manifest asks for another one.
-    async fn closed_before(
+    /// Returns the closure of a closed run, unless it contradicts the manifest.
+    async fn return_closure(
         &self,
         closure: Closure,
         manifest: Option<Manifest>,
-    ) -> Result<Closed, NotClosed> {
-        let damaged = || Fault::new(FaultKind::Internal, "the closure of this run cannot be read");
-        let document = document::read(&closure.text).ok_or_else(damaged)?;
-        let outputs = document::admitted(&document);
-        let account = RunFacts { admitted: 1, outputs, manifest, ..RunFacts::default() };
-        let objections = find_objections(&account);
+    ) -> Result<ClosedRun, CloseError> {
+        let damaged = || {
+            Fault::new(
+                FaultKind::Internal,
+                "the stored closure of this run is damaged; run admit verify",
+            )
+        };
+        let document = document::parse(&closure.text).ok_or_else(damaged)?;
+        let outputs = document::admitted_by_output(&document);
+        let facts = RunFacts { admitted: 1, outputs, manifest, ..RunFacts::default() };
+        let objections = find_objections(&facts);
         if !objections.is_empty() {
-            return Err(NotClosed::Refused { state: "closed", objections });
+            return Err(CloseError::Refused { state: "closed", objections });
         }
-        // Nobody writes over the file, but somebody may have taken it away.
+        // The file is never overwritten, but it may have been deleted.
         if !closure.is_filed || self.artifacts_get(&closure.path).await?.is_none() {
-            self.file(&closure).await?;
+            self.write_closure(&closure).await?;
         }
-        Ok(Closed { document, reference: closure.path })
+        Ok(ClosedRun { document, reference: closure.path })
     }
 
-    /// Writes a closure down where nothing is yet, and tells whoever watches over the run.
-    async fn file(&self, closure: &Closure) -> Result<(), Fault> {
-        let cannot = |error: ArtifactsError| {
-            let message = "the run is closed, but its closure cannot be written; close it again";
+    /// Writes the file of a closure, unless it exists, and appends to the governance log.
+    async fn write_closure(&self, closure: &Closure) -> Result<(), Fault> {
+        let fail = |error: ArtifactsError| {
+            let message =
+                "the run is closed, but writing its closure failed; close it again to retry";
             Fault::caused_by(FaultKind::OutcomeUnknown, message, error)
         };
         let bytes = format!("{}\n", closure.text);
         let put = self.artifacts.put_if_absent(vec![File::new(&*closure.path, bytes)]).await;
-        put.into_iter().try_for_each(|put| put.map(drop)).map_err(cannot)?;
-        let details = evidence(closure);
+        put.into_iter().try_for_each(|put| put.map(drop)).map_err(fail)?;
+        let details = evidence_details(closure);
         let resolved = self.append_governance_line(
             GovernanceFamily::EvidenceRefResolved,
             &closure.run,
@@ -210,31 +224,37 @@ impl RunReporter {
             closure.at,
             details,
         );
-        resolved.await.map_err(cannot)?;
+        resolved.await.map_err(fail)?;
         let details = Object::from_iter([("closure_ref", Value::from(closure.path.clone()))]);
-        let told = self.append_governance_line(GovernanceFamily::RunEnded, &closure.run, "run_closure", closure.at, details);
-        told.await.map_err(cannot)?;
+        let ended = self.append_governance_line(
+            GovernanceFamily::RunEnded,
+            &closure.run,
+            "run_closure",
+            closure.at,
+            details,
+        );
+        ended.await.map_err(fail)?;
         let log = self.paths.governance_log(&closure.run);
-        self.artifacts.compose(&log).await.map_err(cannot)?;
-        self.artifacts.sync().await.map_err(cannot)?;
+        self.artifacts.compose(&log).await.map_err(fail)?;
+        self.artifacts.sync().await.map_err(fail)?;
         self.ledger.note_closure_filed(closure.run.clone()).await
     }
 
-    /// Everything that is known of a run, once nothing is in flight or patience has run out.
-    async fn account(&self, run: &str, manifest: Option<Manifest>) -> Result<Accounted, Fault> {
-        let until = Instant::now() + self.settings.closing_wait;
-        while self.counts(run).await?.in_flight > 0 && Instant::now() < until {
-            sleep(LOOK_EVERY).await;
+    /// Collects the input of a closure, once nothing is in flight or the wait has timed out.
+    async fn collect(&self, run: &str, manifest: Option<Manifest>) -> Result<ClosureInput, Fault> {
+        let deadline = Instant::now() + self.settings.closing_wait;
+        while self.counts(run).await?.in_flight > 0 && Instant::now() < deadline {
+            sleep(POLL_EVERY).await;
         }
         let _permit = self.acquire_permit().await?;
         let before = self.counts(run).await?;
         let tally = self.tally(run).await?;
         let unsettled = self.unsettled(run).await?;
         let counts = self.counts(run).await?;
-        let receipts = self.present(run, DocumentKind::Receipt, until).await?;
-        let mut records = self.present(run, DocumentKind::Quarantine, until).await?;
-        // Lines of the governance log have more writers than the gate, so only what is missing counts.
-        let lines = self.present(run, DocumentKind::Governance, until).await?;
+        let receipts = self.check_presence(run, DocumentKind::Receipt, deadline).await?;
+        let mut records = self.check_presence(run, DocumentKind::Quarantine, deadline).await?;
+        // The governance log has several writers, so only missing lines count, not unknown ones.
+        let lines = self.check_presence(run, DocumentKind::Governance, deadline).await?;
         records.lost.extend(lines.lost);
         records.missing.count += lines.missing.count;
         records.missing.sample.extend(lines.missing.sample);
@@ -243,9 +263,9 @@ impl RunReporter {
         unknown.count += records.unknown.count;
         unknown.sample.extend(records.unknown.sample.iter().cloned());
         unknown.sample.truncate(admit_core::closure::SAMPLE_MAX);
-        let contents = self.contents(run).await?;
+        let contents = self.check_contents(run).await?;
         let sent = self.sent(run).await?;
-        let account = RunFacts {
+        let facts = RunFacts {
             admitted: tally.receipts.admit,
             in_flight: unsettled.in_work,
             ambiguous: unsettled.ambiguous,
@@ -265,8 +285,8 @@ impl RunReporter {
             manifest,
         };
         let ambiguities = self.ledger.ambiguities(run.to_owned()).await?;
-        Ok(Accounted {
-            account,
+        Ok(ClosureInput {
+            facts,
             tally,
             unsettled,
             sent,
@@ -279,7 +299,7 @@ impl RunReporter {
         })
     }
 
-    /// Outputs of a manifest that no event can be of, and none is of.
+    /// Outputs of a manifest that are neither configured nor have events.
     fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &Tally) -> CountedSample {
         let (Some(manifest), Some(known)) = (manifest, &self.settings.outputs) else {
             return CountedSample::default();
@@ -293,10 +313,10 @@ impl RunReporter {
     }
 }
 
-/// What governance learns of the evidence behind a closure: every receipt and quarantine record of the
-/// run was followed to its file.
-fn evidence(closure: &Closure) -> Object<'static> {
-    let document = document::read(&closure.text).unwrap_or_default();
+/// Details of the governance line about the checked evidence: the file of every receipt and quarantine
+/// record of the run exists.
+fn evidence_details(closure: &Closure) -> Object<'static> {
+    let document = document::parse(&closure.text).unwrap_or_default();
     let count = |name: &str| document.get(name).and_then(Value::as_u64).unwrap_or(0);
     let resolved = count("receipts_present") + count("quarantine_records_present");
     Object::from_iter([
@@ -307,48 +327,48 @@ fn evidence(closure: &Closure) -> Object<'static> {
     ])
 }
 
-/// Counters that are not what there is. Copies are still counted while a run is closing, so a counter
-/// is right when what was found lies between what it said before and after.
+/// Counters that differ from the counted documents. Duplicates are still counted while a run is closing,
+/// so a counter is correct if the count is between its values before and after.
 fn miscounted(
     before: &RunCounts,
     after: &RunCounts,
     tally: &Tally,
     unsettled: UnsettledCounts,
 ) -> Vec<Miscount> {
-    let both = |of: fn(&RunCounts) -> i64| (of(before), of(after));
+    let range = |of: fn(&RunCounts) -> i64| (of(before), of(after));
     let compared = [
-        ("admit", both(|counts| counts.admit), tally.receipts.admit),
-        ("duplicate", both(|counts| counts.duplicate), tally.receipts.duplicate),
-        ("quarantine", both(|counts| counts.quarantine), tally.receipts.quarantine),
-        ("superseded", both(|counts| counts.superseded), tally.superseded),
-        ("released", both(|counts| counts.released), tally.released_total()),
-        ("in_flight", both(|counts| counts.in_flight), unsettled.in_work),
-        ("ambiguous", both(|counts| counts.ambiguous), unsettled.ambiguous),
+        ("admit", range(|counts| counts.admit), tally.receipts.admit),
+        ("duplicate", range(|counts| counts.duplicate), tally.receipts.duplicate),
+        ("quarantine", range(|counts| counts.quarantine), tally.receipts.quarantine),
+        ("superseded", range(|counts| counts.superseded), tally.superseded),
+        ("released", range(|counts| counts.released), tally.released_total()),
+        ("in_flight", range(|counts| counts.in_flight), unsettled.in_work),
+        ("ambiguous", range(|counts| counts.ambiguous), unsettled.ambiguous),
     ];
     let wrong = compared.into_iter().filter_map(|(name, (before, after), found)| {
         let found = i64::try_from(found).unwrap_or(i64::MAX);
-        let is_right = (before.min(after)..=before.max(after)).contains(&found);
-        (!is_right).then_some(Miscount { name, counted: after, found })
+        let is_correct = (before.min(after)..=before.max(after)).contains(&found);
+        (!is_correct).then_some(Miscount { name, counted: after, found })
     });
     wrong.collect()
 }
 
-/// An attempt of this process; there is one at a time for each run.
-struct Attempt {
-    books: Arc<RunReporter>,
+/// A closing attempt of this process; at most one per run.
+struct CloseAttempt {
+    reporter: Arc<RunReporter>,
     run: String,
 }
 
-impl Attempt {
-    fn begin(books: &Arc<RunReporter>, run: &str) -> Option<Self> {
-        let is_first = books.closing().insert(run.to_owned());
-        is_first.then(|| Self { books: Arc::clone(books), run: run.to_owned() })
+impl CloseAttempt {
+    fn begin(reporter: &Arc<RunReporter>, run: &str) -> Option<Self> {
+        let is_first = reporter.closing().insert(run.to_owned());
+        is_first.then(|| Self { reporter: Arc::clone(reporter), run: run.to_owned() })
     }
 }
 
-impl Drop for Attempt {
+impl Drop for CloseAttempt {
     fn drop(&mut self) {
-        self.books.closing().remove(&self.run);
+        self.reporter.closing().remove(&self.run);
     }
 }
 

@@ -1,61 +1,61 @@
-//! Whether every document of a run has its file, and every file its document.
+//! Presence check of a run: every document must have its file, and every file its document.
 //!
-//! Both sides are read in the order of their names and laid side by side, a page of each at a time.
+//! Both sides are read in name order, in pages, and merged.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use admit_core::closure::CountedSample;
-use admit_core::{Fault, DocumentKind};
+use admit_core::{DocumentKind, Fault};
 use tokio::time::{Instant, sleep};
 
-use super::LOOK_EVERY;
+use super::POLL_EVERY;
 use crate::report::RunReporter;
 
-/// Ids that are read at a time.
+/// Ids per page.
 const IDS_PAGE: usize = 10_000;
 
-/// Paths that are listed at a time. A local folder is read from its beginning for every page.
+/// Paths per page. A local folder is read from its beginning for every page.
 const PATHS_PAGE: usize = 100_000;
 
-/// What does not fit is looked at again one by one, up to so many of each side: a file may have been
-/// written, and a copy answered, while the lists were read.
-const SECOND_LOOKS_MAX: usize = 1_000;
+/// Maximum mismatches per side that are checked again individually: a file or document may have been
+/// written while the lists were read.
+const RECHECKS_MAX: usize = 1_000;
 
-/// The longest pause between two looks at files that are missing.
-const LOOK_EVERY_MAX: Duration = Duration::from_secs(2);
+/// Maximum interval of checks while files are missing.
+const POLL_EVERY_MAX: Duration = Duration::from_secs(2);
 
-const ENDING: &str = ".json";
+const EXTENSION: &str = ".json";
 
-/// The run, the kind and the folder of the documents that are looked at.
-type Of<'a> = (&'a str, DocumentKind, &'a str);
+/// Run, kind and folder of the checked documents.
+type DocumentScope<'a> = (&'a str, DocumentKind, &'a str);
 
-/// What was found.
+/// Result of the presence check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Presence {
-    /// Documents that have their file.
+pub(super) struct FilePresence {
+    /// Documents with their file.
     pub(super) present: u64,
-    /// Paths where there should be a file.
+    /// Paths of missing files.
     pub(super) missing: CountedSample,
-    /// Paths where there should be none.
+    /// Paths of files without a document.
     pub(super) unknown: CountedSample,
-    /// Numbers of documents whose files are missing, as many as are looked at again.
+    /// Numbers of documents with missing files, up to [`RECHECKS_MAX`].
     pub(super) lost: Vec<u64>,
 }
 
-/// Names of documents in their order, page by page.
-struct Ids<'b> {
-    books: &'b RunReporter,
+/// Cursor over the ids of documents, in order.
+struct DocumentIds<'b> {
+    reporter: &'b RunReporter,
     run: &'b str,
     kind: DocumentKind,
-    /// Which sixteenth of all names is being read; ids are hex.
+    /// First hex digit of the ids being read.
     part: u8,
     after: String,
     page: VecDeque<String>,
 }
 
-impl Ids<'_> {
+impl DocumentIds<'_> {
     async fn next(&mut self) -> Result<Option<String>, Fault> {
         loop {
             if let Some(id) = self.page.pop_front() {
@@ -65,15 +65,18 @@ impl Ids<'_> {
             if self.part > 0xf {
                 return Ok(None);
             }
-            // Beyond the last hex digit there is nothing that could be an id.
+            // Upper bound after the last hex digit.
             let below =
                 if self.part == 0xf { "~".to_owned() } else { format!("{:x}", self.part + 1) };
             let (run, after) = (self.run.to_owned(), self.after.clone());
-            let page =
-                self.books.ledger.run_ids(run, self.kind, after, below.clone(), IDS_PAGE).await?;
+            let page = self
+                .reporter
+                .ledger
+                .run_ids(run, self.kind, after, below.clone(), IDS_PAGE)
+                .await?;
             if page.len() < IDS_PAGE {
                 self.part += 1;
-                // What has been read of the next part is none of it yet.
+                // Continue at the beginning of the next part.
                 if page.is_empty() {
                     self.after = below;
                 }
@@ -83,21 +86,21 @@ impl Ids<'_> {
     }
 }
 
-/// Paths of files in their order, page by page.
-struct Paths<'b> {
-    books: &'b RunReporter,
+/// Cursor over the paths of files, in order.
+struct FilePaths<'b> {
+    reporter: &'b RunReporter,
     folder: &'b str,
     after: Option<String>,
     page: VecDeque<String>,
-    is_over: bool,
+    is_at_end: bool,
 }
 
-impl Paths<'_> {
+impl FilePaths<'_> {
     async fn next(&mut self) -> Result<Option<String>, Fault> {
-        if self.page.is_empty() && !self.is_over {
+        if self.page.is_empty() && !self.is_at_end {
             let page =
-                self.books.artifacts_list(self.folder, self.after.take(), PATHS_PAGE).await?;
-            self.is_over = page.is_empty();
+                self.reporter.artifacts_list(self.folder, self.after.take(), PATHS_PAGE).await?;
+            self.is_at_end = page.is_empty();
             self.after = page.last().cloned();
             self.page = page.into();
         }
@@ -105,25 +108,25 @@ impl Paths<'_> {
     }
 }
 
-/// What does not fit, before it is looked at again.
+/// Mismatches of one side, before the recheck.
 #[derive(Default)]
-struct Odd {
+struct MismatchList {
     count: u64,
     paths: Vec<String>,
 }
 
-impl Odd {
+impl MismatchList {
     fn add(&mut self, path: String) {
         self.count += 1;
-        if self.paths.len() < SECOND_LOOKS_MAX {
+        if self.paths.len() < RECHECKS_MAX {
             self.paths.push(path);
         }
     }
 
-    /// What is left of it once `is_odd` has been asked about each.
-    fn left(self, still: &[bool]) -> CountedSample {
+    /// The mismatches that remain after the recheck. `still` has a flag per path.
+    fn remaining(self, still: &[bool]) -> CountedSample {
         let beyond = self.count - self.paths.len() as u64;
-        let still = self.paths.iter().zip(still).filter(|(_, is_odd)| **is_odd);
+        let still = self.paths.iter().zip(still).filter(|(_, is_mismatch)| **is_mismatch);
         let mut listed: CountedSample = still.map(|(path, _)| path.as_str()).collect();
         listed.count += beyond;
         listed
@@ -131,97 +134,110 @@ impl Odd {
 }
 
 impl RunReporter {
-    /// Lays the documents of one kind beside their files. Files that are missing are waited for: they
-    /// are written after the commit, and put right in the background.
-    pub(super) async fn present(
+    /// Compares the documents of one kind with their files. Waits for missing files until the deadline:
+    /// they are written after the commit, and restored in the background.
+    pub(super) async fn check_presence(
         &self,
         run: &str,
         kind: DocumentKind,
-        until: Instant,
-    ) -> Result<Presence, Fault> {
-        let mut pause = LOOK_EVERY * 8;
+        deadline: Instant,
+    ) -> Result<FilePresence, Fault> {
+        let mut pause = POLL_EVERY * 8;
         loop {
             let presence = self.compare(run, kind).await?;
             let now = Instant::now();
-            if presence.missing.count == 0 || now >= until {
+            if presence.missing.count == 0 || now >= deadline {
                 return Ok(presence);
             }
-            // Laying them side by side again costs more the more there are.
-            sleep(pause.min(until - now)).await;
-            pause = LOOK_EVERY_MAX.min(pause * 2);
+            // Back off: comparing many documents is expensive.
+            sleep(pause.min(deadline - now)).await;
+            pause = POLL_EVERY_MAX.min(pause * 2);
         }
     }
 
-    async fn compare(&self, run: &str, kind: DocumentKind) -> Result<Presence, Fault> {
+    async fn compare(&self, run: &str, kind: DocumentKind) -> Result<FilePresence, Fault> {
         let folder = match kind {
             DocumentKind::Quarantine => self.paths.of_run(run, "ig/quarantine/"),
             DocumentKind::Receipt => self.paths.of_run(run, "ig/receipts/"),
             DocumentKind::Governance => self.paths.of_run(run, "obs/governance/markers/"),
         };
         let (part, after, page) = (0, String::new(), VecDeque::new());
-        let mut ids = Ids { books: self, run, kind, part, after, page };
-        let (after, page, is_over) = (None, VecDeque::new(), false);
-        let mut paths = Paths { books: self, folder: &folder, after, page, is_over };
-        let (mut present, mut missing, mut unknown) = (0, Odd::default(), Odd::default());
+        let mut ids = DocumentIds { reporter: self, run, kind, part, after, page };
+        let (after, page, is_at_end) = (None, VecDeque::new(), false);
+        let mut paths = FilePaths { reporter: self, folder: &folder, after, page, is_at_end };
+        let (mut present, mut missing, mut unknown) =
+            (0, MismatchList::default(), MismatchList::default());
         let (mut id, mut path) = (ids.next().await?, paths.next().await?);
         loop {
-            let wanted = id.as_ref().map(|id| format!("{folder}{id}{ENDING}"));
-            let order = match (&wanted, &path) {
+            let expected = id.as_ref().map(|id| format!("{folder}{id}{EXTENSION}"));
+            let order = match (&expected, &path) {
                 (None, None) => break,
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some(wanted), Some(path)) => wanted.cmp(path),
+                (Some(expected), Some(path)) => expected.cmp(path),
             };
             if order == Ordering::Equal {
                 present += 1;
             }
             if order == Ordering::Less {
-                missing.add(wanted.unwrap_or_default());
+                missing.add(expected.unwrap_or_default());
             }
             if order != Ordering::Greater {
                 id = ids.next().await?;
             }
             if order != Ordering::Less {
-                let there = std::mem::replace(&mut path, paths.next().await?);
+                let found = std::mem::replace(&mut path, paths.next().await?);
                 if order == Ordering::Greater {
-                    unknown.add(there.unwrap_or_default());
+                    unknown.add(found.unwrap_or_default());
                 }
             }
         }
-        let of = (run, kind, &*folder);
-        let (missing, lost) = self.still_missing(missing, of).await?;
-        let unknown = self.still_unknown(unknown, of).await?;
-        Ok(Presence { present, missing, unknown, lost })
+        let scope = (run, kind, &*folder);
+        let (missing, lost) = self.still_missing(missing, scope).await?;
+        let unknown = self.still_unknown(unknown, scope).await?;
+        Ok(FilePresence { present, missing, unknown, lost })
     }
 
-    async fn still_missing(&self, odd: Odd, of: Of<'_>) -> Result<(CountedSample, Vec<u64>), Fault> {
-        let (mut still, mut lost) = (Vec::with_capacity(odd.paths.len()), Vec::new());
-        for path in &odd.paths {
+    async fn still_missing(
+        &self,
+        mismatches: MismatchList,
+        scope: DocumentScope<'_>,
+    ) -> Result<(CountedSample, Vec<u64>), Fault> {
+        let (mut still, mut lost) = (Vec::with_capacity(mismatches.paths.len()), Vec::new());
+        for path in &mismatches.paths {
             let is_missing = self.artifacts_get(path).await?.is_none();
             if is_missing {
-                lost.extend(self.number(path, of).await?);
+                lost.extend(self.find_document(path, scope).await?);
             }
             still.push(is_missing);
         }
-        Ok((odd.left(&still), lost))
+        Ok((mismatches.remaining(&still), lost))
     }
 
-    /// The number of the document whose file lies there; `None` where it is no document's.
-    async fn number(&self, path: &str, (run, kind, folder): Of<'_>) -> Result<Option<u64>, Fault> {
-        let id = path.strip_prefix(folder).and_then(|name| name.strip_suffix(ENDING));
+    /// Returns the number of the document with this file; `None` if there is none.
+    async fn find_document(
+        &self,
+        path: &str,
+        (run, kind, folder): DocumentScope<'_>,
+    ) -> Result<Option<u64>, Fault> {
+        let id = path.strip_prefix(folder).and_then(|name| name.strip_suffix(EXTENSION));
         let Some(id) = id else { return Ok(None) };
         let named = self.ledger.named(id.to_owned()).await?;
-        let found = named
-            .iter()
-            .find(|filed| filed.document.kind == kind && filed.document.run.as_deref() == Some(run));
+        let found = named.iter().find(|filed| {
+            filed.document.kind == kind && filed.document.run.as_deref() == Some(run)
+        });
         Ok(found.map(|filed| filed.n))
     }
 
-    async fn still_unknown(&self, odd: Odd, of: Of<'_>) -> Result<CountedSample, Fault> {
-        let mut still = Vec::with_capacity(odd.paths.len());
-        for path in &odd.paths {
-            still.push(self.number(path, of).await?.is_none());
+    async fn still_unknown(
+        &self,
+        mismatches: MismatchList,
+        scope: DocumentScope<'_>,
+    ) -> Result<CountedSample, Fault> {
+        let mut still = Vec::with_capacity(mismatches.paths.len());
+        for path in &mismatches.paths {
+            still.push(self.find_document(path, scope).await?.is_none());
         }
-        Ok(odd.left(&still))
+        Ok(mismatches.remaining(&still))
     }
 }

@@ -86,26 +86,26 @@ struct ReadyRecord {
 }
 
 fn parse(record: &[u8]) -> ReadyRecord {
-    let mut parse = ReadyRecord::default();
+    let mut parsed = ReadyRecord::default();
     for line in record.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Ok(line) = json::parse(line, &Limits::default()) else { continue };
         let Some(status) = line.get("status").and_then(Value::as_str) else { continue };
         if status == "STREAMED" {
             let emitted = line.get("emitted").and_then(Value::as_u64).unwrap_or(0);
-            parse.emitted = parse.emitted.max(emitted);
+            parsed.emitted = parsed.emitted.max(emitted);
         }
-        parse.failures += u64::from(status == "FAILED");
+        parsed.failures += u64::from(status == "FAILED");
         if let Some(knobs) = line.get("knobs").and_then(Value::as_object) {
-            parse.knobs = Some(knobs.clone().into_owned());
+            parsed.knobs = Some(knobs.clone().into_owned());
         }
-        parse.is_terminal |= matches!(status, "STREAMED" | "SKIPPED_OUT_OF_SCOPE");
-        status.clone_into(&mut parse.status);
+        parsed.is_terminal |= matches!(status, "STREAMED" | "SKIPPED_OUT_OF_SCOPE");
+        status.clone_into(&mut parsed.status);
         line.get("reason")
             .and_then(Value::as_str)
             .unwrap_or_default()
-            .clone_into(&mut parse.reason);
+            .clone_into(&mut parsed.reason);
     }
-    parse
+    parsed
 }
 
 impl RunReporter {

@@ -243,9 +243,9 @@ mod tests {
     #[test]
     fn misplaced_receipts_and_missing_references_are_counted() {
         let elsewhere = RunLine { path: "other/ig/receipts/x.json".into(), ..line(1, "ADMIT") };
-        let silent = RunLine { has_reference: false, ..line(2, "DUPLICATE") };
+        let without_reference = RunLine { has_reference: false, ..line(2, "DUPLICATE") };
         let unwritten = RunLine { is_unwritten: true, ..line(3, "ADMIT") };
-        let added = tally(&[elsewhere, silent, unwritten]);
+        let added = tally(&[elsewhere, without_reference, unwritten]);
         assert_eq!(
             (added.misplaced.count, added.without_reference.count, added.write_failed),
             (1, 1, 1)

@@ -1,38 +1,38 @@
-//! The documents about a run, in the shapes their readers know. Nothing in one that is written once
-//! changes when it is made again, so the same run always has the same documents.
+//! Documents of a run, in the formats of the reference system. Immutable documents are reproducible:
+//! the same run always has the same documents.
 
 use admit_contracts::ingestion_gate::governance::PolicyRev;
 use admit_contracts::ingestion_gate::{ArtifactPaths, utc};
 
 use admit_core::Millis;
 use admit_core::json::{self, Limits, Object, Value};
-use admit_ledger::scenario_runs::{ScenarioDocument, RunEvent, ScenarioRun};
+use admit_ledger::scenario_runs::{RunEvent, ScenarioDocument, ScenarioRun};
 
-use super::evidence::{Evidence, Located};
+use super::evidence::{LocatedOutput, RunEvidence};
 use super::identity;
 use super::request::RunRequest;
 
-/// What a run is made of and what must vouch for it.
+/// Outputs and required gates of a run.
 pub(super) const PLAN: &str = "run_plan";
-/// What is known of a run that is ready.
+/// Facts of a run that is ready.
 pub(super) const FACTS: &str = "run_facts_view";
-/// What is said of a run that is ready.
+/// READY signal of a run.
 pub(super) const SIGNAL: &str = "ready_signal";
-/// Why a run contradicts itself.
+/// Reason of a quarantined run.
 pub(super) const QUARANTINE: &str = "quarantine";
 
-/// Most bytes of one of our own documents, read back.
+/// Maximum size of a stored document in bytes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Where the documents of one run lie.
+/// Paths of the documents of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Refs<'a> {
+pub(super) struct RunRefs<'a> {
     pub(super) paths: &'a ArtifactPaths,
     pub(super) run: &'a str,
     pub(super) run_id: &'a str,
 }
 
-impl Refs<'_> {
+impl RunRefs<'_> {
     pub(super) fn of(&self, kind: &str) -> String {
         self.paths.of_run(self.run, &format!("sr/{kind}/{}.json", self.run_id))
     }
@@ -49,7 +49,7 @@ impl Refs<'_> {
         self.of("run_record_index")
     }
 
-    fn instance(&self, output: &Located, request: &RunRequest) -> String {
+    fn instance(&self, output: &LocatedOutput, request: &RunRequest) -> String {
         let RunRequest { manifest_fingerprint, parameter_hash, seed, .. } = request;
         let rest = format!(
             "sr/instance_receipts/output_id={}/manifest_fingerprint={manifest_fingerprint}/\
@@ -63,9 +63,9 @@ impl Refs<'_> {
     }
 }
 
-/// What a run is made of and what must vouch for it.
+/// Plan of a run: its outputs and required gates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RunPlan {
     pub(super) outputs: Vec<String>,
     pub(super) gates: Vec<String>,
     pub(super) strategy: &'static str,
@@ -73,7 +73,7 @@ pub(super) struct Plan {
     pub(super) plan_hash: String,
 }
 
-impl Plan {
+impl RunPlan {
     pub(super) fn new(
         run_id: &str,
         policy: &PolicyRev,
@@ -94,10 +94,10 @@ impl Plan {
         Self { outputs, gates, strategy, attempt_limit, plan_hash }
     }
 
-    /// The document. Its times are those of its making; what is compared later is its hash.
+    /// Builds the document. Its times are not part of the plan hash, which is compared later.
     pub(super) fn document(
         &self,
-        refs: &Refs<'_>,
+        refs: &RunRefs<'_>,
         policy: &PolicyRev,
         created: Millis,
         deadline: Millis,
@@ -117,15 +117,15 @@ impl Plan {
     }
 }
 
-/// What of a kept plan is needed again.
-pub(super) struct KeptPlan {
+/// The parts of a stored plan that are read back.
+pub(super) struct StoredPlan {
     pub(super) plan_hash: String,
     pub(super) deadline: Millis,
 }
 
-impl KeptPlan {
+impl StoredPlan {
     pub(super) fn of(run: &ScenarioRun) -> Option<Self> {
-        let plan = read(&run.document(PLAN)?.text)?;
+        let plan = parse(&run.document(PLAN)?.text)?;
         let text = |name| plan.get(name).and_then(Value::as_str);
         Some(Self {
             plan_hash: text("plan_hash")?.to_owned(),
@@ -134,26 +134,26 @@ impl KeptPlan {
     }
 }
 
-/// The facts of a run that is about to be ready, with what belongs to them.
-pub(super) struct Facts {
+/// Facts of a run that is about to be ready, with the receipts they reference.
+pub(super) struct ReadyFacts {
     pub(super) documents: Vec<ScenarioDocument>,
     pub(super) bundle_hash: String,
 }
 
-/// What the facts are made of.
-pub(super) struct FactsParts<'a> {
-    pub(super) refs: Refs<'a>,
+/// Input of the facts.
+pub(super) struct FactsInput<'a> {
+    pub(super) refs: RunRefs<'a>,
     pub(super) request: &'a RunRequest,
     pub(super) engine_root: &'a str,
     pub(super) outputs: &'a [String],
-    pub(super) evidence: &'a Evidence,
+    pub(super) evidence: &'a RunEvidence,
     pub(super) policy: &'a PolicyRev,
-    /// See [`provenance`].
+    /// See [`facts_provenance`].
     pub(super) provenance: Option<Object<'static>>,
 }
 
-impl FactsParts<'_> {
-    /// The pins: what every event of the run carries.
+impl FactsInput<'_> {
+    /// Pins of every event of the run.
     fn pins(&self) -> Object<'_> {
         Object::from_iter([
             ("platform_run_id", Value::from(self.refs.run)),
@@ -167,7 +167,7 @@ impl FactsParts<'_> {
     }
 
     fn locators(&self) -> Value<'_> {
-        let locator = |output: &Located| {
+        let locator = |output: &LocatedOutput| {
             Object::from_iter([
                 ("output_id", Value::from(output.output_id.clone())),
                 ("path", format!("{}/{}", self.engine_root, output.path).into()),
@@ -196,7 +196,7 @@ impl FactsParts<'_> {
     }
 
     fn instance_receipts(&self) -> Vec<ScenarioDocument> {
-        let receipt = |output: &Located| {
+        let receipt = |output: &LocatedOutput| {
             let scope = Object::from_iter([
                 ("manifest_fingerprint", Value::from(&self.request.manifest_fingerprint)),
                 ("parameter_hash", (&self.request.parameter_hash).into()),
@@ -229,8 +229,8 @@ impl FactsParts<'_> {
         pack
     }
 
-    /// The facts with the receipts they rest on.
-    pub(super) fn facts(&self) -> Facts {
+    /// Builds the facts and the receipts they reference.
+    pub(super) fn build(&self) -> ReadyFacts {
         let mut documents = self.instance_receipts();
         let instances: Value<'_> = documents
             .iter()
@@ -272,21 +272,21 @@ impl FactsParts<'_> {
             facts.push("provenance", provenance.clone());
         }
         documents.push(document(FACTS, refs.of(FACTS), &facts));
-        Facts { documents, bundle_hash }
+        ReadyFacts { documents, bundle_hash }
     }
 }
 
-/// What names whoever says READY.
+/// Release and environment of a runner, as in READY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provenance {
-    /// The release of this runner.
+    /// Release of this runner.
     pub service_release_id: String,
-    /// Where it runs.
+    /// Environment it runs in.
     pub environment: String,
 }
 
 impl Provenance {
-    /// As signals and governance lines carry it.
+    /// The object in signals and governance lines.
     pub(super) fn to_object(&self, policy: &PolicyRev) -> Object<'static> {
         Object::from_iter([
             ("service_release_id", Value::from(self.service_release_id.clone())),
@@ -297,31 +297,31 @@ impl Provenance {
     }
 }
 
-/// What the facts of a run say about the runner that made them. Facts that are kept already keep what
-/// they say: another release that goes on with the run must make the same document.
-pub(super) fn provenance(
+/// Provenance in the facts of a run. Stored facts keep theirs, so that another release that resumes the
+/// run builds the same document.
+pub(super) fn facts_provenance(
     run: &ScenarioRun,
     own: &Provenance,
     policy: &PolicyRev,
 ) -> Option<Object<'static>> {
     match run.document(FACTS) {
         None => Some(own.to_object(policy)),
-        Some(kept) => {
-            let facts = read(&kept.text)?;
+        Some(stored) => {
+            let facts = parse(&stored.text)?;
             facts.get("provenance")?.as_object().cloned().map(Object::into_owned)
         }
     }
 }
 
-/// The READY of a run whose facts are kept. `None` when they are not, or say too little.
-pub(super) fn signal(
+/// Builds the READY signal of a run. `None` without complete facts in the ledger.
+pub(super) fn ready_signal(
     run: &ScenarioRun,
-    refs: &Refs<'_>,
+    refs: &RunRefs<'_>,
     policy: &PolicyRev,
     provenance: &Provenance,
 ) -> Option<(String, ScenarioDocument)> {
-    let kept = run.document(FACTS)?;
-    let facts = read(&kept.text)?;
+    let stored = run.document(FACTS)?;
+    let facts = parse(&stored.text)?;
     let text = |pointer: &str| Some(facts.pointer(pointer)?.as_str()?.to_owned());
     let bundle_hash = text("/bundle_hash")?;
     let message_id = identity::ready_message_id(&run.platform_run_id, &run.run_id, &bundle_hash);
@@ -329,14 +329,14 @@ pub(super) fn signal(
         ("run_id", Value::from(refs.run_id)),
         ("platform_run_id", refs.run.into()),
         ("scenario_run_id", refs.run_id.into()),
-        ("facts_view_ref", (&kept.path).into()),
+        ("facts_view_ref", (&stored.path).into()),
         ("bundle_hash", bundle_hash.into()),
         ("message_id", (&message_id).into()),
         ("run_config_digest", text("/run_config_digest")?.into()),
         ("manifest_fingerprint", text("/pins/manifest_fingerprint")?.into()),
         ("parameter_hash", text("/pins/parameter_hash")?.into()),
         ("scenario_id", text("/pins/scenario_id")?.into()),
-        ("plan_hash", KeptPlan::of(run)?.plan_hash.into()),
+        ("plan_hash", StoredPlan::of(run)?.plan_hash.into()),
         ("service_release_id", (&provenance.service_release_id).into()),
         ("environment", (&provenance.environment).into()),
         ("provenance", provenance.to_object(policy).into()),
@@ -347,14 +347,19 @@ pub(super) fn signal(
     Some((message_id, document))
 }
 
-/// The message id of a signal that is kept.
+/// Message id of the stored signal.
 pub(super) fn message_id(run: &ScenarioRun) -> Option<String> {
-    let signal = read(&run.document(SIGNAL)?.text)?;
+    let signal = parse(&run.document(SIGNAL)?.text)?;
     Some(signal.get("message_id")?.as_str()?.to_owned())
 }
 
-/// Why a run contradicts itself.
-pub(super) fn quarantine(refs: &Refs<'_>, reason: &str, detail: &str, at: Millis) -> ScenarioDocument {
+/// Builds the quarantine document of a run.
+pub(super) fn quarantine(
+    refs: &RunRefs<'_>,
+    reason: &str,
+    detail: &str,
+    at: Millis,
+) -> ScenarioDocument {
     let record = Object::from_iter([
         ("run_id", Value::from(refs.run_id)),
         ("platform_run_id", refs.run.into()),
@@ -366,8 +371,8 @@ pub(super) fn quarantine(refs: &Refs<'_>, reason: &str, detail: &str, at: Millis
     document(QUARANTINE, refs.of(QUARANTINE), &record)
 }
 
-/// How a run stands, as its file says it.
-pub(super) fn status(run: &ScenarioRun, refs: &Refs<'_>) -> Object<'static> {
+/// Content of the status file of a run.
+pub(super) fn run_status(run: &ScenarioRun, refs: &RunRefs<'_>) -> Object<'static> {
     let mut status = Object::from_iter([
         ("run_id", Value::from(run.run_id.clone())),
         ("state", run.state.word().into()),
@@ -383,14 +388,14 @@ pub(super) fn status(run: &ScenarioRun, refs: &Refs<'_>) -> Object<'static> {
     status
 }
 
-/// The ids of everything in the record of a run.
-pub(super) fn index(run: &ScenarioRun) -> Object<'_> {
+/// Content of the index file: ids of all events in the record of a run.
+pub(super) fn record_index(run: &ScenarioRun) -> Object<'_> {
     let ids = run.events.iter().map(|event| event.event_id.as_str()).collect();
     Object::from_iter([("event_ids", ids)])
 }
 
-/// A line in the record of a run.
-pub(super) fn event(
+/// Builds an event for the record of a run.
+pub(super) fn record_event(
     event_kind: &str,
     run_id: &str,
     details: &Object<'_>,
@@ -406,23 +411,23 @@ pub(super) fn event(
         ("details", details.clone().into()),
         ("policy_rev", policy.to_object().into()),
     ]);
-    RunEvent { line: written(&line), event_id }
+    RunEvent { line: to_json(&line), event_id }
 }
 
-/// Reads one of our own documents.
-pub(super) fn read(text: &str) -> Option<Value<'_>> {
+/// Parses a stored document.
+pub(super) fn parse(text: &str) -> Option<Value<'_>> {
     json::parse(text.as_bytes(), &Limits { bytes_max: BYTES_MAX, ..Limits::default() }).ok()
 }
 
-/// An object as its file has it.
-pub(super) fn written(object: &Object<'_>) -> String {
+/// Serializes an object as in its file.
+pub(super) fn to_json(object: &Object<'_>) -> String {
     let mut out = Vec::new();
     json::write_object(object, &mut out);
     String::from_utf8(out).expect("json is written as utf-8")
 }
 
 fn document(kind: &str, path: String, object: &Object<'_>) -> ScenarioDocument {
-    ScenarioDocument { kind: kind.to_owned(), path, text: written(object) }
+    ScenarioDocument { kind: kind.to_owned(), path, text: to_json(object) }
 }
 
 fn sha256(digest: &str) -> Object<'static> {

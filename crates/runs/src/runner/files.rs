@@ -1,30 +1,30 @@
-//! The files about a run: copies of what the ledger says, for whoever reads files.
+//! Files of a run: copies of its documents and state in the ledger, for readers of the artifacts.
 
 use std::sync::Arc;
 
-use admit_artifacts::{Artifacts, ArtifactsError, File, ScopedArtifacts, Line, Markers, Put};
+use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put, ScopedArtifacts};
 use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_ledger::scenario_runs::{ScenarioDocument, ScenarioRun};
 use bytes::Bytes;
 
-use super::documents::{self, Refs};
-use super::reason::{Refusal, Refused, RunnerError};
+use super::documents::{self, RunRefs};
+use super::reason::{RefusalCode, RefusedRequest, RunnerError};
 
-/// Where the runner writes, below a run. The second is a log that everybody appends to.
+/// Folders of a run that the runner writes to. The second is a log that several components append to.
 pub const FOLDERS: &[&str] = &["sr", "obs/governance"];
 
-/// The runner's hold on the artifacts: it can write its own folders and no others.
+/// Access of the runner to the artifacts, restricted to its own folders.
 #[derive(Clone)]
-pub(super) struct Files {
+pub(super) struct RunFiles {
     artifacts: ScopedArtifacts,
 }
 
-impl Files {
+impl RunFiles {
     pub(super) fn new(artifacts: Arc<dyn Artifacts>, paths: &ArtifactPaths) -> Self {
         Self { artifacts: ScopedArtifacts::new(artifacts, paths.prefix(), FOLDERS) }
     }
 
-    /// Puts what never changes. What is there and says something else is drift.
+    /// Writes immutable documents. An existing file with other content is drift.
     pub(super) async fn put(&self, documents: &[ScenarioDocument]) -> Result<(), RunnerError> {
         let files = documents.iter().map(|document| File::new(&*document.path, bytes(document)));
         let puts = self.artifacts.put_if_absent(files.collect()).await;
@@ -32,25 +32,29 @@ impl Files {
             if put.map_err(|error| unavailable(&error))? == Put::Created {
                 continue;
             }
-            let there = self.artifacts.get(&document.path).await;
-            if there.map_err(|error| unavailable(&error))? != Some(bytes(document)) {
-                let detail = format!("{} is not what the ledger keeps", document.path);
-                return Err(Refused::new(Refusal::drift(&document.kind), detail).into());
+            let stored = self.artifacts.get(&document.path).await;
+            if stored.map_err(|error| unavailable(&error))? != Some(bytes(document)) {
+                let detail = format!("{} differs from the ledger", document.path);
+                return Err(RefusedRequest::new(RefusalCode::drift(&document.kind), detail).into());
             }
         }
         Ok(())
     }
 
-    /// Shows how a run stands.
-    pub(super) async fn show(&self, run: &ScenarioRun, refs: &Refs<'_>) -> Result<(), RunnerError> {
-        for shown in self.artifacts.show(shown_files(run, refs)).await {
-            shown.map_err(|error| unavailable(&error))?;
+    /// Writes the record, its index and the status of a run.
+    pub(super) async fn write_status(
+        &self,
+        run: &ScenarioRun,
+        refs: &RunRefs<'_>,
+    ) -> Result<(), RunnerError> {
+        for written in self.artifacts.show(status_files(run, refs)).await {
+            written.map_err(|error| unavailable(&error))?;
         }
         Ok(())
     }
 
-    /// Appends to the log that tells whoever watches over a run, once.
-    pub(super) async fn tell(
+    /// Appends a line to a log, once per marker.
+    pub(super) async fn append_line(
         &self,
         log: &str,
         marker: String,
@@ -64,39 +68,38 @@ impl Files {
         Ok(())
     }
 
-    /// Whether a file is there.
-    pub(super) async fn has(&self, path: &str) -> Result<bool, RunnerError> {
+    pub(super) async fn exists(&self, path: &str) -> Result<bool, RunnerError> {
         Ok(self.artifacts.get(path).await.map_err(|error| unavailable(&error))?.is_some())
     }
 
-    /// Brings what was put to stable storage: nothing is said of a run before its facts are there.
+    /// Syncs written files to disk. Called before READY, so that a published run has durable facts.
     pub(super) async fn sync(&self) -> Result<(), RunnerError> {
         self.artifacts.sync().await.map_err(|error| unavailable(&error))
     }
 }
 
-/// The files that show how a run stands, as the ledger has it.
-fn shown_files(run: &ScenarioRun, refs: &Refs<'_>) -> Vec<File> {
+/// The record, its index and the status of a run, as in the ledger.
+fn status_files(run: &ScenarioRun, refs: &RunRefs<'_>) -> Vec<File> {
     let mut record = String::new();
     for event in &run.events {
         record.push_str(&event.line);
         record.push('\n');
     }
-    let line = |object| format!("{}\n", documents::written(&object));
+    let line = |object| format!("{}\n", documents::to_json(&object));
     vec![
         File::new(refs.record(), record),
-        File::new(refs.index(), line(documents::index(run))),
-        File::new(refs.status(), line(documents::status(run, refs))),
+        File::new(refs.index(), line(documents::record_index(run))),
+        File::new(refs.status(), line(documents::run_status(run, refs))),
     ]
 }
 
-/// The files that show how a run stands, for a check or a repair. Nothing where the runner has not shown
-/// its newest version yet.
+/// Expected status files of a run, for checks and repairs. Empty if the runner has not yet written the
+/// newest version.
 pub fn files_of(run: &ScenarioRun, paths: &ArtifactPaths) -> Vec<File> {
     if run.shown != run.version {
         return Vec::new();
     }
-    shown_files(run, &Refs { paths, run: &run.platform_run_id, run_id: &run.run_id })
+    status_files(run, &RunRefs { paths, run: &run.platform_run_id, run_id: &run.run_id })
 }
 
 fn bytes(document: &ScenarioDocument) -> Bytes {
@@ -104,6 +107,6 @@ fn bytes(document: &ScenarioDocument) -> Bytes {
 }
 
 fn unavailable(error: &ArtifactsError) -> RunnerError {
-    let detail = format!("{error}; what was decided is in the ledger, submit again to go on");
-    Refused::new(Refusal::ArtifactUnavailable, detail).into()
+    let detail = format!("{error}; all decisions are in the ledger, submit again to resume");
+    RefusedRequest::new(RefusalCode::ArtifactUnavailable, detail).into()
 }

@@ -1,5 +1,5 @@
-//! Which gates vouch for which outputs, and how what they say is checked: the runner's half of the
-//! catalogue.
+//! Gate map: the gates required by each output, and how their digests are checked. The runner's part of
+//! the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -9,24 +9,24 @@ use admit_core::json::{self, Form, Limits, Object, Value};
 use super::reason::Reason;
 use crate::catalogue::{Catalogue, CatalogueError};
 
-/// Most bytes of a catalogue.
+/// Maximum size of a catalogue in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// How the digest of a gate's bundle is made.
+/// Method of computing the digest of a gate's bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestMethod {
-    /// The bytes of every file but the flag, in path order.
+    /// Over the bytes of all files except the flag, in path order.
     Bundle,
-    /// The bytes of the files that the index lists, in path order.
+    /// Over the bytes of the files listed in the index, in path order.
     Listed,
-    /// The digests of those files, as texts, in path order.
+    /// Over the hex digests of those files, in path order.
     ListedDigests,
 }
 
 impl DigestMethod {
     const ALL: [Self; 3] = [Self::Bundle, Self::Listed, Self::ListedDigests];
 
-    /// The word in the catalogue.
+    /// Its name in the catalogue.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bundle => "sha256_bundle_digest",
@@ -36,46 +36,46 @@ impl DigestMethod {
     }
 }
 
-/// How one gate is checked.
+/// Rule for checking a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateRule {
-    /// Its name.
+    /// The gate.
     pub gate_id: String,
-    /// Where its bundle lies, with `{manifest_fingerprint}` in it.
+    /// Folder of its bundle, with the placeholder `{manifest_fingerprint}`.
     pub folder: String,
-    /// What the digest is called in its flag.
+    /// Name of the digest in its flag.
     pub flag_field: String,
-    /// How the digest is made.
+    /// Method of the digest.
     pub method: DigestMethod,
-    /// The file that lists its members.
+    /// The index file, if the method needs one.
     pub index: Option<String>,
-    /// Whether the index has paths from the pack's root and not from the bundle.
+    /// Whether paths in the index are relative to the pack instead of the bundle.
     pub is_from_pack: bool,
-    /// The gates that must have passed before.
+    /// Gates that must have passed before.
     pub requires: Vec<String>,
 }
 
-/// Where one output lies and who vouches for it.
+/// Location of an output, and its gates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputRule {
-    /// Its name.
+    /// The output.
     pub output_id: String,
-    /// Its files, with names of pins in braces and one `*` in the last part.
+    /// Its files, with placeholders for pins and one `*` in the last part.
     pub path: String,
     /// The gate that authorises it.
     pub gate: String,
-    /// Further gates that whoever reads it asks for.
+    /// Further gates that must have passed before it may be read.
     pub read_requires_gates: Vec<String>,
 }
 
-/// Outputs and gates, with the digest of all of it.
+/// Rules of all outputs and gates, with a digest of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateMap {
     outputs: Vec<OutputRule>,
     gates: Vec<GateRule>,
-    /// The streamer's half, which knows the modes.
+    /// The streamer's part, with the modes.
     pub catalogue: Catalogue,
-    /// What is in it, as plans and facts name it.
+    /// Digest of the content, used in plans and facts.
     pub content_digest: String,
 }
 
@@ -83,7 +83,7 @@ impl GateMap {
     /// Reads a catalogue.
     ///
     /// # Errors
-    /// Says what of it is wrong.
+    /// With the first problem.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
         let catalogue = Catalogue::parse(text)?;
         let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
@@ -101,38 +101,38 @@ impl GateMap {
         let mut ids: Vec<&str> = gates.iter().map(|gate| &*gate.gate_id).collect();
         ids.sort_unstable();
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(CatalogueError(format!("gate {} is listed twice", pair[0])));
+            return Err(CatalogueError(format!("duplicate gate {}", pair[0])));
         }
         Ok(Self { outputs, gates, catalogue, content_digest: sha256_hex(&canonical) })
     }
 
-    /// The output of this name.
+    /// Looks up an output.
     pub fn output(&self, output_id: &str) -> Option<&OutputRule> {
         self.outputs.iter().find(|output| output.output_id == output_id)
     }
 
-    /// The gate of this name.
+    /// Looks up a gate.
     pub fn gate(&self, gate_id: &str) -> Option<&GateRule> {
         self.gates.iter().find(|gate| gate.gate_id == gate_id)
     }
 
-    /// Every gate that must have passed before these outputs may be read, in order of their names.
+    /// Returns all gates that must have passed before these outputs may be read, sorted by name.
     ///
     /// # Errors
-    /// When an output or a gate is not known, with its name.
+    /// With the name of an unknown output or gate.
     pub fn required_gates(&self, outputs: &[String]) -> Result<Vec<String>, (Reason, String)> {
-        let mut wanted = Vec::new();
+        let mut pending = Vec::new();
         for output_id in outputs {
             let output = self.output(output_id);
             let output = output.ok_or((Reason::UnknownOutputId, output_id.clone()))?;
-            wanted.push(output.gate.clone());
-            wanted.extend(output.read_requires_gates.iter().cloned());
+            pending.push(output.gate.clone());
+            pending.extend(output.read_requires_gates.iter().cloned());
         }
         let mut found = BTreeSet::new();
-        while let Some(gate_id) = wanted.pop() {
+        while let Some(gate_id) = pending.pop() {
             let gate = self.gate(&gate_id).ok_or((Reason::UnknownGateId, gate_id.clone()))?;
             if found.insert(gate_id) {
-                wanted.extend(gate.requires.iter().cloned());
+                pending.extend(gate.requires.iter().cloned());
             }
         }
         Ok(found.into_iter().collect())
@@ -152,11 +152,13 @@ fn gate(object: &Object<'_>) -> Result<GateRule, CatalogueError> {
     let gate_id = text(object, "gate_id")?;
     let word = text(object, "digest")?;
     let method = DigestMethod::ALL.into_iter().find(|method| method.word() == word);
-    let unknown = || CatalogueError(format!("gate {gate_id}: no digest is called {word}"));
+    let unknown = || CatalogueError(format!("gate {gate_id}: unknown digest method {word}"));
     let method = method.ok_or_else(unknown)?;
     let index = object.get("index").and_then(Value::as_str).map(str::to_owned);
     if index.is_none() && method != DigestMethod::Bundle {
-        return Err(CatalogueError(format!("gate {gate_id}: {word} needs an index")));
+        return Err(CatalogueError(format!(
+            "gate {gate_id}: digest method {word} requires an index"
+        )));
     }
     Ok(GateRule {
         folder: text(object, "folder")?,
@@ -171,16 +173,18 @@ fn gate(object: &Object<'_>) -> Result<GateRule, CatalogueError> {
 
 fn text(object: &Object<'_>, name: &str) -> Result<String, CatalogueError> {
     let found = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    found.map(str::to_owned).ok_or_else(|| CatalogueError(format!("{name} must be a text")))
+    found
+        .map(str::to_owned)
+        .ok_or_else(|| CatalogueError(format!("{name} must be a non-empty string")))
 }
 
 fn texts(object: &Object<'_>, name: &str) -> Result<Vec<String>, CatalogueError> {
-    let wrong = || CatalogueError(format!("{name} must be a list of texts"));
+    let wrong = || CatalogueError(format!("{name} must be a list of strings"));
     match object.get(name) {
         None => Ok(Vec::new()),
         Some(Value::Array(listed)) => {
             let texts: Option<_> =
-                listed.iter().map(|one| one.as_str().map(str::to_owned)).collect();
+                listed.iter().map(|item| item.as_str().map(str::to_owned)).collect();
             texts.ok_or_else(wrong)
         }
         Some(_) => Err(wrong()),
@@ -209,18 +213,18 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_named() {
+    fn unknown_outputs_and_gates_are_named() {
         let unknown = (Reason::UnknownOutputId, "nothing".to_owned());
         assert_eq!(required(&["arrival_events_5B", "nothing"]), Err(unknown));
         let text = SHIPPED.replacen("\"requires\": [\"1A\"", "\"requires\": [\"9Z\"", 1);
-        let map = GateMap::parse(&text).expect("it reads");
+        let map = GateMap::parse(&text).expect("valid");
         let unknown = (Reason::UnknownGateId, "9Z".to_owned());
         assert_eq!(map.required_gates(&["arrival_events_5B".to_owned()]), Err(unknown));
-        assert_ne!(map.content_digest, GateMap::parse(SHIPPED).expect("it reads").content_digest);
+        assert_ne!(map.content_digest, GateMap::parse(SHIPPED).expect("valid").content_digest);
     }
 
     #[test]
-    fn a_gate_that_could_not_be_checked_is_refused() {
+    fn a_gate_without_a_valid_check_is_refused() {
         for (from, to) in [
             ("sha256_member_digest_concat", "md5"),
             ("\"index\": \"index.json\", \"index_paths_from\": \"pack\", ", ""),

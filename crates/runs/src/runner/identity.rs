@@ -1,39 +1,38 @@
-//! Every name the runner derives, by formula.
+//! Derived identifiers of the runner.
 
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, Form, Object, Value};
 
-/// The id of the run that a key stands for; it is the scenario run's id too.
+/// Run id of a key; also the scenario run id.
 pub fn run_id(run_equivalence_key: &str) -> String {
-    first(32, &format!("sr_run|{run_equivalence_key}"))
+    short_hash(32, &format!("sr_run|{run_equivalence_key}"))
 }
 
-/// The id of the nth attempt to make a run's pack, from 1.
+/// Id of an attempt to create a run's pack; attempts count from 1.
 pub fn attempt_id(run_id: &str, attempt: u32) -> String {
-    first(32, &format!("sr_attempt|{run_id}|{attempt}"))
+    short_hash(32, &format!("sr_attempt|{run_id}|{attempt}"))
 }
 
-/// The id of a set of scenarios, whatever their order.
+/// Id of a set of scenarios, independent of their order.
 pub fn scenario_set_id(scenarios: &[String]) -> String {
     let mut sorted: Vec<&str> = scenarios.iter().map(String::as_str).collect();
     sorted.sort_unstable();
     sorted.dedup();
-    format!("scnset_{}", first(16, &sorted.join("|")))
+    format!("scnset_{}", short_hash(16, &sorted.join("|")))
 }
 
-/// The id of the READY of a run. It hangs on what the run is made of, so that saying it again says
-/// the same.
+/// Message id of a run's READY. Derived from the evidence, so that a re-emit has the same id.
 pub fn ready_message_id(platform_run_id: &str, scenario_run_id: &str, bundle_hash: &str) -> String {
     sha256_hex(format!("ready|{platform_run_id}|{scenario_run_id}|{bundle_hash}").as_bytes())
 }
 
-/// The id of the message that a run has ended otherwise.
+/// Message id of a run that ended without becoming ready.
 pub fn terminal_key(run_id: &str, state: &str, status: &Object<'_>) -> String {
     let status = sha256_hex(&compact(status));
     sha256_hex(format!("terminal|{run_id}|{state}|{status}").as_bytes())
 }
 
-/// The id of an event in the record of a run: the same event is the same id.
+/// Id of an event in the record of a run; equal events have equal ids.
 pub fn record_event_id(event_kind: &str, run_id: &str, details: &Object<'_>) -> String {
     spaced_hash(Object::from_iter([
         ("event_kind", Value::from(event_kind)),
@@ -42,23 +41,23 @@ pub fn record_event_id(event_kind: &str, run_id: &str, details: &Object<'_>) -> 
     ]))
 }
 
-/// The hash of an object in the spaced form.
+/// Hash of an object in the spaced form.
 pub fn spaced_hash(object: Object<'_>) -> String {
     sha256_hex(&spaced(object))
 }
 
-/// The hash of an object in the compact form.
+/// Hash of an object in the compact form.
 pub fn compact_hash(object: &Object<'_>) -> String {
     sha256_hex(&compact(object))
 }
 
 fn compact(object: &Object<'_>) -> Vec<u8> {
     json::canonical(&Value::from(object.clone()), Form::Ascii)
-        .expect("what the runner hashes has no number that is not finite")
+        .expect("hashed objects have only finite numbers")
 }
 
-/// The canonical form with a space after every comma and colon, as some of the reference's hashes
-/// are taken over.
+/// Canonical form with a space after every comma and colon, as some hashes of the reference system
+/// require.
 fn spaced(object: Object<'_>) -> Vec<u8> {
     let compact = compact(&object);
     let mut out = Vec::with_capacity(compact.len() + compact.len() / 8);
@@ -76,7 +75,7 @@ fn spaced(object: Object<'_>) -> Vec<u8> {
     out
 }
 
-fn first(digits: usize, text: &str) -> String {
+fn short_hash(digits: usize, text: &str) -> String {
     let mut hash = sha256_hex(text.as_bytes());
     hash.truncate(digits);
     hash
@@ -107,18 +106,18 @@ mod tests {
     }
 
     #[test]
-    fn the_spaced_form_has_spaces_between_things_and_none_inside_texts() {
+    fn the_spaced_form_has_spaces_between_values_and_none_inside_texts() {
         let object = Object::from_iter([
             ("b", Value::from("a:b,c\\\"d,e")),
             ("a", vec![1, 2].into()),
             ("é", Value::Null),
         ]);
-        let written = String::from_utf8(spaced(object)).expect("ascii");
-        assert_eq!(written, r#"{"a": [1, 2], "b": "a:b,c\\\"d,e", "\u00e9": null}"#);
+        let text = String::from_utf8(spaced(object)).expect("ascii");
+        assert_eq!(text, r#"{"a": [1, 2], "b": "a:b,c\\\"d,e", "\u00e9": null}"#);
     }
 
     #[test]
-    fn attempts_and_ends_have_names_of_their_own() {
+    fn attempts_and_terminal_states_have_distinct_ids() {
         assert_ne!(attempt_id("r", 1), attempt_id("r", 2));
         assert_eq!(attempt_id("r", 1).len(), 32);
         let status = Object::from_iter([("state", Value::from("FAILED"))]);

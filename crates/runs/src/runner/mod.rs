@@ -1,32 +1,32 @@
-//! The scenario runner: says what a run is, checks what must vouch for it, and says READY once.
+//! The scenario runner: plans a run, checks its evidence, commits its facts and publishes READY once.
 //!
-//! The ledger is the truth about a run, its files are copies. Everything is done by whoever leads the
-//! run, in this order, and can stop anywhere: the next to lead goes on where the last one stopped.
+//! The ledger is the truth about a run; its files are copies. The holder of the run's lease performs
+//! these stages in order. It may stop at any point: the next holder resumes.
 //!
 //! ```text
 //! open ─▶ plan ─▶ evidence ─▶ facts ─▶ READY ─▶ governance ─▶ signal ─▶ in flight ─▶ bus ─▶ outcome
 //! ```
 //!
-//! A run that is final never goes back: asking for it again returns it as it stands.
+//! A final run never changes its state: submitting it again returns its state.
 
 pub mod active;
-mod again;
-mod announce;
-mod answer;
 mod audit;
 mod documents;
 pub mod evidence;
 mod files;
 pub mod gate_map;
 pub mod identity;
-mod lead;
-mod look;
+mod lease;
 mod publish;
+mod publish_ready;
 pub mod reason;
 mod reemit;
+mod replies;
 pub mod request;
+mod restore;
 mod settings;
 mod stages;
+mod sweep_guard;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,57 +37,59 @@ use admit_contracts::ingestion_gate::ArtifactPaths;
 use admit_contracts::ingestion_gate::governance::PolicyRev;
 use admit_core::json::Value;
 use admit_core::{Clock, Fault, FaultKind, ScenarioState};
-use admit_ledger::scenario_runs::{OpenRunResult, OpenRunRequest, PublicationState, ScenarioRun, ScenarioRuns};
+use admit_ledger::scenario_runs::{
+    OpenRunRequest, OpenRunResult, PublicationState, ScenarioRun, ScenarioRuns,
+};
 use tokio::task::spawn_blocking;
 
 use crate::streamer::OpenPack;
 use active::ActiveRun;
-use announce::must_say;
-use documents::Refs;
-use files::Files;
-use lead::{Lead, Led};
-use look::Look;
-use publish::Kind;
-use reason::{Refusal, Refused, RunnerError};
+use documents::RunRefs;
+use files::RunFiles;
+use lease::{Leadership, RunnerLease};
+use publish::MessageKind;
+use publish_ready::must_publish;
+use reason::{RefusalCode, RefusedRequest, RunnerError};
 use request::RunRequest;
+use sweep_guard::SweepTracker;
 
-pub use answer::{failed, reemitted, standing};
-pub use audit::contradictions;
+pub use audit::find_contradictions;
 pub use documents::Provenance;
 pub use files::{FOLDERS, files_of};
-pub use reemit::{Reemit, ReemitKind, Reemitted};
+pub use reemit::{ReemitKind, ReemitRequest, ReemitResult};
+pub use replies::{error_reply, reemit_reply, status_reply};
 pub use settings::{CONTROL_TOPIC, Settings};
 
-/// Runs that are looked after in one go.
-const LOOK_ROWS_MAX: usize = 256;
+/// Runs per page of a sweep.
+const SWEEP_PAGE: usize = 256;
 
-/// How much of what the record says is told with a run; the rest is there.
+/// Maximum characters of the record's detail in a status message.
 const DETAIL_CHARS_MAX: usize = 500;
 
-/// What a runner is made of.
+/// Dependencies of a runner.
 pub struct Parts {
-    /// Where runs are kept. It writes the tables of runs only.
+    /// Ledger of runs. The runner writes only the tables of runs.
     pub ledger: Arc<dyn ScenarioRuns>,
-    /// Where their files are. The runner writes its own folders only.
+    /// Artifact store. The runner writes only its own folders.
     pub artifacts: Arc<dyn Artifacts>,
-    /// Where files of a run lie.
+    /// Artifact layout.
     pub paths: ArtifactPaths,
     /// The control bus.
     pub bus: Arc<dyn Bus>,
-    /// How packs are opened.
+    /// Opens packs.
     pub packs: Arc<OpenPack>,
-    /// Which platform run is active.
+    /// Source of the active platform run.
     pub active: ActiveRun,
-    /// The time of day.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// How it behaves.
+    /// Settings.
     pub settings: Settings,
 }
 
-/// A runner.
+/// The scenario runner.
 pub struct Runner {
     ledger: Arc<dyn ScenarioRuns>,
-    files: Files,
+    files: RunFiles,
     paths: ArtifactPaths,
     bus: Arc<dyn Bus>,
     packs: Arc<OpenPack>,
@@ -95,7 +97,7 @@ pub struct Runner {
     clock: Arc<dyn Clock>,
     settings: Settings,
     policy: PolicyRev,
-    look: Look,
+    sweep: SweepTracker,
 }
 
 impl fmt::Debug for Runner {
@@ -104,51 +106,50 @@ impl fmt::Debug for Runner {
     }
 }
 
-/// How a run stands, with a word about it.
+/// State of a run, with a message for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RunStatus {
     /// The run.
     pub run: ScenarioRun,
-    /// What there is to say, for people.
+    /// Message for operators.
     pub message: String,
 }
 
-/// What came of bringing a run on.
-enum Pursued {
-    /// It stands so, as far as it goes now.
-    Standing(Standing),
-    /// Somebody else is at it.
-    ByAnother(Standing),
+/// Result of advancing a run.
+enum AdvanceResult {
+    /// Advanced as far as possible now.
+    Advanced(RunStatus),
+    /// Another runner holds the lease.
+    LeaseHeld(RunStatus),
 }
 
-impl Standing {
-    /// A run, with what there is to say about it.
-    pub fn of(run: ScenarioRun) -> Self {
-        let message = said(&run);
+impl RunStatus {
+    /// The state of a run, with its message.
+    pub fn new(run: ScenarioRun) -> Self {
+        let message = describe(&run);
         Self { run, message }
     }
 }
 
 impl Runner {
-    /// Puts a runner together.
+    /// Creates a runner.
     pub fn new(parts: Parts) -> Self {
         let Parts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
         let policy = settings.policy();
-        let files = Files::new(artifacts, &paths);
-        let look = Look::default();
-        Self { ledger, files, paths, bus, packs, active, clock, settings, policy, look }
+        let files = RunFiles::new(artifacts, &paths);
+        let sweep = SweepTracker::default();
+        Self { ledger, files, paths, bus, packs, active, clock, settings, policy, sweep }
     }
 
-    /// Asks for a run: opens it, or finds it, and brings it as far as it goes now.
+    /// Opens a run, unless it exists, and advances it as far as possible now.
     ///
     /// # Errors
-    /// When the key stands for another intent, when something that was written once would have to
-    /// change, or when our side failed.
-    pub async fn submit(&self, request: RunRequest) -> Result<Standing, RunnerError> {
+    /// When the key belongs to another intent, when an immutable document would change, or on a fault.
+    pub async fn submit(&self, request: RunRequest) -> Result<RunStatus, RunnerError> {
         let now = self.clock.now();
         let active = self.active.clone();
         let platform_run_id =
-            spawn_blocking(move || active.resolve(now)).await.map_err(|_| gone())??;
+            spawn_blocking(move || active.resolve(now)).await.map_err(|_| panicked())??;
         let run_id = identity::run_id(&request.run_equivalence_key);
         let opening = OpenRunRequest {
             run_equivalence_key: request.run_equivalence_key.clone(),
@@ -158,142 +159,145 @@ impl Runner {
             request: request.text().to_owned(),
             at: now,
         };
-        if let OpenRunResult::Collision { intent_fingerprint } = self.ledger.open_run(opening).await? {
+        if let OpenRunResult::Collision { intent_fingerprint } =
+            self.ledger.open_run(opening).await?
+        {
             let detail = format!(
-                "this run_equivalence_key stands for another intent ({intent_fingerprint}); use \
+                "this run_equivalence_key belongs to another intent ({intent_fingerprint}); use \
                  another key for another run"
             );
-            return Err(Refused::new(Refusal::EquivKeyCollision, detail).into());
+            return Err(RefusedRequest::new(RefusalCode::EquivKeyCollision, detail).into());
         }
-        let passing = self.look.passing(&run_id);
-        let mut standing = match self.pursue(&run_id, Some(&request)).await? {
-            Pursued::Standing(standing) => standing,
-            // It may have been our own look at unfinished runs that led.
-            Pursued::ByAnother(_) if passing.passed(&run_id).await => {
-                match self.pursue(&run_id, Some(&request)).await? {
-                    Pursued::Standing(standing) | Pursued::ByAnother(standing) => standing,
+        let sweep = self.sweep.watch(&run_id);
+        let mut status = match self.advance(&run_id, Some(&request)).await? {
+            AdvanceResult::Advanced(status) => status,
+            // The lease may be held by this runner's own sweep.
+            AdvanceResult::LeaseHeld(_) if sweep.wait_until_left(&run_id).await => {
+                match self.advance(&run_id, Some(&request)).await? {
+                    AdvanceResult::Advanced(status) | AdvanceResult::LeaseHeld(status) => status,
                 }
             }
-            Pursued::ByAnother(standing) => standing,
+            AdvanceResult::LeaseHeld(status) => status,
         };
-        if standing.run.platform_run_id != platform_run_id {
-            standing.message.push_str(&format!(
-                "; it belongs to {}, not to the active {platform_run_id}",
-                standing.run.platform_run_id
+        if status.run.platform_run_id != platform_run_id {
+            status.message.push_str(&format!(
+                "; the run belongs to platform run {}, the active one is {platform_run_id}",
+                status.run.platform_run_id
             ));
         }
-        Ok(standing)
+        Ok(status)
     }
 
-    /// How a run stands.
+    /// Returns the state of a run.
     ///
     /// # Errors
-    /// When there is none, or our side failed.
-    pub async fn status(&self, run_id: &str) -> Result<Standing, RunnerError> {
-        Ok(Standing::of(self.known(run_id).await?))
+    /// When it does not exist, or on a fault.
+    pub async fn status(&self, run_id: &str) -> Result<RunStatus, RunnerError> {
+        Ok(RunStatus::new(self.load_run(run_id).await?))
     }
 
-    /// Looks after every run that is not finished; what it cannot bring on is left and told in the
-    /// log.
+    /// Advances every unfinished run. Failures of single runs are logged. Returns the number of runs.
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn look_after(&self) -> Result<usize, Fault> {
-        let (mut after, mut looked) = (String::new(), 0);
+    pub async fn sweep_unfinished(&self) -> Result<usize, Fault> {
+        let (mut after, mut swept) = (String::new(), 0);
         loop {
-            let runs = self.ledger.unfinished_runs(after.clone(), LOOK_ROWS_MAX).await?;
+            let runs = self.ledger.unfinished_runs(after.clone(), SWEEP_PAGE).await?;
             for run_id in &runs {
-                looked += 1;
-                let _at = self.look.at(run_id);
-                if let Err(error) = self.pursue(run_id, None).await {
-                    tracing::warn!(run_id, %error, "a run could not be brought on");
+                swept += 1;
+                let _guard = self.sweep.enter(run_id);
+                if let Err(error) = self.advance(run_id, None).await {
+                    tracing::warn!(run_id, %error, "failed to advance a run; will retry");
                 }
             }
             match runs.last() {
-                Some(last) if runs.len() == LOOK_ROWS_MAX => last.clone_into(&mut after),
-                _ => return Ok(looked),
+                Some(last) if runs.len() == SWEEP_PAGE => last.clone_into(&mut after),
+                _ => return Ok(swept),
             }
         }
     }
 
-    /// Brings a run as far as it goes now, if nobody else does.
-    async fn pursue(
+    /// Advances a run as far as possible now, unless another runner holds its lease.
+    async fn advance(
         &self,
         run_id: &str,
-        asked: Option<&RunRequest>,
-    ) -> Result<Pursued, RunnerError> {
-        let run = self.known(run_id).await?;
-        if let Some(asked) = asked.filter(|_| run.state.is_final()) {
-            self.same_outputs(&run, asked)?;
-            self.restore(&run).await?;
+        request: Option<&RunRequest>,
+    ) -> Result<AdvanceResult, RunnerError> {
+        let run = self.load_run(run_id).await?;
+        if let Some(request) = request.filter(|_| run.state.is_final()) {
+            self.check_same_outputs(&run, request)?;
+            self.restore_files(&run).await?;
         }
-        if run.state.is_final() && !must_say(&run) && run.shown == run.version {
-            return Ok(Pursued::Standing(Standing::of(run)));
+        if run.state.is_final() && !must_publish(&run) && run.shown == run.version {
+            return Ok(AdvanceResult::Advanced(RunStatus::new(run)));
         }
-        let lead = match self.take(run_id.to_owned(), self.settings.lease_ttl).await? {
-            Led::ByUs(lead) => lead,
-            Led::By(owner) => {
-                let run = self.known(run_id).await?;
-                let message = format!("Lease held by another runner ({owner}): {}", said(&run));
-                return Ok(Pursued::ByAnother(Standing { run, message }));
+        let lease = match self.acquire_lease(run_id.to_owned(), self.settings.lease_ttl).await? {
+            Leadership::Acquired(lease) => lease,
+            Leadership::HeldBy(owner) => {
+                let run = self.load_run(run_id).await?;
+                let message = format!("Lease held by another runner ({owner}): {}", describe(&run));
+                return Ok(AdvanceResult::LeaseHeld(RunStatus { run, message }));
             }
         };
-        let led = self.lead_on(&lead, run_id, asked).await;
-        self.give_back(lead).await;
-        Ok(Pursued::Standing(Standing::of(led?)))
+        let advanced = self.advance_under_lease(&lease, run_id, request).await;
+        self.release_lease(lease).await;
+        Ok(AdvanceResult::Advanced(RunStatus::new(advanced?)))
     }
 
-    /// The whole of a run. One line, one step.
-    async fn lead_on(
+    /// All stages of a run, one per line.
+    async fn advance_under_lease(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run_id: &str,
-        asked: Option<&RunRequest>,
+        request: Option<&RunRequest>,
     ) -> Result<ScenarioRun, RunnerError> {
-        let mut run = self.known(run_id).await?;
-        // What the last to lead kept and may not have written.
+        let mut run = self.load_run(run_id).await?;
+        // The previous lease holder may have stopped before writing these files.
         self.files.put(&run.documents).await?;
         if !run.state.is_final() {
-            run = self.plan(lead, run, asked).await?;
+            run = self.plan(lease, run, request).await?;
         }
         if !run.state.is_final() {
-            run = self.vouch(lead, run).await?;
+            run = self.check_evidence(lease, run).await?;
         }
         if run.state == ScenarioState::Ready {
-            self.copy(run_id).await?;
-            self.announce(lead, run).await?;
+            self.write_status_files(run_id).await?;
+            self.publish_ready(lease, run).await?;
         } else if run.state.is_final() {
-            self.cancelled(&run).await?;
+            self.append_run_cancelled(&run).await?;
         }
-        self.show(run_id).await?;
-        self.known(run_id).await
+        self.update_status_files(run_id).await?;
+        self.load_run(run_id).await
     }
 
-    async fn known(&self, run_id: &str) -> Result<ScenarioRun, RunnerError> {
+    async fn load_run(&self, run_id: &str) -> Result<ScenarioRun, RunnerError> {
         let run = self.ledger.scenario_run(run_id.to_owned()).await?;
-        let none = || Refused::new(Refusal::RunNotFound, "there is no run of this id");
+        let none = || RefusedRequest::new(RefusalCode::RunNotFound, "there is no run with this id");
         Ok(run.ok_or_else(none)?)
     }
 
-    fn refs<'r>(&'r self, run: &'r ScenarioRun) -> Refs<'r> {
-        Refs { paths: &self.paths, run: &run.platform_run_id, run_id: &run.run_id }
+    fn refs<'r>(&'r self, run: &'r ScenarioRun) -> RunRefs<'r> {
+        RunRefs { paths: &self.paths, run: &run.platform_run_id, run_id: &run.run_id }
     }
 }
 
-/// How a run stands, for people.
-fn said(run: &ScenarioRun) -> String {
-    let last = run.publications.iter().rfind(|said| said.kind == Kind::Ready.word());
+/// Describes the state of a run for operators.
+fn describe(run: &ScenarioRun) -> String {
+    let last = run.publications.iter().rfind(|attempt| attempt.kind == MessageKind::Ready.word());
     match (run.state, last.map(|last| last.state)) {
         (ScenarioState::Ready, Some(PublicationState::Published)) => {
-            "ready, and READY is on the control bus".to_owned()
+            "ready; READY was published to the control bus".to_owned()
         }
         (ScenarioState::Ready, Some(PublicationState::Unknown | PublicationState::InFlight)) => {
-            "ready, but nobody knows whether READY is on the control bus; emit it again".to_owned()
+            "ready, but the outcome of publishing READY is unknown; re-emit it".to_owned()
         }
-        (ScenarioState::Ready, _) => "ready, but READY is not on the control bus".to_owned(),
+        (ScenarioState::Ready, _) => {
+            "ready, but READY was not published; submit again to retry".to_owned()
+        }
         (ScenarioState::WaitingEvidence, _) => {
-            let said = "some evidence is not there yet; it is looked for again until the deadline";
-            with_detail(said.to_owned(), run)
+            let text = "waiting for evidence; checked again until the deadline";
+            with_detail(text.to_owned(), run)
         }
         (state, _) => match &run.reason {
             Some(reason) => with_detail(format!("{state}: {reason}"), run),
@@ -302,10 +306,10 @@ fn said(run: &ScenarioRun) -> String {
     }
 }
 
-/// Adds what the record last said was missing or wrong, so that nobody has to read it for that.
-fn with_detail(said: String, run: &ScenarioRun) -> String {
+/// Appends the last detail or list of missing evidence in the record.
+fn with_detail(text: String, run: &ScenarioRun) -> String {
     let last = run.events.iter().rev().find_map(|event| {
-        let line = documents::read(&event.line)?;
+        let line = documents::parse(&event.line)?;
         let details = line.get("details")?;
         if let Some(detail) = details.get("detail").and_then(Value::as_str) {
             return Some(detail.to_owned());
@@ -316,12 +320,12 @@ fn with_detail(said: String, run: &ScenarioRun) -> String {
     match last {
         Some(detail) => {
             let detail: String = detail.chars().take(DETAIL_CHARS_MAX).collect();
-            format!("{said} ({detail})")
+            format!("{text} ({detail})")
         }
-        None => said,
+        None => text,
     }
 }
 
-fn gone() -> Fault {
-    Fault::new(FaultKind::Internal, "the work on this run was lost, submit it again")
+fn panicked() -> Fault {
+    Fault::new(FaultKind::Internal, "a worker thread of this run panicked; submit the run again")
 }

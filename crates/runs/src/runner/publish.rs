@@ -1,28 +1,28 @@
-//! Saying something about a run on the control bus: at most once by itself.
+//! Publication of messages about a run to the control bus: at most once automatically.
 //!
-//! In flight is kept before the first byte leaves. What the bus did not confirm is unknown, stays so
-//! and can be seen; a person who wants it said again emits it again, under the same message id.
+//! The attempt is committed as in flight before it is sent. An unconfirmed publication is unknown and
+//! stays so; an operator may re-emit it under the same message id.
 
 use admit_bus::{Message, PublishOutcome};
 use admit_contracts::ingestion_gate::utc;
 use admit_core::json::{Object, Value};
-use admit_ledger::scenario_runs::{RunPublication, PublicationState, ScenarioRun};
+use admit_ledger::scenario_runs::{PublicationState, RunPublication, ScenarioRun};
 use tokio::time::timeout;
 
 use super::Runner;
-use super::documents::{event, written};
-use super::lead::{Kept, Lead};
+use super::documents::{parse, record_event, to_json};
+use super::lease::{RunChange, RunnerLease};
 use super::reason::RunnerError;
 
-/// What is said.
+/// Kind of a message about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Ready,
     ReadyReemit,
     TerminalReemit,
 }
 
-impl Kind {
+impl MessageKind {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Ready => "READY",
@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// The event when it was said, and when it was not.
+    /// Events in the record for success and failure.
     const fn events(self) -> [&'static str; 2] {
         match self {
             Self::Ready => ["READY_PUBLISHED", "READY_PUBLISH_FAILED"],
@@ -41,93 +41,97 @@ impl Kind {
     }
 }
 
-/// Something to say.
+/// Message about a run.
 #[derive(Clone)]
-pub(super) struct Saying {
-    pub(super) kind: Kind,
+pub(super) struct RunMessage {
+    pub(super) kind: MessageKind,
     pub(super) message_id: String,
-    /// JSON.
+    /// JSON text.
     pub(super) payload: String,
-    /// What the record says beside the outcome: who asked, and why.
+    /// Further details for the record: actor and reason of a re-emit.
     pub(super) details: Object<'static>,
 }
 
 impl Runner {
-    /// Says it, and keeps what became of it.
-    pub(super) async fn say(
+    /// Publishes a message and records the outcome.
+    pub(super) async fn publish_message(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
-        saying: Saying,
+        message: RunMessage,
     ) -> Result<ScenarioRun, RunnerError> {
         let now = self.clock.now();
         let attempt = run.publications.last().map_or(0, |last| last.attempt) + 1;
         let mut publication = RunPublication {
-            message_id: saying.message_id.clone(),
-            kind: saying.kind.word().to_owned(),
+            message_id: message.message_id.clone(),
+            kind: message.kind.word().to_owned(),
             attempt,
             state: PublicationState::InFlight,
             evidence: None,
             at: now,
         };
-        let kept = Kept { publication: Some(publication.clone()), ..Kept::default() };
-        self.keep(lead, &run.run_id, kept).await?;
-        let message = self.message(run, &saying);
-        let sent = timeout(self.bus.delivery_timeout(), self.bus.publish(vec![message])).await;
-        let answer = sent.ok().and_then(|mut answers| answers.pop());
-        let (state, evidence) = match answer {
+        let change = RunChange { publication: Some(publication.clone()), ..RunChange::default() };
+        self.update_run(lease, &run.run_id, change).await?;
+        let bus_message = self.bus_message(run, &message);
+        let sent = timeout(self.bus.delivery_timeout(), self.bus.publish(vec![bus_message])).await;
+        let outcome = sent.ok().and_then(|mut outcomes| outcomes.pop());
+        let (state, evidence) = match outcome {
             Some(PublishOutcome::Committed(at)) => {
-                let place = format!("{}/{}@{}", at.topic, at.partition, at.offset);
-                (PublicationState::Published, place)
+                let position = format!("{}/{}@{}", at.topic, at.partition, at.offset);
+                (PublicationState::Published, position)
             }
             Some(PublishOutcome::NotWritten { reason }) => (PublicationState::NotWritten, reason),
             Some(PublishOutcome::Unknown { reason }) => (PublicationState::Unknown, reason),
-            None => (PublicationState::Unknown, "the bus did not answer in time".to_owned()),
+            None => (PublicationState::Unknown, "timeout: no reply from the bus".to_owned()),
         };
         (publication.state, publication.evidence) = (state, Some(evidence));
-        self.settle(lead, run, publication, saying).await
+        self.record_outcome(lease, run, publication, message).await
     }
 
-    /// Keeps the outcome with its event in the record.
-    pub(super) async fn settle(
+    /// Commits the outcome of an attempt, with its event in the record.
+    pub(super) async fn record_outcome(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
         publication: RunPublication,
-        saying: Saying,
+        message: RunMessage,
     ) -> Result<ScenarioRun, RunnerError> {
-        let [said, failed] = saying.kind.events();
+        let [published, failed] = message.kind.events();
         let mut details = Object::from_iter([
             ("message_id", Value::from(publication.message_id.clone())),
             ("attempt", publication.attempt.into()),
         ]);
-        let is_said = publication.state == PublicationState::Published;
-        if !is_said {
+        let is_published = publication.state == PublicationState::Published;
+        if !is_published {
             details.push("outcome", publication.state.word());
             tracing::warn!(
                 run_id = run.run_id,
                 outcome = publication.state.word(),
-                "a message about a run is not known to be on the control bus"
+                "failed to confirm the publication of a message about a run"
             );
         }
         details.push("evidence", publication.evidence.clone());
-        details.extend(saying.details);
-        let kind = if is_said { said } else { failed };
-        let event = event(kind, &run.run_id, &details, &self.policy, self.clock.now());
-        let kept = Kept { events: vec![event], publication: Some(publication), ..Kept::default() };
-        self.keep(lead, &run.run_id, kept).await
+        details.extend(message.details);
+        let kind = if is_published { published } else { failed };
+        let event = record_event(kind, &run.run_id, &details, &self.policy, self.clock.now());
+        let change = RunChange {
+            events: vec![event],
+            publication: Some(publication),
+            ..RunChange::default()
+        };
+        self.update_run(lease, &run.run_id, change).await
     }
 
-    fn message(&self, run: &ScenarioRun, saying: &Saying) -> Message {
+    fn bus_message(&self, run: &ScenarioRun, message: &RunMessage) -> Message {
         let now = self.clock.now();
         let attributes = Object::from_iter([
-            ("kind", Value::from(saying.kind.word())),
+            ("kind", Value::from(message.kind.word())),
             ("run_id", (&run.run_id).into()),
         ]);
-        let payload = super::documents::read(&saying.payload).unwrap_or_default();
+        let payload = parse(&message.payload).unwrap_or_default();
         let envelope = Object::from_iter([
             ("topic", Value::from(&self.settings.control_topic)),
-            ("message_id", (&saying.message_id).into()),
+            ("message_id", (&message.message_id).into()),
             ("published_at_utc", utc(now).into()),
             ("attributes", attributes.into()),
             ("partition_key", (&run.run_id).into()),
@@ -136,8 +140,8 @@ impl Runner {
         Message {
             topic: self.settings.control_topic.as_str().into(),
             partition_key: run.run_id.clone(),
-            dedupe_key: saying.message_id.clone(),
-            payload: written(&envelope).into(),
+            dedupe_key: message.message_id.clone(),
+            payload: to_json(&envelope).into(),
             at: now,
         }
     }

@@ -1,4 +1,4 @@
-//! Why a run does not become ready, and why a request is refused, in the words of this wire.
+//! Failure reasons of runs and refusal codes of requests, with their names on the wire.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! words {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The word on the wire.
+            /// Its name on the wire.
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
@@ -31,78 +31,78 @@ macro_rules! words {
 words! {
     /// Why a run ended without becoming ready.
     Reason:
-    /// An output that nobody knows was asked for.
+    /// A requested output is not in the catalogue.
     UnknownOutputId = "UNKNOWN_OUTPUT_ID",
-    /// A gate that nobody knows would have to vouch.
+    /// A required gate is not in the catalogue.
     UnknownGateId = "UNKNOWN_GATE_ID",
-    /// Nothing is left to be planned.
+    /// The plan has no outputs, or became invalid.
     PlanInvalid = "PLAN_INVALID",
-    /// A gate says that it did not pass.
+    /// A gate did not pass.
     GateFail = "GATE_FAIL",
-    /// Nobody says where the pack is.
+    /// Neither the request nor the config names the pack.
     EngineRootMissing = "ENGINE_ROOT_MISSING",
-    /// The pack has no receipt, and none came in time.
+    /// Timeout: the pack has no receipt.
     EngineReceiptMissing = "ENGINE_RECEIPT_MISSING",
-    /// The pack's receipt cannot be read.
+    /// The pack's receipt is malformed.
     EngineReceiptInvalid = "ENGINE_RECEIPT_INVALID",
-    /// The pack's receipt is of another world.
+    /// The pack's receipt belongs to another world.
     EngineReceiptMismatch = "ENGINE_RECEIPT_MISMATCH",
-    /// There is no engine that could be invoked.
+    /// No engine can be invoked.
     EngineInvocationInvalid = "ENGINE_INVOCATION_INVALID",
-    /// The pack's manifest cannot be read.
+    /// The pack's manifest is malformed.
     OraclePackInvalid = "ORACLE_PACK_INVALID",
-    /// The pack's manifest is of another world.
+    /// The pack's manifest belongs to another world.
     OraclePackMismatch = "ORACLE_PACK_MISMATCH",
-    /// Evidence did not come in time.
+    /// Timeout: evidence is missing.
     EvidenceMissingDeadline = "EVIDENCE_MISSING_DEADLINE",
-    /// Evidence contradicts itself.
+    /// The evidence is contradictory.
     EvidenceConflict = "EVIDENCE_CONFLICT",
 }
 
 words! {
-    /// Why a request is refused; the run, where there is one, is left as it was.
-    Refusal:
-    /// The request is not one.
+    /// Why a request is refused. The run, if any, is not changed.
+    RefusalCode:
+    /// Invalid request.
     RunRequestInvalid = "RUN_REQUEST_INVALID",
-    /// The re-emit request is not one.
+    /// Invalid re-emit request.
     ReemitRequestInvalid = "REEMIT_REQUEST_INVALID",
-    /// The platform run that is active is not one.
+    /// The active platform run is invalid.
     PlatformRunIdInvalid = "PLATFORM_RUN_ID_INVALID",
-    /// The key stands for another intent.
+    /// The key belongs to another intent.
     EquivKeyCollision = "EQUIV_KEY_COLLISION",
-    /// There is no such run.
+    /// The run does not exist.
     RunNotFound = "RUN_NOT_FOUND",
-    /// Another runner took over.
+    /// Another runner took over the lease.
     LeaseLost = "LEASE_LOST",
-    /// The plan is kept, and says something else.
+    /// The stored plan differs.
     PlanDrift = "PLAN_DRIFT",
-    /// The facts are kept, and say something else.
+    /// The stored facts differ.
     FactsViewDrift = "FACTS_VIEW_DRIFT",
-    /// The signal is kept, and says something else.
+    /// The stored signal differs.
     ReadySignalDrift = "READY_SIGNAL_DRIFT",
-    /// Another document is kept, and says something else.
+    /// Another stored document differs.
     ArtifactDrift = "ARTIFACT_DRIFT",
     /// A file could not be written.
     ArtifactUnavailable = "ARTIFACT_UNAVAILABLE",
-    /// READY was to be emitted again, and the run is not ready.
+    /// READY was requested again, but the run is not ready.
     ReemitReadyOnlyMismatch = "REEMIT_READY_ONLY_MISMATCH",
-    /// An end was to be emitted again, and the run has not ended so.
+    /// The terminal message was requested again, but the run has not ended that way.
     ReemitTerminalOnlyMismatch = "REEMIT_TERMINAL_ONLY_MISMATCH",
-    /// The run is ready and its facts are not there.
+    /// The run is ready, but its facts are missing.
     FactsViewMissing = "FACTS_VIEW_MISSING",
-    /// Emitted again too often.
+    /// Rate limit of re-emits exceeded.
     ReemitRateLimit = "REEMIT_RATE_LIMIT",
-    /// Somebody else is emitting it.
+    /// Another re-emit is in progress.
     ReemitBusy = "REEMIT_BUSY",
-    /// The bus did not take it, or did not say.
+    /// The bus refused the message or did not confirm it.
     ReemitFailed = "REEMIT_FAILED",
-    /// The run is of another platform run than the active one.
+    /// The run belongs to another platform run than the active one.
     CrossRunOverrideRequired = "CROSS_RUN_OVERRIDE_REQUIRED",
-    /// The reason for doing so all the same is not one of those allowed.
+    /// The override reason is not allowed.
     CrossRunReasonNotAllowed = "CROSS_RUN_OVERRIDE_REASON_NOT_ALLOWED",
 }
 
-impl Refusal {
+impl RefusalCode {
     /// The HTTP status.
     pub const fn status(self) -> u16 {
         match self {
@@ -125,7 +125,7 @@ impl Refusal {
         }
     }
 
-    /// What a drift of this kind of document is called.
+    /// The code for drift of this kind of document.
     pub(super) fn drift(kind: &str) -> Self {
         match kind {
             super::documents::PLAN => Self::PlanDrift,
@@ -136,30 +136,30 @@ impl Refusal {
     }
 }
 
-/// A refused request, with what exactly happened.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{refusal}: {detail}")]
-pub struct Refused {
-    /// Why.
-    pub refusal: Refusal,
-    /// What exactly, for people.
+#[error("{code}: {detail}")]
+pub struct RefusedRequest {
+    /// The code.
+    pub code: RefusalCode,
+    /// Detail for operators.
     pub detail: String,
 }
 
-impl Refused {
-    /// Refuses.
-    pub fn new(refusal: Refusal, detail: impl Into<String>) -> Self {
-        Self { refusal, detail: detail.into() }
+impl RefusedRequest {
+    /// Creates a refusal.
+    pub fn new(code: RefusalCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
     }
 }
 
-/// Why the runner has nothing to show for a call.
+/// Error of a runner call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RunnerError {
-    /// Their side, or the run's.
+    /// The request is refused.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// Our side.
+    Refused(#[from] RefusedRequest),
+    /// Internal fault.
     #[error(transparent)]
     Fault(#[from] admit_core::Fault),
 }

@@ -1,32 +1,32 @@
-//! Saying it again: because somebody asks, who is named, under the message id it always had.
+//! Re-emit: publishes the message of a run again on request, under its original message id.
 
 use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, ScenarioState};
-use admit_ledger::scenario_runs::{RunPublication, PublicationState, ScenarioRun};
+use admit_ledger::scenario_runs::{PublicationState, RunPublication, ScenarioRun};
 use tokio::task::spawn_blocking;
 
-use super::lead::{Lead, Led};
-use super::publish::{Kind, Saying};
-use super::reason::{Refusal, Refused, RunnerError};
+use super::lease::{Leadership, RunnerLease};
+use super::publish::{MessageKind, RunMessage};
+use super::reason::{RefusalCode, RefusedRequest, RunnerError};
 use super::settings::millis;
-use super::{Runner, documents, gone, identity};
-use crate::shape::is_platform_run;
+use super::{Runner, documents, identity, panicked};
+use crate::id_format::is_platform_run;
 
-/// Most characters of a reason or a name.
+/// Maximum characters of a reason or a name.
 const TEXT_CHARS_MAX: usize = 1_000;
 
-/// What a request may hold.
+/// Allowed members of a request.
 const MEMBERS: [&str; 5] =
     ["reemit_kind", "reason", "dry_run", "emit_platform_run_id", "cross_run_override"];
 
-/// What is emitted again.
+/// Message to re-emit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReemitKind {
-    /// READY, of a run that is ready.
+    /// READY of a run that is ready.
     ReadyOnly,
-    /// The end, of a run that ended otherwise.
+    /// The terminal message of a run that failed or was quarantined.
     TerminalOnly,
-    /// Whichever it is.
+    /// Either, depending on the state of the run.
     Both,
 }
 
@@ -34,7 +34,7 @@ impl ReemitKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::ReadyOnly, Self::TerminalOnly, Self::Both];
 
-    /// The word on the wire.
+    /// Its name on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Self::ReadyOnly => "READY_ONLY",
@@ -44,45 +44,47 @@ impl ReemitKind {
     }
 }
 
-/// Somebody's wish to have it said again.
+/// Request to re-emit the message of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reemit {
-    /// What.
+pub struct ReemitRequest {
+    /// The message.
     pub kind: ReemitKind,
-    /// Who wishes it, as they say.
+    /// Requesting actor, as given in the request.
     pub actor: String,
-    /// Whose key they showed, where there are keys.
+    /// Authenticated principal, if there are keys.
     pub principal: Option<String>,
-    /// Why.
+    /// The reason, for the record.
     pub reason: Option<String>,
-    /// Whether only to say what would be done.
+    /// Whether to only show the result without publishing.
     pub is_dry_run: bool,
-    /// For which platform run, if not the active one.
+    /// Platform run to emit for, if not the active one.
     pub platform_run_id: Option<String>,
-    /// Why a run of another platform run may be emitted all the same.
+    /// Override reason for a run of another platform run.
     pub override_reason: Option<String>,
 }
 
-impl Reemit {
-    /// Reads a request. An empty body asks for `READY_ONLY`.
+impl ReemitRequest {
+    /// Parses a request. An empty body is `READY_ONLY`.
     ///
     /// # Errors
-    /// `REEMIT_REQUEST_INVALID` with what is wrong.
-    pub fn read(body: &[u8], actor: &str) -> Result<Self, Refused> {
-        let invalid = |detail: &str| Refused::new(Refusal::ReemitRequestInvalid, detail.to_owned());
+    /// `REEMIT_REQUEST_INVALID` with the reason.
+    pub fn read(body: &[u8], actor: &str) -> Result<Self, RefusedRequest> {
+        let invalid = |detail: &str| {
+            RefusedRequest::new(RefusalCode::ReemitRequestInvalid, detail.to_owned())
+        };
         let actor = actor.trim();
         let is_plain = |text: &str| !text.chars().any(char::is_control);
         if actor.is_empty() || actor.chars().count() > TEXT_CHARS_MAX || !is_plain(actor) {
-            return Err(invalid("who asks must be named in the header X-SR-Actor"));
+            return Err(invalid("header X-SR-Actor must name the actor"));
         }
         let body: &[u8] = if body.trim_ascii().is_empty() { b"{}" } else { body };
         let parsed = json::parse(body, &Limits::default());
-        let Ok(Value::Object(asked)) = parsed else {
+        let Ok(Value::Object(members)) = parsed else {
             return Err(invalid("the body must be empty or a JSON object"));
         };
-        if asked.iter().any(|(name, _)| !MEMBERS.contains(&name)) {
+        if members.iter().any(|(name, _)| !MEMBERS.contains(&name)) {
             return Err(invalid(
-                "a re-emit knows reemit_kind, reason, dry_run, emit_platform_run_id and \
+                "unknown member; allowed are reemit_kind, reason, dry_run, emit_platform_run_id and \
                  cross_run_override",
             ));
         }
@@ -91,161 +93,176 @@ impl Reemit {
             Some(Value::String(text)) if text.chars().count() <= TEXT_CHARS_MAX => {
                 Ok(Some(text.clone().into_owned()).filter(|text| !text.trim().is_empty()))
             }
-            Some(_) => Err(invalid("texts must be texts of at most 1000 characters")),
+            Some(_) => Err(invalid("text members must be strings of at most 1000 characters")),
         };
-        let word = text(asked.get("reemit_kind"))?;
+        let word = text(members.get("reemit_kind"))?;
         let word = word.as_deref().unwrap_or(ReemitKind::ReadyOnly.word());
         let kind = ReemitKind::ALL.into_iter().find(|kind| kind.word() == word);
-        let platform_run_id = text(asked.get("emit_platform_run_id"))?;
+        let platform_run_id = text(members.get("emit_platform_run_id"))?;
         if platform_run_id.as_ref().is_some_and(|run| !is_platform_run(run)) {
             return Err(invalid("emit_platform_run_id is not a platform run"));
         }
-        let is_dry_run = match asked.get("dry_run") {
+        let is_dry_run = match members.get("dry_run") {
             None | Some(Value::Null) => false,
             Some(value) => {
                 value.as_bool().ok_or_else(|| invalid("dry_run must be true or false"))?
             }
         };
-        let overriding = asked.get("cross_run_override");
+        let cross_run_override = members.get("cross_run_override");
         Ok(Self {
             kind: kind
                 .ok_or_else(|| invalid("reemit_kind must be READY_ONLY, TERMINAL_ONLY or BOTH"))?,
             actor: actor.to_owned(),
             principal: None,
-            reason: text(asked.get("reason"))?,
+            reason: text(members.get("reason"))?,
             is_dry_run,
             platform_run_id,
-            override_reason: text(overriding.and_then(|value| value.get("reason_code")))?,
+            override_reason: text(cross_run_override.and_then(|value| value.get("reason_code")))?,
         })
     }
 }
 
-/// What was emitted again.
+/// Result of a re-emit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reemitted {
+pub struct ReemitResult {
     /// The run.
     pub run: ScenarioRun,
-    /// The kind of message.
+    /// Kind of the message.
     pub kind: &'static str,
-    /// Its id, which is the one it always had.
+    /// Its message id, the same as before.
     pub message_id: String,
-    /// Whether nothing was done.
+    /// Whether it was a dry run.
     pub is_dry_run: bool,
 }
 
 impl Runner {
-    /// Says it again.
+    /// Publishes the message of a run again.
     ///
     /// # Errors
-    /// When there is nothing of the kind to say, when it may not be said, or when it is not known to
-    /// have been said.
-    pub async fn reemit(&self, run_id: &str, asked: &Reemit) -> Result<Reemitted, RunnerError> {
-        let run = self.known(run_id).await?;
-        self.may_emit(&run, asked).await?;
-        let saying = self.to_say(&run, asked)?;
-        let (kind, message_id) = (saying.kind.word(), saying.message_id.clone());
-        if asked.is_dry_run {
-            return Ok(Reemitted { run, kind, message_id, is_dry_run: true });
+    /// When the run has no such message, when the request is not allowed, or when the bus did not
+    /// confirm it.
+    pub async fn reemit(
+        &self,
+        run_id: &str,
+        request: &ReemitRequest,
+    ) -> Result<ReemitResult, RunnerError> {
+        let run = self.load_run(run_id).await?;
+        self.check_platform_run(&run, request).await?;
+        let message = self.message_to_reemit(&run, request)?;
+        let (kind, message_id) = (message.kind.word(), message.message_id.clone());
+        if request.is_dry_run {
+            return Ok(ReemitResult { run, kind, message_id, is_dry_run: true });
         }
-        self.not_too_often(&run)?;
-        self.restore(&run).await?;
-        // Named by what is said: whoever asks for BOTH says one of the two.
-        let said = match saying.kind {
-            Kind::Ready | Kind::ReadyReemit => ReemitKind::ReadyOnly,
-            Kind::TerminalReemit => ReemitKind::TerminalOnly,
+        self.check_rate_limit(&run)?;
+        self.restore_files(&run).await?;
+        // The lease is named by the message: BOTH selects one of the two.
+        let lease_kind = match message.kind {
+            MessageKind::Ready | MessageKind::ReadyReemit => ReemitKind::ReadyOnly,
+            MessageKind::TerminalReemit => ReemitKind::TerminalOnly,
         };
-        let name = format!("reemit:{run_id}:{}", said.word());
-        let lead = match self.take(name, self.settings.reemit_lease_ttl).await? {
-            Led::ByUs(lead) => lead,
-            Led::By(owner) => {
+        let name = format!("reemit:{run_id}:{}", lease_kind.word());
+        let lease = match self.acquire_lease(name, self.settings.reemit_lease_ttl).await? {
+            Leadership::Acquired(lease) => lease,
+            Leadership::HeldBy(owner) => {
                 let detail = format!("Lease held by another runner ({owner})");
-                return Err(Refused::new(Refusal::ReemitBusy, detail).into());
+                return Err(RefusedRequest::new(RefusalCode::ReemitBusy, detail).into());
             }
         };
-        let said = self.say_again(&lead, run_id, saying).await;
-        self.give_back(lead).await;
-        let run = said?;
-        self.show(run_id).await?;
+        let published = self.publish_again(&lease, run_id, message).await;
+        self.release_lease(lease).await;
+        let run = published?;
+        self.update_status_files(run_id).await?;
         match run.publications.last() {
             Some(last) if last.state == PublicationState::Published => {
-                Ok(Reemitted { run, kind, message_id, is_dry_run: false })
+                Ok(ReemitResult { run, kind, message_id, is_dry_run: false })
             }
             last => {
                 let state = last.map_or("unknown", |last| last.state.word());
-                let why = last.and_then(|last| last.evidence.clone()).unwrap_or_default();
-                let detail = format!("the outcome is {state}: {why}; it is in the record");
-                Err(Refused::new(Refusal::ReemitFailed, detail).into())
+                let evidence = last.and_then(|last| last.evidence.clone()).unwrap_or_default();
+                let detail =
+                    format!("the outcome is {state}: {evidence}; see the record of the run");
+                Err(RefusedRequest::new(RefusalCode::ReemitFailed, detail).into())
             }
         }
     }
 
-    async fn say_again(
+    async fn publish_again(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run_id: &str,
-        saying: Saying,
+        message: RunMessage,
     ) -> Result<ScenarioRun, RunnerError> {
-        // Others may have said something since it was looked at; attempts are counted under a lease.
-        let mut run = self.known(run_id).await?;
-        let in_flight = |said: &&RunPublication| {
-            said.kind == saying.kind.word() && said.state == PublicationState::InFlight
+        // Load again under the lease: there may be new attempts.
+        let mut run = self.load_run(run_id).await?;
+        let in_flight = |attempt: &&RunPublication| {
+            attempt.kind == message.kind.word() && attempt.state == PublicationState::InFlight
         };
         if let Some(mut lost) = run.publications.iter().find(in_flight).cloned() {
-            // We lead, so whoever was publishing it does not any more.
+            // This runner holds the lease, so the attempt was interrupted.
             lost.state = PublicationState::Unknown;
             lost.evidence = Some("the runner stopped while it was publishing".to_owned());
-            let again = Saying { payload: String::new(), ..saying.clone() };
-            run = self.settle(lead, &run, lost, again).await?;
+            let interrupted = RunMessage { payload: String::new(), ..message.clone() };
+            run = self.record_outcome(lease, &run, lost, interrupted).await?;
         }
-        self.say(lead, &run, saying).await
+        self.publish_message(lease, &run, message).await
     }
 
-    /// Whether this run may be emitted from here.
-    async fn may_emit(&self, run: &ScenarioRun, asked: &Reemit) -> Result<(), RunnerError> {
+    /// Checks that the run belongs to the requested platform run, or that an override allows it.
+    async fn check_platform_run(
+        &self,
+        run: &ScenarioRun,
+        request: &ReemitRequest,
+    ) -> Result<(), RunnerError> {
         if !self.settings.reemit_same_platform_run_only {
             return Ok(());
         }
-        let active = match &asked.platform_run_id {
-            Some(named) => Some(named.clone()),
+        let active = match &request.platform_run_id {
+            Some(requested) => Some(requested.clone()),
             None => {
                 let active = self.active.clone();
-                spawn_blocking(move || active.named()).await.map_err(|_| gone())??
+                spawn_blocking(move || active.read()).await.map_err(|_| panicked())??
             }
         };
         if active.is_none_or(|active| active == run.platform_run_id) {
             return Ok(());
         }
-        let refusal = match &asked.override_reason {
-            None => Refusal::CrossRunOverrideRequired,
+        let code = match &request.override_reason {
+            None => RefusalCode::CrossRunOverrideRequired,
             Some(reason) if self.settings.override_reasons.contains(reason) => return Ok(()),
-            Some(_) => Refusal::CrossRunReasonNotAllowed,
+            Some(_) => RefusalCode::CrossRunReasonNotAllowed,
         };
         let detail = format!(
-            "the run belongs to {}, which is not the platform run it would be emitted for; name \
-             cross_run_override.reason_code, one of {:?}",
+            "the run belongs to platform run {}, not to the requested one; to override, set \
+             cross_run_override.reason_code to one of {:?}",
             run.platform_run_id, self.settings.override_reasons
         );
-        Err(Refused::new(refusal, detail).into())
+        Err(RefusedRequest::new(code, detail).into())
     }
 
-    /// What there is to say of the kind that is asked for.
-    fn to_say(&self, run: &ScenarioRun, asked: &Reemit) -> Result<Saying, RunnerError> {
+    /// Builds the requested message.
+    fn message_to_reemit(
+        &self,
+        run: &ScenarioRun,
+        request: &ReemitRequest,
+    ) -> Result<RunMessage, RunnerError> {
         let is_ready = run.state == ScenarioState::Ready;
         let is_ended = matches!(run.state, ScenarioState::Failed | ScenarioState::Quarantined);
-        let refusal = match asked.kind {
-            ReemitKind::ReadyOnly if !is_ready => Some(Refusal::ReemitReadyOnlyMismatch),
-            ReemitKind::TerminalOnly if !is_ended => Some(Refusal::ReemitTerminalOnlyMismatch),
-            ReemitKind::Both if !is_ready && !is_ended => Some(Refusal::ReemitReadyOnlyMismatch),
+        let refusal = match request.kind {
+            ReemitKind::ReadyOnly if !is_ready => Some(RefusalCode::ReemitReadyOnlyMismatch),
+            ReemitKind::TerminalOnly if !is_ended => Some(RefusalCode::ReemitTerminalOnlyMismatch),
+            ReemitKind::Both if !is_ready && !is_ended => {
+                Some(RefusalCode::ReemitReadyOnlyMismatch)
+            }
             ReemitKind::ReadyOnly | ReemitKind::TerminalOnly | ReemitKind::Both => None,
         };
         if let Some(refusal) = refusal {
-            return Err(Refused::new(refusal, format!("the run is {}", run.state)).into());
+            return Err(RefusedRequest::new(refusal, format!("the run is {}", run.state)).into());
         }
-        let mut details = Object::from_iter([("actor", Value::from(asked.actor.clone()))]);
+        let mut details = Object::from_iter([("actor", Value::from(request.actor.clone()))]);
         for (name, value) in [
-            ("principal", &asked.principal),
-            ("reason", &asked.reason),
-            ("override_reason_code", &asked.override_reason),
+            ("principal", &request.principal),
+            ("reason", &request.reason),
+            ("override_reason_code", &request.override_reason),
         ] {
             if let Some(value) = value {
                 details.push(name, value.clone());
@@ -253,39 +270,44 @@ impl Runner {
         }
         let refs = self.refs(run);
         if is_ended {
-            let status = documents::status(run, &refs);
+            let status = documents::run_status(run, &refs);
             let message_id = identity::terminal_key(&run.run_id, run.state.word(), &status);
-            let payload = documents::written(&status);
-            return Ok(Saying { kind: Kind::TerminalReemit, message_id, payload, details });
+            let payload = documents::to_json(&status);
+            return Ok(RunMessage {
+                kind: MessageKind::TerminalReemit,
+                message_id,
+                payload,
+                details,
+            });
         }
         let signal = run.document(documents::SIGNAL).zip(documents::message_id(run));
         if run.document(documents::FACTS).is_none() {
-            let detail = "the facts of this run are not there, nobody could stream it";
-            return Err(Refused::new(Refusal::FactsViewMissing, detail).into());
+            let detail = "the facts of this run are missing, so it cannot be streamed";
+            return Err(RefusedRequest::new(RefusalCode::FactsViewMissing, detail).into());
         }
         let Some((signal, message_id)) = signal else {
-            let detail = "READY was never said; submit the run again instead";
-            return Err(Refused::new(Refusal::ReemitReadyOnlyMismatch, detail).into());
+            let detail = "READY was never published; submit the run again instead";
+            return Err(RefusedRequest::new(RefusalCode::ReemitReadyOnlyMismatch, detail).into());
         };
         let payload = signal.text.clone();
-        Ok(Saying { kind: Kind::ReadyReemit, message_id, payload, details })
+        Ok(RunMessage { kind: MessageKind::ReadyReemit, message_id, payload, details })
     }
 
-    fn not_too_often(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
+    fn check_rate_limit(&self, run: &ScenarioRun) -> Result<(), RunnerError> {
         let window = millis(self.settings.reemit_window);
         let since = Millis(self.clock.now().0.saturating_sub(window));
-        let again = run
+        let reemits = run
             .publications
             .iter()
-            .filter(|said| said.kind != Kind::Ready.word() && said.at >= since);
-        if again.count() < self.settings.reemits_max {
+            .filter(|attempt| attempt.kind != MessageKind::Ready.word() && attempt.at >= since);
+        if reemits.count() < self.settings.reemits_max {
             return Ok(());
         }
         let detail = format!(
-            "the run was emitted again {} times within {} s, wait",
+            "rate limit exceeded: {} re-emits of this run within {} s; retry later",
             self.settings.reemits_max,
             self.settings.reemit_window.as_secs()
         );
-        Err(Refused::new(Refusal::ReemitRateLimit, detail).into())
+        Err(RefusedRequest::new(RefusalCode::ReemitRateLimit, detail).into())
     }
 }

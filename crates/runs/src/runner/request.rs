@@ -1,26 +1,26 @@
-//! A request for a run: read, checked, and put into the one form that its intent is named by.
+//! Run requests: parsing, validation, and the intent fingerprint.
 
 use admit_core::json::{self, Limits, Object, Value};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::identity;
-use super::reason::{Refusal, Refused};
-use crate::shape::is_hex;
+use super::reason::{RefusalCode, RefusedRequest};
+use crate::id_format::is_hex;
 
-/// Most bytes of a request.
+/// Maximum size of a request in bytes.
 pub const BYTES_MAX: usize = 256 * 1024;
 
-/// Most scenarios of a set, and most outputs of a request.
+/// Maximum scenarios of a set, and outputs of a request.
 const LIST_MAX: usize = 256;
 
-/// Most characters of a name.
+/// Maximum characters of a name.
 const NAME_CHARS_MAX: usize = 256;
 
-/// Most characters of what is written for people.
+/// Maximum characters of notes.
 const NOTES_CHARS_MAX: usize = 4_000;
 
-/// What a request may hold.
+/// Allowed members of a request.
 const MEMBERS: [&str; 12] = [
     "run_equivalence_key",
     "manifest_fingerprint",
@@ -36,15 +36,15 @@ const MEMBERS: [&str; 12] = [
     "invoker",
 ];
 
-/// Where the pack of a run comes from.
+/// Source of the pack of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// As it is best.
+    /// Chosen by the runner.
     #[default]
     Auto,
-    /// From an engine, whatever is there.
+    /// Always invoke an engine.
     ForceInvoke,
-    /// From what is there.
+    /// Always use the existing pack.
     ForceReuse,
 }
 
@@ -52,7 +52,7 @@ impl Strategy {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Auto, Self::ForceInvoke, Self::ForceReuse];
 
-    /// The word on the wire.
+    /// Its name on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "AUTO",
@@ -65,14 +65,14 @@ impl Strategy {
 /// One scenario, or a set of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// One.
+    /// A single scenario.
     Id(String),
-    /// Several, sorted, each once.
+    /// Several, sorted and deduplicated.
     Set(Vec<String>),
 }
 
 impl Scenario {
-    /// The id that events and facts name.
+    /// The id in events and facts.
     pub fn id(&self) -> String {
         match self {
             Self::Id(id) => id.clone(),
@@ -81,21 +81,21 @@ impl Scenario {
     }
 }
 
-/// The time a run is about.
+/// Time window of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From, in UTC.
+    /// Start, in UTC.
     pub start: String,
-    /// To, in UTC.
+    /// End, in UTC.
     pub end: String,
-    /// The time zone whose days it is made of.
+    /// Time zone of its days.
     pub tz: String,
 }
 
-/// A request that passed every check.
+/// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRequest {
-    /// What makes two requests ask for the same run.
+    /// Requests with the same key are for the same run.
     pub run_equivalence_key: String,
     /// 64 hex digits.
     pub manifest_fingerprint: String,
@@ -103,40 +103,40 @@ pub struct RunRequest {
     pub parameter_hash: String,
     /// The seed.
     pub seed: u64,
-    /// What is played.
+    /// The scenario.
     pub scenario: Scenario,
-    /// When.
+    /// The time window.
     pub window: Window,
-    /// Where the pack comes from.
+    /// Source of the pack.
     pub strategy: Strategy,
-    /// Which outputs; empty is the configured mode's.
+    /// The outputs; empty is those of the configured mode.
     pub output_ids: Vec<String>,
-    /// Where the pack is.
+    /// Location of the pack.
     pub engine_run_root: Option<String>,
     text: String,
 }
 
 impl RunRequest {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// `RUN_REQUEST_INVALID` with what is wrong.
-    pub fn read(body: &[u8]) -> Result<Self, Refused> {
+    /// `RUN_REQUEST_INVALID` with the reason.
+    pub fn read(body: &[u8]) -> Result<Self, RefusedRequest> {
         let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
         let value = json::parse(body, &limits)
             .map_err(|error| invalid(format!("the request is not JSON: {error}")))?;
         let request = value.as_object().ok_or_else(|| invalid("the request must be an object"))?;
         if let Some(key) = request.repeated_key() {
-            return Err(invalid(format!("{key} is there twice")));
+            return Err(invalid(format!("duplicate member {key}")));
         }
         if let Some((name, _)) = request.iter().find(|(name, _)| !MEMBERS.contains(name)) {
-            return Err(invalid(format!("nothing is called {name} here")));
+            return Err(invalid(format!("unknown member {name}")));
         }
         let hash = |name: &str| {
             let found = text(request, name)?.filter(|text| is_hex(text, 64));
             found.ok_or_else(|| invalid(format!("{name} must be 64 lower hex digits")))
         };
-        let key = named(request, "run_equivalence_key")?;
+        let key = name_member(request, "run_equivalence_key")?;
         let key = key.ok_or_else(|| invalid("run_equivalence_key is missing"))?;
         let seed = request.get("seed").and_then(Value::as_u64);
         for (name, chars_max) in [
@@ -148,8 +148,8 @@ impl RunRequest {
                 return Err(invalid(format!("{name} has more than {chars_max} characters")));
             }
         }
-        let mut kept = Vec::new();
-        json::write_object(request, &mut kept);
+        let mut text_bytes = Vec::new();
+        json::write_object(request, &mut text_bytes);
         Ok(Self {
             run_equivalence_key: key,
             manifest_fingerprint: hash("manifest_fingerprint")?,
@@ -160,16 +160,16 @@ impl RunRequest {
             strategy: strategy(request)?,
             output_ids: names(request.get("output_ids"), "output_ids")?,
             engine_run_root: text(request, "engine_run_root")?.filter(|root| !root.is_empty()),
-            text: String::from_utf8(kept).map_err(|error| invalid(error.to_string()))?,
+            text: String::from_utf8(text_bytes).map_err(|error| invalid(error.to_string()))?,
         })
     }
 
-    /// The request as it is kept.
+    /// The request as stored.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What was asked for: the same for every request that asks for the same world and window.
+    /// Hash of the requested world and window; equal for equivalent requests.
     pub fn intent_fingerprint(&self) -> String {
         let (id, set) = match &self.scenario {
             Scenario::Id(id) => (Value::from(id), Value::Null),
@@ -190,7 +190,7 @@ impl RunRequest {
     }
 }
 
-fn scenario(request: &Object<'_>) -> Result<Scenario, Refused> {
+fn scenario(request: &Object<'_>) -> Result<Scenario, RefusedRequest> {
     let wrong = || invalid("scenario must have exactly one of scenario_id and scenario_set");
     let scenario = request.get("scenario").and_then(Value::as_object).ok_or_else(wrong)?;
     if scenario.iter().any(|(name, _)| !matches!(name, "scenario_id" | "scenario_set")) {
@@ -212,63 +212,67 @@ fn scenario(request: &Object<'_>) -> Result<Scenario, Refused> {
     }
 }
 
-fn window(request: &Object<'_>) -> Result<Window, Refused> {
+fn window(request: &Object<'_>) -> Result<Window, RefusedRequest> {
     let window = request.get("window").and_then(Value::as_object);
     let window = window.ok_or_else(|| invalid("window must be an object"))?;
     let at = |name: &str| {
         let found = text(window, name)?.and_then(|text| text.parse::<Timestamp>().ok());
-        found.ok_or_else(|| invalid(format!("{name} must be a time with its offset from UTC")))
+        found.ok_or_else(|| invalid(format!("{name} must be a time with a UTC offset")))
     };
     let (start, end) = (at("window_start_utc")?, at("window_end_utc")?);
     if start >= end {
         return Err(invalid("window_start_utc must be before window_end_utc"));
     }
-    let tz = named(window, "window_tz")?.ok_or_else(|| invalid("window_tz is missing"))?;
+    let tz = name_member(window, "window_tz")?.ok_or_else(|| invalid("window_tz is missing"))?;
     if TimeZone::get(&tz).is_err() {
-        return Err(invalid(format!("{tz:?} is not a time zone such as UTC or Europe/Malta")));
+        return Err(invalid(format!(
+            "{tz:?} is not a known time zone; expected a name such as UTC or Europe/Malta"
+        )));
     }
     if let Some((name, _)) = window
         .iter()
         .find(|(name, _)| !matches!(*name, "window_start_utc" | "window_end_utc" | "window_tz"))
     {
-        return Err(invalid(format!("nothing is called window.{name} here")));
+        return Err(invalid(format!("unknown member window.{name}")));
     }
     Ok(Window { start: iso(start), end: iso(end), tz })
 }
 
-/// In UTC, with six digits of a second where there are any, as the intent is hashed.
+/// Time in UTC, with six fractional digits if there is a fraction, as hashed in the intent.
 fn iso(at: Timestamp) -> String {
     let has_fraction = at.subsec_nanosecond() / 1_000 != 0;
     let form = if has_fraction { "%Y-%m-%dT%H:%M:%S.%6f+00:00" } else { "%Y-%m-%dT%H:%M:%S+00:00" };
     at.strftime(form).to_string()
 }
 
-fn strategy(request: &Object<'_>) -> Result<Strategy, Refused> {
+fn strategy(request: &Object<'_>) -> Result<Strategy, RefusedRequest> {
     let Some(word) = text(request, "requested_strategy")? else { return Ok(Strategy::default()) };
     let found = Strategy::ALL.into_iter().find(|strategy| strategy.word() == word);
     found.ok_or_else(|| invalid("requested_strategy must be AUTO, FORCE_INVOKE or FORCE_REUSE"))
 }
 
-/// A text, `None` where there is none or null.
-fn text(object: &Object<'_>, name: &str) -> Result<Option<String>, Refused> {
+/// A string member; `None` if missing or null.
+fn text(object: &Object<'_>, name: &str) -> Result<Option<String>, RefusedRequest> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone().into_owned())),
-        Some(_) => Err(invalid(format!("{name} must be a text"))),
+        Some(_) => Err(invalid(format!("{name} must be a string"))),
     }
 }
 
-/// A text that may be the name of something.
-fn named(object: &Object<'_>, name: &str) -> Result<Option<String>, Refused> {
+/// A member that is a valid name.
+fn name_member(object: &Object<'_>, name: &str) -> Result<Option<String>, RefusedRequest> {
     let Some(text) = text(object, name)? else { return Ok(None) };
-    if is_name(&text) { Ok(Some(text)) } else { Err(no_name(name)) }
+    if is_name(&text) { Ok(Some(text)) } else { Err(invalid_name(name)) }
 }
 
-fn names(value: Option<&Value<'_>>, name: &str) -> Result<Vec<String>, Refused> {
+fn names(value: Option<&Value<'_>>, name: &str) -> Result<Vec<String>, RefusedRequest> {
     let elements = match value {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(elements)) if elements.len() <= LIST_MAX => elements,
-        Some(_) => return Err(invalid(format!("{name} must be a list of at most {LIST_MAX}"))),
+        Some(_) => {
+            return Err(invalid(format!("{name} must be a list of at most {LIST_MAX} names")));
+        }
     };
     elements
         .iter()
@@ -284,22 +288,22 @@ fn is_name(text: &str) -> bool {
     !text.trim().is_empty() && is_plain && text.chars().count() <= NAME_CHARS_MAX
 }
 
-/// Whether a text may stand in the path of a file.
+/// Whether a text is safe in the path of a file.
 fn is_plain(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     !text.is_empty() && text.len() <= 128 && !text.starts_with('.') && text.bytes().all(is_plain)
 }
 
-fn not_plain(name: &str) -> Refused {
-    invalid(format!("{name}: a name must be 1 to 128 letters, digits, _, - and ."))
+fn not_plain(name: &str) -> RefusedRequest {
+    invalid(format!("{name} must have 1 to 128 letters, digits, _, - and ."))
 }
 
-fn no_name(name: &str) -> Refused {
-    invalid(format!("{name} must be 1 to {NAME_CHARS_MAX} characters, none of them a control"))
+fn invalid_name(name: &str) -> RefusedRequest {
+    invalid(format!("{name} must have 1 to {NAME_CHARS_MAX} characters and no control characters"))
 }
 
-fn invalid(detail: impl Into<String>) -> Refused {
-    Refused::new(Refusal::RunRequestInvalid, detail)
+fn invalid(detail: impl Into<String>) -> RefusedRequest {
+    RefusedRequest::new(RefusalCode::RunRequestInvalid, detail)
 }
 
 #[cfg(test)]
@@ -322,34 +326,34 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_intent_holds_however_its_window_is_spelt() {
+    fn the_golden_intent_does_not_depend_on_the_format_of_its_window() {
         let vectors = json::parse(VECTORS.as_bytes(), &Limits::default()).unwrap();
-        let wanted = vectors.pointer("/sr/intent_fingerprint").and_then(Value::as_str).unwrap();
-        let spelt = [
+        let expected = vectors.pointer("/sr/intent_fingerprint").and_then(Value::as_str).unwrap();
+        let formats = [
             golden(),
             golden().replace("2026-01-01T00:00:00Z", "2026-01-01T01:00:00+01:00"),
             golden().replace("\"window_tz\"", "\"window_tz\" "),
         ];
-        for text in spelt {
+        for text in formats {
             let request = RunRequest::read(text.as_bytes()).unwrap();
-            assert_eq!(request.intent_fingerprint(), wanted);
+            assert_eq!(request.intent_fingerprint(), expected);
         }
         let other = golden().replace("00:00:00Z", "00:00:00.5Z");
         let request = RunRequest::read(other.as_bytes()).unwrap();
         assert_eq!(request.window.start, "2026-01-01T00:00:00.500000+00:00");
-        assert_ne!(request.intent_fingerprint(), wanted);
+        assert_ne!(request.intent_fingerprint(), expected);
     }
 
     #[test]
-    fn a_request_that_is_not_one_says_what_is_wrong() {
+    fn an_invalid_request_is_refused_with_the_reason() {
         let swap = |from: &str, to: &str| golden().replace(from, to);
-        for (text, said) in [
+        for (text, reason) in [
             ("[]".to_owned(), "object"),
             ("{".to_owned(), "not JSON"),
             (swap("parity_demo_1", ""), "run_equivalence_key"),
             (swap("\"seed\":42", "\"seed\":\"42\""), "seed"),
             (swap("\"seed\":42", "\"seed\":42,\"sede\":1"), "sede"),
-            (swap("\"seed\":42", "\"seed\":42,\"seed\":43"), "twice"),
+            (swap("\"seed\":42", "\"seed\":42,\"seed\":43"), "duplicate member seed"),
             (swap("c8fd", "C8FD"), "manifest_fingerprint"),
             (swap(r#"{"scenario_id":"baseline_v1"}"#, "{}"), "exactly one"),
             (swap("\"baseline_v1\"", "\"baseline_v1\",\"scenario_set\":[\"a\"]"), "exactly one"),
@@ -361,13 +365,13 @@ mod tests {
             (swap("\"seed\":42", "\"seed\":42,\"output_ids\":\"x\""), "output_ids"),
         ] {
             let refused = RunRequest::read(text.as_bytes()).unwrap_err();
-            assert_eq!(refused.refusal, Refusal::RunRequestInvalid);
-            assert!(refused.detail.contains(said), "{said}: {}", refused.detail);
+            assert_eq!(refused.code, RefusalCode::RunRequestInvalid);
+            assert!(refused.detail.contains(reason), "{reason}: {}", refused.detail);
         }
     }
 
     #[test]
-    fn a_set_of_scenarios_is_one_scenario_whatever_its_order() {
+    fn a_set_of_scenarios_has_one_id_independent_of_its_order() {
         let set = |list: &str| {
             let text = golden().replace(
                 r#"{"scenario_id":"baseline_v1"}"#,

@@ -1,4 +1,4 @@
-//! Every knob of the runner, with the defaults of its contract.
+//! Settings of the runner, with the defaults of its contract.
 
 use std::time::Duration;
 
@@ -7,46 +7,46 @@ use admit_contracts::ingestion_gate::governance::PolicyRev;
 use super::documents::Provenance;
 use super::gate_map::GateMap;
 
-/// The topic READY is said on.
+/// Default topic of READY messages.
 pub const CONTROL_TOPIC: &str = "fp.bus.control.v1";
 
-/// The policy that plans and facts name.
+/// Policy id in plans and facts.
 const POLICY_ID: &str = "sr_policy";
 
-/// How the runner behaves.
+/// Settings of the runner.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Outputs and gates.
     pub map: GateMap,
-    /// The outputs of a request that names none.
+    /// Mode that selects the outputs of a request without any.
     pub mode: String,
-    /// The revision of the policy, as documents name it.
+    /// Revision of the policy, as in documents.
     pub policy_revision: String,
-    /// Who says READY.
+    /// Provenance in READY and governance lines.
     pub provenance: Provenance,
-    /// The topic it is said on.
+    /// Topic of READY messages.
     pub control_topic: String,
-    /// Where the pack is of a request that does not say so.
+    /// Default location of the pack, for requests without one.
     pub engine_run_root: Option<String>,
-    /// The folder that relative places of packs start at; empty is the working directory.
+    /// Folder that relative pack locations start at; empty is the working directory.
     pub packs: String,
-    /// How long a run is led without a sign of life.
+    /// Lease duration of a run.
     pub lease_ttl: Duration,
-    /// How long emitting again is led without one.
+    /// Lease duration of a re-emit.
     pub reemit_lease_ttl: Duration,
-    /// How long evidence is waited for, from the plan on.
+    /// Timeout for missing evidence, from the plan on.
     pub evidence_wait: Duration,
-    /// How often a pack may be made.
+    /// Maximum attempts to create a pack.
     pub attempt_limit: u32,
-    /// How often a run may be emitted again within [`Self::reemit_window`].
+    /// Rate limit: maximum re-emits of a run within [`Self::reemit_window`].
     pub reemits_max: usize,
-    /// See [`Self::reemits_max`].
+    /// Window of the rate limit.
     pub reemit_window: Duration,
-    /// Whether emitting a run of another platform run than the active one needs an override.
+    /// Whether a re-emit for another platform run than the active one requires an override.
     pub reemit_same_platform_run_only: bool,
-    /// The reasons for such an override.
+    /// Allowed reasons of such an override.
     pub override_reasons: Vec<String>,
-    /// Who this runner is, in leases.
+    /// Name of this runner in leases.
     pub owner: String,
 }
 
@@ -76,18 +76,18 @@ impl Settings {
         }
     }
 
-    /// The place of the pack of a request, if anybody names one.
-    pub(super) fn engine_root(&self, asked: Option<&str>) -> Option<String> {
-        let named = asked.or(self.engine_run_root.as_deref())?;
-        let is_whole = named.starts_with('/') || named.contains("://");
-        Some(if is_whole || self.packs.is_empty() {
-            named.to_owned()
+    /// Location of the pack: from the request, else the default.
+    pub(super) fn engine_root(&self, requested: Option<&str>) -> Option<String> {
+        let location = requested.or(self.engine_run_root.as_deref())?;
+        let is_absolute = location.starts_with('/') || location.contains("://");
+        Some(if is_absolute || self.packs.is_empty() {
+            location.to_owned()
         } else {
-            format!("{}/{named}", self.packs.trim_end_matches('/'))
+            format!("{}/{location}", self.packs.trim_end_matches('/'))
         })
     }
 
-    /// The policy that decides: the catalogue, by its content.
+    /// The deciding policy: the catalogue, identified by its content.
     pub fn policy(&self) -> PolicyRev {
         PolicyRev {
             policy_id: POLICY_ID.to_owned(),
@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-/// A time as the ledger counts it.
+/// Milliseconds, as the ledger stores durations.
 pub(super) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! From a request to facts: plan, evidence, commit, or an end.
+//! Stages of a run: plan, evidence check, facts; or failure.
 
 use std::sync::Arc;
 
@@ -7,61 +7,63 @@ use admit_core::{Millis, ScenarioState};
 use admit_ledger::scenario_runs::{ScenarioRun, StateChange};
 use tokio::task::spawn_blocking;
 
-use super::documents::{self, FactsParts, KeptPlan, Plan, event};
-use super::evidence::{self, Evidence, Gathered, Sought};
-use super::lead::{Kept, Lead};
-use super::reason::{Reason, Refusal, Refused, RunnerError};
+use super::documents::{self, FactsInput, RunPlan, StoredPlan, record_event};
+use super::evidence::{self, EvidenceQuery, EvidenceResult, RunEvidence};
+use super::lease::{RunChange, RunnerLease};
+use super::reason::{Reason, RefusalCode, RefusedRequest, RunnerError};
 use super::request::{RunRequest, Strategy};
 use super::settings::millis;
-use super::{Runner, gone, identity};
+use super::{Runner, identity, panicked};
 use crate::streamer::identity::World;
 
 impl Runner {
-    /// What the run is made of and what must vouch for it, once.
+    /// Commits the plan of the run, once.
     pub(super) async fn plan(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: ScenarioRun,
-        asked: Option<&RunRequest>,
+        request: Option<&RunRequest>,
     ) -> Result<ScenarioRun, RunnerError> {
         let first = first_request(&run)?;
-        if asked.is_some_and(|asked| asked.engine_run_root != first.engine_run_root) {
-            let detail = "this run was asked for with another engine_run_root";
-            return Err(Refused::new(Refusal::PlanDrift, detail).into());
+        if request.is_some_and(|request| request.engine_run_root != first.engine_run_root) {
+            let detail = "the run was submitted with another engine_run_root";
+            return Err(RefusedRequest::new(RefusalCode::PlanDrift, detail).into());
         }
-        let planned = match self.planned(&run.run_id, asked.unwrap_or(&first)) {
+        let plan = match self.build_plan(&run.run_id, request.unwrap_or(&first)) {
             Ok(plan) => plan,
-            Err((reason, detail)) => return self.end(lead, &run, reason, false, &detail).await,
+            Err((reason, detail)) => {
+                return self.end_run(lease, &run, reason, false, &detail).await;
+            }
         };
         let now = self.clock.now();
-        if let Some(kept) = KeptPlan::of(&run) {
-            if kept.plan_hash == planned.plan_hash {
+        if let Some(stored) = StoredPlan::of(&run) {
+            if stored.plan_hash == plan.plan_hash {
                 return Ok(run);
             }
-            let detail = "this run is planned with other outputs, gates, strategy or policy";
-            if asked.is_none() && now >= kept.deadline {
-                return self.end(lead, &run, Reason::PlanInvalid, false, detail).await;
+            let detail = "the stored plan has other outputs, gates, strategy or policy";
+            if request.is_none() && now >= stored.deadline {
+                return self.end_run(lease, &run, Reason::PlanInvalid, false, detail).await;
             }
-            return Err(Refused::new(Refusal::PlanDrift, detail).into());
+            return Err(RefusedRequest::new(RefusalCode::PlanDrift, detail).into());
         }
         let deadline = Millis(now.0.saturating_add(millis(self.settings.evidence_wait)));
-        let document = planned.document(&self.refs(&run), &self.policy, now, deadline);
+        let document = plan.document(&self.refs(&run), &self.policy, now, deadline);
         let details = Object::from_iter([
-            ("plan_hash", Value::from(&planned.plan_hash)),
+            ("plan_hash", Value::from(&plan.plan_hash)),
             ("plan_ref", (&document.path).into()),
         ]);
-        let kept = Kept {
-            events: vec![event("PLAN_COMMITTED", &run.run_id, &details, &self.policy, now)],
+        let change = RunChange {
+            events: vec![record_event("PLAN_COMMITTED", &run.run_id, &details, &self.policy, now)],
             documents: vec![document.clone()],
             turn: Some(StateChange { to: ScenarioState::Planned, reason: None }),
             publication: None,
         };
-        let run = self.keep(lead, &run.run_id, kept).await?;
+        let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&[document]).await?;
         Ok(run)
     }
 
-    fn planned(&self, run_id: &str, request: &RunRequest) -> Result<Plan, (Reason, String)> {
+    fn build_plan(&self, run_id: &str, request: &RunRequest) -> Result<RunPlan, (Reason, String)> {
         let map = &self.settings.map;
         let outputs = if request.output_ids.is_empty() {
             let of_mode = map.catalogue.of_mode(&self.settings.mode);
@@ -70,43 +72,48 @@ impl Runner {
             request.output_ids.clone()
         };
         if outputs.is_empty() {
-            return Err((Reason::PlanInvalid, "no output is intended".to_owned()));
+            return Err((Reason::PlanInvalid, "the plan has no outputs".to_owned()));
         }
         let gates = map.required_gates(&outputs)?;
         let limit = self.settings.attempt_limit;
-        Ok(Plan::new(run_id, &self.policy, request, outputs, gates, limit))
+        Ok(RunPlan::new(run_id, &self.policy, request, outputs, gates, limit))
     }
 
-    /// Looks at the evidence, and turns the run to what it says.
-    pub(super) async fn vouch(
+    /// Checks the evidence and changes the state of the run accordingly.
+    pub(super) async fn check_evidence(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: ScenarioRun,
     ) -> Result<ScenarioRun, RunnerError> {
         let request = first_request(&run)?;
         if request.strategy == Strategy::ForceInvoke {
             let attempt = identity::attempt_id(&run.run_id, 1);
-            let detail = format!("attempt {attempt}: this runner has no engine to invoke");
-            return self.end(lead, &run, Reason::EngineInvocationInvalid, false, &detail).await;
+            let detail = format!("attempt {attempt}: invoking an engine is not supported");
+            return self
+                .end_run(lease, &run, Reason::EngineInvocationInvalid, false, &detail)
+                .await;
         }
         let root = self.settings.engine_root(request.engine_run_root.as_deref());
         let Some(root) = root else {
-            let detail = "neither the request nor the config says where the pack is";
-            return self.end(lead, &run, Reason::EngineRootMissing, false, detail).await;
+            let detail = "neither the request nor the config names the pack";
+            return self.end_run(lease, &run, Reason::EngineRootMissing, false, detail).await;
         };
-        let planned = self.planned(&run.run_id, &request);
-        let plan = planned.map_err(|(reason, detail)| {
-            Refused::new(Refusal::PlanDrift, format!("{reason}: {detail}"))
+        let plan = self.build_plan(&run.run_id, &request);
+        let plan = plan.map_err(|(reason, detail)| {
+            RefusedRequest::new(RefusalCode::PlanDrift, format!("{reason}: {detail}"))
         })?;
-        let gathered = self.leading(lead, self.gather(&root, &request, &plan)).await??;
-        match gathered {
-            Gathered::Complete(evidence) => {
-                let done = self.commit(lead, &run, &request, &root, &plan, &evidence).await;
-                self.or_too_late(lead, &run, done).await
+        let result = self.renew_lease_during(lease, self.gather(&root, &request, &plan)).await??;
+        match result {
+            EvidenceResult::Complete(evidence) => {
+                let committed =
+                    self.commit_facts(lease, &run, &request, &root, &plan, &evidence).await;
+                self.quarantine_if_late(lease, &run, committed).await
             }
-            Gathered::Missing { reason, what } => self.wait(lead, &run, reason, &what).await,
-            Gathered::Broken { reason, is_conflict, detail } => {
-                self.end(lead, &run, reason, is_conflict, &detail).await
+            EvidenceResult::Missing { reason, what } => {
+                self.wait_for_evidence(lease, &run, reason, &what).await
+            }
+            EvidenceResult::Broken { reason, is_conflict, detail } => {
+                self.end_run(lease, &run, reason, is_conflict, &detail).await
             }
         }
     }
@@ -115,9 +122,9 @@ impl Runner {
         &self,
         root: &str,
         request: &RunRequest,
-        plan: &Plan,
-    ) -> Result<Gathered, RunnerError> {
-        let sought = Sought {
+        plan: &RunPlan,
+    ) -> Result<EvidenceResult, RunnerError> {
+        let query = EvidenceQuery {
             world: World {
                 manifest_fingerprint: request.manifest_fingerprint.clone(),
                 parameter_hash: request.parameter_hash.clone(),
@@ -129,99 +136,108 @@ impl Runner {
         };
         let (packs, map) = (Arc::clone(&self.packs), self.settings.map.clone());
         let root = root.to_owned();
-        let looked = spawn_blocking(move || {
+        let checked = spawn_blocking(move || {
             let store = packs(&root).map_err(std::io::Error::other)?;
-            evidence::gather(&*store, &map, &sought)
+            evidence::gather(&*store, &map, &query)
         });
-        Ok(looked.await.map_err(|_| gone())?.unwrap_or_else(|error| {
-            // A disk that cannot be read now may be read later, before the deadline.
-            let what = vec![format!("the pack cannot be read: {error}")];
-            Gathered::Missing { reason: Reason::EvidenceMissingDeadline, what }
+        Ok(checked.await.map_err(|_| panicked())?.unwrap_or_else(|error| {
+            // A read error may be temporary: retry until the deadline.
+            let what = vec![format!("failed to read the pack: {error}")];
+            EvidenceResult::Missing { reason: Reason::EvidenceMissingDeadline, what }
         }))
     }
 
-    /// Facts first, then READY: whoever hears of it finds them.
-    async fn commit(
+    /// Commits the facts and then the state READY, so that a published run always has facts.
+    async fn commit_facts(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
         request: &RunRequest,
         engine_root: &str,
-        plan: &Plan,
-        evidence: &Evidence,
+        plan: &RunPlan,
+        evidence: &RunEvidence,
     ) -> Result<ScenarioRun, RunnerError> {
-        let parts = FactsParts {
+        let input = FactsInput {
             refs: self.refs(run),
             request,
             engine_root,
             outputs: &plan.outputs,
             evidence,
             policy: &self.policy,
-            provenance: documents::provenance(run, &self.settings.provenance, &self.policy),
+            provenance: documents::facts_provenance(run, &self.settings.provenance, &self.policy),
         };
-        let facts = parts.facts();
-        let kept = Kept { documents: facts.documents.clone(), ..Kept::default() };
-        self.keep(lead, &run.run_id, kept).await?;
+        let facts = input.build();
+        let change = RunChange { documents: facts.documents.clone(), ..RunChange::default() };
+        self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&facts.documents).await?;
         self.files.sync().await?;
         let details = Object::from_iter([
             ("bundle_hash", Value::from(&facts.bundle_hash)),
             ("plan_hash", (&plan.plan_hash).into()),
-            ("facts_view_ref", parts.refs.of(documents::FACTS).into()),
+            ("facts_view_ref", input.refs.of(documents::FACTS).into()),
         ]);
         let now = self.clock.now();
-        let kept = Kept {
-            events: vec![event("READY_COMMITTED", &run.run_id, &details, &self.policy, now)],
+        let change = RunChange {
+            events: vec![record_event("READY_COMMITTED", &run.run_id, &details, &self.policy, now)],
             turn: Some(StateChange { to: ScenarioState::Ready, reason: None }),
-            ..Kept::default()
+            ..RunChange::default()
         };
-        self.keep(lead, &run.run_id, kept).await
+        self.update_run(lease, &run.run_id, change).await
     }
 
-    /// Facts that were kept and cannot be made again: until the deadline the pack may be put right.
-    async fn or_too_late(
+    /// Handles stored facts that the pack no longer matches: the run is quarantined after the deadline;
+    /// until then the pack may be repaired.
+    async fn quarantine_if_late(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
-        done: Result<ScenarioRun, RunnerError>,
+        result: Result<ScenarioRun, RunnerError>,
     ) -> Result<ScenarioRun, RunnerError> {
-        match done {
+        match result {
             Err(RunnerError::Refused(refused))
-                if matches!(refused.refusal, Refusal::FactsViewDrift | Refusal::ArtifactDrift)
-                    && is_late(run, self.clock.now()) =>
+                if matches!(
+                    refused.code,
+                    RefusalCode::FactsViewDrift | RefusalCode::ArtifactDrift
+                ) && is_late(run, self.clock.now()) =>
             {
-                self.end(lead, run, Reason::EvidenceConflict, true, &refused.to_string()).await
+                self.end_run(lease, run, Reason::EvidenceConflict, true, &refused.to_string()).await
             }
-            done => done,
+            result => result,
         }
     }
 
-    /// Waits for what is missing, until it is too late.
-    async fn wait(
+    /// Waits for missing evidence; fails the run after the deadline.
+    async fn wait_for_evidence(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
         reason: Reason,
         missing: &[String],
     ) -> Result<ScenarioRun, RunnerError> {
         let now = self.clock.now();
         if is_late(run, now) {
-            return self.end(lead, run, reason, false, &missing.join("; ")).await;
+            return self.end_run(lease, run, reason, false, &missing.join("; ")).await;
         }
         let missing = missing.iter().map(String::as_str).collect();
         let details = Object::from_iter([("missing", missing)]);
-        let kept = Kept {
-            events: vec![event("EVIDENCE_WAITING", &run.run_id, &details, &self.policy, now)],
+        let change = RunChange {
+            events: vec![record_event(
+                "EVIDENCE_WAITING",
+                &run.run_id,
+                &details,
+                &self.policy,
+                now,
+            )],
             turn: Some(StateChange { to: ScenarioState::WaitingEvidence, reason: None }),
-            ..Kept::default()
+            ..RunChange::default()
         };
-        self.keep(lead, &run.run_id, kept).await
+        self.update_run(lease, &run.run_id, change).await
     }
 
-    /// Ends a run that does not become ready.
-    async fn end(
+    /// Ends a run as failed or quarantined.
+    async fn end_run(
         &self,
-        lead: &Lead,
+        lease: &RunnerLease,
         run: &ScenarioRun,
         reason: Reason,
         is_conflict: bool,
@@ -241,14 +257,14 @@ impl Runner {
         if is_conflict {
             documents.push(documents::quarantine(&self.refs(run), reason.word(), detail, now));
         }
-        tracing::warn!(run_id = run.run_id, reason = reason.word(), detail, "a run ends as {to}");
-        let kept = Kept {
+        tracing::warn!(run_id = run.run_id, reason = reason.word(), detail, "run ended as {to}");
+        let change = RunChange {
             documents: documents.clone(),
-            events: vec![event(kind, &run.run_id, &details, &self.policy, now)],
+            events: vec![record_event(kind, &run.run_id, &details, &self.policy, now)],
             turn: Some(StateChange { to, reason: Some(reason.word().to_owned()) }),
             publication: None,
         };
-        let run = self.keep(lead, &run.run_id, kept).await?;
+        let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&documents).await?;
         Ok(run)
     }
@@ -258,7 +274,7 @@ fn first_request(run: &ScenarioRun) -> Result<RunRequest, RunnerError> {
     Ok(RunRequest::read(run.request.as_bytes())?)
 }
 
-/// Whether evidence has been waited for long enough.
+/// Whether the deadline for evidence has passed.
 fn is_late(run: &ScenarioRun, now: Millis) -> bool {
-    KeptPlan::of(run).is_none_or(|plan| now >= plan.deadline)
+    StoredPlan::of(run).is_none_or(|plan| now >= plan.deadline)
 }

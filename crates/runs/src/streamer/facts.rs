@@ -161,7 +161,7 @@ impl Pins {
         Ok(Self {
             manifest_fingerprint: hex("manifest_fingerprint")?,
             parameter_hash: hex("parameter_hash")?,
-            seed: seed.ok_or_else(|| invalid("pins.seed is missing or no integer"))?,
+            seed: seed.ok_or_else(|| invalid("pins.seed is missing or not an integer"))?,
             scenario_id: text(pins, "scenario_id"),
             run_id: text(pins, "run_id"),
             platform_run_id: text(pins, "platform_run_id"),
@@ -200,7 +200,7 @@ fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
     let located = located.ok_or_else(|| invalid("a locator lacks output_id or path"))?;
     let intended = facts.get("intended_outputs").and_then(Value::as_array).unwrap_or_default();
     let intended: Vec<String> =
-        intended.iter().filter_map(|first| first.as_str().map(str::to_owned)).collect();
+        intended.iter().filter_map(|output| output.as_str().map(str::to_owned)).collect();
     Ok(if intended.is_empty() { located } else { intended })
 }
 

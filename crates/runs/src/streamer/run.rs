@@ -192,7 +192,7 @@ async fn outputs(
     failure.map_or(Ok(streamed), Err)
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything an output needs meets here, once")]
+#[expect(clippy::too_many_arguments, reason = "called once, with all dependencies of an output")]
 fn output_stream(
     parts: &Parts,
     run: &Run,

@@ -1,4 +1,4 @@
-//! Evidence that is late, missing or wrong.
+//! Evidence that is late, missing or invalid.
 
 use std::fs;
 
@@ -21,48 +21,48 @@ fn bundle(gate: &str) -> String {
 const GATES: [&str; 10] = ["1A", "1B", "2A", "2B", "3A", "3B", "5A", "5B", "6A", "6B"];
 
 #[tokio::test]
-async fn evidence_that_comes_in_time_makes_the_run_ready() {
+async fn evidence_that_arrives_in_time_makes_the_run_ready() {
     let world = World::new();
     let flag = world.pack().join(bundle("3A")).join("_passed.flag");
     let text = fs::read(&flag).expect("a flag");
-    fs::remove_file(&flag).expect("it goes");
+    fs::remove_file(&flag).expect("removed");
     assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
     fs::write(&flag, "").expect("an empty flag");
     world.advance(300);
     assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
     fs::write(&flag, text).expect("a flag");
     world.advance(299);
-    // Nobody asks: the runner looks after it by itself.
-    assert_eq!(world.runner().look_after().await.expect("it answers"), 1);
+    // Without another submit: the sweep advances the run.
+    assert_eq!(world.runner().sweep_unfinished().await.expect("readable"), 1);
     assert_eq!(world.run().await.state, ScenarioState::Ready);
     assert_eq!(
         world.events().await,
         ["PLAN_COMMITTED", "EVIDENCE_WAITING", "READY_COMMITTED", "READY_PUBLISHED"],
-        "the same event is there once"
+        "equal events are recorded once"
     );
-    assert_eq!(world.runner().look_after().await.expect("it answers"), 0);
+    assert_eq!(world.runner().sweep_unfinished().await.expect("readable"), 0);
     world.check_files().await;
 }
 
 #[tokio::test]
-async fn evidence_that_does_not_come_in_time_fails_the_run_for_good() {
+async fn evidence_that_arrives_too_late_fails_the_run_permanently() {
     let world = World::new();
     let parts = world.pack().join("data/layer3/6B/s1_arrival_entities_6B");
-    let aside = world.folder.path().join("aside");
-    fs::rename(&parts, &aside).expect("the output goes");
+    let moved = world.folder.path().join("aside");
+    fs::rename(&parts, &moved).expect("moved away");
     assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
     world.advance(600);
     let failed = world.submit().await.run;
     assert_eq!(failed.state, ScenarioState::Failed);
     assert_eq!(failed.reason.as_deref(), Some("EVIDENCE_MISSING_DEADLINE"));
-    fs::rename(&aside, &parts).expect("the output comes, too late");
+    fs::rename(&moved, &parts).expect("moved back");
     assert_eq!(world.submit().await.run, failed);
-    assert!(world.said().await.is_empty());
+    assert!(world.messages().await.is_empty());
     world.check_files().await;
 }
 
 #[tokio::test]
-async fn evidence_that_contradicts_itself_quarantines_the_run_whatever_the_gate() {
+async fn contradictory_evidence_of_any_gate_quarantines_the_run() {
     for gate in GATES {
         let world = World::new();
         fs::write(world.pack().join(bundle(gate)).join("report.json"), "{\"ok\":maybe}")
@@ -71,13 +71,13 @@ async fn evidence_that_contradicts_itself_quarantines_the_run_whatever_the_gate(
         assert_eq!(run.state, ScenarioState::Quarantined, "{gate}");
         assert_eq!(run.reason.as_deref(), Some("EVIDENCE_CONFLICT"), "{gate}");
         assert!(run.document("quarantine").is_some(), "{gate}");
-        assert!(world.said().await.is_empty(), "{gate}");
+        assert!(world.messages().await.is_empty(), "{gate}");
         world.check_files().await;
     }
 }
 
 #[tokio::test]
-async fn a_run_that_ends_without_ready_is_cancelled_for_governance_once() {
+async fn a_run_that_ends_without_ready_has_one_run_cancelled_line() {
     for (kind, state, reason) in
         [("FAIL", "FAILED", "GATE_FAIL"), ("forged", "QUARANTINED", "EVIDENCE_CONFLICT")]
     {
@@ -88,12 +88,12 @@ async fn a_run_that_ends_without_ready_is_cancelled_for_governance_once() {
             _ => fs::write(bundle.join("report.json"), "{}"),
         }
         .expect("a forged file");
-        // Asked for twice, and looked after by itself.
+        // Submitted twice, and then swept.
         world.submit().await;
         world.submit().await;
-        world.runner().look_after().await.expect("it answers");
+        world.runner().sweep_unfinished().await.expect("readable");
         let log = format!("{PLATFORM_RUN}/obs/governance/events.jsonl");
-        let log = world.artifacts.get(&log).await.expect("it answers").expect("the log");
+        let log = world.artifacts.get(&log).await.expect("readable").expect("the log");
         let log = String::from_utf8(log.to_vec()).expect("text");
         let lines: Vec<&str> = log.lines().collect();
         assert_eq!(lines.len(), 1, "{log}");
@@ -102,30 +102,30 @@ async fn a_run_that_ends_without_ready_is_cancelled_for_governance_once() {
         assert_eq!(text("/event_family"), "RUN_CANCELLED");
         assert_eq!((text("/platform_run_id"), text("/scenario_run_id")), (PLATFORM_RUN, RUN));
         assert_eq!((text("/details/state"), text("/details/reason_code")), (state, reason));
-        let named = format!(
+        let id_input = format!(
             "RUN_CANCELLED|{PLATFORM_RUN}|{RUN}|{}|{}",
             text("/source_component"),
             text("/dedupe_key")
         );
-        let id = sha256_hex(named.as_bytes());
-        assert_eq!(text("/event_id"), id, "the formula of the sheet");
+        let id = sha256_hex(id_input.as_bytes());
+        assert_eq!(text("/event_id"), id, "the formula of the specification");
         let marker = format!("{PLATFORM_RUN}/obs/governance/markers/{id}.json");
-        let marker = world.artifacts.get(&marker).await.expect("it answers").expect("the marker");
+        let marker = world.artifacts.get(&marker).await.expect("readable").expect("the marker");
         assert_eq!(marker, format!("{}\n", lines[0]));
     }
 }
 
 #[tokio::test]
-async fn every_gate_is_asked_for() {
+async fn every_gate_is_required() {
     for gate in GATES {
         let world = World::new();
-        fs::remove_dir_all(world.pack().join(bundle(gate))).expect("it goes");
+        fs::remove_dir_all(world.pack().join(bundle(gate))).expect("removed");
         assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence, "{gate}");
     }
 }
 
 #[tokio::test]
-async fn a_pack_that_is_of_another_world_is_quarantined() {
+async fn a_pack_of_another_world_quarantines_the_run() {
     let world = World::new();
     let receipt = world.pack().join("run_receipt.json");
     let text = fs::read_to_string(&receipt).expect("a receipt");
@@ -143,14 +143,14 @@ async fn a_pack_that_is_of_another_world_is_quarantined() {
         assert_eq!((run.state, run.reason.as_deref()), (state, Some(reason)));
     }
     let world = World::new();
-    fs::remove_file(world.pack().join("run_receipt.json")).expect("it goes");
+    fs::remove_file(world.pack().join("run_receipt.json")).expect("removed");
     assert_eq!(world.submit().await.run.state, ScenarioState::WaitingEvidence);
     world.advance(600);
     assert_eq!(world.submit().await.run.reason.as_deref(), Some("ENGINE_RECEIPT_MISSING"));
 }
 
 #[tokio::test]
-async fn a_gate_that_says_it_failed_fails_the_run() {
+async fn a_failed_gate_fails_the_run() {
     let world = World::new();
     let flag = world.pack().join(bundle("2B")).join("_passed.flag");
     fs::write(flag, "{\"status\":\"FAIL\"}").expect("a flag");
@@ -159,7 +159,7 @@ async fn a_gate_that_says_it_failed_fails_the_run() {
 }
 
 #[tokio::test]
-async fn an_index_that_leads_out_of_the_pack_is_never_followed() {
+async fn index_paths_outside_the_pack_are_refused() {
     let world = World::new();
     let index = world.pack().join(bundle("3B")).join("index.json");
     let text = fs::read_to_string(&index).expect("an index");
@@ -169,14 +169,14 @@ async fn an_index_that_leads_out_of_the_pack_is_never_followed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_wrong_is_told_with_the_run() {
+async fn the_status_message_names_missing_evidence() {
     let world = World::new();
-    fs::remove_file(world.pack().join(bundle("3A")).join("_passed.flag")).expect("it goes");
+    fs::remove_file(world.pack().join(bundle("3A")).join("_passed.flag")).expect("removed");
     let waiting = world.submit().await.message;
     assert!(waiting.contains("gate 3A"), "{waiting}");
     world.advance(600);
     let failed = world.submit().await.message;
     assert!(failed.starts_with("FAILED: EVIDENCE_MISSING_DEADLINE (gate 3A"), "{failed}");
-    let status = world.runner().status(&world.run().await.run_id).await.expect("it answers");
-    assert_eq!(status.message, failed, "and whenever somebody asks");
+    let status = world.runner().status(&world.run().await.run_id).await.expect("readable");
+    assert_eq!(status.message, failed, "also in later status replies");
 }

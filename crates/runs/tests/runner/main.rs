@@ -1,9 +1,9 @@
-//! The scenario runner on the golden pack: with a real ledger, real files and a real bus.
+//! Tests of the scenario runner on the golden pack, with a real ledger, real files and a real bus.
 
+mod concurrency;
 mod crash;
 mod evidence;
-mod race;
 mod reemit;
 mod submit;
 mod world;
-mod writers;
+mod write_scope;

@@ -1,4 +1,4 @@
-//! A runner with everything around it, in a folder of its own.
+//! Test environment of a runner: pack, ledger, artifacts, bus and clock, in a temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_runs::catalogue::SHIPPED;
 use admit_runs::runner::active::ActiveRun;
 use admit_runs::runner::gate_map::GateMap;
-use admit_runs::runner::reason::{Refusal, RunnerError};
+use admit_runs::runner::reason::{RefusalCode, RunnerError};
 use admit_runs::runner::request::RunRequest;
-use admit_runs::runner::{CONTROL_TOPIC, Parts, Runner, Settings, Standing};
+use admit_runs::runner::{CONTROL_TOPIC, Parts, RunStatus, Runner, Settings};
 use admit_runs::streamer::OpenPack;
 use admit_runs::streamer::pack::store::{Disk, PackStore};
 use admit_testkit::clock::ManualClock;
@@ -28,10 +28,10 @@ use tempfile::TempDir;
 pub(crate) const PLATFORM_RUN: &str = "platform_20260212T085637Z";
 pub(crate) const MF: &str = "c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8";
 pub(crate) const PH: &str = "56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2d7";
-/// What the key of [`World::request`] stands for.
+/// Run id of [`World::request`].
 pub(crate) const RUN: &str = "df5647f07d4f430de9cfde91f3a454b6";
 
-/// Everything that outlives a runner.
+/// Environment that outlives a runner.
 pub(crate) struct World {
     pub(crate) folder: TempDir,
     pub(crate) ledger: Arc<SqliteLedger>,
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// A runner on this world.
+    /// A runner in this environment.
     pub(crate) fn runner(&self) -> Runner {
         Runner::new(self.parts())
     }
@@ -84,7 +84,7 @@ impl World {
         self.folder.path().join("pack")
     }
 
-    /// The golden request, for the pack of this world.
+    /// The golden request, for the pack of this environment.
     pub(crate) fn request(&self) -> RunRequest {
         RunRequest::read(self.request_text().as_bytes()).expect("a request")
     }
@@ -105,18 +105,18 @@ impl World {
         RunRequest::read(text.as_bytes()).expect("a request")
     }
 
-    pub(crate) async fn submit(&self) -> Standing {
-        self.runner().submit(self.request()).await.expect("the runner answers")
+    pub(crate) async fn submit(&self) -> RunStatus {
+        self.runner().submit(self.request()).await.expect("submitted")
     }
 
     pub(crate) async fn run(&self) -> ScenarioRun {
         use admit_ledger::scenario_runs::ScenarioRunReader as _;
-        self.ledger.scenario_run(RUN.to_owned()).await.expect("it answers").expect("the run")
+        self.ledger.scenario_run(RUN.to_owned()).await.expect("readable").expect("the run")
     }
 
-    /// Every message on the control bus.
-    pub(crate) async fn said(&self) -> Vec<Value<'static>> {
-        let read = self.bus.read(CONTROL_TOPIC, 0, "", 1_000).await.expect("the bus answers");
+    /// All messages on the control bus.
+    pub(crate) async fn messages(&self) -> Vec<Value<'static>> {
+        let read = self.bus.read(CONTROL_TOPIC, 0, "", 1_000).await.expect("readable");
         let parse =
             |payload: &[u8]| json::parse(payload, &Limits::default()).map(Value::into_owned);
         read.iter().map(|record| parse(&record.payload).expect("json")).collect()
@@ -125,23 +125,23 @@ impl World {
     /// A file of the run, parsed.
     pub(crate) async fn file(&self, kind: &str) -> Value<'static> {
         let path = format!("{PLATFORM_RUN}/sr/{kind}/{RUN}.json");
-        let bytes = self.artifacts.get(&path).await.expect("it answers").expect("the file");
+        let bytes = self.artifacts.get(&path).await.expect("readable").expect("the file");
         json::parse(&bytes, &Limits::default()).expect("json").into_owned()
     }
 
-    /// Holds the files of the run against what the ledger keeps.
+    /// Checks that the files of the run match the ledger.
     pub(crate) async fn check_files(&self) {
         let run = self.run().await;
         for document in &run.documents {
             assert!(path::check(&document.path).is_ok());
-            let bytes = self.artifacts.get(&document.path).await.expect("it answers");
-            let wanted = format!("{}\n", document.text);
-            assert_eq!(bytes.as_deref(), Some(wanted.as_bytes()), "{}", document.kind);
+            let bytes = self.artifacts.get(&document.path).await.expect("readable");
+            let expected = format!("{}\n", document.text);
+            assert_eq!(bytes.as_deref(), Some(expected.as_bytes()), "{}", document.kind);
         }
         let status = self.file("run_status").await;
         assert_eq!(status.get("state").and_then(Value::as_str), Some(run.state.word()));
         let record = format!("{PLATFORM_RUN}/sr/run_record/{RUN}.jsonl");
-        let record = self.artifacts.get(&record).await.expect("it answers").expect("the record");
+        let record = self.artifacts.get(&record).await.expect("readable").expect("the record");
         let lines: Vec<&str> = run.events.iter().map(|event| event.line.as_str()).collect();
         assert_eq!(String::from_utf8_lossy(&record), format!("{}\n", lines.join("\n")));
         let index = self.file("run_record_index").await;
@@ -165,9 +165,9 @@ impl World {
     }
 }
 
-pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, RunnerError>) -> Refusal {
-    match answer {
-        Err(RunnerError::Refused(refused)) => refused.refusal,
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, RunnerError>) -> RefusalCode {
+    match result {
+        Err(RunnerError::Refused(refused)) => refused.code,
         other => panic!("a refusal, got {other:?}"),
     }
 }
@@ -176,11 +176,11 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {
         let entry = entry.expect("an entry");
-        let there = to.join(entry.file_name());
+        let target = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy(&entry.path(), &there);
+            copy(&entry.path(), &target);
         } else {
-            fs::copy(entry.path(), there).expect("a copy");
+            fs::copy(entry.path(), target).expect("a copy");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! READY messages: what becomes of each, and that none is ever lost.
+//! Consuming READY messages: the outcome of each, and that none is lost.
 
 use admit_runs::streamer::checkpoint::Checkpoints as _;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::world::{FACTS, RUN, World, id};
 
 const TOPIC: &str = "fp.bus.control.v1";
 
-/// The status and reason of the only READY, with these facts.
+/// Status and reason of a READY with edited facts.
 async fn with_facts(edit: impl Fn(String) -> String) -> (Status, String) {
     let world = World::golden();
     world.commit_facts(&edit(world.facts())).await;
     world.control.send(world.ready(&id('a')));
     let outcome = world.one().await;
-    assert_eq!(world.gate.pushes(), 0, "nothing may leave");
+    assert_eq!(world.gate.pushes(), 0, "nothing may be pushed");
     let reason = outcome.reason.unwrap_or_default();
     if outcome.status == Status::Failed {
         assert_eq!(world.record(&id('a')), [format!("FAILED {reason} 0")]);
@@ -31,7 +31,7 @@ async fn with_facts(edit: impl Fn(String) -> String) -> (Status, String) {
 }
 
 #[tokio::test]
-async fn messages_that_are_no_ready_are_passed_over_for_good() {
+async fn other_messages_are_skipped_permanently() {
     let world = World::golden();
     world.control.send("not json");
     world.control.send(world.ready(&id('a')).replace(TOPIC, "fp.bus.other.v1"));
@@ -42,7 +42,7 @@ async fn messages_that_are_no_ready_are_passed_over_for_good() {
 }
 
 #[tokio::test]
-async fn facts_that_are_missing_or_bad_fail_the_run() {
+async fn missing_or_invalid_facts_fail_the_run() {
     let world = World::golden();
     world.control.send(world.ready(&id('a')));
     assert_eq!(world.one().await.reason.as_deref(), Some("RUN_FACTS_INVALID"), "no facts at all");
@@ -66,7 +66,7 @@ async fn facts_that_are_missing_or_bad_fail_the_run() {
 }
 
 #[tokio::test]
-async fn facts_that_ready_was_not_said_for_fail_the_run() {
+async fn facts_that_do_not_match_ready_fail_the_run() {
     let other = |facts: String| {
         let at = facts.find("\"bundle_hash\":\"").expect("a hash") + "\"bundle_hash\":\"".len();
         let digit = if facts[at..].starts_with('0') { "1" } else { "0" };
@@ -77,7 +77,7 @@ async fn facts_that_ready_was_not_said_for_fail_the_run() {
 }
 
 #[tokio::test]
-async fn ids_that_are_missing_or_differ_fail_the_run_in_the_order_of_the_contract() {
+async fn missing_or_differing_ids_fail_the_run_in_the_order_of_the_contract() {
     let run_id = "df5647f07d4f430de9cfde91f3a454b6";
     let platform = format!("\"platform_run_id\":\"{RUN}\"");
     let scenario = format!("\"scenario_run_id\":\"{run_id}\"");
@@ -100,7 +100,7 @@ async fn ids_that_are_missing_or_differ_fail_the_run_in_the_order_of_the_contrac
 }
 
 #[tokio::test]
-async fn nobody_naming_a_pack_or_two_naming_different_ones_fails_the_run() {
+async fn a_missing_or_ambiguous_pack_location_fails_the_run() {
     let world = World::golden();
     let named = format!("\"engine_run_root\":\"{}\"", world.root());
     world.commit_facts(&world.facts().replace(&named, "\"engine_run_root\":\"/elsewhere\"")).await;
@@ -114,7 +114,7 @@ async fn nobody_naming_a_pack_or_two_naming_different_ones_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_ready_of_another_platform_run_is_skipped_for_good_under_this_one() {
+async fn a_ready_of_another_platform_run_is_skipped_permanently() {
     let mut world = World::golden();
     world.announce().await;
     world.settings.platform_run_id = Some("platform_20260101T000000Z".to_owned());
@@ -126,43 +126,43 @@ async fn a_ready_of_another_platform_run_is_skipped_for_good_under_this_one() {
     let listed = world.artifacts().list(path, None, 10).await.unwrap();
     assert!(listed.iter().any(|path| path.ends_with(".jsonl")), "{listed:?}");
     assert_eq!(world.gate.pushes(), 0);
-    assert!(world.cycle().await.outcomes.is_empty(), "it is not looked at again");
+    assert!(world.cycle().await.outcomes.is_empty(), "it is not processed again");
 }
 
 #[tokio::test]
-async fn what_one_runs_streamer_skips_another_runs_streamer_still_finds() {
+async fn a_message_skipped_for_one_platform_run_is_processed_for_its_own() {
     let mut world = World::golden();
     world.announce().await;
     world.settings.platform_run_id = Some("platform_20260101T000000Z".to_owned());
     assert_eq!(world.one().await.status, Status::SkippedOutOfScope);
-    // In the same folder: they share the bus and the checkpoints, and take turns.
+    // Same folder: both streamers share the bus and the checkpoints.
     world.settings.platform_run_id = Some(RUN.to_owned());
     assert_eq!(world.one().await.status, Status::Streamed);
     world.settings.platform_run_id = None;
-    assert_eq!(world.one().await.status, Status::SkippedDuplicate, "one for all finds it done");
+    assert_eq!(world.one().await.status, Status::SkippedDuplicate, "it is settled");
 }
 
 #[tokio::test]
-async fn a_bus_that_was_made_anew_is_read_from_its_beginning() {
+async fn a_recreated_bus_is_read_from_its_beginning() {
     for position in ["1", "77"] {
         let world = World::golden();
         world.checkpoints().move_to(TOPIC, 0, position).unwrap();
         let mut streamer = world.streamer();
         let stop = CancellationToken::new();
-        assert!(streamer.cycle(&stop).await.unwrap().outcomes.is_empty(), "there is nothing yet");
+        assert!(streamer.cycle(&stop).await.unwrap().outcomes.is_empty(), "no messages yet");
         world.announce().await;
         let cycle = streamer.cycle(&stop).await.unwrap();
-        assert_eq!(cycle.outcomes.len(), 1, "not passed over by a position of another bus");
+        assert_eq!(cycle.outcomes.len(), 1, "the position of the old bus is not used");
         assert_eq!(cycle.outcomes[0].status, Status::Streamed);
         assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "1");
     }
 }
 
 #[tokio::test]
-async fn a_deferred_ready_is_not_recorded_and_streamed_when_the_gate_is_there() {
+async fn a_deferred_ready_is_not_recorded_and_streamed_once_the_gate_is_alive() {
     let world = World::golden();
     world.announce().await;
-    *world.gate.unwell.lock().unwrap() = Some("cannot connect".to_owned());
+    *world.gate.unhealthy.lock().unwrap() = Some("cannot connect".to_owned());
     let mut streamer = world.streamer();
     let stop = CancellationToken::new();
     for _ in 0..3 {
@@ -172,15 +172,15 @@ async fn a_deferred_ready_is_not_recorded_and_streamed_when_the_gate_is_there() 
         assert!(!cycle.is_settled());
     }
     assert_eq!(world.record(&id('a')), Vec::<String>::new());
-    assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "never past it");
-    *world.gate.unwell.lock().unwrap() = None;
+    assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "not past it");
+    *world.gate.unhealthy.lock().unwrap() = None;
     let cycle = streamer.cycle(&stop).await.unwrap();
     assert_eq!(cycle.outcomes[0].status, Status::Streamed);
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_ready_is_tried_again_and_the_others_do_not_wait_for_it() {
+async fn a_failed_ready_is_retried_without_blocking_others() {
     let mut world = World::golden().traffic_only();
     world.settings.in_flight = 1;
     world.announce().await;
@@ -191,10 +191,10 @@ async fn a_failed_ready_is_tried_again_and_the_others_do_not_wait_for_it() {
     let cycle = streamer.cycle(&stop).await.unwrap();
     assert_eq!(cycle.outcomes[0].status, Status::Failed, "{cycle:?}");
     assert_eq!(cycle.outcomes[0].reason.as_deref(), Some("IG_PUSH_REJECTED"));
-    assert_eq!(cycle.outcomes[1].status, Status::Streamed, "one bad run does not stop the others");
-    assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "never past a failed one");
+    assert_eq!(cycle.outcomes[1].status, Status::Streamed, "a failed run does not block others");
+    assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "not past a failed message");
     let cycle = streamer.cycle(&stop).await.unwrap();
-    assert_eq!(cycle.outcomes[0].status, Status::Waiting, "not at once");
+    assert_eq!(cycle.outcomes[0].status, Status::Waiting, "in backoff");
     tokio::time::advance(std::time::Duration::from_secs(10)).await;
     let cycle = streamer.cycle(&stop).await.unwrap();
     assert_eq!(cycle.outcomes[0].status, Status::Streamed);
@@ -213,17 +213,17 @@ async fn messages_beyond_the_limit_wait_for_the_next_cycle() {
     world.settings.max_messages = Some(1);
     let mut streamer = world.streamer();
     let stop = CancellationToken::new();
-    for (round, position) in ["1", "2", "3"].into_iter().enumerate() {
+    for (cycle_index, position) in ["1", "2", "3"].into_iter().enumerate() {
         let cycle = streamer.cycle(&stop).await.unwrap();
         let streamed = cycle.outcomes.iter().filter(|o| o.status == Status::Streamed).count();
         let waiting = cycle.outcomes.iter().filter(|o| o.status == Status::Waiting).count();
-        assert_eq!((streamed, waiting), (1, 2 - round));
+        assert_eq!((streamed, waiting), (1, 2 - cycle_index));
         assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), position);
     }
 }
 
 #[tokio::test]
-async fn more_messages_than_a_page_are_all_found() {
+async fn messages_are_read_in_pages() {
     let world = World::golden();
     for _ in 0..250 {
         world.control.send("no ready");
@@ -236,7 +236,7 @@ async fn more_messages_than_a_page_are_all_found() {
 }
 
 #[tokio::test]
-async fn every_failure_is_recorded_with_the_knobs_it_ran_with() {
+async fn every_failure_is_recorded_with_its_settings() {
     let mut world = World::golden();
     world.control.send(world.ready(&id('a')));
     for checkpoint_every in [10, 7] {
@@ -255,7 +255,7 @@ async fn every_failure_is_recorded_with_the_knobs_it_ran_with() {
 }
 
 #[tokio::test]
-async fn half_a_line_in_a_record_proves_nothing() {
+async fn a_partial_line_in_a_record_is_ignored() {
     let world = World::golden();
     world.announce().await;
     let folder = world.folder.path().join(format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs"));
@@ -263,17 +263,17 @@ async fn half_a_line_in_a_record_proves_nothing() {
     let path = folder.join(format!("{}.jsonl", id('a')));
     std::fs::write(&path, "{\"status\":\"STREAMED\"").unwrap();
     assert_eq!(world.one().await.status, Status::Streamed);
-    assert_eq!(world.record(&id('a')), ["STREAMED - 12"], "the half line is gone");
+    assert_eq!(world.record(&id('a')), ["STREAMED - 12"], "the partial line is removed");
 }
 
 #[tokio::test]
-async fn a_reference_that_leads_out_of_the_store_is_no_facts() {
+async fn references_outside_the_store_are_refused() {
     let world = World::golden();
     world.announce().await;
-    for (digit, place) in
+    for (digit, reference) in
         [('b', "../../../etc/passwd"), ('c', "/etc/passwd"), ('d', "s3://bucket/x.json")]
     {
-        world.control.send(world.ready(&id(digit)).replace(FACTS, place));
+        world.control.send(world.ready(&id(digit)).replace(FACTS, reference));
     }
     let cycle = world.cycle().await;
     for outcome in &cycle.outcomes[1..] {
@@ -282,10 +282,10 @@ async fn a_reference_that_leads_out_of_the_store_is_no_facts() {
 }
 
 #[tokio::test]
-async fn the_bus_of_a_running_gate_is_read_beside_it() {
+async fn the_file_bus_of_a_running_gate_is_readable() {
     let folder = tempfile::tempdir().unwrap();
-    let beside = FileControl::new(FileReader::new(folder.path()));
-    assert_eq!(beside.read(TOPIC, 0, "", 10).await.unwrap(), []);
+    let reader = FileControl::new(FileReader::new(folder.path()));
+    assert_eq!(reader.read(TOPIC, 0, "", 10).await.unwrap(), []);
     let bus = FileBus::open(file::Options::new(folder.path())).unwrap();
     let message = |n: u8| Message {
         topic: Arc::from(TOPIC),
@@ -298,12 +298,12 @@ async fn the_bus_of_a_running_gate_is_read_beside_it() {
     let texts = |records: Vec<admit_bus::StoredMessage>| -> Vec<String> {
         records.iter().map(|r| String::from_utf8_lossy(&r.payload).into_owned()).collect()
     };
-    let read = texts(beside.read(TOPIC, 0, "1", 10).await.unwrap());
+    let read = texts(reader.read(TOPIC, 0, "1", 10).await.unwrap());
     assert_eq!(read, ["{\"n\":1}"]);
-    assert_eq!(beside.read(TOPIC, 0, "2", 10).await.unwrap(), []);
+    assert_eq!(reader.read(TOPIC, 0, "2", 10).await.unwrap(), []);
     bus.publish(vec![message(2)]).await;
-    let read = texts(beside.read(TOPIC, 0, "2", 10).await.unwrap());
-    assert_eq!(read, ["{\"n\":2}"], "what was empty is looked at again when it grows");
-    assert!(beside.read(TOPIC, 1, "", 10).await.is_err());
-    assert!(beside.read(TOPIC, 0, "x", 10).await.is_err());
+    let read = texts(reader.read(TOPIC, 0, "2", 10).await.unwrap());
+    assert_eq!(read, ["{\"n\":2}"], "a grown log is read again");
+    assert!(reader.read(TOPIC, 1, "", 10).await.is_err());
+    assert!(reader.read(TOPIC, 0, "x", 10).await.is_err());
 }

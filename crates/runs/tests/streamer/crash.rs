@@ -1,7 +1,8 @@
-//! Killed anywhere, started again: the same set is admitted, and no more than one window twice.
+//! Crash tests: after a crash at any push and a restart, the same set is admitted, and at most one window
+//! is sent twice.
 //!
-//! A child process streams to a gate that keeps what it admits in a file, and that kills the process
-//! at one push or another: before it admits, or after it has and before its answer is heard.
+//! A child process streams to a gate that stores admissions in a file. The gate aborts the process at a
+//! certain push: before admitting, or after admitting and before replying.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -21,14 +22,14 @@ use crate::world::{World, member};
 
 const ROWS: u64 = 11;
 const WINDOW: u64 = 4;
-/// Tells the child where everything is, and when to die.
+/// Environment variable of the child: the push to crash at, and the folder.
 const CHILD: &str = "STREAMER_CRASH_CHILD";
 
-/// A gate in a file, one event id a line, that may kill its process.
+/// A gate that stores event ids in a file, one per line, and may abort its process.
 struct FileGate {
     path: PathBuf,
     pushes: AtomicUsize,
-    die: Option<(usize, bool)>,
+    crash_at: Option<(usize, bool)>,
 }
 
 impl FileGate {
@@ -41,14 +42,14 @@ impl FileGate {
 impl Gate for FileGate {
     fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         let push = self.pushes.fetch_add(1, SeqCst) + 1;
-        if self.die == Some((push, false)) {
+        if self.crash_at == Some((push, false)) {
             std::process::abort();
         }
         let id = member(&envelope, "/event_id");
         let is_known = Self::lines(&self.path).contains(&id);
         let mut file = OpenOptions::new().append(true).create(true).open(&self.path).unwrap();
         writeln!(file, "{id}").unwrap();
-        if self.die == Some((push, true)) {
+        if self.crash_at == Some((push, true)) {
             std::process::abort();
         }
         let decision = if is_known { ReceiptDecision::Duplicate } else { ReceiptDecision::Admit };
@@ -60,9 +61,9 @@ impl Gate for FileGate {
     }
 }
 
-async fn stream(world: &World, folder: &Path, die: Option<(usize, bool)>) -> Status {
+async fn stream(world: &World, folder: &Path, crash_at: Option<(usize, bool)>) -> Status {
     let path = folder.join("admitted");
-    let gate = Arc::new(FileGate { path, pushes: AtomicUsize::new(0), die });
+    let gate = Arc::new(FileGate { path, pushes: AtomicUsize::new(0), crash_at });
     let cycle = world.streamer_at(gate).cycle(&CancellationToken::new()).await.unwrap();
     cycle.outcomes[0].status
 }
@@ -74,7 +75,7 @@ fn prepared(mut world: World) -> World {
 }
 
 #[test]
-fn killed_at_any_push_it_admits_the_same_and_repeats_at_most_a_window() {
+fn a_crash_at_any_push_loses_nothing_and_repeats_at_most_one_window() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for is_after in [false, true] {
         for push in 1..=usize::try_from(ROWS).unwrap() {
@@ -88,28 +89,28 @@ fn killed_at_any_push_it_admits_the_same_and_repeats_at_most_a_window() {
                 .stderr(Stdio::null())
                 .status()
                 .unwrap();
-            assert!(!child.success(), "the child must die at push {push}");
-            // READY and facts are this process's; checkpoints, records and admissions are the child's.
+            assert!(!child.success(), "the child must crash at push {push}");
+            // READY and facts are from this process; checkpoints, records and admissions from the child.
             let ended = runtime.block_on(stream(&world, folder, None));
             assert_eq!(ended, Status::Streamed, "push {push}, after {is_after}");
             let lines = FileGate::lines(&folder.join("admitted"));
             let set: BTreeSet<&String> = lines.iter().collect();
             assert_eq!(set.len() as u64, ROWS, "push {push}, after {is_after}");
-            let twice = (lines.len() - set.len()) as u64;
-            assert!(twice <= WINDOW, "{twice} twice, push {push}, after {is_after}");
+            let repeated = (lines.len() - set.len()) as u64;
+            assert!(repeated <= WINDOW, "{repeated} repeated, push {push}, after {is_after}");
         }
     }
 }
 
-/// Not a test of its own: what the child process runs.
+/// Not a test: entry point of the child process.
 #[test]
 fn child() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let words: Vec<&str> = told.splitn(3, ' ').collect();
-    let die = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let words: Vec<&str> = arguments.splitn(3, ' ').collect();
+    let crash_at = (words[0].parse().unwrap(), words[1].parse().unwrap());
     let folder = Path::new(words[2]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = prepared(World::inside(folder));
     world.control.send(world.ready(&crate::world::id('a')));
-    runtime.block_on(stream(&world, folder, Some(die)));
+    runtime.block_on(stream(&world, folder, Some(crash_at)));
 }

@@ -1,4 +1,4 @@
-//! The golden pack, streamed: identities, envelopes, records.
+//! Streaming the golden pack: identities, envelopes, records.
 
 use admit_contracts::ingestion_gate::envelope;
 use admit_core::json::{self, Form, Limits, Value};
@@ -23,7 +23,7 @@ async fn the_golden_pack_becomes_the_golden_envelope() {
     for (name, value) in golden {
         let canonical = |value: &Value<'_>| json::canonical(value, Form::Ascii).unwrap();
         match name {
-            // A run's own, and the pack's own: the vector has others.
+            // Specific to the run and the pack; the vector has other values.
             "scenario_run_id" | "trace_id" => {}
             _ => assert_eq!(envelope.get(name).map(canonical), Some(canonical(value)), "{name}"),
         }
@@ -31,7 +31,7 @@ async fn the_golden_pack_becomes_the_golden_envelope() {
 }
 
 #[tokio::test]
-async fn every_envelope_is_canonical_sound_and_of_its_run() {
+async fn every_envelope_is_canonical_and_valid() {
     let world = World::golden();
     world.announce().await;
     world.one().await;
@@ -45,7 +45,11 @@ async fn every_envelope_is_canonical_sound_and_of_its_run() {
         for pin in envelope::PINS {
             assert!(envelope::is_sound(object, pin), "{pin}");
         }
-        assert_eq!(member(body, "/run_id"), "c25a2675fbfbacd952b13bb594880e92", "the engine's");
+        assert_eq!(
+            member(body, "/run_id"),
+            "c25a2675fbfbacd952b13bb594880e92",
+            "the id of the engine run"
+        );
         assert_eq!(member(body, "/schema_version"), "v1");
     }
 }
@@ -71,12 +75,12 @@ async fn a_streamed_run_is_recorded_once_and_never_streamed_again() {
         "stream_complete",
         "engine_world_streamed",
     ] {
-        assert!(session.iter().any(|said| said == kind), "{kind} in {session:?}");
+        assert!(session.iter().any(|logged| logged == kind), "{kind} in {session:?}");
     }
 }
 
 #[tokio::test]
-async fn a_replay_without_checkpoints_sends_only_copies() {
+async fn a_replay_without_checkpoints_sends_only_duplicates() {
     let mut world = World::golden();
     world.announce().await;
     world.one().await;
@@ -88,7 +92,7 @@ async fn a_replay_without_checkpoints_sends_only_copies() {
 }
 
 #[tokio::test]
-async fn a_replay_from_the_start_sends_every_row_and_leaves_the_checkpoints_where_they_were() {
+async fn a_replay_from_the_start_sends_every_row_and_keeps_the_checkpoints() {
     let mut world = World::golden();
     world.announce().await;
     world.one().await;
@@ -98,28 +102,36 @@ async fn a_replay_from_the_start_sends_every_row_and_leaves_the_checkpoints_wher
     assert_eq!((outcome.streamed.counts().duplicates, outcome.streamed.emitted()), (8, 8));
     (world.settings.from_start, world.settings.max_events_per_output) = (false, None);
     let outcome = world.one().await;
-    assert_eq!((outcome.streamed.emitted(), world.gate.pushes()), (12, 20), "nothing is left");
+    assert_eq!(
+        (outcome.streamed.emitted(), world.gate.pushes()),
+        (12, 20),
+        "nothing is left to send"
+    );
 }
 
 #[tokio::test]
-async fn a_cap_counts_from_the_first_row_so_that_a_restart_changes_nothing() {
+async fn the_row_limit_counts_from_the_first_row_also_after_a_restart() {
     let mut world = World::golden();
     world.announce().await;
     world.settings.max_events_per_output = Some(2);
     let outcome = world.one().await;
     assert!(outcome.streamed.outputs.iter().all(|output| output.is_capped && output.rows == 2));
-    assert_eq!(world.record(&id('a')), ["STREAMED - 8"], "capped is streamed");
+    assert_eq!(world.record(&id('a')), ["STREAMED - 8"], "a limited run counts as streamed");
     world.settings.again = true;
     let outcome = world.one().await;
-    assert_eq!((outcome.streamed.emitted(), world.gate.pushes()), (8, 8), "nothing more");
+    assert_eq!((outcome.streamed.emitted(), world.gate.pushes()), (8, 8), "nothing more is sent");
     world.settings.max_events_per_output = Some(3);
     let outcome = world.one().await;
-    assert_eq!((outcome.streamed.emitted(), world.gate.pushes()), (12, 12), "the third of each");
+    assert_eq!(
+        (outcome.streamed.emitted(), world.gate.pushes()),
+        (12, 12),
+        "the third row of each output"
+    );
     assert_eq!(world.gate.duplicates(), 0);
 }
 
 #[tokio::test]
-async fn what_the_gate_quarantines_is_counted_apart() {
+async fn quarantined_rows_are_counted_separately() {
     use admit_contracts::ingestion_gate::ReceiptDecision;
     use admit_runs::streamer::gate::PushResult;
     let world = World::golden();

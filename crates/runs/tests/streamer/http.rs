@@ -1,4 +1,4 @@
-//! The gate over HTTP: a scripted peer, and the law of retries against it.
+//! The gate client over HTTP, against a scripted server.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -14,50 +14,50 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-/// What the peer does with one request.
+/// Scripted behaviour for one request.
 #[derive(Clone, Debug)]
-enum Act {
-    /// A status, further header lines, and a body.
-    Answer(u16, &'static str, &'static str),
-    /// Half an answer, then the end of the connection.
-    Break,
-    /// Nothing, for ever.
-    Silence,
+enum ServerAction {
+    /// Reply with a status, further header lines, and a body.
+    Reply(u16, &'static str, &'static str),
+    /// Send half a reply and close the connection.
+    Disconnect,
+    /// Never reply.
+    Hang,
 }
 
-const ADMIT: Act = Act::Answer(200, "", "{\"decision\":\"ADMIT\",\"receipt\":{}}");
+const ADMIT: ServerAction = ServerAction::Reply(200, "", "{\"decision\":\"ADMIT\",\"receipt\":{}}");
 
 #[derive(Default)]
-struct Heard {
+struct RequestLog {
     requests: Mutex<Vec<String>>,
     connections: AtomicUsize,
 }
 
-struct Peer {
+struct ScriptedServer {
     url: String,
-    heard: Arc<Heard>,
+    log: Arc<RequestLog>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Peer {
-    async fn new(script: impl IntoIterator<Item = Act>) -> Self {
+impl ScriptedServer {
+    async fn new(script: impl IntoIterator<Item = ServerAction>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let heard = Arc::new(Heard::default());
-        let script: Vec<Act> = script.into_iter().collect();
+        let log = Arc::new(RequestLog::default());
+        let script: Vec<ServerAction> = script.into_iter().collect();
         let script = Arc::new(Mutex::new(script.into_iter()));
         let tasks = TaskTracker::new();
-        let told = Arc::clone(&heard);
+        let server_log = Arc::clone(&log);
         let serve = async move {
             let connections = TaskTracker::new();
             while let Ok((stream, _)) = listener.accept().await {
-                told.connections.fetch_add(1, SeqCst);
-                let (told, script) = (Arc::clone(&told), Arc::clone(&script));
-                connections.spawn(serve(stream, told, script));
+                server_log.connections.fetch_add(1, SeqCst);
+                let (log, script) = (Arc::clone(&server_log), Arc::clone(&script));
+                connections.spawn(serve(stream, log, script));
             }
         };
         let task = AbortOnDropHandle::new(tasks.spawn(serve));
-        Self { url, heard, _task: task }
+        Self { url, log, _task: task }
     }
 
     fn gate(&self) -> HttpGate {
@@ -73,41 +73,41 @@ impl Peer {
     }
 
     fn requests(&self) -> usize {
-        self.heard.requests.lock().unwrap().len()
+        self.log.requests.lock().unwrap().len()
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
-    heard: Arc<Heard>,
-    script: Arc<Mutex<std::vec::IntoIter<Act>>>,
+    log: Arc<RequestLog>,
+    script: Arc<Mutex<std::vec::IntoIter<ServerAction>>>,
 ) {
     let mut read = Vec::new();
     loop {
         let Some(request) = request(&mut stream, &mut read).await else { return };
-        heard.requests.lock().unwrap().push(request);
-        let act = script.lock().unwrap().next().unwrap_or(ADMIT);
-        match act {
-            Act::Answer(status, headers, body) => {
+        log.requests.lock().unwrap().push(request);
+        let action = script.lock().unwrap().next().unwrap_or(ADMIT);
+        match action {
+            ServerAction::Reply(status, headers, body) => {
                 let length = body.len();
-                let answer = format!(
+                let reply = format!(
                     "HTTP/1.1 {status} x\r\n{headers}content-length: {length}\r\n\r\n{body}"
                 );
-                if stream.write_all(answer.as_bytes()).await.is_err() {
+                if stream.write_all(reply.as_bytes()).await.is_err() {
                     return;
                 }
             }
-            Act::Break => {
+            ServerAction::Disconnect => {
                 let half = b"HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\n{";
                 stream.write_all(half).await.unwrap_or_default();
                 return;
             }
-            Act::Silence => std::future::pending().await,
+            ServerAction::Hang => std::future::pending().await,
         }
     }
 }
 
-/// The next request with its body; `None` at the end.
+/// Reads the next request with its body; `None` at the end of the connection.
 async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(head) = read.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -127,111 +127,112 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
     }
 }
 
-fn quick(max_attempts: u32) -> Retry {
+fn fast_retry(max_attempts: u32) -> Retry {
     let base_delay = Duration::from_millis(1);
     Retry { max_attempts, base_delay, max_delay: base_delay, ..Retry::default() }
 }
 
-async fn pushed(
-    peer: &Peer,
+async fn push_to(
+    server: &ScriptedServer,
     attempts: u32,
 ) -> Result<ReceiptDecision, admit_runs::streamer::Failure> {
     let body = Bytes::from_static(b"{}");
-    push(&peer.gate(), &quick(attempts), &|| 0.0, &body, &|| ()).await
+    push(&server.gate(), &fast_retry(attempts), &|| 0.0, &body, &|| ()).await
 }
 
 #[tokio::test]
-async fn what_may_pass_is_sent_again_until_the_gate_decides() {
-    let busy = |status| Act::Answer(status, "", "busy");
-    let script = [busy(500), busy(408), busy(429), busy(503), Act::Break, ADMIT];
-    let peer = Peer::new(script).await;
-    assert_eq!(pushed(&peer, 6).await.unwrap(), ReceiptDecision::Admit);
-    assert_eq!(peer.requests(), 6);
+async fn temporary_errors_are_retried_until_the_gate_decides() {
+    let busy = |status| ServerAction::Reply(status, "", "busy");
+    let script = [busy(500), busy(408), busy(429), busy(503), ServerAction::Disconnect, ADMIT];
+    let server = ScriptedServer::new(script).await;
+    assert_eq!(push_to(&server, 6).await.unwrap(), ReceiptDecision::Admit);
+    assert_eq!(server.requests(), 6);
 }
 
 #[tokio::test]
-async fn a_refusal_ends_it_at_once() {
+async fn a_refusal_is_not_retried() {
     for status in [400, 401, 403, 404, 409, 413, 422] {
-        let peer = Peer::new([Act::Answer(status, "", "{\"error\":\"X\"}")]).await;
-        let failure = pushed(&peer, 5).await.unwrap_err();
+        let server =
+            ScriptedServer::new([ServerAction::Reply(status, "", "{\"error\":\"X\"}")]).await;
+        let failure = push_to(&server, 5).await.unwrap_err();
         assert_eq!(failure.reason, Reason::IgPushRejected, "{status}");
         assert!(failure.detail.contains(&status.to_string()), "{failure}");
-        assert_eq!(peer.requests(), 1, "{status}");
+        assert_eq!(server.requests(), 1, "{status}");
     }
 }
 
 #[tokio::test]
-async fn attempts_are_counted_and_then_spent() {
-    let peer = Peer::new(vec![Act::Answer(503, "", "down"); 20]).await;
-    let failure = pushed(&peer, 3).await.unwrap_err();
+async fn retries_end_after_the_maximum_attempts() {
+    let server = ScriptedServer::new(vec![ServerAction::Reply(503, "", "down"); 20]).await;
+    let failure = push_to(&server, 3).await.unwrap_err();
     assert_eq!(failure.reason, Reason::IgPushRetryExhausted);
     assert!(failure.detail.contains("3 attempts") && failure.detail.contains("503"), "{failure}");
-    assert_eq!(peer.requests(), 3);
-    assert_eq!(pushed(&peer, 0).await.unwrap_err().reason, Reason::IgPushRetryExhausted);
-    assert_eq!(peer.requests(), 4, "one attempt is always made");
+    assert_eq!(server.requests(), 3);
+    assert_eq!(push_to(&server, 0).await.unwrap_err().reason, Reason::IgPushRetryExhausted);
+    assert_eq!(server.requests(), 4, "there is always one attempt");
 }
 
 #[tokio::test]
-async fn silence_is_a_timeout_and_counts_as_an_attempt() {
-    let peer = Peer::new([Act::Silence, ADMIT]).await;
-    assert_eq!(pushed(&peer, 2).await.unwrap(), ReceiptDecision::Admit);
-    let peer = Peer::new([Act::Silence]).await;
-    let failure = pushed(&peer, 1).await.unwrap_err();
-    assert!(failure.detail.contains("no answer within 300 ms"), "{failure}");
+async fn a_timeout_counts_as_an_attempt() {
+    let server = ScriptedServer::new([ServerAction::Hang, ADMIT]).await;
+    assert_eq!(push_to(&server, 2).await.unwrap(), ReceiptDecision::Admit);
+    let server = ScriptedServer::new([ServerAction::Hang]).await;
+    let failure = push_to(&server, 1).await.unwrap_err();
+    assert!(failure.detail.contains("no response within 300 ms"), "{failure}");
 }
 
 #[tokio::test]
-async fn a_gate_that_is_not_there_is_said_so() {
+async fn an_unreachable_gate_is_reported_with_its_address() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let mut peer = Peer::new([]).await;
-    peer.url = url;
-    let failure = pushed(&peer, 2).await.unwrap_err();
+    let mut server = ScriptedServer::new([]).await;
+    server.url = url;
+    let failure = push_to(&server, 2).await.unwrap_err();
     assert_eq!(failure.reason, Reason::IgPushRetryExhausted);
     assert!(failure.detail.contains("cannot connect to 127.0.0.1"), "{failure}");
-    assert!(peer.gate().alive().await.unwrap_err().contains("cannot connect"));
+    assert!(server.gate().alive().await.unwrap_err().contains("cannot connect"));
 }
 
 #[tokio::test]
-async fn the_gate_is_told_who_we_are_and_heard_when_it_asks_for_patience() {
-    let peer = Peer::new([Act::Answer(503, "Retry-After: 7\r\n", "{}")]).await;
-    let answer = peer.gate().push(Bytes::from_static(b"{\"a\":1}")).await;
-    let PushResult::Retry { hint, .. } = answer else { panic!("{answer:?}") };
+async fn a_push_carries_the_api_key_and_respects_retry_after() {
+    let server = ScriptedServer::new([ServerAction::Reply(503, "Retry-After: 7\r\n", "{}")]).await;
+    let result = server.gate().push(Bytes::from_static(b"{\"a\":1}")).await;
+    let PushResult::Retry { hint, .. } = result else { panic!("{result:?}") };
     assert_eq!(hint, Some(Duration::from_secs(7)));
-    let requests = peer.heard.requests.lock().unwrap();
-    let said = requests[0].to_lowercase();
-    assert!(said.starts_with("post /v1/ingest/push http/1.1"), "{said}");
-    assert!(said.contains("x-ig-api-key: a-key-of-sixteen"), "{said}");
-    assert!(said.contains("content-type: application/json"), "{said}");
-    assert!(said.ends_with("{\"a\":1}"), "{said}");
+    let requests = server.log.requests.lock().unwrap();
+    let request = requests[0].to_lowercase();
+    assert!(request.starts_with("post /v1/ingest/push http/1.1"), "{request}");
+    assert!(request.contains("x-ig-api-key: a-key-of-sixteen"), "{request}");
+    assert!(request.contains("content-type: application/json"), "{request}");
+    assert!(request.ends_with("{\"a\":1}"), "{request}");
 }
 
 #[tokio::test]
-async fn connections_are_kept_and_replaced_when_they_are_gone() {
-    let peer = Peer::new(vec![ADMIT; 5]).await;
-    let gate = peer.gate();
+async fn connections_are_reused() {
+    let server = ScriptedServer::new(vec![ADMIT; 5]).await;
+    let gate = server.gate();
     for _ in 0..5 {
         assert_eq!(
             gate.push(Bytes::from_static(b"{}")).await,
             PushResult::Decided(ReceiptDecision::Admit)
         );
     }
-    assert_eq!(peer.heard.connections.load(SeqCst), 1, "one connection for all");
+    assert_eq!(server.log.connections.load(SeqCst), 1, "one connection for all");
 }
 
 #[tokio::test]
-async fn a_gate_that_is_unwell_is_not_alive() {
-    let red = Act::Answer(200, "", "{\"state\":\"RED\",\"reasons\":[\"BUS_UNHEALTHY\"]}");
-    let amber = Act::Answer(200, "", "{\"state\":\"AMBER\",\"reasons\":[]}");
-    for (act, is_alive) in [
+async fn an_unhealthy_gate_is_not_alive() {
+    let red = ServerAction::Reply(200, "", "{\"state\":\"RED\",\"reasons\":[\"BUS_UNHEALTHY\"]}");
+    let amber = ServerAction::Reply(200, "", "{\"state\":\"AMBER\",\"reasons\":[]}");
+    for (action, is_alive) in [
         (red, false),
         (amber, true),
-        (Act::Answer(503, "", "{}"), false),
-        (Act::Answer(404, "", "not mine"), true),
-        (Act::Silence, false),
+        (ServerAction::Reply(503, "", "{}"), false),
+        (ServerAction::Reply(404, "", "not mine"), true),
+        (ServerAction::Hang, false),
     ] {
-        let peer = Peer::new([act.clone()]).await;
-        assert_eq!(peer.gate().alive().await.is_ok(), is_alive, "{act:?}");
+        let server = ScriptedServer::new([action.clone()]).await;
+        assert_eq!(server.gate().alive().await.is_ok(), is_alive, "{action:?}");
     }
 }

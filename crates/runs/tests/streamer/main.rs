@@ -1,18 +1,18 @@
-//! The streamer, held to its promises: on the golden pack, on damaged ones, killed and raced.
+//! Tests of the streamer: golden and damaged packs, crashes, concurrency, pacing.
 
-// Always true for a test; it tells the lints so, also in functions that are not marked as one.
+// Marks the whole file as test code for clippy, including helper functions.
 #![cfg(test)]
 
-#[cfg(feature = "s3")]
-mod bucket;
+mod concurrency;
 mod consuming;
 mod crash;
 mod golden;
 mod http;
 mod pacing;
 mod packs;
-mod racing;
 mod rows;
+#[cfg(feature = "s3")]
+mod s3_packs;
 #[path = "../../examples/synthetic_pack/pack.rs"]
 mod synthetic;
 mod world;

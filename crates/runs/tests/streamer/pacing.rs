@@ -1,4 +1,4 @@
-//! Pacing, under a clock of the test's own.
+//! Pacing, with a paused clock.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::World;
 
-/// Remembers when each push came.
-struct Timed {
+/// A gate that records the time of each push.
+struct TimingGate {
     began: Instant,
     at: Mutex<Vec<Duration>>,
 }
 
-impl Gate for Timed {
+impl Gate for TimingGate {
     fn push(&self, _envelope: Bytes) -> BoxFuture<'_, PushResult> {
         self.at.lock().unwrap().push(self.began.elapsed());
         Box::pin(async { PushResult::Decided(ReceiptDecision::Admit) })
@@ -28,12 +28,12 @@ impl Gate for Timed {
     }
 }
 
-/// When the rows of the traffic output left; they happened 10 ms apart.
-async fn left(speedup: f64, checkpoint_every: u64) -> Vec<u128> {
+/// Push times of the rows of the traffic output, which are 10 ms apart.
+async fn push_times(speedup: f64, checkpoint_every: u64) -> Vec<u128> {
     let mut world = World::synthetic(30, 30).traffic_only();
     (world.settings.speedup, world.settings.checkpoint_every) = (speedup, checkpoint_every);
     world.announce().await;
-    let gate = Arc::new(Timed { began: Instant::now(), at: Mutex::default() });
+    let gate = Arc::new(TimingGate { began: Instant::now(), at: Mutex::default() });
     let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
     assert!(streamer.cycle(&CancellationToken::new()).await.unwrap().is_settled());
     let at = gate.at.lock().unwrap();
@@ -42,18 +42,18 @@ async fn left(speedup: f64, checkpoint_every: u64) -> Vec<u128> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_leave_as_far_apart_as_they_happened_whatever_the_window() {
+async fn rows_keep_their_time_distance_with_any_window() {
     for checkpoint_every in [1, 7, 100] {
-        let left = left(0.01, checkpoint_every).await;
+        let times = push_times(0.01, checkpoint_every).await;
         let expected: Vec<u128> = (0..30).map(|row| row * 1_000).collect();
-        for (left, expected) in left.iter().zip(&expected) {
-            assert!(left.abs_diff(*expected) <= 20, "{left} is not {expected}");
+        for (time, expected) in times.iter().zip(&expected) {
+            assert!(time.abs_diff(*expected) <= 20, "{time}, expected {expected}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_speed_rows_leave_at_once() {
-    let left = left(0.0, 10).await;
-    assert!(left.iter().all(|at| *at < 1_000), "{left:?}");
+async fn without_pacing_rows_are_sent_at_once() {
+    let times = push_times(0.0, 10).await;
+    assert!(times.iter().all(|at| *at < 1_000), "{times:?}");
 }

@@ -1,4 +1,4 @@
-//! Packs that lie, are damaged or incomplete: nothing of them leaves.
+//! Invalid, damaged and incomplete packs: nothing of them is streamed.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use admit_core::Millis;
 use admit_runs::streamer::checkpoint::{CheckpointReason, Checkpoints as _, Cursor};
 use admit_runs::streamer::identity::{
-    World as Pinned, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
+    World as PackWorld, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
 };
 use admit_runs::streamer::progress::Counts;
 use admit_runs::streamer::{Outcome, Settings, Status};
@@ -18,21 +18,21 @@ const VIEW: &str = "stream_view/ts_utc/output_id=arrival_events_5B";
 const MF: &str = "c8fd43cd60ce0ede0c63d2ceb4610f167c9b107e1d59b9b8c7d7b8d0028b05c8";
 const PH: &str = "56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2d7";
 
-/// Streams the golden pack after `spoil`, which must keep everything at home.
-async fn spoilt(spoil: impl FnOnce(&Path, &mut World)) -> String {
-    let outcome = streamed(spoil).await;
+/// Streams the golden pack after `damage` and expects a failure without pushes. Returns the reason.
+async fn failure_reason(damage: impl FnOnce(&Path, &mut World)) -> String {
+    let outcome = stream_damaged(damage).await;
     assert_eq!(outcome.status, Status::Failed, "{outcome:?}");
     outcome.reason.unwrap_or_default()
 }
 
-async fn streamed(spoil: impl FnOnce(&Path, &mut World)) -> Outcome {
+async fn stream_damaged(damage: impl FnOnce(&Path, &mut World)) -> Outcome {
     let mut world = World::golden();
     let pack = world.pack.clone();
-    spoil(&pack, &mut world);
+    damage(&pack, &mut world);
     world.announce().await;
     let outcome = world.one().await;
     if outcome.status == Status::Failed {
-        assert_eq!(world.gate.pushes(), 0, "nothing may leave: {outcome:?}");
+        assert_eq!(world.gate.pushes(), 0, "nothing may be pushed: {outcome:?}");
     }
     outcome
 }
@@ -44,32 +44,32 @@ fn edit(path: &Path, from: &str, to: &str) {
 }
 
 #[tokio::test]
-async fn a_receipt_that_is_missing_damaged_or_incomplete_is_refused() {
+async fn a_missing_damaged_or_incomplete_receipt_is_refused() {
     let receipt = |pack: &Path| pack.join("run_receipt.json");
     assert_eq!(
-        spoilt(|pack, _| fs::remove_file(receipt(pack)).unwrap()).await,
+        failure_reason(|pack, _| fs::remove_file(receipt(pack)).unwrap()).await,
         "RUN_RECEIPT_UNREADABLE"
     );
     assert_eq!(
-        spoilt(|pack, _| fs::write(receipt(pack), "{\"run_id\"").unwrap()).await,
+        failure_reason(|pack, _| fs::write(receipt(pack), "{\"run_id\"").unwrap()).await,
         "RUN_RECEIPT_UNREADABLE"
     );
     for name in ["manifest_fingerprint", "parameter_hash", "seed", "run_id"] {
-        let spoil = |pack: &Path, _: &mut World| edit(&receipt(pack), name, "other");
-        assert_eq!(spoilt(spoil).await, "WORLD_KEY_MISSING", "{name}");
+        let damage = |pack: &Path, _: &mut World| edit(&receipt(pack), name, "other");
+        assert_eq!(failure_reason(damage).await, "WORLD_KEY_MISSING", "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_pack_whose_pins_are_not_those_of_the_facts_is_refused() {
+async fn a_pack_with_other_pins_than_the_facts_is_refused() {
     for (from, to) in [(MF, &"a".repeat(64)), (PH, &"b".repeat(64)), ("42", &"43".to_owned())] {
-        let spoil = |pack: &Path, _: &mut World| edit(&pack.join("run_receipt.json"), from, to);
-        assert_eq!(spoilt(spoil).await, "WORLD_KEY_MISMATCH", "{from}");
+        let damage = |pack: &Path, _: &mut World| edit(&pack.join("run_receipt.json"), from, to);
+        assert_eq!(failure_reason(damage).await, "WORLD_KEY_MISMATCH", "{from}");
     }
 }
 
 #[tokio::test]
-async fn a_ready_that_tells_of_another_world_than_its_facts_is_refused() {
+async fn a_ready_of_another_world_than_its_facts_is_refused() {
     for (from, to) in [(MF, "a".repeat(64)), (PH, "b".repeat(64)), ("baseline_v1", "x".to_owned())]
     {
         let world = World::golden();
@@ -81,38 +81,38 @@ async fn a_ready_that_tells_of_another_world_than_its_facts_is_refused() {
     }
 }
 
-/// A manifest, with its right id unless told otherwise.
+/// A manifest with the given id, or the correct one.
 fn manifest(seed: u64, id: Option<&str>) -> String {
-    let world = Pinned {
+    let world = PackWorld {
         manifest_fingerprint: MF.to_owned(),
         parameter_hash: PH.to_owned(),
         seed: 42,
         scenario_id: "baseline_v1".to_owned(),
     };
-    let right = oracle_pack_id(&world, "rel-9", "cat", "map");
+    let correct = oracle_pack_id(&world, "rel-9", "cat", "map");
     format!(
         "{{\"oracle_pack_id\":\"{}\",\"engine_release\":\"rel-9\",\"catalogue_digest\":\"cat\",\
          \"gate_map_digest\":\"map\",\"world_key\":{{\"manifest_fingerprint\":\"{MF}\",\
          \"parameter_hash\":\"{PH}\",\"scenario_id\":\"baseline_v1\",\"seed\":{seed}}}}}",
-        id.unwrap_or(&right)
+        id.unwrap_or(&correct)
     )
 }
 
 #[tokio::test]
-async fn a_manifest_must_be_of_the_same_world_and_have_the_id_of_its_content() {
+async fn a_manifest_must_match_the_world_and_its_own_id() {
     let write = |text: String| {
         move |pack: &Path, _: &mut World| {
             fs::write(pack.join("_oracle_pack_manifest.json"), text).unwrap();
         }
     };
-    assert_eq!(spoilt(write(manifest(43, None))).await, "WORLD_KEY_MISMATCH");
-    assert_eq!(spoilt(write(manifest(42, Some(&id('a'))))).await, "PACK_MANIFEST_INVALID");
-    assert_eq!(spoilt(write(manifest(42, Some("short")))).await, "PACK_MANIFEST_INVALID");
-    assert_eq!(spoilt(write("[".to_owned())).await, "PACK_MANIFEST_INVALID");
+    assert_eq!(failure_reason(write(manifest(43, None))).await, "WORLD_KEY_MISMATCH");
+    assert_eq!(failure_reason(write(manifest(42, Some(&id('a'))))).await, "PACK_MANIFEST_INVALID");
+    assert_eq!(failure_reason(write(manifest(42, Some("short")))).await, "PACK_MANIFEST_INVALID");
+    assert_eq!(failure_reason(write("[".to_owned())).await, "PACK_MANIFEST_INVALID");
 }
 
 #[tokio::test]
-async fn a_manifest_names_the_pack_and_its_release_in_every_envelope() {
+async fn pack_and_release_of_the_manifest_are_in_every_envelope() {
     let world = World::golden();
     fs::write(world.pack.join("_oracle_pack_manifest.json"), manifest(42, None)).unwrap();
     world.announce().await;
@@ -125,19 +125,19 @@ async fn a_manifest_names_the_pack_and_its_release_in_every_envelope() {
 }
 
 #[tokio::test]
-async fn dev_and_prod_want_a_manifest_and_a_seal() {
+async fn dev_and_prod_require_a_manifest_and_a_seal() {
     for profile in ["dev", "prod"] {
         let set = |world: &mut World| profile.clone_into(&mut world.settings.profile);
-        assert_eq!(spoilt(|_, world| set(world)).await, "PACK_MANIFEST_MISSING");
+        assert_eq!(failure_reason(|_, world| set(world)).await, "PACK_MANIFEST_MISSING");
         let write = |pack: &Path| {
             fs::write(pack.join("_oracle_pack_manifest.json"), manifest(42, None)).unwrap();
         };
-        let unsealed = spoilt(|pack, world| {
+        let unsealed = failure_reason(|pack, world| {
             set(world);
             write(pack);
         });
         assert_eq!(unsealed.await, "PACK_NOT_SEALED");
-        let sealed = streamed(|pack, world| {
+        let sealed = stream_damaged(|pack, world| {
             set(world);
             write(pack);
             fs::write(pack.join("_SEALED.json"), "{}").unwrap();
@@ -147,9 +147,9 @@ async fn dev_and_prod_want_a_manifest_and_a_seal() {
 }
 
 #[tokio::test]
-async fn a_gate_that_did_not_pass_keeps_its_outputs_at_home() {
+async fn outputs_of_a_failed_gate_are_not_streamed() {
     let flag = format!("data/layer2/5B/validation/manifest_fingerprint={MF}/_passed.flag");
-    let gone = spoilt(|pack, _| fs::remove_file(pack.join(&flag)).unwrap());
+    let gone = failure_reason(|pack, _| fs::remove_file(pack.join(&flag)).unwrap());
     assert_eq!(gone.await, "GATE_PASS_MISSING");
     let world = World::golden();
     world.commit_facts(&world.facts().replace("PASS", "FAIL")).await;
@@ -158,38 +158,39 @@ async fn a_gate_that_did_not_pass_keeps_its_outputs_at_home() {
 }
 
 #[tokio::test]
-async fn outputs_must_be_known_and_one_must_be_traffic() {
+async fn outputs_must_be_in_the_catalogue_and_include_traffic() {
     let only = |id: &str| {
         let id = id.to_owned();
         move |_: &Path, world: &mut World| world.settings.outputs = vec![id]
     };
-    assert_eq!(spoilt(only("arrival_events_5B")).await, "NO_TRAFFIC_OUTPUTS");
-    assert_eq!(spoilt(only("s9_mystery")).await, "UNKNOWN_OUTPUT_ID");
-    let baseline = spoilt(|_, world| "baseline".clone_into(&mut world.settings.mode));
+    assert_eq!(failure_reason(only("arrival_events_5B")).await, "NO_TRAFFIC_OUTPUTS");
+    assert_eq!(failure_reason(only("s9_mystery")).await, "UNKNOWN_OUTPUT_ID");
+    let baseline = failure_reason(|_, world| "baseline".clone_into(&mut world.settings.mode));
     assert_eq!(baseline.await, "NO_TRAFFIC_OUTPUTS", "the run has no baseline traffic");
-    let alone = streamed(only("s3_event_stream_with_fraud_6B")).await;
+    let alone = stream_damaged(only("s3_event_stream_with_fraud_6B")).await;
     assert_eq!((alone.streamed.outputs.len(), alone.streamed.emitted()), (1, 3));
 }
 
 #[tokio::test]
 async fn a_producer_that_is_not_allowed_streams_nothing() {
-    let other = spoilt(|_, world| "svc:other".clone_into(&mut world.settings.producer));
+    let other = failure_reason(|_, world| "svc:other".clone_into(&mut world.settings.producer));
     assert_eq!(other.await, "PRODUCER_NOT_ALLOWED");
 }
 
 #[tokio::test]
-async fn a_view_must_be_there_whole_sorted_and_of_its_output() {
+async fn a_view_must_be_complete_sorted_and_of_its_output() {
     let view = |pack: &Path| pack.join(VIEW);
-    let gone = spoilt(|pack, _| fs::remove_dir_all(view(pack)).unwrap());
+    let gone = failure_reason(|pack, _| fs::remove_dir_all(view(pack)).unwrap());
     assert_eq!(gone.await, "STREAM_VIEW_MISSING");
-    let gone = spoilt(|pack, _| {
+    let gone = failure_reason(|pack, _| {
         fs::remove_file(view(pack).join("_stream_view_manifest.json")).unwrap();
     });
     assert_eq!(gone.await, "STREAM_VIEW_MISSING");
-    let empty = spoilt(|pack, _| fs::remove_file(view(pack).join("part-000000.parquet")).unwrap());
+    let empty =
+        failure_reason(|pack, _| fs::remove_file(view(pack).join("part-000000.parquet")).unwrap());
     assert_eq!(empty.await, "STREAM_VIEW_EMPTY");
     let receipt = |text: &'static str| {
-        spoilt(move |pack, _| {
+        failure_reason(move |pack, _| {
             fs::write(view(pack).join("_stream_sort_receipt.json"), text).unwrap();
         })
     };
@@ -197,7 +198,7 @@ async fn a_view_must_be_there_whole_sorted_and_of_its_output() {
     assert_eq!(receipt("").await, "STREAM_VIEW_RECEIPT_BAD");
     let other = receipt("{\"status\":\"OK\",\"stream_view_id\":\"other\"}");
     assert_eq!(other.await, "STREAM_VIEW_ID_MISMATCH");
-    let other = spoilt(|pack, _| {
+    let other = failure_reason(|pack, _| {
         let path = view(pack).join("_stream_view_manifest.json");
         edit(&path, "arrival_events_5B", "arrival_events_6B");
     });
@@ -205,10 +206,10 @@ async fn a_view_must_be_there_whole_sorted_and_of_its_output() {
 }
 
 #[tokio::test]
-async fn a_damaged_part_is_found_before_anything_leaves() {
+async fn a_damaged_part_is_detected_before_the_first_push() {
     let part = |pack: &Path| pack.join(VIEW).join("part-000000.parquet");
     for cut in [0, 3, 100, 2_000] {
-        let outcome = streamed(|pack, _| {
+        let outcome = stream_damaged(|pack, _| {
             let bytes = fs::read(part(pack)).unwrap();
             fs::write(part(pack), &bytes[..cut]).unwrap();
         });
@@ -220,7 +221,7 @@ async fn a_damaged_part_is_found_before_anything_leaves() {
 }
 
 #[tokio::test]
-async fn damage_inside_a_page_fails_the_run_and_not_the_process() {
+async fn damage_inside_a_page_fails_only_the_run() {
     for at in (4..1_200).step_by(97) {
         let world = World::golden().traffic_only();
         let view = "stream_view/ts_utc/output_id=s3_event_stream_with_fraud_6B/part-000000.parquet";
@@ -234,7 +235,7 @@ async fn damage_inside_a_page_fails_the_run_and_not_the_process() {
     }
 }
 
-/// Rows of a part that replaces the traffic of the golden pack.
+/// Streams a part with these columns instead of the golden traffic.
 async fn with_rows(columns: Vec<(&'static str, Cells)>) -> Outcome {
     let world = World::golden().traffic_only();
     let view = "stream_view/ts_utc/output_id=s3_event_stream_with_fraud_6B/part-000000.parquet";
@@ -268,9 +269,9 @@ async fn a_row_of_another_world_is_refused() {
         ("parameter_hash", text(&"a".repeat(64))),
         ("scenario_id", text("other")),
     ] {
-        let mut lying = row();
-        lying.iter_mut().find(|(column, _)| *column == name).unwrap().1 = cells;
-        let outcome = with_rows(lying).await;
+        let mut changed = row();
+        changed.iter_mut().find(|(column, _)| *column == name).unwrap().1 = cells;
+        let outcome = with_rows(changed).await;
         assert_eq!(outcome.reason.as_deref(), Some("WORLD_KEY_MISMATCH"), "{name}");
         let detail = outcome.detail.unwrap();
         assert!(detail.contains("part-000000.parquet: row 0"), "{detail}");
@@ -278,7 +279,7 @@ async fn a_row_of_another_world_is_refused() {
 }
 
 #[tokio::test]
-async fn a_row_without_its_name_or_its_time_is_refused() {
+async fn a_row_without_primary_key_or_time_is_refused() {
     for (name, reason) in [
         ("flow_id", "PRIMARY_KEY_MISSING"),
         ("seed", "PRIMARY_KEY_MISSING"),
@@ -292,7 +293,7 @@ async fn a_row_without_its_name_or_its_time_is_refused() {
     assert_eq!(with_rows(late).await.reason.as_deref(), Some("STREAM_FAILED"));
 }
 
-/// Streams two rows of each output, puts every checkpoint elsewhere, and streams all of it.
+/// Streams two rows of each output, changes every checkpoint, and streams everything.
 async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -> (World, Outcome) {
     let mut world = World::golden();
     world.settings.max_events_per_output = Some(2);
@@ -302,17 +303,17 @@ async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -
     let key = checkpoint_pack_key(&pack_key, RUN, "df5647f07d4f430de9cfde91f3a454b6");
     let checkpoints = world.checkpoints();
     for output in &Settings::default().catalogue.of_mode("fraud") {
-        let was = checkpoints.load(&key, &output.output_id).unwrap().unwrap();
+        let previous = checkpoints.load(&key, &output.output_id).unwrap().unwrap();
         checkpoints.forget(&key, &output.output_id).unwrap();
-        let last_ts_utc = if last_ts_utc.is_empty() { &was.last_ts_utc } else { last_ts_utc };
+        let last_ts_utc = if last_ts_utc.is_empty() { &previous.last_ts_utc } else { last_ts_utc };
         let cursor = Cursor {
             last_file: last_file.to_owned(),
             last_row_index,
             last_ts_utc: last_ts_utc.to_owned(),
             counts: Counts { admitted: 99, ..Counts::default() },
         };
-        let saved = CheckpointReason::PeriodicFlush;
-        checkpoints.save(&key, &output.output_id, &cursor, saved, Millis(1)).unwrap();
+        let reason = CheckpointReason::PeriodicFlush;
+        checkpoints.save(&key, &output.output_id, &cursor, reason, Millis(1)).unwrap();
     }
     (world.settings.max_events_per_output, world.settings.again) = (None, true);
     let outcome = world.one().await;
@@ -320,7 +321,7 @@ async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -
 }
 
 #[tokio::test]
-async fn a_checkpoint_of_another_pack_passes_over_no_row() {
+async fn a_checkpoint_of_another_pack_skips_no_row() {
     let other = "1999-01-01T00:00:00.000000Z";
     for (file, row, ts) in [
         ("part-000099.parquet", 0, ""),
@@ -331,8 +332,12 @@ async fn a_checkpoint_of_another_pack_passes_over_no_row() {
         assert_eq!(outcome.status, Status::Streamed, "{outcome:?}");
         assert_eq!((world.gate.ids().len(), world.gate.duplicates()), (12, 8), "{file} {row} {ts}");
         let counts = outcome.streamed.counts();
-        assert_eq!((counts.admitted, counts.duplicates), (4, 8), "what it counted is gone too");
+        assert_eq!((counts.admitted, counts.duplicates), (4, 8), "its counts are dropped too");
     }
     let (world, outcome) = resumed_from("part-000000.parquet", 1, "").await;
-    assert_eq!((world.gate.duplicates(), outcome.streamed.emitted()), (0, 12), "its own is kept");
+    assert_eq!(
+        (world.gate.duplicates(), outcome.streamed.emitted()),
+        (0, 12),
+        "a matching checkpoint is used"
+    );
 }

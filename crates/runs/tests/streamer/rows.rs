@@ -1,4 +1,4 @@
-//! Rows of Parquet files: every kind of cell, exactly, and a few at a time.
+//! Reading rows of Parquet files: cell types, batches, errors.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn open(path: &NamedTempFile) -> Result<PartReader, RowsError> {
     PartReader::open(File::open(path.path()).unwrap())
 }
 
-/// Every row from `first` on, as JSON in the order of the columns.
+/// All rows from `first` on, as JSON in column order.
 fn read(part: &PartReader, first: u64) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = part.names().map(str::to_owned).collect();
     let mut rows = Vec::new();
@@ -38,7 +38,7 @@ fn read(part: &PartReader, first: u64) -> Result<Vec<String>, Failure> {
     Ok(rows)
 }
 
-/// A file of one column and its cells, by any means.
+/// A file with one column, written by `write`.
 fn column(schema: &str, write: impl FnOnce(&mut SerializedColumnWriter<'_>)) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     let schema = Arc::new(parse_message_type(&format!("message rows {{ {schema} }}")).unwrap());
@@ -55,52 +55,55 @@ fn column(schema: &str, write: impl FnOnce(&mut SerializedColumnWriter<'_>)) -> 
     file
 }
 
-fn only(file: &NamedTempFile) -> Vec<String> {
+fn read_all(file: &NamedTempFile) -> Vec<String> {
     read(&open(file).unwrap(), 0).unwrap()
 }
 
 #[test]
-fn every_kind_of_cell_is_kept_exactly() {
+fn every_cell_type_is_converted_exactly() {
     let i64s = column("required int64 x;", |c| {
         c.typed::<Int64Type>().write_batch(&[i64::MIN, 9_007_199_254_740_993], None, None).unwrap();
     });
-    assert_eq!(only(&i64s), ["0 {\"x\":-9223372036854775808}", "1 {\"x\":9007199254740993}"]);
+    assert_eq!(read_all(&i64s), ["0 {\"x\":-9223372036854775808}", "1 {\"x\":9007199254740993}"]);
     let u64s = column("required int64 x (integer(64,false));", |c| {
         c.typed::<Int64Type>().write_batch(&[-1], None, None).unwrap();
     });
-    assert_eq!(only(&u64s), ["0 {\"x\":18446744073709551615}"]);
+    assert_eq!(read_all(&u64s), ["0 {\"x\":18446744073709551615}"]);
     let u32s = column("required int32 x (uint_32);", |c| {
         c.typed::<Int32Type>().write_batch(&[-1], None, None).unwrap();
     });
-    assert_eq!(only(&u32s), ["0 {\"x\":4294967295}"]);
+    assert_eq!(read_all(&u32s), ["0 {\"x\":4294967295}"]);
     let i8s = column("required int32 x (int_8);", |c| {
         c.typed::<Int32Type>().write_batch(&[-5], None, None).unwrap();
     });
-    assert_eq!(only(&i8s), ["0 {\"x\":-5}"]);
+    assert_eq!(read_all(&i8s), ["0 {\"x\":-5}"]);
     let floats = column("required double x;", |c| {
         c.typed::<DoubleType>().write_batch(&[1.0, 0.1, -0.0, 1e16], None, None).unwrap();
     });
     assert_eq!(
-        only(&floats),
+        read_all(&floats),
         ["0 {\"x\":1.0}", "1 {\"x\":0.1}", "2 {\"x\":-0.0}", "3 {\"x\":1e+16}"]
     );
     let halves = column("required float x;", |c| {
         c.typed::<FloatType>().write_batch(&[0.5, 0.1], None, None).unwrap();
     });
-    assert_eq!(only(&halves), ["0 {\"x\":0.5}", "1 {\"x\":0.10000000149011612}"]);
+    assert_eq!(read_all(&halves), ["0 {\"x\":0.5}", "1 {\"x\":0.10000000149011612}"]);
     let bools = column("optional boolean x;", |c| {
         c.typed::<BoolType>().write_batch(&[true, false], Some(&[1, 0, 1]), None).unwrap();
     });
-    assert_eq!(only(&bools), ["0 {\"x\":true}", "1 {\"x\":null}", "2 {\"x\":false}"]);
+    assert_eq!(read_all(&bools), ["0 {\"x\":true}", "1 {\"x\":null}", "2 {\"x\":false}"]);
     let texts = column("optional binary x (utf8);", |c| {
         let values = [ByteArray::from("a\u{e9}\"\n"), ByteArray::from("")];
         c.typed::<ByteArrayType>().write_batch(&values, Some(&[0, 1, 1]), None).unwrap();
     });
-    assert_eq!(only(&texts), ["0 {\"x\":null}", "1 {\"x\":\"a\u{e9}\\\"\\n\"}", "2 {\"x\":\"\"}"]);
+    assert_eq!(
+        read_all(&texts),
+        ["0 {\"x\":null}", "1 {\"x\":\"a\u{e9}\\\"\\n\"}", "2 {\"x\":\"\"}"]
+    );
 }
 
 #[test]
-fn a_column_of_any_other_type_is_named() {
+fn an_unsupported_column_is_refused_with_its_name() {
     for schema in [
         "required int64 when (timestamp_micros);",
         "required int64 when (timestamp(nanos,true));",
@@ -112,18 +115,18 @@ fn a_column_of_any_other_type_is_named() {
         "repeated int64 when;",
     ] {
         let file = column(schema, |_| {});
-        let Err(error) = open(&file).map(drop) else { panic!("{schema} was taken") };
+        let Err(error) = open(&file).map(drop) else { panic!("{schema} was accepted") };
         assert!(error.to_string().contains("column when"), "{schema}: {error}");
     }
     let nested = column("required group when { required int64 a; }", |c| {
         c.typed::<Int64Type>().write_batch(&[1], None, None).unwrap();
     });
-    let Err(error) = open(&nested).map(drop) else { panic!("a group was taken") };
+    let Err(error) = open(&nested).map(drop) else { panic!("a group was accepted") };
     assert!(error.to_string().contains("column when"), "{error}");
 }
 
 #[test]
-fn a_cell_that_is_no_json_is_named_with_its_row() {
+fn an_invalid_cell_is_refused_with_its_row() {
     let nan = column("required double x;", |c| {
         c.typed::<DoubleType>().write_batch(&[1.0, f64::NAN], None, None).unwrap();
     });
@@ -147,7 +150,7 @@ fn numbered(rows: std::ops::Range<i64>) -> Vec<Column> {
 }
 
 #[test]
-fn reading_goes_on_from_any_row_across_groups_and_batches() {
+fn reading_resumes_at_any_row_across_groups_and_batches() {
     let file = NamedTempFile::new().unwrap();
     let groups = [0..1_300, 1_300..1_301, 1_301..2_000];
     write_part(file.path(), groups.map(numbered)).unwrap();
@@ -164,7 +167,7 @@ fn reading_goes_on_from_any_row_across_groups_and_batches() {
 }
 
 #[test]
-fn reading_stops_when_it_is_told_to() {
+fn reading_stops_when_the_callback_returns_false() {
     let file = NamedTempFile::new().unwrap();
     write_part(file.path(), [numbered(0..1_000)]).unwrap();
     let mut seen = 0;

@@ -1,4 +1,4 @@
-//! A streamer with everything around it: a pack, facts, READY messages, and a gate that remembers.
+//! Test environment of a streamer: a pack, facts, READY messages, and a recording gate.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::synthetic::{self, Synthetic, copy};
+use crate::synthetic::{self, SyntheticPack, copy};
 
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
 pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
@@ -33,36 +33,36 @@ pub(crate) fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/engine_run")
 }
 
-/// A message id made of one digit.
+/// A message id of one repeated digit.
 pub(crate) fn id(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-/// A clock that goes on by a millisecond each time it is asked.
+/// A clock that advances by a millisecond with each read.
 #[derive(Default)]
-pub(crate) struct Ticking(AtomicI64);
+pub(crate) struct TickingClock(AtomicI64);
 
-impl Clock for Ticking {
+impl Clock for TickingClock {
     fn now(&self) -> Millis {
         Millis(1_770_886_597_000 + self.0.fetch_add(1, SeqCst))
     }
 }
 
-/// Messages of the control bus.
+/// Control bus in memory.
 #[derive(Default)]
-pub(crate) struct Messages {
+pub(crate) struct FakeControlBus {
     all: Mutex<Vec<Bytes>>,
-    /// The offsets that were read from.
+    /// Offsets of all reads.
     pub(crate) read_from: Mutex<Vec<String>>,
 }
 
-impl Messages {
+impl FakeControlBus {
     pub(crate) fn send(&self, message: impl Into<Bytes>) {
         self.all.lock().unwrap().push(message.into());
     }
 }
 
-impl Control for Messages {
+impl Control for FakeControlBus {
     fn read(
         &self,
         topic: &str,
@@ -100,20 +100,20 @@ impl Control for Messages {
     }
 }
 
-/// A gate that admits what it does not know, unless a script says otherwise.
+/// A gate that admits new events, unless scripted otherwise.
 #[derive(Default)]
 pub(crate) struct FakeGate {
     /// Bodies by event id.
     pub(crate) admitted: Mutex<BTreeMap<String, Bytes>>,
-    /// Event ids in the order of arrival, copies included.
+    /// Event ids in order of arrival, including duplicates.
     pub(crate) arrived: Mutex<Vec<String>>,
-    /// Answers to give instead, one a push.
+    /// Scripted results, one per push.
     pub(crate) script: Mutex<VecDeque<PushResult>>,
-    /// Why nobody should push.
-    pub(crate) unwell: Mutex<Option<String>>,
-    /// Pushes on their way now, and the most there ever were.
-    pub(crate) at_once: AtomicUsize,
-    pub(crate) most_at_once: AtomicUsize,
+    /// Reason of a failing health check, if any.
+    pub(crate) unhealthy: Mutex<Option<String>>,
+    /// Concurrent pushes now, and their maximum.
+    pub(crate) concurrent: AtomicUsize,
+    pub(crate) concurrent_max: AtomicUsize,
 }
 
 impl FakeGate {
@@ -135,8 +135,8 @@ impl FakeGate {
         }
         let id = member(&body, "/event_id");
         self.arrived.lock().unwrap().push(id.clone());
-        let known = self.admitted.lock().unwrap().insert(id, body.clone());
-        match known {
+        let previous = self.admitted.lock().unwrap().insert(id, body.clone());
+        match previous {
             None => PushResult::Decided(ReceiptDecision::Admit),
             Some(first) if first == body => PushResult::Decided(ReceiptDecision::Duplicate),
             Some(_) => PushResult::Decided(ReceiptDecision::Quarantine),
@@ -147,22 +147,22 @@ impl FakeGate {
 impl Gate for FakeGate {
     fn push(&self, envelope: Bytes) -> GateFuture<'_, PushResult> {
         Box::pin(async move {
-            let now = self.at_once.fetch_add(1, SeqCst) + 1;
-            self.most_at_once.fetch_max(now, SeqCst);
+            let now = self.concurrent.fetch_add(1, SeqCst) + 1;
+            self.concurrent_max.fetch_max(now, SeqCst);
             tokio::task::yield_now().await;
             let pushed = self.decide(envelope);
-            self.at_once.fetch_sub(1, SeqCst);
+            self.concurrent.fetch_sub(1, SeqCst);
             pushed
         })
     }
 
     fn alive(&self) -> GateFuture<'_, Result<(), String>> {
-        let unwell = self.unwell.lock().unwrap().clone();
-        Box::pin(async move { unwell.map_or(Ok(()), Err) })
+        let unhealthy = self.unhealthy.lock().unwrap().clone();
+        Box::pin(async move { unhealthy.map_or(Ok(()), Err) })
     }
 }
 
-/// A text or number in a JSON body.
+/// A string or number in a JSON body.
 pub(crate) fn member(body: &[u8], pointer: &str) -> String {
     let value = json::parse(body, &Limits::default()).expect("json");
     match value.pointer(pointer) {
@@ -172,29 +172,29 @@ pub(crate) fn member(body: &[u8], pointer: &str) -> String {
     }
 }
 
-/// A folder that is removed in the end, or left to whoever made it.
+/// A temporary folder, or a folder of the parent process that is not removed.
 pub(crate) enum Folder {
-    Own(TempDir),
-    Lent(PathBuf),
+    Owned(TempDir),
+    Borrowed(PathBuf),
 }
 
 impl Folder {
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Self::Own(folder) => folder.path(),
-            Self::Lent(folder) => folder,
+            Self::Owned(folder) => folder.path(),
+            Self::Borrowed(folder) => folder,
         }
     }
 }
 
-/// Everything around a streamer, in a folder of its own.
+/// Environment of a streamer, in one folder.
 pub(crate) struct World {
     pub(crate) folder: Folder,
     pub(crate) pack: PathBuf,
     pub(crate) gate: Arc<FakeGate>,
-    pub(crate) control: Arc<Messages>,
+    pub(crate) control: Arc<FakeControlBus>,
     pub(crate) settings: Settings,
-    /// The folder of checkpoints, below `folder`.
+    /// Folder of checkpoints, below `folder`.
     pub(crate) data: &'static str,
 }
 
@@ -206,21 +206,21 @@ impl World {
         world
     }
 
-    /// A made-up pack with so many rows in each output.
+    /// A synthetic pack with this many rows in each output.
     pub(crate) fn synthetic(rows: u64, part_rows: u64) -> Self {
         let world = Self::empty();
-        let pack = Synthetic { rows, part_rows, group_rows: 7, seed: 3, per_flow: 3 };
+        let pack = SyntheticPack { rows, part_rows, group_rows: 7, seed: 3, per_flow: 3 };
         pack.write(&world.pack, &golden()).expect("written");
         world
     }
 
-    /// What another process made in this folder.
+    /// The environment that another process created in this folder.
     pub(crate) fn inside(folder: &Path) -> Self {
-        Self::at(Folder::Lent(folder.to_owned()))
+        Self::at(Folder::Borrowed(folder.to_owned()))
     }
 
     fn empty() -> Self {
-        Self::at(Folder::Own(tempfile::tempdir().expect("a folder")))
+        Self::at(Folder::Owned(tempfile::tempdir().expect("a folder")))
     }
 
     fn at(folder: Folder) -> Self {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// Only the traffic output.
+    /// Restricts the streamer to the traffic output.
     pub(crate) fn traffic_only(mut self) -> Self {
         self.settings.outputs = vec!["s3_event_stream_with_fraud_6B".to_owned()];
         self
@@ -249,7 +249,7 @@ impl World {
         synthetic::facts(RUN, &self.root())
     }
 
-    /// READY with this message id.
+    /// A READY with this message id.
     pub(crate) fn ready(&self, message_id: &str) -> String {
         synthetic::ready(RUN, FACTS, &self.root(), message_id)
     }
@@ -290,9 +290,11 @@ impl World {
             ),
             checkpoints: Arc::new(self.checkpoints()),
             gate,
-            packs: Arc::new(|place: &str| Ok(Arc::new(Disk::new(place)) as Arc<dyn PackStore>)),
+            packs: Arc::new(|location: &str| {
+                Ok(Arc::new(Disk::new(location)) as Arc<dyn PackStore>)
+            }),
             sessions: self.folder.path().join(self.data).join("stream"),
-            clock: Arc::new(Ticking::default()),
+            clock: Arc::new(TickingClock::default()),
             chance: Arc::new(|| 0.0),
             progress: Progress::default(),
         })
@@ -303,7 +305,7 @@ impl World {
         self.streamer().cycle(&CancellationToken::new()).await.expect("a cycle")
     }
 
-    /// What a new streamer makes of the only READY there is.
+    /// The outcome of the only READY, with a new streamer.
     pub(crate) async fn one(&self) -> Outcome {
         let mut outcomes = self.cycle().await.outcomes;
         assert_eq!(outcomes.len(), 1, "{outcomes:?}");
@@ -314,13 +316,13 @@ impl World {
     pub(crate) fn record(&self, message_id: &str) -> Vec<String> {
         let path = format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs/{message_id}.jsonl");
         let text = fs::read_to_string(self.folder.path().join(path)).unwrap_or_default();
-        let said = |line: &str| {
+        let summary = |line: &str| {
             let value = json::parse(line.as_bytes(), &Limits::default()).expect("a line");
             let text = |name| value.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
             let emitted = value.get("emitted").and_then(Value::as_u64).expect("emitted");
             format!("{} {} {emitted}", text("status"), text("reason"))
         };
-        text.lines().map(said).collect()
+        text.lines().map(summary).collect()
     }
 
     /// Kinds of lines in the session log.

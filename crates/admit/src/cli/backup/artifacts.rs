@@ -1,4 +1,4 @@
-//! Local artifacts in a backup: every file, except documents that the copied ledger does not know.
+//! Local artifacts in a backup: all files, except documents that are not in the copied ledger.
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use admit_core::Fault;
 use tokio::runtime::Runtime;
 
-use super::Progress;
+use super::BackupProgress;
 use super::files::{copy_file, copy_lines, exists, private_folder, unreadable};
-use super::manifest::Copied;
+use super::manifest::CopyCounts;
 use crate::ledger::LedgerReader;
 use crate::output::Failure;
 use crate::stores::ARTIFACTS_FILE;
 
-/// What the copied ledger knows, and where it is asked.
-type Known<'a> = Option<(&'a dyn LedgerReader, &'a Runtime)>;
+/// The copied ledger with a runtime for its futures; `None` if the ledger is not copied.
+type LedgerLookup<'a> = Option<(&'a dyn LedgerReader, &'a Runtime)>;
 
 pub(super) fn copy(
     from: &Path,
     to: &Path,
-    known: Known<'_>,
-    progress: &mut Progress,
-) -> Result<Copied, Failure> {
-    let mut copied = Copied::default();
+    known: LedgerLookup<'_>,
+    progress: &mut BackupProgress,
+) -> Result<CopyCounts, Failure> {
+    let mut copied = CopyCounts::default();
     private_folder(to)?;
     let id = from.join(ARTIFACTS_FILE);
     if exists(&id)? {
@@ -34,20 +34,20 @@ pub(super) fn copy(
     Ok(copied)
 }
 
-/// Copies a folder, as deep as paths are long.
+/// Copies a folder recursively.
 fn folder(
     from: &Path,
     to: &Path,
     path: &str,
-    known: Known<'_>,
-    copied: &mut Copied,
-    progress: &mut Progress,
+    known: LedgerLookup<'_>,
+    copied: &mut CopyCounts,
+    progress: &mut BackupProgress,
 ) -> Result<(), Failure> {
     let source = from.join(path);
     let entries = fs::read_dir(&source).map_err(|error| unreadable(&source, &error))?;
     for entry in entries {
         let entry = entry.map_err(|error| unreadable(&source, &error))?;
-        // What begins with a dot is no artifact: files that are being written, and the id.
+        // Files with a leading dot are incomplete ones and the id of the store.
         let name = entry.file_name().into_string().ok().filter(|name| !name.starts_with('.'));
         let Some(name) = name else { continue };
         let path = if path.is_empty() { name } else { format!("{path}/{name}") };
@@ -55,27 +55,27 @@ fn folder(
         if kind.is_dir() {
             private_folder(&to.join(&path))?;
             folder(from, to, &path, known, copied, progress)?;
-        } else if kind.is_file() && belongs(&path, known)? {
+        } else if kind.is_file() && belongs_in_backup(&path, known)? {
             let (from, to) = (from.join(&path), to.join(&path));
-            // Lines are appended to while they are copied; every other file is whole when it has its name.
+            // Logs are appended to during the copy; other files are complete once they have their name.
             let is_log = path.ends_with(".jsonl");
             copied.bytes += if is_log { copy_lines(&from, &to)? } else { copy_file(&from, &to)? };
             copied.files += 1;
-            progress.tell(&format!("artifacts: {} files", copied.files));
+            progress.report(&format!("artifacts: {} files", copied.files));
         }
     }
     Ok(())
 }
 
-/// Whether a file is one that the copied ledger knows, or that no ledger has to know.
-fn belongs(path: &str, known: Known<'_>) -> Result<bool, Failure> {
+/// Whether a file is no document, or a document of the copied ledger.
+fn belongs_in_backup(path: &str, known: LedgerLookup<'_>) -> Result<bool, Failure> {
     let is_document = path.contains("/ig/receipts/") || path.contains("/ig/quarantine/");
     let id = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
     let (Some((ledger, runtime)), Some(id)) = (known, id.filter(|_| is_document)) else {
         return Ok(true);
     };
     let unreadable =
-        |fault: Fault| Failure::runtime(format!("the copied ledger cannot be read: {fault}"));
+        |fault: Fault| Failure::runtime(format!("cannot read the copied ledger: {fault}"));
     let named = runtime.block_on(ledger.named(id.to_owned())).map_err(unreadable)?;
-    Ok(named.iter().any(|filed| filed.document.path == path))
+    Ok(named.iter().any(|stored| stored.document.path == path))
 }

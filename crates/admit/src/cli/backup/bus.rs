@@ -1,4 +1,4 @@
-//! The file bus in a backup: its logs up to a length, without what the copied ledger does not know.
+//! The file bus in a backup: its logs up to a length, without messages that are not in the copied ledger.
 
 use std::io;
 use std::path::Path;
@@ -9,33 +9,33 @@ use admit_contracts::rounds;
 use admit_core::Door;
 use tokio::runtime::Runtime;
 
-use super::Progress;
+use super::BackupProgress;
 use super::files::{copy_file, exists, unreadable};
-use super::manifest::Copied;
+use super::manifest::CopyCounts;
 use crate::ledger::LedgerReader;
 use crate::output::Failure;
 use crate::stores::BUS_FILE;
 
-/// How long every log is now.
+/// Current lengths of all logs.
 pub(super) fn lengths(root: &Path) -> Result<LogLengths, Failure> {
     LogLengths::of(&FileReader::new(root)).map_err(|error| unreadable(root, &error))
 }
 
-/// Copies every log up to these lengths.
+/// Copies every log up to its length in `lengths`.
 pub(super) fn copy(
     from: &Path,
     to: &Path,
     lengths: &LogLengths,
-    progress: &mut Progress,
-) -> Result<Copied, Failure> {
-    let mut copied = Copied::default();
+    progress: &mut BackupProgress,
+) -> Result<CopyCounts, Failure> {
+    let mut copied = CopyCounts::default();
     super::private_folder(to)?;
     let id = from.join(BUS_FILE);
     if exists(&id)? {
         copy_file(&id, &to.join(BUS_FILE))?;
     }
     for (topic, bytes) in lengths.iter() {
-        progress.tell(&format!("bus: {topic}, {bytes} bytes"));
+        progress.report(&format!("bus: {topic}, {bytes} bytes"));
         let written = copy_log(from, to, topic, bytes);
         copied.bytes += written.map_err(|error| unreadable(&from.join(topic), &error))?;
         copied.files += 1;
@@ -43,9 +43,9 @@ pub(super) fn copy(
     Ok(copied)
 }
 
-/// Cuts off what was published between the earlier lengths and the moment of the ledger, as far as it
-/// is of no admission in the copy: its producer will send it again, and it is published then.
-pub(super) fn cut(
+/// Truncates each log after the `before` length at the first message without an admission in the copy. Its
+/// producer got no acknowledgement and sends it again; then it is published again.
+pub(super) fn cut_unknown(
     root: &Path,
     before: &LogLengths,
     control_topic: &str,
@@ -55,15 +55,17 @@ pub(super) fn cut(
     for (topic, _) in lengths(root)?.iter().filter(|(topic, _)| *topic != control_topic) {
         let known = |key: &str| {
             let known = runtime.block_on(is_known(ledger, key));
-            known.map_err(|fault| io::Error::other(format!("the copied ledger: {fault}")))
+            known.map_err(|fault| {
+                io::Error::other(format!("cannot read the copied ledger: {fault}"))
+            })
         };
-        let cut = cut_unknown_end(root, topic, before.get(topic), known);
-        cut.map_err(|error| unreadable(&root.join(topic), &error))?;
+        let cut_unknown = cut_unknown_end(root, topic, before.get(topic), known);
+        cut_unknown.map_err(|error| unreadable(&root.join(topic), &error))?;
     }
     Ok(())
 }
 
-/// Whether a message is of something in the ledger.
+/// Whether the dedupe key of a message is in the ledger.
 async fn is_known(ledger: &dyn LedgerReader, dedupe_key: &str) -> Result<bool, admit_core::Fault> {
     let key = names::key(&Door::new(ingestion_gate::DOOR), dedupe_key);
     if ledger.find(key).await?.is_some() {

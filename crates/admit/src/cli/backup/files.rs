@@ -1,4 +1,4 @@
-//! Files and folders of a backup: made for this user only, synced at the end.
+//! Files and folders of a backup, readable only by this user and synced at the end.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::output::Failure;
 
-/// Small files of a data folder that belong to its ledger.
-const SMALL: [&str; 1] = ["ACTIVE_RUN_ID"];
+/// Small files of a data folder that belong to the ledger.
+const SMALL_FILES: [&str; 1] = ["ACTIVE_RUN_ID"];
 
-/// Refuses a folder that holds something, or that lies in one that is copied.
+/// Refuses a target that is not empty or inside a copied folder.
 pub(super) fn check_target(to: &Path, sources: &[PathBuf]) -> Result<(), Failure> {
     let shown = to.display();
     match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
@@ -19,8 +19,8 @@ pub(super) fn check_target(to: &Path, sources: &[PathBuf]) -> Result<(), Failure
         Ok(true) => {}
         Ok(false) => {
             return Err(Failure::usage(format!(
-                "{shown} is not empty\n  nothing was changed; name an empty folder, or one that is \
-                 not there yet"
+                "{shown} is not empty\n  nothing was changed; give an empty folder, or one that does \
+                 not exist"
             )));
         }
     }
@@ -30,14 +30,14 @@ pub(super) fn check_target(to: &Path, sources: &[PathBuf]) -> Result<(), Failure
     match sources.iter().find(|source| is_within(source)) {
         None => Ok(()),
         Some(source) => Err(Failure::usage(format!(
-            "{shown} lies in {}, which is copied\n  nothing was changed; name a folder elsewhere, \
-             best on another disk",
+            "{shown} is inside {}, which is copied\n  nothing was changed; give another folder, \
+             preferably on another disk",
             source.display()
         ))),
     }
 }
 
-/// Makes a folder that is this user's alone: raw bodies are nobody else's business.
+/// Creates a folder with mode 0700, because raw bodies are confidential.
 pub(super) fn private_folder(path: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| unwritable(path, &error))
@@ -48,7 +48,7 @@ pub(super) fn copy_file(from: &Path, to: &Path) -> Result<u64, Failure> {
     fs::copy(from, to).map_err(|error| unwritable(to, &error))
 }
 
-/// Copies a file that lines are appended to, up to its last whole line.
+/// Copies a file that is being appended to, up to its last complete line.
 pub(super) fn copy_lines(from: &Path, to: &Path) -> Result<u64, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(from).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -59,9 +59,9 @@ pub(super) fn copy_lines(from: &Path, to: &Path) -> Result<u64, Failure> {
     Ok(bytes.len() as u64)
 }
 
-/// Copies the small files of a data folder that are there.
+/// Copies the small files of a data folder, if they exist.
 pub(super) fn copy_small(from: &Path, to: &Path) -> Result<(), Failure> {
-    for name in SMALL {
+    for name in SMALL_FILES {
         if exists(&from.join(name))? {
             copy_file(&from.join(name), &to.join(name))?;
         }
@@ -69,7 +69,7 @@ pub(super) fn copy_small(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies everything below a folder. Returns how many files and bytes that were.
+/// Copies a folder recursively. Returns the number of files and bytes.
 pub(super) fn copy_all(from: &Path, to: &Path) -> Result<(u64, u64), Failure> {
     private_folder(to)?;
     let (mut files, mut bytes) = (0, 0);
@@ -88,8 +88,8 @@ pub(super) fn copy_all(from: &Path, to: &Path) -> Result<(u64, u64), Failure> {
     Ok((files, bytes))
 }
 
-/// Brings everything in the file system of a folder to stable storage.
-pub(super) fn synced(dir: &Path) -> Result<(), Failure> {
+/// Syncs the file system of a folder.
+pub(super) fn sync_folder(dir: &Path) -> Result<(), Failure> {
     sync(dir).map_err(|error| unwritable(dir, &error))
 }
 
@@ -98,9 +98,9 @@ fn sync(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }
 
-/// Elsewhere every file system is synced at once.
+/// Syncs all file systems; other platforms have no `syncfs`.
 #[cfg(not(target_os = "linux"))]
-#[expect(clippy::unnecessary_wraps, reason = "as where it can fail")]
+#[expect(clippy::unnecessary_wraps, reason = "same signature as on Linux")]
 fn sync(_: &Path) -> io::Result<()> {
     rustix::fs::sync();
     Ok(())
@@ -116,7 +116,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> Failure {
 
 pub(super) fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::runtime(format!(
-        "cannot write {}: {error}\n  what was copied so far is no backup; remove it",
+        "cannot write {}: {error}\n  the backup is incomplete; remove it",
         path.display()
     ))
 }

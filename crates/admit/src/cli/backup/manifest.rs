@@ -1,4 +1,4 @@
-//! `backup.json`: what a backup holds. It is written last, so a folder without it is no backup.
+//! `backup.json`: the content of a backup. It is written last, so a folder without it is incomplete.
 
 use std::fs;
 use std::path::Path;
@@ -9,45 +9,45 @@ use serde::{Deserialize, Serialize};
 use super::files::{unreadable, unwritable};
 use crate::output::Failure;
 
-/// The name of the file.
+/// File name of the manifest.
 pub(super) const FILE: &str = "backup.json";
 
-/// The form of this file.
+/// Format version of the manifest.
 const FORMAT: u32 = 1;
 
-/// What a backup holds.
+/// Content of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Manifest {
+pub(super) struct BackupManifest {
     format: u32,
-    /// The version of the program that made it.
+    /// Version of the program that wrote the backup.
     version: String,
-    /// Everything that was acknowledged before is in it.
+    /// Time of the backup; it contains everything that was acknowledged before.
     at: String,
     /// `None` for a ledger on PostgreSQL.
-    pub(super) ledger: Option<Ledger>,
+    pub(super) ledger: Option<LedgerSummary>,
     /// `None` for a bus on the network.
-    pub(super) bus: Option<Copied>,
-    /// `None` for a bucket.
-    pub(super) artifacts: Option<Copied>,
+    pub(super) bus: Option<CopyCounts>,
+    /// `None` for artifacts in a bucket.
+    pub(super) artifacts: Option<CopyCounts>,
 }
 
-/// The ledger in a backup.
+/// Ledger in a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Ledger {
+pub(super) struct LedgerSummary {
     pub(super) tag: String,
     pub(super) last_seq: u64,
     pub(super) bytes: u64,
 }
 
-/// How much was copied.
+/// Number of copied files and bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Copied {
+pub(super) struct CopyCounts {
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
-impl Manifest {
-    pub(super) fn new(at: Millis, ledger: Option<Ledger>) -> Self {
+impl BackupManifest {
+    pub(super) fn new(at: Millis, ledger: Option<LedgerSummary>) -> Self {
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -58,26 +58,26 @@ impl Manifest {
         }
     }
 
-    /// Writes it into a backup.
+    /// Writes the manifest into a backup.
     pub(super) fn write(&self, dir: &Path) -> Result<(), Failure> {
         let path = dir.join(FILE);
         let text = serde_json::to_string_pretty(self).map_err(Failure::runtime)?;
         fs::write(&path, text + "\n").map_err(|error| unwritable(&path, &error))
     }
 
-    /// Reads that of a backup.
+    /// Reads the manifest of a backup.
     pub(super) fn read(dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(FILE);
         let text = fs::read_to_string(&path).map_err(|error| {
-            let why = "a backup has it from the moment it is complete";
-            Failure::runtime(format!("{} is no whole backup: {error}; {why}", dir.display()))
+            let why = "backup.json is written when a backup is complete";
+            Failure::runtime(format!("{} is not a complete backup: {error}; {why}", dir.display()))
         })?;
         let manifest: Self = serde_json::from_str(&text)
             .map_err(|error| unreadable(&path, &std::io::Error::other(error)))?;
         if manifest.format != FORMAT {
             return Err(Failure::runtime(format!(
-                "{} has the form {}, this build knows {FORMAT}\n  nothing was changed; use the newer \
-                 admit that made it",
+                "{} has format version {}, this build supports {FORMAT}\n  nothing was changed; use the \
+                 version of admit that wrote it",
                 path.display(),
                 manifest.format
             )));
@@ -85,23 +85,25 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What was copied, in lines.
-    pub(super) fn for_people(&self, dir: &Path, is_verified: bool) -> String {
+    /// Renders the manifest as text.
+    pub(super) fn to_text(&self, dir: &Path, is_verified: bool) -> String {
         let mut text = format!("backup of {} in {}\n", self.at, dir.display());
         match &self.ledger {
-            Some(Ledger { tag, last_seq, bytes }) => {
-                text += &format!("ledger {tag} up to place {last_seq}, {bytes} bytes\n");
+            Some(LedgerSummary { tag, last_seq, bytes }) => {
+                text += &format!("ledger {tag} up to seq {last_seq}, {bytes} bytes\n");
             }
             None => {
-                text += "the ledger is on PostgreSQL and not in it: run pg_dump before this command, \
-                         or use base backups and archived WAL\n";
+                text += "ledger: on PostgreSQL, not included; run pg_dump before this command, or use base \
+                         backups and archived WAL\n";
             }
         }
         let parts = [("bus", &self.bus), ("artifacts", &self.artifacts)];
         for (name, part) in parts {
             text += &match part {
-                Some(Copied { files, bytes }) => format!("{name}: {files} files, {bytes} bytes\n"),
-                None => format!("{name}: not on this machine and not in it\n"),
+                Some(CopyCounts { files, bytes }) => {
+                    format!("{name}: {files} files, {bytes} bytes\n")
+                }
+                None => format!("{name}: not on this machine, not included\n"),
             };
         }
         text + if is_verified { "verified: everything agrees\n" } else { "not verified\n" }

@@ -1,9 +1,9 @@
-//! `admit backup` and `admit restore`: a consistent copy of a data folder, made beside a running gate.
+//! `admit backup` and `admit restore`: a consistent copy of a data folder, also while a gate runs.
 //!
-//! Order decides whether the parts agree: first the lengths of the bus, then the moment of the ledger,
-//! then the lengths again. What the ledger holds at that moment was on the bus before it, so it lies
-//! within the second lengths; what came in between and is of no admission in the copy is cut off.
-//! Artifacts are copied after the ledger, except documents that the copied ledger does not know.
+//! The order makes the parts consistent: the lengths of the bus logs, then the snapshot of the ledger, then
+//! the lengths again. Every message of the snapshot was on the bus before it, so the second lengths include
+//! it; later messages without an admission in the snapshot are truncated. Artifacts are copied after the
+//! ledger, except documents that are not in the snapshot.
 
 mod artifacts;
 mod bus;
@@ -20,46 +20,46 @@ use admit_ledger::sqlite::Snapshot;
 use clap::Args;
 use serde_json::json;
 
-use super::{Examined, Place, examine};
-use crate::config::{ArtifactsPlace, Config, Scheme};
+use super::{ConfigArgs, VerifyResult, collect_disagreements};
+use crate::config::{ArtifactsLocation, Config, Scheme};
 use crate::ledger::open_reader;
-use crate::output::{Failure, aside, counted, print, print_json};
-use files::{private_folder, synced};
-use manifest::{Ledger, Manifest};
+use crate::output::{Failure, counted, print, print_json, print_stderr};
+use files::{private_folder, sync_folder};
+use manifest::{BackupManifest, LedgerSummary};
 
-pub(super) use restore::{Restore, run as restore};
+pub(super) use restore::{RestoreArgs, run as restore};
 
-/// Between two lines of progress.
-const TELL_EVERY: Duration = Duration::from_secs(2);
+/// Interval between lines of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// Where the parts of a backup lie in it: as in a data folder.
+/// Folders of the parts in a backup, as in a data folder.
 const BUS: &str = "bus";
 const ARTIFACTS: &str = "artifacts";
 
-/// What is backed up, and where to.
+/// Arguments of `admit backup`.
 #[derive(Debug, Args)]
-pub(super) struct Backup {
-    /// An empty folder, or one that is not there yet
+pub(super) struct BackupArgs {
+    /// Target: an empty folder, or one that does not exist
     #[arg(value_name = "DIR")]
     to: PathBuf,
-    /// Do not verify the copy
+    /// Skip verification of the copy
     #[arg(long)]
     no_verify: bool,
     #[command(flatten)]
-    place: Place,
+    args: ConfigArgs,
 }
 
-pub(super) fn run(command: Backup, as_json: bool) -> Result<(), Failure> {
-    let Backup { to, no_verify, place } = command;
-    let (config, base) = place.load(None)?;
+pub(super) fn run(command: BackupArgs, as_json: bool) -> Result<(), Failure> {
+    let BackupArgs { to, no_verify, args } = command;
+    let (config, base) = args.load(None)?;
     config.ledger.check(&base).map_err(Failure::usage)?;
-    let parts = Parts::of(&config)?;
+    let parts = BackupParts::new(&config)?;
     files::check_target(&to, &parts.sources(&config))?;
     private_folder(&to)?;
-    let mut progress = Progress::new();
+    let mut progress = BackupProgress::new();
     let copied = copy(&config, &base, &parts, &to, &mut progress)?;
     copied.write(&to)?;
-    synced(&to)?;
+    sync_folder(&to)?;
     if !no_verify {
         verify_copy(&config, &base, &copied, &to)?;
     }
@@ -67,52 +67,52 @@ pub(super) fn run(command: Backup, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return print_json(&json!({ "to": to, "verified": is_verified, "backup": copied }));
     }
-    print(&copied.for_people(&to, is_verified))
+    print(&copied.to_text(&to, is_verified))
 }
 
-/// What of a config lies on this machine.
-struct Parts {
+/// Parts of a config that are on this machine.
+struct BackupParts {
     ledger: bool,
     bus: Option<PathBuf>,
     artifacts: Option<PathBuf>,
 }
 
-impl Parts {
-    fn of(config: &Config) -> Result<Self, Failure> {
+impl BackupParts {
+    fn new(config: &Config) -> Result<Self, Failure> {
         let is_file_bus = config.bus.scheme().map_err(Failure::usage)? == Scheme::File;
         let root = || config.bus_root().map_err(Failure::usage);
         let bus = is_file_bus.then(root).transpose()?;
-        let artifacts = match config.artifacts_place().map_err(Failure::usage)? {
-            ArtifactsPlace::Folder(root) => Some(root),
+        let artifacts = match config.artifacts_location().map_err(Failure::usage)? {
+            ArtifactsLocation::Folder(root) => Some(root),
             #[cfg(feature = "s3")]
-            ArtifactsPlace::Bucket(_) => None,
+            ArtifactsLocation::Bucket(_) => None,
         };
         let parts = Self { ledger: !config.ledger.url.is_postgres(), bus, artifacts };
         if !parts.ledger && parts.bus.is_none() && parts.artifacts.is_none() {
             return Err(Failure::usage(
-                "the ledger is on PostgreSQL and neither the bus nor the artifacts are on this \
-                 machine, so there is nothing to copy here\n  back the ledger up with pg_dump, or \
-                 with base backups and archived WAL; the bus and the bucket by their own means",
+                "nothing to copy: the ledger is on PostgreSQL, and neither the bus nor the \
+                 artifacts are on this machine\n  back up the ledger with pg_dump, or with base \
+                 backups and archived WAL, and bus and bucket with their own tools",
             ));
         }
         Ok(parts)
     }
 
-    /// The folders that are read.
+    /// Folders that are copied.
     fn sources(&self, config: &Config) -> Vec<PathBuf> {
         let data = self.ledger.then(|| config.data.clone());
         data.into_iter().chain(self.bus.clone()).chain(self.artifacts.clone()).collect()
     }
 }
 
-/// Copies every part; nothing in the result is newer than the ledger.
+/// Copies every part; nothing in the copy is newer than its ledger.
 fn copy(
     config: &Config,
     base: &Path,
-    parts: &Parts,
+    parts: &BackupParts,
     to: &Path,
-    progress: &mut Progress,
-) -> Result<Manifest, Failure> {
+    progress: &mut BackupProgress,
+) -> Result<BackupManifest, Failure> {
     let before = parts.bus.as_deref().map(bus::lengths).transpose()?;
     let at = SystemClock.now();
     let snapshot = parts.ledger.then(|| Snapshot::take(&config.data)).transpose();
@@ -122,28 +122,35 @@ fn copy(
         None => None,
         Some(snapshot) => {
             let (tag, last_seq) = (snapshot.tag(), snapshot.last_seq());
-            let told =
-                &mut |done: u64, of: u64| progress.tell(&format!("ledger: {done} of {of} pages"));
-            let bytes = snapshot.copy_into(to, told).map_err(Failure::runtime)?;
-            Some(Ledger { tag: format!("{tag:08x}"), last_seq: last_seq.0, bytes })
+            let report =
+                &mut |done: u64, of: u64| progress.report(&format!("ledger: {done} of {of} pages"));
+            let bytes = snapshot.copy_into(to, report).map_err(Failure::runtime)?;
+            Some(LedgerSummary { tag: format!("{tag:08x}"), last_seq: last_seq.0, bytes })
         }
     };
-    // What the copy knows decides what belongs into it.
-    let known = match &ledger {
+    // The copied ledger decides which messages and documents belong into the copy.
+    let copied_ledger = match &ledger {
         None => None,
-        Some(_) => Some(open_reader(&of_backup(config, to), base)?),
+        Some(_) => Some(open_reader(&backup_config(config, to), base)?),
     };
-    let mut manifest = Manifest::new(at, ledger);
+    let mut manifest = BackupManifest::new(at, ledger);
     if let (Some(root), Some(before), Some(after)) = (&parts.bus, before, after) {
         let copied = bus::copy(root, &to.join(BUS), &after, progress)?;
         manifest.bus = Some(copied);
-        if let Some((ledger, runtime)) = &known {
-            bus::cut(&to.join(BUS), &before, &config.stream.control_topic, &**ledger, runtime)?;
+        if let Some((ledger, runtime)) = &copied_ledger {
+            bus::cut_unknown(
+                &to.join(BUS),
+                &before,
+                &config.stream.control_topic,
+                &**ledger,
+                runtime,
+            )?;
         }
     }
     if let Some(root) = &parts.artifacts {
-        let known = known.as_ref().map(|(ledger, runtime)| (&**ledger, runtime));
-        manifest.artifacts = Some(artifacts::copy(root, &to.join(ARTIFACTS), known, progress)?);
+        let copied_ledger = copied_ledger.as_ref().map(|(ledger, runtime)| (&**ledger, runtime));
+        manifest.artifacts =
+            Some(artifacts::copy(root, &to.join(ARTIFACTS), copied_ledger, progress)?);
     }
     if parts.ledger {
         files::copy_small(&config.data, to)?;
@@ -151,8 +158,8 @@ fn copy(
     Ok(manifest)
 }
 
-/// The config of the gate, on the folder of a backup.
-fn of_backup(config: &Config, dir: &Path) -> Config {
+/// Config of the gate, with the folder of a backup as data folder.
+fn backup_config(config: &Config, dir: &Path) -> Config {
     let mut config = config.clone();
     dir.clone_into(&mut config.data);
     config.ledger.url = "sqlite:".into();
@@ -165,45 +172,46 @@ fn of_backup(config: &Config, dir: &Path) -> Config {
     config
 }
 
-/// Runs `admit verify` on a backup, and fails with what disagrees.
+/// Runs `admit verify` on a backup, and fails if there is a disagreement.
 fn verify_copy(
     config: &Config,
     base: &Path,
-    manifest: &Manifest,
+    manifest: &BackupManifest,
     dir: &Path,
 ) -> Result<(), Failure> {
     if manifest.ledger.is_none() {
         return Ok(());
     }
-    let Examined { found, .. } = examine(&of_backup(config, dir), base)?;
-    if found.is_empty() {
+    let VerifyResult { disagreements, .. } =
+        collect_disagreements(&backup_config(config, dir), base)?;
+    if disagreements.is_empty() {
         return Ok(());
     }
-    for one in &found {
-        aside(one);
+    for disagreement in &disagreements {
+        print_stderr(disagreement);
     }
     Err(Failure::runtime(format!(
-        "{} found in {}\n  the copy was kept; run admit verify on the original: where \
-         that agrees, make the backup again",
-        counted(found.len() as u64, "disagreement"),
+        "{} found in {}\n  the copy was not removed; run admit verify on the original, and if \
+         everything agrees there, repeat the backup",
+        counted(disagreements.len() as u64, "disagreement"),
         dir.display()
     )))
 }
 
-/// Lines about long work, not too many of them.
-struct Progress {
+/// Rate-limited progress lines.
+struct BackupProgress {
     last: Instant,
 }
 
-impl Progress {
+impl BackupProgress {
     fn new() -> Self {
         Self { last: Instant::now() }
     }
 
-    fn tell(&mut self, line: &str) {
-        if self.last.elapsed() >= TELL_EVERY {
+    fn report(&mut self, line: &str) {
+        if self.last.elapsed() >= PROGRESS_EVERY {
             self.last = Instant::now();
-            aside(line);
+            print_stderr(line);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `admit restore`: a backup becomes a data folder.
+//! `admit restore`: restores a data folder from a backup.
 
 use std::path::PathBuf;
 
@@ -6,33 +6,33 @@ use admit_ledger::sqlite;
 use clap::Args;
 use serde_json::json;
 
-use super::files::{check_target, copy_all, synced};
-use super::manifest::{self, Manifest};
-use super::{of_backup, verify_copy};
-use crate::cli::Place;
+use super::files::{check_target, copy_all, sync_folder};
+use super::manifest::{self, BackupManifest};
+use super::{backup_config, verify_copy};
+use crate::cli::ConfigArgs;
 use crate::output::{Failure, print, print_json};
 
-/// Which backup, and where to.
+/// Arguments of `admit restore`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Restore {
-    /// The folder of the backup
+pub(in crate::cli) struct RestoreArgs {
+    /// Folder of the backup
     #[arg(value_name = "BACKUP")]
     from: PathBuf,
-    /// The data folder to be: empty, or not there yet
+    /// Target data folder: empty, or one that does not exist
     #[arg(value_name = "DIR")]
     to: PathBuf,
-    /// Do not verify the copy; the first start of a gate does it then
+    /// Skip verification; the first start of a gate then verifies the copy
     #[arg(long)]
     no_verify: bool,
-    /// The gate's config, for what verifying needs of it
+    /// Config of the gate, used by verification
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-pub(in crate::cli) fn run(command: Restore, as_json: bool) -> Result<(), Failure> {
-    let Restore { from, to, no_verify, config } = command;
-    let manifest = Manifest::read(&from)?;
-    let (config, base) = Place { config, data: Some(to.clone()) }.load(None)?;
+pub(in crate::cli) fn run(command: RestoreArgs, as_json: bool) -> Result<(), Failure> {
+    let RestoreArgs { from, to, no_verify, config } = command;
+    let manifest = BackupManifest::read(&from)?;
+    let (config, base) = ConfigArgs { config, data: Some(to.clone()) }.load(None)?;
     check_target(&to, std::slice::from_ref(&from))?;
     let (files, bytes) = copy_all(&from, &to)?;
     let leftover = to.join(manifest::FILE);
@@ -40,12 +40,12 @@ pub(in crate::cli) fn run(command: Restore, as_json: bool) -> Result<(), Failure
         .map_err(|error| Failure::runtime(format!("{}: {error}", leftover.display())))?;
     let has_ledger = manifest.ledger.is_some();
     if has_ledger {
-        // Until the copy has been verified.
+        // Removed after verification.
         sqlite::mark_as_copy(&to).map_err(Failure::runtime)?;
     }
-    synced(&to)?;
+    sync_folder(&to)?;
     if has_ledger && !no_verify {
-        verify_copy(&of_backup(&config, &to), &base, &manifest, &to)?;
+        verify_copy(&backup_config(&config, &to), &base, &manifest, &to)?;
         sqlite::accept_copy(&to).map_err(Failure::runtime)?;
     }
     let is_verified = has_ledger && !no_verify;
@@ -59,9 +59,10 @@ pub(in crate::cli) fn run(command: Restore, as_json: bool) -> Result<(), Failure
         (true, true) => {
             format!("verified: everything agrees\nserve it: admit serve --data {shown}\n")
         }
-        (true, false) => "not verified; the first start does it\n".to_owned(),
+        (true, false) => "not verified; the first start of a gate verifies it\n".to_owned(),
         (false, _) => {
-            "it holds no ledger: load the dump into PostgreSQL before a gate starts\n".to_owned()
+            "the backup contains no ledger: load the dump into PostgreSQL before starting a gate\n"
+                .to_owned()
         }
     };
     print(&format!("{files} files, {bytes} bytes restored to {shown}\n{next}"))

@@ -1,46 +1,45 @@
-//! The files of a folder: which of them tell of rounds, who wrote them, and whether they are whole.
+//! Scan of a folder for files about rounds, with the source of each.
 
 use std::fs::{self, DirEntry, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// Folders deeper than this are not looked into.
+/// Maximum depth of a scan.
 const DEPTH_MAX: usize = 16;
 
-/// What a file looked like; another look that differs is another file.
+/// Size and modification time of a file; a change makes it a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) bytes: u64,
     /// Milliseconds since the Unix epoch.
     pub(super) modified: i64,
 }
 
-/// A file that tells of a round.
+/// A file about a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Artifact {
+pub(super) struct RoundFile {
     pub(super) path: PathBuf,
-    /// Where it really is, links resolved.
+    /// Canonical path, with links resolved.
     pub(super) real: PathBuf,
-    /// Its own name, which the sources put their facts in.
+    /// File name; sources encode facts in it.
     pub(super) name: String,
     pub(super) source: &'static str,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
 }
 
-/// What is in a folder.
+/// Result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// In the order of their paths.
-    pub(super) artifacts: Vec<Artifact>,
-    /// Files that are none of ours.
+pub(super) struct FolderScan {
+    /// Sorted by path.
+    pub(super) files: Vec<RoundFile>,
+    /// Files of no known source.
     pub(super) skipped: Vec<PathBuf>,
-    /// Links that lead out of the folder, which are not followed.
+    /// Links to targets outside the folder, which are not followed.
     pub(super) outside: Vec<PathBuf>,
 }
 
-/// The source that writes files called so. Whatever may be meant as an artifact is one: a name that
-/// is wrong in itself is kept by the gate with its reason, not left out here.
+/// Source of a file, by its name. Malformed names match too: the gate stores them with the reason.
 pub(super) fn source_of(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let text = name.strip_suffix(".txt");
@@ -55,61 +54,66 @@ pub(super) fn source_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Looks at a folder and those below it, or at a single file.
-pub(super) fn find(path: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
-    // A link that is named itself is meant.
+/// Scans a folder recursively, or a single file.
+pub(super) fn scan(path: &Path) -> io::Result<FolderScan> {
+    let mut result = FolderScan::default();
+    // A link given as the path itself is followed.
     let real = fs::canonicalize(path)?;
     let meta = fs::metadata(&real)?;
     if meta.is_dir() {
-        walk(path, &real, 0, &mut found)?;
+        scan_folder(path, &real, 0, &mut result)?;
     } else {
-        take(path, real, &meta, &mut found);
+        add_file(path, real, &meta, &mut result);
     }
-    found.outside.sort();
-    found.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
-    found.skipped.sort();
-    Ok(found)
+    result.outside.sort();
+    result.files.sort_by(|a, b| a.path.cmp(&b.path));
+    result.skipped.sort();
+    Ok(result)
 }
 
-/// The same file as it looks now, if it is still there and no link has taken its place.
-pub(super) fn again(artifact: Artifact) -> Option<Artifact> {
-    let meta = fs::symlink_metadata(&artifact.real).ok().filter(Metadata::is_file)?;
-    let stamp = Stamp { bytes: meta.len(), modified: modified(&meta) };
-    Some(Artifact { stamp, ..artifact })
+/// Returns the file with its current stamp; `None` if it is gone or a link has replaced it.
+pub(super) fn refresh(file: RoundFile) -> Option<RoundFile> {
+    let meta = fs::symlink_metadata(&file.real).ok().filter(Metadata::is_file)?;
+    let stamp = FileStamp { bytes: meta.len(), modified: modified(&meta) };
+    Some(RoundFile { stamp, ..file })
 }
 
-/// Looks through `folder`; `root` is what was named, links resolved.
-fn walk(folder: &Path, root: &Path, depth: usize, found: &mut Found) -> io::Result<()> {
+/// Scans `folder`; `root` is the canonical path of the scan.
+fn scan_folder(
+    folder: &Path,
+    root: &Path,
+    depth: usize,
+    result: &mut FolderScan,
+) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if is_hidden(&entry) {
             continue;
         }
         let path = entry.path();
-        // Links to folders are not followed: they may lead round in a circle.
+        // Links to folders are not followed: they may form a cycle.
         if entry.file_type()?.is_dir() {
             if depth < DEPTH_MAX {
-                walk(&path, root, depth + 1, found)?;
+                scan_folder(&path, root, depth + 1, result)?;
             }
             continue;
         }
-        // It may be gone since it was listed, and a link may lead nowhere or round in a circle.
+        // The file may have been removed since, and a link may be dangling or cyclic.
         let real = match fs::canonicalize(&path) {
             Ok(real) => real,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) if entry.file_type()?.is_symlink() => {
-                found.skipped.push(path);
+                result.skipped.push(path);
                 continue;
             }
             Err(error) => return Err(error),
         };
         if !real.starts_with(root) {
-            found.outside.push(path);
+            result.outside.push(path);
             continue;
         }
         match fs::metadata(&real) {
-            Ok(meta) if meta.is_file() => take(&path, real, &meta, found),
+            Ok(meta) if meta.is_file() => add_file(&path, real, &meta, result),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -118,18 +122,18 @@ fn walk(folder: &Path, root: &Path, depth: usize, found: &mut Found) -> io::Resu
     Ok(())
 }
 
-/// Programs that copy files write them under such a name first.
+/// Whether the name starts with a dot. Copy programs use such names for incomplete files.
 fn is_hidden(entry: &DirEntry) -> bool {
     entry.file_name().as_encoded_bytes().starts_with(b".")
 }
 
-fn take(path: &Path, real: PathBuf, meta: &Metadata, found: &mut Found) {
+fn add_file(path: &Path, real: PathBuf, meta: &Metadata, result: &mut FolderScan) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match source_of(&name) {
-        None => found.skipped.push(path.to_owned()),
+        None => result.skipped.push(path.to_owned()),
         Some(source) => {
-            let stamp = Stamp { bytes: meta.len(), modified: modified(meta) };
-            found.artifacts.push(Artifact { path: path.to_owned(), real, name, source, stamp });
+            let stamp = FileStamp { bytes: meta.len(), modified: modified(meta) };
+            result.files.push(RoundFile { path: path.to_owned(), real, name, source, stamp });
         }
     }
 }
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_looked_through_and_what_is_hidden_is_not() {
+    fn a_scan_is_recursive_and_skips_hidden_files() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("2026");
         fs::create_dir(&below).unwrap();
@@ -168,10 +172,10 @@ mod tests {
             fs::write(folder.path().join(name), "x").unwrap();
         }
         fs::write(below.join("a-round-1.txt"), "xy").unwrap();
-        let found = find(folder.path()).unwrap();
-        let names: Vec<_> = found.artifacts.iter().map(|artifact| &*artifact.name).collect();
+        let result = scan(folder.path()).unwrap();
+        let names: Vec<_> = result.files.iter().map(|file| &*file.name).collect();
         assert_eq!(names, ["a-round-1.txt", "b-round-1.txt"]);
-        assert_eq!(found.artifacts[0].stamp.bytes, 2);
-        assert_eq!(found.skipped, [folder.path().join("readme")]);
+        assert_eq!(result.files[0].stamp.bytes, 2);
+        assert_eq!(result.skipped, [folder.path().join("readme")]);
     }
 }

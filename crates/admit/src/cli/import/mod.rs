@@ -1,14 +1,14 @@
-//! `admit import rounds`: artifacts from a folder into the running gate, once or as they come.
+//! `admit import rounds`: imports files from a folder through the running gate, once or continuously.
 //!
-//! A file is sent when it has settled, that is when it has not changed for a while: half a file
-//! would be taken for what its source has to say. Files that were taken before are answered
-//! `replay`, so running it again is safe, also after a kill.
+//! A file is sent when it has settled, i.e. has not changed for a while, because an incomplete file would be
+//! admitted as a complete one. The gate replies `replay` to a known file, so an import can be repeated, also
+//! after a kill.
 
-mod dry;
+mod dry_run;
 mod files;
-mod report;
-mod send;
-mod settle;
+mod sender;
+mod settle_tracker;
+mod summary;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use tokio::runtime::Runtime;
 
-use super::Place;
-use super::gate::Asking;
+use super::ConfigArgs;
+use super::gate_client::GateClient;
 use crate::config::parse_listen;
-use crate::output::{Failure, aside};
-use files::{Artifact, Found};
-use report::{Progress, Tally};
-use send::{Fate, Sending, send_all};
-use settle::Settling;
+use crate::output::{Failure, print_stderr};
+use files::{FolderScan, RoundFile};
+use sender::{FileOutcome, FileSender, send_all};
+use settle_tracker::SettleTracker;
+use summary::{ImportProgress, ImportSummary};
 
-/// Between two looks at a folder.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval between scans of the folder.
+const SCAN_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -40,145 +40,145 @@ Examples:
   admit import rounds ./stats --watch --settle-ms 5000
   ADMIT_KEY=... admit import rounds ./stats --listen 127.0.0.1:9000 --json
 
-Run it as often as you like: a file that was taken before is answered replay and changes nothing,
-also after a run that was killed. Which source a file is from is told by its name:
+The import can be repeated, also after a kill: the gate replies replay to a known file and changes
+nothing. The source of a file is determined by its name:
   *_engagements.txt         proximity_file
   *.txt                     filename_trigger (but not *-endstats.txt)
   gametime*.json            gametime_fallback
-  stats_ready*.json         stats_ready, the message as it came
-Other files, and hidden ones, are skipped. Links that lead out of the folder are not followed.")]
-    Rounds(Rounds),
+  stats_ready*.json         stats_ready, sent unchanged
+Other files and hidden files are skipped. Links to targets outside the folder are not followed.")]
+    Rounds(RoundsArgs),
 }
 
-/// `admit import rounds`
+/// Arguments of `admit import rounds`.
 #[derive(Debug, Args)]
-pub(super) struct Rounds {
-    /// A folder, looked through with those below it, or a single file
+pub(super) struct RoundsArgs {
+    /// Folder, scanned recursively, or a single file
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Go on with files as they come, until Ctrl-C
+    /// Keep watching for new files until Ctrl-C
     #[arg(long, conflicts_with = "dry_run")]
     watch: bool,
-    /// Only say what would be sent and how it reads
+    /// Print what would be sent, without sending
     #[arg(long)]
     dry_run: bool,
-    /// Let stats files that are known by their name change what is known of their round
+    /// Let stats files with a known name update the metadata of their round
     #[arg(long)]
     update_metadata: bool,
-    /// How long a file must not have changed before it is sent, in milliseconds
+    /// Milliseconds without a change after which a file is sent
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     settle_ms: u32,
-    /// Where the gate listens [default: by its data folder, else as its config says]
+    /// Address of the gate, IP:PORT [default: the socket in the data folder, else the config's listen]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
-    place: Place,
+    args: ConfigArgs,
 }
 
 pub(super) fn run(command: Command, as_json: bool) -> Result<(), Failure> {
     let Command::Rounds(rounds) = command;
-    let Rounds { path, watch, dry_run, update_metadata, settle_ms, listen, place } = rounds;
-    let is_folder_named = place.data.is_some();
-    let (config, base) = place.load(listen)?;
+    let RoundsArgs { path, watch, dry_run, update_metadata, settle_ms, listen, args } = rounds;
+    let is_folder_named = args.data.is_some();
+    let (config, base) = args.load(listen)?;
     if dry_run {
-        return dry::run((&config, &base), look(&path)?, update_metadata, as_json);
+        return dry_run::run((&config, &base), scan(&path)?, update_metadata, as_json);
     }
     if config.tls.is_on() && listen.is_some() {
-        let message = "this command speaks plain HTTP, but the config has TLS\n  run it where the \
-                       gate's data folder is, without --listen; or give it the address of a listener \
-                       without TLS, on this machine, with its own config";
+        let message = "this command uses plain HTTP, but the config enables TLS\n  run it on the machine \
+                       of the gate without --listen, which uses the socket in the data folder; or use \
+                       a config without TLS for a plain listener on this machine";
         return Err(Failure::usage(message));
     }
-    let asking = Asking::of(&config, listen, is_folder_named)?;
-    let sending = Sending { asking, path: config.doors.rounds.path.clone(), update_metadata };
-    let settling = Settling::new(Duration::from_millis(settle_ms.into()));
-    let import = Import { path, sending, settling, tally: Tally::new(), as_json };
+    let client = GateClient::new(&config, listen, is_folder_named)?;
+    let sender = FileSender { client, path: config.doors.rounds.path.clone(), update_metadata };
+    let settle_tracker = SettleTracker::new(Duration::from_millis(settle_ms.into()));
+    let import = Import { path, sender, settle_tracker, summary: ImportSummary::new(), as_json };
     if watch { import.watch() } else { import.once() }
 }
 
-fn look(path: &Path) -> Result<Found, Failure> {
-    files::find(path).map_err(|error| {
+fn scan(path: &Path) -> Result<FolderScan, Failure> {
+    files::scan(path).map_err(|error| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
-        let hint = if is_missing { "\n  name a folder of artifacts, or one of them" } else { "" };
-        Failure::runtime(format!("cannot look at {}: {error}{hint}", path.display()))
+        let hint = if is_missing { "\n  give a folder of stats files, or one of them" } else { "" };
+        Failure::runtime(format!("cannot read {}: {error}{hint}", path.display()))
     })
 }
 
-/// Whether there is a point in going on.
+/// Whether the import continues after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    GoOn,
-    End,
+enum NextStep {
+    Continue,
+    Stop,
 }
 
-/// An import under way.
+/// An import in progress.
 struct Import {
     path: PathBuf,
-    sending: Sending,
-    settling: Settling,
-    tally: Tally,
+    sender: FileSender,
+    settle_tracker: SettleTracker,
+    summary: ImportSummary,
     as_json: bool,
 }
 
 impl Import {
-    /// Sends what is there, waiting for files that are still being written.
+    /// Sends all files, and waits for files that are still being written.
     fn once(mut self) -> Result<(), Failure> {
-        let Found { artifacts, skipped, outside } = look(&self.path)?;
-        self.tally.skip(skipped, outside);
-        let mut left = artifacts;
-        let mut bar = Progress::of(left.len(), self.as_json);
+        let FolderScan { files, skipped, outside } = scan(&self.path)?;
+        self.summary.skip(skipped, outside);
+        let mut left = files;
+        let mut bar = ImportProgress::new(left.len(), self.as_json);
         loop {
-            let (settled, unsettled) = self.settling.split(left);
-            if self.send(&settled, &mut bar) == After::End || unsettled.is_empty() {
+            let (settled, unsettled) = self.settle_tracker.split(left);
+            if self.send(&settled, &mut bar) == NextStep::Stop || unsettled.is_empty() {
                 break;
             }
-            std::thread::sleep(LOOK_EVERY.min(self.settling.wait()));
-            left = unsettled.into_iter().filter_map(files::again).collect();
+            std::thread::sleep(SCAN_EVERY.min(self.settle_tracker.wait()));
+            left = unsettled.into_iter().filter_map(files::refresh).collect();
         }
-        bar.end();
-        self.end()
+        bar.finish();
+        self.finish()
     }
 
-    /// Sends what is there and what comes, until somebody ends it.
+    /// Sends all files and new ones until Ctrl-C.
     fn watch(mut self) -> Result<(), Failure> {
         let runtime = runtime()?;
         if !self.as_json {
-            aside(&format!("watching {}, Ctrl-C ends it", self.path.display()));
+            print_stderr(&format!("watching {}; stop with Ctrl-C", self.path.display()));
         }
         loop {
-            let Found { artifacts, skipped, outside } = look(&self.path)?;
-            self.tally.skip(skipped, outside);
-            let unsent = artifacts.into_iter().filter(|artifact| self.settling.is_new(artifact));
-            let (settled, _) = self.settling.split(unsent.collect());
-            let mut bar = Progress::of(settled.len(), self.as_json);
-            let after = self.send(&settled, &mut bar);
-            bar.end();
-            if after == After::End || is_ended(&runtime, LOOK_EVERY)? {
-                return self.end();
+            let FolderScan { files, skipped, outside } = scan(&self.path)?;
+            self.summary.skip(skipped, outside);
+            let unsent = files.into_iter().filter(|file| self.settle_tracker.is_new(file));
+            let (settled, _) = self.settle_tracker.split(unsent.collect());
+            let mut bar = ImportProgress::new(settled.len(), self.as_json);
+            let next_step = self.send(&settled, &mut bar);
+            bar.finish();
+            if next_step == NextStep::Stop || wait_for_interrupt(&runtime, SCAN_EVERY)? {
+                return self.finish();
             }
         }
     }
 
-    /// Says what became of the files, and how everything stands after the last of them.
-    fn end(mut self) -> Result<(), Failure> {
-        self.tally.stands(self.sending.standing());
-        self.tally.end(self.as_json, false)
+    /// Prints the summary, with the link counts of the gate after the last file.
+    fn finish(mut self) -> Result<(), Failure> {
+        self.summary.set_link_counts(self.sender.link_counts());
+        self.summary.finish(self.as_json, false)
     }
 
-    fn send(&mut self, artifacts: &[Artifact], bar: &mut Progress) -> After {
-        let Self { sending, settling, tally, .. } = self;
-        let mut after = After::GoOn;
-        send_all(sending, artifacts, |artifact, fate| {
+    fn send(&mut self, files: &[RoundFile], bar: &mut ImportProgress) -> NextStep {
+        let Self { sender, settle_tracker, summary, .. } = self;
+        let mut next_step = NextStep::Continue;
+        send_all(sender, files, |file, outcome| {
             bar.step();
-            match fate {
-                Fate::Taken(_) | Fate::Refused(_) => settling.is_done_with(artifact),
-                Fate::Hopeless(_) => after = After::End,
-                // While watching, it is tried again; the last word on it is what counts.
-                Fate::Failed(_) | Fate::Untried => {}
+            match outcome {
+                FileOutcome::Accepted(_) | FileOutcome::Refused(_) => settle_tracker.mark_done(file),
+                FileOutcome::Fatal(_) => next_step = NextStep::Stop,
+                // Retried while watching; the last outcome counts.
+                FileOutcome::Failed(_) | FileOutcome::NotSent => {}
             }
-            tally.add(&artifact.path, fate);
+            summary.add(&file.path, outcome);
         });
-        after
+        next_step
     }
 }
 
@@ -186,11 +186,11 @@ fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::runtime(format!("cannot start: {error}")))
+        .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
 }
 
-/// Waits a while; whether somebody ended the watch meanwhile.
-fn is_ended(runtime: &Runtime, pause: Duration) -> Result<bool, Failure> {
+/// Waits for `pause`. Returns whether Ctrl-C was pressed meanwhile.
+fn wait_for_interrupt(runtime: &Runtime, pause: Duration) -> Result<bool, Failure> {
     runtime.block_on(async {
         tokio::select! {
             ended = tokio::signal::ctrl_c() => ended.map(|()| true).map_err(Failure::runtime),

@@ -1,10 +1,10 @@
-//! The parts of the OpenAPI document that are about the inbox.
+//! OpenAPI components of the inbox.
 
 use serde_json::{Value, json};
 
-use super::schemas::{closed, list, nullable, path, query, sent, time, with};
+use super::schemas::{closed, list, nullable, path, query, request_object, time, with};
 
-/// The shapes of the answers.
+/// Component schemas of the inbox.
 pub(super) fn schemas() -> Value {
     json!({
         "InboxEvent": closed(&event()),
@@ -18,7 +18,7 @@ pub(super) fn schemas() -> Value {
             "lease_expires_at": time(),
             "attempt": { "type": "integer", "minimum": 1 },
         })))) })),
-        "InboxChanged": sent(&["event_id", "status", "finished_before"], &json!({
+        "InboxChanged": request_object(&["event_id", "status", "finished_before"], &json!({
             "event_id": { "type": "string" },
             "status": { "type": "string" },
             "finished_before": { "type": "boolean" },
@@ -38,22 +38,22 @@ fn event() -> Value {
     })
 }
 
-/// What may be asked.
+/// Parameters of the inbox.
 pub(super) fn parameters() -> Value {
     json!({
         "after_row": query(
             "after",
-            "the `next_after` of the page before",
+            "cursor: the `next_after` value of the previous page",
             json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
         ),
         "inbox_status": query(
             "status",
-            "only events that stand so",
+            "only events with this status",
             json!({ "enum": ["received", "claimed", "done", "failed"] }),
         ),
         "inbox_event_id": path(
             "event_id",
-            "the id of an event of the inbox",
+            "the id of an inbox event",
             json!({ "type": "string", "minLength": 1 }),
         ),
     })

@@ -1,10 +1,10 @@
-//! The parts of the OpenAPI document that are about the ingestion gate.
+//! OpenAPI components of the ingestion gate.
 
 use serde_json::{Value, json};
 
-use super::schemas::{closed, list, nullable, open, path, query, sent};
+use super::schemas::{closed, list, nullable, open, path, query, request_object};
 
-/// The shapes of the answers.
+/// Component schemas of the ingestion gate.
 pub(super) fn schemas() -> Value {
     json!({
         "IssuedDocument": json!({
@@ -27,7 +27,7 @@ pub(super) fn schemas() -> Value {
             }))),
             "next": nullable("integer"),
         })),
-        "Reconcile": sent(&["resolution", "reason"], &json!({
+        "Reconcile": request_object(&["resolution", "reason"], &json!({
             "resolution": { "enum": ["found", "absent"] },
             "reason": reason(),
             "partition": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
@@ -38,7 +38,7 @@ pub(super) fn schemas() -> Value {
             "state": { "enum": ["ADMITTED", "RELEASED"] },
             "receipt_ref": nullable("string"),
         })),
-        "Release": sent(&["how", "reason"], &json!({
+        "Release": request_object(&["how", "reason"], &json!({
             "how": { "enum": ["dismissed", "resubmitted"] },
             "reason": reason(),
             "run": nullable("string"),
@@ -52,7 +52,7 @@ pub(super) fn schemas() -> Value {
     })
 }
 
-/// What one receipt of the ingestion gate shows besides; listings leave it out.
+/// Additional members of a single receipt of the ingestion gate; lists omit them.
 pub(super) fn receipt_members() -> Value {
     let document = closed(&json!({
         "kind": { "enum": ["receipt", "quarantine"] },
@@ -81,20 +81,20 @@ fn health() -> Value {
     health
 }
 
-/// What may be asked.
+/// Parameters of the ingestion gate.
 pub(super) fn parameters() -> Value {
     let text = || json!({ "type": "string" });
     json!({
         "event_id": query("event_id", "the producer's id of an event", text()),
         "ig_receipt_id": query("receipt_id", "the id of a receipt of the ingestion gate", text()),
-        "dedupe_key": query("dedupe_key", "the name of an event: 64 hex digits", text()),
-        "run": query("run", "only of this run", text()),
+        "dedupe_key": query("dedupe_key", "the dedupe key of an event: 64 hex digits", text()),
+        "run": query("run", "only publishes of this run", text()),
         "key": path("key", "a dedupe key", json!({ "type": "string", "minLength": 1 })),
         "quarantine_id": path("id", "a quarantine id, or the receipt id of the delivery", json!({ "type": "string", "minLength": 1 })),
     })
 }
 
-/// Why somebody did something to what is kept.
+/// Reason of an operator, stored with the action.
 pub(super) fn reason() -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": 1000, "pattern": "\\S" })
 }

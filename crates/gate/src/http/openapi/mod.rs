@@ -1,19 +1,19 @@
 //! `GET /openapi.json`: every route of this gate, its doors at their configured paths.
 //!
-//! Built from the doors that are mounted, so that what is described is what is there; contracts
-//! describe their own wire. A test holds every route of `routes.rs` to this document.
+//! Generated from the mounted doors; contracts describe their own formats. A test compares the routes of
+//! `routes.rs` with this document.
 
-mod accounts;
 mod inbox;
 mod ingestion;
 mod rounds;
+mod run_reports;
 mod runs;
 mod schemas;
 mod table;
 
 use std::sync::Arc;
 
-use admit_contracts::describe::{ResponseDescription, Description};
+use admit_contracts::describe::{Description, ResponseDescription};
 use admit_core::Code;
 use axum::extract::State;
 use axum::response::Response;
@@ -21,15 +21,15 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use super::FixedDocument;
+use crate::builder::DoorMount;
 use crate::gate::Gate;
-use crate::parts::DoorMount;
 use crate::principals::Role;
 use table::{Access, ROUTES, Route};
 
 const JSON: &str = "application/json";
 
-/// What every route can answer, whatever it is: heads that cannot be read, and defects.
-const ALWAYS: &[Code] = &[
+/// Errors of every route.
+const COMMON_CODES: &[Code] = &[
     Code::InvalidRequest,
     Code::RequestTimeout,
     Code::Overloaded,
@@ -38,15 +38,15 @@ const ALWAYS: &[Code] = &[
     Code::InternalError,
 ];
 
-/// What routes for principals can answer besides.
-const WITH_KEY: &[Code] = &[Code::Unauthorized, Code::Forbidden, Code::RateLimited];
+/// Additional errors of routes that need a key.
+const KEY_CODES: &[Code] = &[Code::Unauthorized, Code::Forbidden, Code::RateLimited];
 
-/// What routes that read a body can answer besides.
-const SENT: &[Code] =
+/// Additional errors of routes for consumers.
+const CONSUMER_CODES: &[Code] =
     &[Code::NotFound, Code::LeaseLost, Code::UnsupportedMediaType, Code::BodyTooLarge];
 
-/// What routes for operators can answer besides.
-const ACTED: &[Code] = &[
+/// Additional errors of intent replays.
+const REPLAY_CODES: &[Code] = &[
     Code::NotFound,
     Code::InWork,
     Code::NotReplayable,
@@ -54,43 +54,43 @@ const ACTED: &[Code] = &[
     Code::BodyTooLarge,
 ];
 
-/// What routes for operators of the ingestion gate can answer besides.
-const JUDGED: &[Code] =
+/// Additional errors of reconciling and releasing.
+const RECONCILE_CODES: &[Code] =
     &[Code::NotFound, Code::NotReconcilable, Code::UnsupportedMediaType, Code::BodyTooLarge];
 
-/// Paths at which `post` without a door says that there is no such stream.
+/// Stream paths; `post` without a door there replies with `not_found`.
 const STREAM_PATHS: [&str; 2] = ["/v1/events", "/v1/events/{stream}"];
 
-/// Below which sources of rounds post; any other name is a round that can be read.
+/// Path of a round for `get`; `post` with an unknown source replies with `not_found`.
 const ROUND_PATH: &str = "/v1/rounds/{round_id}";
 
 /// `GET /openapi.json`, rendered at the first request for it.
 pub(super) async fn document(State(gate): State<Arc<Gate>>, headers: HeaderMap) -> Response {
-    gate.openapi.get_or_init(|| FixedDocument::json(describe(&gate))).answer(&headers)
+    gate.openapi.get_or_init(|| FixedDocument::json(render(&gate))).to_response(&headers)
 }
 
-fn describe(gate: &Gate) -> Vec<u8> {
-    described(&gate.doors, gate.principals.is_open(), gate.limits.wait_ms_max)
+fn render(gate: &Gate) -> Vec<u8> {
+    document_of(&gate.doors, gate.principals.is_open(), gate.limits.wait_ms_max)
         .to_string()
         .into_bytes()
 }
 
-fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value {
+fn document_of(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value {
     let mut paths = json!({});
-    for route in ROUTES.iter().chain(runs::ROUTES).chain(accounts::ROUTES) {
-        paths[route.path][route.method] = read(route, is_open);
+    for route in ROUTES.iter().chain(runs::ROUTES).chain(run_reports::ROUTES) {
+        paths[route.path][route.method] = route_operation(route, is_open);
     }
-    // Whatever the name of a stream turns out to be, its answers are those of a stream.
+    // Errors at unknown stream names are in the format of the stream contract.
     let stream = doors.iter().find(|mount| mount.door.as_str().starts_with("events/"));
     for path in STREAM_PATHS {
-        paths[path]["post"] = send(path, stream, is_open);
+        paths[path]["post"] = stream_operation(path, stream, is_open);
     }
-    paths[ROUND_PATH]["post"] = no_source();
+    paths[ROUND_PATH]["post"] = unknown_source_operation();
     for mount in doors {
         for path in mount.paths() {
-            paths[&path]["post"] = knock(mount, &path, is_open);
+            paths[&path]["post"] = submission_operation(mount, &path, is_open);
             if mount.contract.takes_messages() {
-                paths[&path]["get"] = socket(mount, &path, is_open);
+                paths[&path]["get"] = websocket_operation(mount, &path, is_open);
             }
         }
     }
@@ -98,9 +98,9 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
         "openapi": "3.1.0",
         "info": {
             "title": "Admit",
-            "summary": "The front door for events.",
-            "description": "Every event is let in exactly once, nothing is said to be in before \
-                            the disk says so, and every decision leaves a receipt.",
+            "summary": "Ingestion gate for events.",
+            "description": "Admits every event exactly once, acknowledges it only after it is \
+                            durable, and records a receipt for every decision.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
@@ -115,12 +115,12 @@ fn described(doors: &[Arc<DoorMount>], is_open: bool, wait_ms_max: u64) -> Value
     })
 }
 
-fn read(route: &Route, is_open: bool) -> Value {
-    let schema = match route.answer {
+fn route_operation(route: &Route, is_open: bool) -> Value {
+    let schema = match route.schema {
         "" => json!({ "type": "string" }),
         name => schemas::reference("schemas", name),
     };
-    let answer = |content_type: &&'static str| ResponseDescription {
+    let response = |content_type: &&'static str| ResponseDescription {
         status: 200,
         when: route.summary.to_owned(),
         content_type,
@@ -129,90 +129,90 @@ fn read(route: &Route, is_open: bool) -> Value {
             _ => json!({ "type": "string" }),
         },
     };
-    let mut answers: Vec<ResponseDescription> = route.content_types.iter().map(answer).collect();
+    let mut replies: Vec<ResponseDescription> = route.content_types.iter().map(response).collect();
     let error = schemas::reference("schemas", "Error");
     let (codes, error) = match route.access {
-        Access::Everybody => (ALWAYS.to_vec(), error),
-        Access::Ready => (ALWAYS.to_vec(), json!({ "anyOf": [schema, error] })),
-        Access::Readers => ([ALWAYS, WITH_KEY].concat(), error),
-        Access::Scrapers => ([ALWAYS, WITH_KEY].concat(), error),
-        Access::ReadersOfOne | Access::EntryReaders => {
-            ([ALWAYS, WITH_KEY, &[Code::NotFound]].concat(), error)
+        Access::Public => (COMMON_CODES.to_vec(), error),
+        Access::Readiness => (COMMON_CODES.to_vec(), json!({ "anyOf": [schema, error] })),
+        Access::Read => ([COMMON_CODES, KEY_CODES].concat(), error),
+        Access::Metrics => ([COMMON_CODES, KEY_CODES].concat(), error),
+        Access::ReadItem | Access::ReadEntries => {
+            ([COMMON_CODES, KEY_CODES, &[Code::NotFound]].concat(), error)
         }
-        Access::Menders => {
+        Access::Maintain => {
             let codes = [Code::NotFound, Code::UnsupportedMediaType, Code::BodyTooLarge];
-            ([ALWAYS, WITH_KEY, &codes].concat(), error)
+            ([COMMON_CODES, KEY_CODES, &codes].concat(), error)
         }
-        Access::Consumers => ([ALWAYS, WITH_KEY, SENT].concat(), error),
-        Access::Judges => ([ALWAYS, WITH_KEY, JUDGED].concat(), error),
+        Access::Consume => ([COMMON_CODES, KEY_CODES, CONSUMER_CODES].concat(), error),
+        Access::Reconcile => ([COMMON_CODES, KEY_CODES, RECONCILE_CODES].concat(), error),
         Access::Ingestion => {
             let own = schemas::reference("schemas", "IngestionError");
-            let codes = [ALWAYS, WITH_KEY, &[Code::NotFound]].concat();
+            let codes = [COMMON_CODES, KEY_CODES, &[Code::NotFound]].concat();
             (codes, json!({ "anyOf": [own, error] }))
         }
         Access::Runner => {
-            answers.push(runs::pending(schema));
+            replies.push(runs::pending(schema));
             let own = schemas::reference("schemas", "IngestionError");
-            ([ALWAYS, WITH_KEY, runs::CODES].concat(), json!({ "anyOf": [own, error] }))
+            ([COMMON_CODES, KEY_CODES, runs::CODES].concat(), json!({ "anyOf": [own, error] }))
         }
-        Access::Closers => {
+        Access::Close => {
             let refused = schemas::reference("schemas", "ClosureRefused");
-            let codes = [ALWAYS, WITH_KEY, accounts::CODES].concat();
+            let codes = [COMMON_CODES, KEY_CODES, run_reports::CODES].concat();
             (codes, json!({ "anyOf": [refused, error] }))
         }
-        Access::Operators => {
-            let when = "the gateway refused it or did not answer".to_owned();
-            answers.push(ResponseDescription { status: 502, when, content_type: JSON, schema });
-            ([ALWAYS, WITH_KEY, ACTED].concat(), error)
+        Access::Replay => {
+            let when = "the gateway refused the request or did not reply".to_owned();
+            replies.push(ResponseDescription { status: 502, when, content_type: JSON, schema });
+            ([COMMON_CODES, KEY_CODES, REPLAY_CODES].concat(), error)
         }
     };
-    answers.extend(Description::refusals(&codes, Code::http_status, JSON, &error));
+    replies.extend(Description::refusals(&codes, Code::http_status, JSON, &error));
     let parameters: Vec<Value> =
         route.parameters.iter().map(|name| schemas::reference("parameters", name)).collect();
-    let is_public = is_open || matches!(route.access, Access::Everybody | Access::Ready);
+    let is_public = is_open || matches!(route.access, Access::Public | Access::Readiness);
     let mut operation = json!({
         "operationId": route.id,
         "summary": route.summary,
         "parameters": parameters,
-        "responses": responses(&answers),
+        "responses": responses(&replies),
         "security": if is_public { json!([]) } else { security("x-api-key", route.access.roles(route.method)) },
     });
     if !route.body.is_empty() {
         let schema = schemas::reference("schemas", route.body);
-        let is_required = route.access != Access::Closers;
+        let is_required = route.access != Access::Close;
         operation["requestBody"] =
             json!({ "required": is_required, "content": { JSON: { "schema": schema } } });
     }
     operation
 }
 
-/// `POST` where a source of rounds would be, if there was one of that name.
-fn no_source() -> Value {
-    let codes = [ALWAYS, &[Code::NotFound]].concat();
+/// `POST` with an unknown source of rounds.
+fn unknown_source_operation() -> Value {
+    let codes = [COMMON_CODES, &[Code::NotFound]].concat();
     let error = schemas::reference("schemas", "Error");
     json!({
         "operationId": "no_such_source",
-        "summary": "Tell of a round as a source that does not exist",
+        "summary": "Send a round event as an unknown source",
         "parameters": [schemas::reference("parameters", "round_id")],
         "responses": responses(&Description::refusals(&codes, Code::http_status, JSON, &error)),
     })
 }
 
-/// `POST` at a path of streams where this gate may have none.
-fn send(path: &str, stream: Option<&Arc<DoorMount>>, is_open: bool) -> Value {
-    let codes = [ALWAYS, &[Code::NotFound]].concat();
+/// `POST` at a stream path, which may have no door.
+fn stream_operation(path: &str, stream: Option<&Arc<DoorMount>>, is_open: bool) -> Value {
+    let codes = [COMMON_CODES, &[Code::NotFound]].concat();
     let problem = "application/problem+json";
     let any = json!({ "type": "object" });
     let mut operation = match stream {
-        Some(mount) => knock(mount, path, is_open),
+        Some(mount) => submission_operation(mount, path, is_open),
         None => json!({
-            "summary": "Send events to a stream, of which this gate has none",
+            "summary": "Send events to a stream (no streams are configured)",
             "responses": responses(&Description::refusals(&codes, Code::http_status, problem, &any)),
         }),
     };
-    let is_named = path.contains('{');
-    operation["operationId"] = json!(if is_named { "send" } else { "send_to_default" });
-    if is_named {
+    let has_name = path.contains('{');
+    operation["operationId"] = json!(if has_name { "send" } else { "send_to_default" });
+    if has_name {
         let name = schemas::reference("parameters", "stream");
         match operation.get_mut("parameters").and_then(Value::as_array_mut) {
             Some(parameters) => parameters.push(name),
@@ -222,7 +222,7 @@ fn send(path: &str, stream: Option<&Arc<DoorMount>>, is_open: bool) -> Value {
     operation
 }
 
-fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
+fn submission_operation(mount: &DoorMount, path: &str, is_open: bool) -> Value {
     let described = mount.contract.describe();
     let content: Map<String, Value> = described
         .request
@@ -230,13 +230,13 @@ fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
         .map(|(media_type, schema)| ((*media_type).to_owned(), json!({ "schema": schema })))
         .collect();
     let header = mount.api_key_header.as_str();
-    let senders: &[Role] = match mount.contract.is_forwardable() {
+    let roles: &[Role] = match mount.contract.is_forwardable() {
         true => &[Role::Produce, Role::Forward],
         false => &[Role::Produce],
     };
-    // The content type is described with the body, and a family of headers has no one name.
-    let read = mount.contract.headers().iter();
-    let headers: Vec<Value> = read
+    // The content type is described with the body; header families and pseudo headers have no single name.
+    let names = mount.contract.headers().iter();
+    let headers: Vec<Value> = names
         .filter(|name| **name != "content-type" && !name.ends_with('*') && !name.starts_with(':'))
         .map(|name| json!({ "name": name, "in": "header", "schema": { "type": "string" } }))
         .collect();
@@ -245,22 +245,22 @@ fn knock(mount: &DoorMount, path: &str, is_open: bool) -> Value {
         None => mount.door.to_string(),
     };
     json!({
-        "operationId": format!("knock_{}", name.replace(['-', '/', '.'], "_")),
+        "operationId": format!("submit_to_{}", name.replace(['-', '/', '.'], "_")),
         "summary": described.summary,
         "tags": [mount.door.as_str()],
         "parameters": headers,
         "requestBody": { "required": true, "content": content },
         "responses": responses(&described.answers),
-        "security": if is_open { json!([]) } else { security(header, senders) },
+        "security": if is_open { json!([]) } else { security(header, roles) },
     })
 }
 
-/// A WebSocket at a door: whoever opens it sends the same bodies, and reads the same answers.
-fn socket(mount: &DoorMount, path: &str, is_open: bool) -> Value {
-    let mut operation = knock(mount, path, is_open);
+/// WebSocket at a door, with the same bodies and replies as `POST`.
+fn websocket_operation(mount: &DoorMount, path: &str, is_open: bool) -> Value {
+    let mut operation = submission_operation(mount, path, is_open);
     operation["operationId"] = json!(format!("socket_{}", mount.door.as_str().replace('-', "_")));
     operation["summary"] =
-        json!("Open a WebSocket: one body a text frame, one answer a text frame");
+        json!("Open a WebSocket: one body per text frame, one reply per text frame");
     operation["responses"]["101"] = json!({ "description": "the WebSocket is open" });
     if let Some(members) = operation.as_object_mut() {
         members.remove("requestBody");
@@ -268,42 +268,42 @@ fn socket(mount: &DoorMount, path: &str, is_open: bool) -> Value {
     operation
 }
 
-/// The answers by status. Heads that cannot be read are answered before any route is known.
-fn responses(answers: &[ResponseDescription]) -> Map<String, Value> {
+/// Responses by status. Errors of the request head are added to every route.
+fn responses(replies: &[ResponseDescription]) -> Map<String, Value> {
     let error = schemas::reference("schemas", "Error");
-    let unread = [
-        (400, "the head cannot be read"),
-        (408, "the head did not arrive in time"),
-        (414, "the address is too long"),
+    let head_errors = [
+        (400, "malformed request head"),
+        (408, "timeout while reading the request head"),
+        (414, "the request target is too long"),
         (431, "the headers are too large"),
     ];
-    let unread = unread.map(|(status, when)| ResponseDescription {
+    let head_errors = head_errors.map(|(status, when)| ResponseDescription {
         status,
         when: when.to_owned(),
         content_type: JSON,
         schema: error.clone(),
     });
     let mut found = Map::new();
-    for answer in answers.iter().chain(&unread) {
+    for reply in replies.iter().chain(&head_errors) {
         let mut headers = json!({ "X-Trace-Id": schemas::reference("headers", "X-Trace-Id") });
-        if matches!(answer.status, 429 | 503) {
+        if matches!(reply.status, 429 | 503) {
             headers["Retry-After"] = schemas::reference("headers", "Retry-After");
         }
-        let said = json!({
-            "description": answer.when,
+        let response = json!({
+            "description": reply.when,
             "headers": headers,
             "content": {},
         });
-        let said = found.entry(answer.status.to_string()).or_insert(said);
-        if said["content"].get(answer.content_type).is_none() {
-            said["content"][answer.content_type] = json!({ "schema": answer.schema });
+        let response = found.entry(reply.status.to_string()).or_insert(response);
+        if response["content"].get(reply.content_type).is_none() {
+            response["content"][reply.content_type] = json!({ "schema": reply.schema });
         }
     }
     found
 }
 
-/// A key may come in either header, of a principal with any one of `roles`; with no role named, of
-/// any principal.
+/// Security requirement: a key in either header, of a principal with one of `roles`. An empty list stands
+/// for any principal.
 fn security(header: &str, roles: &[Role]) -> Value {
     if roles.is_empty() {
         return json!([{ "bearer": [] }, { header: [] }]);
@@ -315,11 +315,12 @@ fn security(header: &str, roles: &[Role]) -> Value {
     roles.iter().flat_map(with).collect()
 }
 
-/// What the role names of a security requirement mean.
+/// Description of the roles in security requirements.
 const ROLES: &str = "The key of a principal. A requirement names the role that the principal needs: \
-    `produce` sends events, `forward` sends in the names of others, `read` reads and changes nothing, \
-    `consume` reads, claims and settles entries of streams and of the inbox, `metrics` reads \
-    /metrics, `operate` contains `read`, `consume` and `metrics` and acts on what is kept.";
+    `produce` sends events; `forward` sends events on behalf of other principals; `read` has read-only \
+    access; `consume` reads, claims and settles entries of streams and of the inbox; `metrics` reads \
+    /metrics; `operate` includes `read`, `consume` and `metrics`, and may replay, reconcile, release, \
+    relink and close.";
 
 fn schemes(doors: &[Arc<DoorMount>]) -> Map<String, Value> {
     let mut schemes = Map::new();
@@ -341,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_of_the_table_is_described_and_nothing_else() {
+    fn the_document_describes_exactly_the_routes_of_the_router() {
         let table = include_str!("../routes.rs");
         let table = table.split(".fallback(").next().unwrap_or_default();
         let mut routed: Vec<String> = Vec::new();
@@ -354,7 +355,7 @@ mod tests {
                 }
             }
         }
-        let document = described(&[], true, 0);
+        let document = document_of(&[], true, 0);
         let mut described: Vec<String> = Vec::new();
         for (path, operations) in document["paths"].as_object().unwrap() {
             let methods = operations.as_object().unwrap().keys();
@@ -363,11 +364,11 @@ mod tests {
         routed.sort_unstable();
         described.sort_unstable();
         assert!(routed.len() > 5, "the table could not be read");
-        assert_eq!(described, routed, "table.rs and routes.rs must say the same");
+        assert_eq!(described, routed, "openapi/table.rs and routes.rs must list the same routes");
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_has_a_target() {
         fn walk<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
             match value {
                 Value::Object(members) => {
@@ -378,7 +379,7 @@ mod tests {
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
-        let document = described(&[], false, 0);
+        let document = document_of(&[], false, 0);
         let mut references = Vec::new();
         walk(&document, &mut references);
         assert!(!references.is_empty());

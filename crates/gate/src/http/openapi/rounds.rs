@@ -1,12 +1,14 @@
-//! The parts of the OpenAPI document that are about rounds.
+//! OpenAPI components of rounds.
 
 use admit_core::entity::ProcessingState;
 use serde_json::{Value, json};
 
 use super::ingestion::reason;
-use super::schemas::{closed, list, nullable, open, path, query, receipt_id, sent, time, with};
+use super::schemas::{
+    closed, list, nullable, open, path, query, receipt_id, request_object, time, with,
+};
 
-/// The shapes of the answers.
+/// Component schemas of rounds.
 pub(super) fn schemas() -> Value {
     json!({
         "Rounds": closed(&json!({
@@ -42,7 +44,7 @@ pub(super) fn schemas() -> Value {
             "round_id": { "type": "string" },
             "revision": { "type": "integer", "minimum": 1 },
         })),
-        "Accept": sent(&["reason"], &json!({ "reason": reason() })),
+        "Accept": request_object(&["reason"], &json!({ "reason": reason() })),
         "AcceptedRound": closed(&json!({
             "receipt_id": receipt_id(),
             "round_id": { "type": "string" },
@@ -88,31 +90,31 @@ fn round() -> Value {
     ))
 }
 
-/// What may be asked.
+/// Parameters of rounds.
 pub(super) fn parameters() -> Value {
     let text = || json!({ "type": "string" });
     json!({
         "round_receipt_id": path("receipt_id", "the receipt id of an event of a round", receipt_id()),
         "map_name": query("map_name", "only rounds on this map", text()),
-        "date": query("date", "only rounds of this day, by the servers' own clock", text()),
+        "date": query("date", "only rounds of this day, by the clock of the game servers", text()),
         "round_state": query(
             "state",
-            "only rounds that stand so",
+            "only rounds in this state",
             json!({ "enum": ProcessingState::ALL.map(ProcessingState::word) }),
         ),
         "after_round": query(
             "after",
-            "the `next` of the page before",
+            "cursor: the `next` value of the previous page",
             json!({ "type": "string", "pattern": "^[0-9]{1,15}:rnd-[0-9a-f]+$" }),
         ),
         "after_publication": query(
             "after",
-            "the `next` of the page before",
+            "cursor: the `next` value of the previous page",
             json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
         ),
         "dry_run": query(
             "dry_run",
-            "only say what would change",
+            "only report what would change",
             json!({ "type": "boolean", "default": false }),
         ),
         "round_id": path(

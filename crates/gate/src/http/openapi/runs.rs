@@ -1,4 +1,4 @@
-//! The routes of the scenario runner in the document.
+//! OpenAPI routes and schemas of the scenario runner.
 
 use admit_contracts::describe::ResponseDescription;
 use admit_core::Code;
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use super::JSON;
 use super::table::{Access, Route, json as route};
 
-/// What they can answer besides.
+/// Additional errors of the runner routes.
 pub(super) const CODES: &[Code] =
     &[Code::NotFound, Code::InWork, Code::UnsupportedMediaType, Code::BodyTooLarge];
 
-/// Everything of the runner in `routes.rs`, in its order.
+/// The runner routes of `routes.rs`, in the same order.
 pub(super) const ROUTES: &[Route] = &[
     Route {
         method: "post",
         body: "RunRequest",
-        ..route("/runs", "submit_run", "Ask for a run", &[], "RunStanding", Access::Runner)
+        ..route("/runs", "submit_run", "Submit a run", &[], "RunStatus", Access::Runner)
     },
     route(
         "/runs/{run_id}",
         "run_status",
-        "How a run stands",
+        "Status of a run",
         &["run_id"],
-        "RunStanding",
+        "RunStatus",
         Access::Runner,
     ),
     Route {
@@ -32,7 +32,7 @@ pub(super) const ROUTES: &[Route] = &[
         ..route(
             "/runs/{run_id}/reemit",
             "reemit",
-            "Have the message about a run said again",
+            "Re-publish the message of a run",
             &["run_id", "sr_actor"],
             "Reemitted",
             Access::Runner,
@@ -40,46 +40,47 @@ pub(super) const ROUTES: &[Route] = &[
     },
 ];
 
-/// A run that may still become ready.
+/// Response with the status of a run that is not final.
 pub(super) fn pending(schema: Value) -> ResponseDescription {
     let when = "the run is not final yet".to_owned();
     ResponseDescription { status: 202, when, content_type: JSON, schema }
 }
 
-/// The parameters of routes about runs.
+/// Parameters of the run routes.
 pub(super) fn parameters() -> Value {
-    let path = |name: &str, about: &str, pattern: &str| {
+    let path = |name: &str, description: &str, pattern: &str| {
         json!({
-            "name": name, "in": "path", "required": true, "description": about,
+            "name": name, "in": "path", "required": true, "description": description,
             "schema": { "type": "string", "minLength": 1, "pattern": pattern },
         })
     };
     json!({
         "platform_run_id": path(
             "platform_run_id",
-            "the run that envelopes name",
+            "the platform_run_id of the envelopes",
             "^[A-Za-z0-9_.-]+$",
         ),
         "run_id": path("run_id", "the id of a scenario run", "^[0-9a-f]{32}$"),
         "sr_actor": {
             "name": "X-SR-Actor",
             "in": "header",
-            "description": "who asks; left out, the principal",
+            "description": "the person who requests it; default: the principal",
             "schema": { "type": "string", "minLength": 1, "maxLength": 256,
                         "pattern": "^[!-~]+$" },
         },
     })
 }
 
+/// Component schemas of the runner.
 pub(super) fn schemas() -> Value {
-    super::schemas::with(&sent(), &said())
+    super::schemas::with(&request_schemas(), &reply_schemas())
 }
 
 fn hex64() -> Value {
     json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
 }
 
-fn sent() -> Value {
+fn request_schemas() -> Value {
     let (text, hex64) = (json!({ "type": "string" }), hex64());
     let name = json!({ "type": "string", "minLength": 1, "maxLength": 128,
                        "pattern": "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$" });
@@ -134,10 +135,10 @@ fn sent() -> Value {
     })
 }
 
-fn said() -> Value {
+fn reply_schemas() -> Value {
     let (text, hex64) = (json!({ "type": "string" }), hex64());
     json!({
-        "RunStanding": {
+        "RunStatus": {
             "type": "object",
             "required": ["run_id", "platform_run_id", "state", "message", "publications"],
             "properties": {

@@ -1,10 +1,10 @@
-//! The parts of the OpenAPI document that routes share: shapes of answers, parameters, headers.
+//! Shared components of the OpenAPI document: schemas, parameters, headers.
 
 use serde_json::{Value, json};
 
 use super::{inbox, ingestion, rounds};
 
-/// A reference to a component.
+/// Returns a reference to a component.
 pub(super) fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
@@ -13,27 +13,27 @@ fn schema(name: &str) -> Value {
     reference("schemas", name)
 }
 
-/// The shapes of the gate's own answers.
+/// All component schemas.
 pub(super) fn schemas() -> Value {
     let parts = [
         inbox::schemas(),
         ingestion::schemas(),
         rounds::schemas(),
         super::runs::schemas(),
-        super::accounts::schemas(),
+        super::run_reports::schemas(),
     ];
-    parts.iter().fold(with(&own(), &settling()), |all, part| with(&all, part))
+    parts.iter().fold(with(&general_schemas(), &settle_schemas()), |all, part| with(&all, part))
 }
 
-/// What consumers say of entries that they claimed.
-fn settling() -> Value {
+/// Schemas of settle requests and their replies.
+fn settle_schemas() -> Value {
     json!({
-        "Change": sent(&["status", "lease"], &json!({
+        "Change": request_object(&["status", "lease"], &json!({
             "status": { "enum": ["done", "failed", "released", "extended"] },
             "lease": { "type": "string" },
             "lease_seconds": lease_seconds(),
         })),
-        "Changed": sent(&["receipt_id", "status", "finished_before"], &json!({
+        "Changed": request_object(&["receipt_id", "status", "finished_before"], &json!({
             "receipt_id": receipt_id(),
             "status": { "type": "string" },
             "finished_before": { "type": "boolean" },
@@ -42,7 +42,7 @@ fn settling() -> Value {
     })
 }
 
-fn own() -> Value {
+fn general_schemas() -> Value {
     json!({
         "Error": closed(&json!({
             "error": closed(&json!({
@@ -78,7 +78,7 @@ fn own() -> Value {
         "PixelServer": pixel_server(),
         "Intent": intent(),
         "IntentEnvelope": admit_contracts::intents::envelope(),
-        "ConfirmTime": sent(&[], &json!({
+        "ConfirmTime": request_object(&[], &json!({
             "reason": { "type": ["string", "null"], "maxLength": 1000 },
         })),
         "ConfirmedTime": closed(&json!({
@@ -86,7 +86,7 @@ fn own() -> Value {
             "time": time(),
             "trusted_before": { "oneOf": [time(), { "type": "null" }] },
         })),
-        "Replay": sent(&["reason"], &json!({
+        "Replay": request_object(&["reason"], &json!({
             "reason": { "type": "string", "minLength": 1, "maxLength": 1000, "pattern": "\\S" },
             "again": { "type": ["boolean", "null"], "default": false },
         })),
@@ -100,7 +100,7 @@ fn own() -> Value {
             "lease_expires_at": time(),
             "attempt": { "type": "integer", "minimum": 1 },
         })))) })),
-        "Claim": sent(&["consumer"], &json!({
+        "Claim": request_object(&["consumer"], &json!({
             "consumer": { "type": "string", "minLength": 1, "maxLength": 128 },
             "max": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 1 },
             "lease_seconds": lease_seconds(),
@@ -143,8 +143,8 @@ fn lease_seconds() -> Value {
     json!({ "type": "integer", "minimum": 1, "maximum": 3600, "default": 60 })
 }
 
-/// An object that may be sent with these members, some of which must be there.
-pub(super) fn sent(required: &[&str], members: &Value) -> Value {
+/// A request object with these members, of which `required` are mandatory.
+pub(super) fn request_object(required: &[&str], members: &Value) -> Value {
     let mut object = closed(members);
     object["required"] = json!(required);
     object
@@ -199,7 +199,7 @@ fn receipt() -> Value {
         "last_attempt": nullable("integer"),
         "first": { "oneOf": [receipt_id(), { "type": "null" }] },
         "reason": { "oneOf": [reason, { "type": "null" }] },
-        "facts": { "description": "the contract's part, in its own words" },
+        "facts": { "description": "data of the contract, in its own format" },
     }));
     for (name, schema) in super::ingestion::receipt_members().as_object().into_iter().flatten() {
         receipt["properties"][name] = schema.clone();
@@ -263,7 +263,7 @@ pub(super) fn nullable(kind: &str) -> Value {
     json!({ "type": [kind, "null"] })
 }
 
-/// Both. No name may be in both: one of the two would be lost.
+/// Merges two maps of members, which must not share a name.
 pub(super) fn with(members: &Value, more: &Value) -> Value {
     let mut all = members.clone();
     for (name, value) in more.as_object().into_iter().flatten() {
@@ -286,53 +286,53 @@ pub(super) fn open(members: &Value) -> Value {
     json!({ "type": "object", "required": names, "properties": members })
 }
 
-/// What may be asked.
+/// All component parameters.
 pub(super) fn parameters(wait_ms_max: u64) -> Value {
     let text = || json!({ "type": "string" });
-    let verdicts = |name: &str, words: &[&str]| {
+    let verdicts = |name: &str, allowed: &[&str]| {
         json!({
             "name": name,
             "in": "query",
-            "description": "only these verdicts, with commas between",
+            "description": "only these verdicts, separated by commas",
             "style": "form",
             "explode": false,
-            "schema": { "type": "array", "minItems": 1, "items": { "enum": words } },
+            "schema": { "type": "array", "minItems": 1, "items": { "enum": allowed } },
         })
     };
     let parameters = json!({
-        "door": query("door", "only what came in at this door", text()),
-        "principal": query("principal", "only what this principal sent", text()),
+        "door": query("door", "only receipts of this door", text()),
+        "principal": query("principal", "only receipts of this principal", text()),
         "verdict": verdicts("verdict", &["fresh", "revision", "conflict", "refused"]),
         "quarantine_verdict": verdicts("verdict", &["conflict", "refused"]),
         "after": query(
             "after",
-            "only what came after this receipt or this place",
+            "cursor: a receipt id or a seq; only later entries are returned",
             json!({ "type": "string", "pattern": "^([0-9]{1,18}|rcp-[0-9a-f]{8}-[0-9]{1,18})$" }),
         ),
-        "after_entity": query("after", "the `next` of the page before", text()),
+        "after_entity": query("after", "cursor: the `next` value of the previous page", text()),
         "limit": query(
             "limit",
-            "at most so many",
+            "page size",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
         ),
         "verbose": query(
             "verbose",
-            "adds how busy the gate is",
+            "adds the load of the gate",
             json!({ "enum": ["", "1", "true"] }),
         ),
         "wait_ms": query(
             "wait_ms",
-            "how long to wait for something when there is nothing, in milliseconds",
+            "timeout of a long poll in milliseconds, if there are no entries yet",
             json!({ "type": "integer", "minimum": 0, "maximum": wait_ms_max, "default": 0 }),
         ),
         "receipt_id": path(
             "id",
-            "a receipt id; with `door` also an id that its own answers give: the dedupe_key of \
-             pixel-control, the event_id of skyra, the receipt_id or dedupe_key of ingestion-gate",
+            "a receipt id; with `door` also an id from the replies of its contract: dedupe_key for \
+             pixel-control, event_id for skyra, receipt_id or dedupe_key for ingestion-gate",
             json!({ "type": "string", "minLength": 1 }),
         ),
-        "id_door": query("door", "the door that has given the id", text()),
-        "id_run": query("run", "the run of an id of ingestion-gate", text()),
+        "id_door": query("door", "the door whose contract issued the id", text()),
+        "id_run": query("run", "the run of the id, for ingestion-gate", text()),
         "intent_receipt_id": path("receipt_id", "the receipt id of an intent", receipt_id()),
         "claimed_id": path("receipt_id", "the receipt id of a claimed event", receipt_id()),
         "stream": path(
@@ -355,28 +355,28 @@ pub(super) fn parameters(wait_ms_max: u64) -> Value {
     parts.iter().fold(parameters, |all, part| with(&all, part))
 }
 
-/// A parameter in the query, which may be left out.
-pub(super) fn query(name: &str, about: &str, schema: Value) -> Value {
-    json!({ "name": name, "in": "query", "description": about, "schema": schema })
+/// An optional query parameter.
+pub(super) fn query(name: &str, description: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": description, "schema": schema })
 }
 
-/// A parameter in the path.
-pub(super) fn path(name: &str, about: &str, schema: Value) -> Value {
+/// A path parameter.
+pub(super) fn path(name: &str, description: &str, schema: Value) -> Value {
     json!({
-        "name": name, "in": "path", "required": true, "description": about, "schema": schema,
+        "name": name, "in": "path", "required": true, "description": description, "schema": schema,
     })
 }
 
-/// What answers carry beside their body.
+/// Response headers.
 pub(super) fn headers() -> Value {
     json!({
         "Retry-After": {
-            "description": "seconds until a retry may help; the body says the same",
+            "description": "seconds until a retry may succeed; the body has the same value",
             "schema": { "type": "integer", "minimum": 1 },
         },
         "X-Trace-Id": {
-            "description": "where the request is found in the logs: on every 5xx, and on every \
-                            answer to a request with a valid traceparent",
+            "description": "trace id of the request in the logs; set on every 5xx response, and \
+                            on every response to a request with a valid traceparent",
             "schema": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
         },
     })

@@ -1,10 +1,10 @@
-//! The routes that the gate answers itself, as the OpenAPI document lists them.
+//! Table of the gate's own routes for the OpenAPI document.
 
 use super::JSON;
 use crate::exposition;
 use crate::principals::Role;
 
-/// A route beside the doors.
+/// A route other than a door.
 pub(super) struct Route {
     pub(super) path: &'static str,
     pub(super) method: &'static str,
@@ -12,57 +12,57 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     /// Names of [`super::schemas::parameters`].
     pub(super) parameters: &'static [&'static str],
-    /// A name of [`super::schemas::schemas`]; empty where nothing is sent.
+    /// Schema of the request body, a name of [`super::schemas::schemas`]; empty without a body.
     pub(super) body: &'static str,
-    /// The media types of the answer, the usual one first.
+    /// Media types of the response, the default first.
     pub(super) content_types: &'static [&'static str],
-    /// A name of [`super::schemas::schemas`]; empty where the answer is text.
-    pub(super) answer: &'static str,
+    /// Schema of the response, a name of [`super::schemas::schemas`]; empty for text.
+    pub(super) schema: &'static str,
     pub(super) access: Access,
 }
 
-/// Who may ask at a route, and so what it can answer.
+/// Access class of a route: the required role and the possible errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Whoever asks.
-    Everybody,
-    /// Readiness: whoever asks, and "not ready" is an answer of its own.
-    Ready,
+    /// No key.
+    Public,
+    /// No key; 503 has the schema of the route too.
+    Readiness,
     /// Role `read`.
-    Readers,
-    /// Role `read`, and what is asked for may not be there.
-    ReadersOfOne,
-    /// Role `read` or `consume`, and what is asked for may not be there.
-    EntryReaders,
+    Read,
+    /// Role `read`, with `not_found`.
+    ReadItem,
+    /// Role `read` or `consume`, with `not_found`.
+    ReadEntries,
     /// Role `read` or `metrics`.
-    Scrapers,
-    /// Role `consume`, in the body of a request.
-    Consumers,
-    /// Role `operate`, and what is asked for may fail elsewhere.
-    Operators,
-    /// Role `operate`, on what is kept.
-    Menders,
-    /// Role `operate`, and what is asked for may not be so.
-    Judges,
-    /// Role `produce`, `forward`, `read` or `operate` at the ingestion gate, which answers in its own words.
+    Metrics,
+    /// Role `consume`: claim and settle.
+    Consume,
+    /// Role `operate`: intent replay, which may fail at the gateway.
+    Replay,
+    /// Role `operate`: maintenance of stored data.
+    Maintain,
+    /// Role `operate`, with `not_reconcilable`.
+    Reconcile,
+    /// Role `produce`, `forward`, `read` or `operate` at the ingestion gate, with errors in its own format.
     Ingestion,
-    /// Role `operate`, and a run that may not be closed.
-    Closers,
-    /// Whoever may ask for runs; the runner answers in the same words.
+    /// Role `operate`, with `closure_refused`.
+    Close,
+    /// Role `read` for the status, `operate` otherwise, with errors in the ingestion gate's format.
     Runner,
 }
 
 impl Access {
-    /// The roles any one of which is enough; none where no key is needed.
+    /// Roles, of which one is sufficient; empty if no key is needed.
     pub(super) fn roles(self, method: &str) -> &'static [Role] {
         match self {
-            Self::Everybody | Self::Ready => &[],
+            Self::Public | Self::Readiness => &[],
             Self::Ingestion => &[Role::Produce, Role::Forward, Role::Read, Role::Operate],
-            Self::Readers | Self::ReadersOfOne => &[Role::Read],
-            Self::EntryReaders => &[Role::Read, Role::Consume],
-            Self::Scrapers => &[Role::Metrics, Role::Read],
-            Self::Consumers => &[Role::Consume],
-            Self::Operators | Self::Menders | Self::Judges | Self::Closers => &[Role::Operate],
+            Self::Read | Self::ReadItem => &[Role::Read],
+            Self::ReadEntries => &[Role::Read, Role::Consume],
+            Self::Metrics => &[Role::Metrics, Role::Read],
+            Self::Consume => &[Role::Consume],
+            Self::Replay | Self::Maintain | Self::Reconcile | Self::Close => &[Role::Operate],
             Self::Runner => match method {
                 "get" => &[Role::Read],
                 _ => &[Role::Operate],
@@ -71,82 +71,83 @@ impl Access {
     }
 }
 
-/// A route that is read, in JSON.
+/// A `get` route with a JSON response.
 pub(super) const fn json(
     path: &'static str,
     id: &'static str,
     summary: &'static str,
     parameters: &'static [&'static str],
-    answer: &'static str,
+    schema: &'static str,
     access: Access,
 ) -> Route {
     let (method, body, content_types) = ("get", "", ONLY_JSON);
-    Route { path, method, id, summary, parameters, body, content_types, answer, access }
+    Route { path, method, id, summary, parameters, body, content_types, schema, access }
 }
 
 const ONLY_JSON: &[&str] = &[JSON];
 
-/// Where streams are read and consumers settle; `post` of an event is a door's.
+/// Parameters of reading a stream.
 const STREAM: &[&str] = &["stream", "after", "limit", "wait_ms"];
 
+/// Parameters of lists of receipts.
 const RECEIPTS: &[&str] = &["door", "principal", "verdict", "after", "limit"];
 
-/// Everything of `routes.rs`, in its order.
+/// The routes of `routes.rs`, in the same order.
 pub(super) const ROUTES: &[Route] = &[
-    json("/", "doors", "The doors of this gate", &[], "Doors", Access::Everybody),
-    json("/livez", "livez", "Whether the process answers", &[], "Alive", Access::Everybody),
-    json("/readyz", "readyz", "Whether events can be sent", &[], "Ready", Access::Ready),
+    json("/", "doors", "The doors of this gate", &[], "Doors", Access::Public),
+    json("/livez", "livez", "Liveness", &[], "Alive", Access::Public),
+    json("/readyz", "readyz", "Readiness", &[], "Ready", Access::Readiness),
     json(
         "/healthz",
         "healthz",
-        "Readiness, with what it was judged by",
+        "Readiness with its checks",
         &["verbose"],
         "Health",
-        Access::Ready,
+        Access::Readiness,
     ),
     Route {
         path: "/metrics",
         method: "get",
         id: "metrics",
-        summary: "What the gate counts, for Prometheus",
+        summary: "Metrics in the Prometheus text format",
         parameters: &[],
         body: "",
         content_types: &[exposition::CONTENT_TYPE],
-        answer: "",
-        access: Access::Scrapers,
+        schema: "",
+        access: Access::Metrics,
     },
-    json("/openapi.json", "openapi", "This document", &[], "OpenApi", Access::Everybody),
+    json("/openapi.json", "openapi", "This document", &[], "OpenApi", Access::Public),
     json(
         "/v1/receipts/{id}",
         "receipt",
         "One receipt",
         &["receipt_id", "id_door", "id_run"],
         "Receipt",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     json(
         "/v1/receipts/{id}/document",
         "receipt_document",
-        "The document that the contract issued about one delivery",
+        "Document that the contract issued for one delivery",
         &["receipt_id", "id_door", "id_run"],
         "IssuedDocument",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     json(
         "/v1/admissions",
         "admissions",
-        "What was decided, in ledger order",
+        "List admissions in ledger order",
         RECEIPTS,
         "Admissions",
-        Access::Readers,
+        Access::Read,
     ),
     json(
         "/v1/quarantine",
         "quarantine",
-        "What was kept but not applied, in ledger order",
+        "List quarantined events in ledger order",
         &["door", "principal", "quarantine_verdict", "after", "limit"],
         "Quarantine",
-        Access::Readers,
+        Access::Read,
     ),
     json(
         "/v1/intents/{receipt_id}",
@@ -154,7 +155,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One intent, with its history",
         &["intent_receipt_id"],
         "Intent",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     Route {
         method: "post",
@@ -162,16 +163,16 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/intents/{receipt_id}/replay",
             "replay",
-            "Make one more attempt at what an intent causes",
+            "Repeat the effect of an intent",
             &["intent_receipt_id"],
             "IntentEnvelope",
-            Access::Operators,
+            Access::Replay,
         )
     },
     json(
         "/v1/ops/lookup",
         "lookup",
-        "One receipt of the ingestion gate, by the first of these that is given",
+        "One receipt of the ingestion gate, by the first given parameter",
         &["event_id", "ig_receipt_id", "dedupe_key"],
         "Lookup",
         Access::Ingestion,
@@ -179,7 +180,7 @@ pub(super) const ROUTES: &[Route] = &[
     json(
         "/v1/ops/health",
         "ingestion_health",
-        "GREEN, AMBER or RED, with reasons",
+        "Health of the ingestion gate: GREEN, AMBER or RED, with reasons",
         &[],
         "IngestionHealth",
         Access::Ingestion,
@@ -190,19 +191,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/ops/confirm-time",
             "confirm_time",
-            "Confirm that the clock is right after a jump, so that retention goes on",
+            "Confirm the clock after a jump, so that retention resumes",
             &[],
             "ConfirmedTime",
-            Access::Menders,
+            Access::Maintain,
         )
     },
     json(
         "/v1/reconcile",
         "ambiguous",
-        "Ambiguous publishes, with what the bus says of each",
+        "List ambiguous publishes, each with its search result on the bus",
         &["run", "after", "limit"],
         "Ambiguous",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     Route {
         method: "post",
@@ -210,10 +211,10 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/reconcile/{key}",
             "reconcile",
-            "Say what became of an ambiguous publish",
+            "Resolve an ambiguous publish",
             &["key"],
             "Reconciled",
-            Access::Judges,
+            Access::Reconcile,
         )
     },
     Route {
@@ -222,35 +223,35 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/quarantine/{id}/release",
             "release",
-            "Let a quarantine go, dismissed or resubmitted",
+            "Release a quarantined event, as dismissed or resubmitted",
             &["quarantine_id"],
             "Released",
-            Access::Judges,
+            Access::Reconcile,
         )
     },
     json(
         "/v1/pixel/servers",
         "pixel_servers",
-        "Game servers, as their events tell of them",
+        "List game servers",
         &["after_entity", "limit"],
         "PixelServers",
-        Access::Readers,
+        Access::Read,
     ),
     json(
         "/v1/pixel/servers/{scope}",
         "pixel_servers_of",
-        "The game servers of one principal",
+        "List game servers of one principal",
         &["scope", "after_entity", "limit"],
         "PixelServers",
-        Access::Readers,
+        Access::Read,
     ),
     json(
         "/v1/pixel/servers/{scope}/",
         "pixel_server_without_login",
-        "What was said by servers that did not name themselves",
+        "Events without a server login",
         &["scope"],
         "PixelServer",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     json(
         "/v1/pixel/servers/{scope}/{login}",
@@ -258,33 +259,33 @@ pub(super) const ROUTES: &[Route] = &[
         "One game server",
         &["scope", "login"],
         "PixelServer",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     json(
         "/v1/rounds",
         "rounds",
-        "Rounds, the newest first",
+        "List rounds, newest first",
         &["map_name", "date", "round_state", "after_round", "limit"],
         "Rounds",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     json(
         "/v1/rounds/diagnostics",
         "rounds_diagnostics",
-        "How it goes with rounds: counts, what is not linked, each source, the last days",
+        "Diagnostics of rounds: counts, unlinked events, sources, last days",
         &[],
         "RoundsDiagnostics",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     Route {
         method: "post",
         ..json(
             "/v1/rounds/relink",
             "rounds_relink",
-            "Link again what is not linked",
+            "Relink unlinked events",
             &["dry_run"],
             "Relinked",
-            Access::Menders,
+            Access::Maintain,
         )
     },
     Route {
@@ -293,19 +294,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/rounds/accept/{receipt_id}",
             "rounds_accept",
-            "Have a later stats file of a round count, totals too",
+            "Accept a later stats file of a round, including its totals",
             &["round_receipt_id"],
             "AcceptedRound",
-            Access::Judges,
+            Access::Reconcile,
         )
     },
     json(
         "/v1/rounds/reconcile",
         "ambiguous_rounds",
-        "Ambiguous publications of rounds, with what the bus says of each",
+        "List ambiguous publications of rounds, each with its search result on the bus",
         &["after_publication", "limit"],
         "AmbiguousRounds",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     Route {
         method: "post",
@@ -313,29 +314,29 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/rounds/reconcile/{key}",
             "reconcile_round",
-            "Say what became of an ambiguous publication of a round",
+            "Resolve an ambiguous publication of a round",
             &["key"],
             "ReconciledRound",
-            Access::Judges,
+            Access::Reconcile,
         )
     },
     json(
         "/v1/rounds/{round_id}",
         "round",
-        "One round: every field with who told it, its sources, publications and history",
+        "One round: fields with their sources, publications and history",
         &["round_id"],
         "Round",
-        Access::ReadersOfOne,
+        Access::ReadItem,
     ),
     Route {
         content_types: &[JSON, "text/event-stream"],
         ..json(
             "/v1/events",
             "read_default_stream",
-            "The default stream, in ledger order; or every event as it comes",
+            "Read the default stream in ledger order, by page or as server-sent events",
             &["after", "limit", "wait_ms"],
             "StreamPage",
-            Access::EntryReaders,
+            Access::ReadEntries,
         )
     },
     Route {
@@ -343,10 +344,10 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/events/{stream}",
             "read_stream",
-            "A stream, in ledger order; or every event as it comes",
+            "Read a stream in ledger order, by page or as server-sent events",
             STREAM,
             "StreamPage",
-            Access::EntryReaders,
+            Access::ReadEntries,
         )
     },
     Route {
@@ -358,7 +359,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Claim events of a stream under a lease",
             &["stream"],
             "Claimed",
-            Access::Consumers,
+            Access::Consume,
         )
     },
     Route {
@@ -367,19 +368,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/events/{stream}/{receipt_id}",
             "settle",
-            "Say what became of a claimed event",
+            "Settle a claimed event",
             &["stream", "claimed_id"],
             "Changed",
-            Access::Consumers,
+            Access::Consume,
         )
     },
     json(
         "/v1/inbox",
         "inbox",
-        "What came into the inbox, in order of arrival",
+        "List inbox events in order of arrival",
         &["inbox_status", "after_row", "limit"],
         "InboxPage",
-        Access::EntryReaders,
+        Access::ReadEntries,
     ),
     Route {
         method: "post",
@@ -387,19 +388,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/inbox/claim",
             "inbox_claim",
-            "Claim events of the inbox under a lease",
+            "Claim inbox events under a lease",
             &[],
             "InboxClaimed",
-            Access::Consumers,
+            Access::Consume,
         )
     },
     json(
         "/v1/inbox/{event_id}",
         "inbox_event",
-        "One event of the inbox",
+        "One inbox event",
         &["inbox_event_id"],
         "InboxEvent",
-        Access::EntryReaders,
+        Access::ReadEntries,
     ),
     Route {
         method: "post",
@@ -407,10 +408,10 @@ pub(super) const ROUTES: &[Route] = &[
         ..json(
             "/v1/inbox/{event_id}",
             "inbox_settle",
-            "Say what became of a claimed event of the inbox",
+            "Settle a claimed inbox event",
             &["inbox_event_id"],
             "InboxChanged",
-            Access::Consumers,
+            Access::Consume,
         )
     },
 ];

@@ -1,4 +1,4 @@
-//! Is it alive, is it ready, which doors are there. Nobody needs a key for these.
+//! Liveness, readiness and the list of doors. These routes need no key.
 
 use std::sync::Arc;
 
@@ -7,35 +7,34 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, Uri};
 
-use super::Routed;
+use super::RouteReply;
 use crate::gate::{Gate, add_retry_after};
 use crate::http::FixedDocument;
 use crate::retention::RetentionSweep;
 
-/// What to do about a clock that jumped.
-const JUMPED: &str = "the clock is ahead of trusted time, retention removes nothing; set the clock \
-                      right, or run: admit ledger confirm-time";
+/// Advice after a clock jump.
+const CLOCK_JUMP_ACTION: &str = "the clock is ahead of trusted time, retention removes nothing; correct the \
+                                 clock, or run: admit ledger confirm-time";
 
-/// `GET /livez`: the process answers. Says nothing about the ledger, so that trouble there does
-/// not get the process killed.
-pub(in crate::http) async fn livez() -> Routed {
-    Routed::object(200, &Object::from_iter([("alive", Value::from(true))]))
+/// `GET /livez`: liveness. It does not depend on the ledger, so that a ledger fault does not cause a restart.
+pub(in crate::http) async fn livez() -> RouteReply {
+    RouteReply::object(200, &Object::from_iter([("alive", Value::from(true))]))
 }
 
-/// `GET /readyz`: events can be sent here, or why not.
-pub(in crate::http) async fn readyz(State(gate): State<Arc<Gate>>) -> Routed {
-    let (is_ready, said) = readiness(&gate);
-    routed(&gate, is_ready, &said)
+/// `GET /readyz`: readiness, with the reasons if the gate is not ready.
+pub(in crate::http) async fn readyz(State(gate): State<Arc<Gate>>) -> RouteReply {
+    let (is_ready, status) = readiness(&gate);
+    readiness_reply(&gate, is_ready, &status)
 }
 
-/// `GET /healthz`: readiness with what it was judged by; `?verbose` adds how busy the gate is.
-pub(in crate::http) async fn healthz(State(gate): State<Arc<Gate>>, uri: Uri) -> Routed {
-    let (is_ready, mut said) = readiness(&gate);
+/// `GET /healthz`: readiness with its checks; `?verbose` adds the load.
+pub(in crate::http) async fn healthz(State(gate): State<Arc<Gate>>, uri: Uri) -> RouteReply {
+    let (is_ready, mut status) = readiness(&gate);
     let ledger = if gate.ledger.is_healthy() { "ok" } else { "failing" };
     let doors = if gate.is_draining() { "draining" } else { "ok" };
     let jump = gate.retention.as_ref().and_then(RetentionSweep::jump);
     let retention = if jump.is_none() { "ok" } else { "clock_jump" };
-    said.push(
+    status.push(
         "checks",
         Object::from_iter([
             ("ledger", Value::from(ledger)),
@@ -44,12 +43,12 @@ pub(in crate::http) async fn healthz(State(gate): State<Arc<Gate>>, uri: Uri) ->
         ]),
     );
     if let Some(jump) = jump {
-        let jumped = Object::from_iter([
+        let details = Object::from_iter([
             ("trusted_time", Value::from(jump.trusted.to_rfc3339_millis())),
             ("clock", jump.wall.to_rfc3339_millis().into()),
-            ("action", JUMPED.into()),
+            ("action", CLOCK_JUMP_ACTION.into()),
         ]);
-        said.push("retention", jumped);
+        status.push("retention", details);
     }
     if is_verbose(&uri) {
         let mut load = Object::from_iter([
@@ -61,14 +60,14 @@ pub(in crate::http) async fn healthz(State(gate): State<Arc<Gate>>, uri: Uri) ->
             load.push("ledger_log_bytes", gauges.log_bytes());
             load.push("ledger_commit_failures", gauges.commit_failures());
         }
-        // Every one is a defect, so it is shown where a person looks first.
+        // Every panic is a defect, so operators must see it here.
         let panics = gate.metrics().panics.get();
         if panics > 0 {
             load.push("admit_panics_total", panics);
         }
-        said.push("load", load);
+        status.push("load", load);
     }
-    routed(&gate, is_ready, &said)
+    readiness_reply(&gate, is_ready, &status)
 }
 
 fn is_verbose(uri: &Uri) -> bool {
@@ -76,7 +75,7 @@ fn is_verbose(uri: &Uri) -> bool {
     words.any(|word| matches!(word, "verbose" | "verbose=" | "verbose=1" | "verbose=true"))
 }
 
-/// Whether events can be sent here, as `/readyz` answers.
+/// Whether the gate is ready, same as `/readyz`.
 pub(crate) fn is_ready(gate: &Gate) -> bool {
     readiness(gate).0
 }
@@ -88,47 +87,47 @@ fn readiness(gate: &Gate) -> (bool, Object<'static>) {
     }
     reasons.extend(gate.ledger.trouble());
     if gate.reserve.as_ref().is_some_and(|reserve| reserve.is_low()) {
-        reasons.push("the disk is below its reserve, only copies of known events are answered");
+        reasons.push("the disk is below its reserve; only duplicates of known events are accepted");
     }
     let closed = closed_doors(gate);
     if !closed.is_empty() && closed.len() == gate.doors.len() {
-        reasons.push("no door takes events");
+        reasons.push("all doors are closed");
     }
     let is_ready = reasons.is_empty();
-    let said = Object::from_iter([
+    let status = Object::from_iter([
         ("ready", Value::from(is_ready)),
         ("reasons", Value::from(reasons)),
         ("closed_doors", closed.into()),
     ]);
-    (is_ready, said)
+    (is_ready, status)
 }
 
-/// Doors that take nothing while others do. The reasons are codes: nobody needs a key to read them,
-/// and what is behind them stands in `/v1/ops/health`.
+/// Doors that accept no events. Only reason codes, because this route needs no key; details are at
+/// `/v1/ops/health`.
 fn closed_doors(gate: &Gate) -> Vec<Object<'static>> {
     let healths = gate.doors.iter().filter_map(|mount| {
-        let health = mount.outward.ingest.as_ref()?.health();
+        let health = mount.effect_target.ingest.as_ref()?.health();
         (!health.takes_events).then(|| (mount.door.as_str().to_owned(), health))
     });
     let closed = healths.map(|(door, health)| {
-        let mut said = Object::from_iter([("door", Value::from(door))]);
-        said.extend(health.to_object());
-        said
+        let mut item = Object::from_iter([("door", Value::from(door))]);
+        item.extend(health.to_object());
+        item
     });
     closed.collect()
 }
 
-fn routed(gate: &Gate, is_ready: bool, said: &Object<'_>) -> Routed {
-    let mut routed = Routed::object(if is_ready { 200 } else { 503 }, said);
+fn readiness_reply(gate: &Gate, is_ready: bool, status: &Object<'_>) -> RouteReply {
+    let mut reply = RouteReply::object(if is_ready { 200 } else { 503 }, status);
     if !is_ready {
-        add_retry_after(&mut routed.0, gate.limits.retry_after_seconds_min);
+        add_retry_after(&mut reply.0, gate.limits.retry_after_seconds_min);
     }
-    routed
+    reply
 }
 
 /// `GET /`: the doors of this gate.
 pub(in crate::http) async fn doors(State(gate): State<Arc<Gate>>, headers: HeaderMap) -> Response {
-    gate.index.get_or_init(|| FixedDocument::json(index(&gate))).answer(&headers)
+    gate.index.get_or_init(|| FixedDocument::json(index(&gate))).to_response(&headers)
 }
 
 fn index(gate: &Gate) -> Vec<u8> {

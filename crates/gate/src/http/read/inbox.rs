@@ -1,6 +1,6 @@
-//! The inbox: what came in by its own id, claimed and finished by consumers.
+//! Inbox routes: list, claim and finish events by their own ids.
 //!
-//! A consumer needs the role `consume`. The rows are those of the table `event_inbox`, in its words.
+//! Claiming needs the role `consume`. The rows have the columns and statuses of the table `event_inbox`.
 
 use std::sync::Arc;
 
@@ -11,38 +11,38 @@ use admit_ledger::port::{ClaimedEntry, DONE, InboxFilter, InboxRow, LeaseResult,
 use axum::extract::State;
 use http::HeaderMap;
 
-use super::query::{Asked, InboxQuery, Named, Sent, invalid, rows};
-use super::streams::{ChangeBody, ClaimBody, PAGE_BYTES_MAX, said};
-use super::{Consumer, EntryReader, Reader, Routed};
+use super::query::{BodyBytes, InboxQuery, PathParams, QueryParams, invalid, rows};
+use super::streams::{ChangeBody, ClaimBody, PAGE_BYTES_MAX, parse_body};
+use super::{ConsumeAccess, EntryReadAccess, ReadAccess, RouteReply};
 use crate::gate::Gate;
-use crate::http::answer;
-use crate::way_out::WayOut;
+use crate::http::response;
+use crate::stream_ports::StreamPorts;
 
-/// The words a row can have.
+/// Statuses of a row.
 const STATUSES: [&str; 4] = [inbox_status::RECEIVED, inbox_status::CLAIMED, DONE, "failed"];
 
-const NO_SUCH: &str = "there is no such event in the inbox";
+const UNKNOWN_EVENT: &str = "unknown inbox event";
 
-/// The inbox, if there is one that this reader may see.
-fn open(gate: &Gate, reader: &Reader) -> Result<(Arc<dyn WayOut>, Door), Routed> {
+/// Returns the inbox and its door, if the reader may see it.
+fn open(gate: &Gate, reader: &ReadAccess) -> Result<(Arc<dyn StreamPorts>, Door), RouteReply> {
     let mount = gate.doors.iter().find(|mount| mount.door.has_inbox());
-    let (Some(mount), Some(way_out)) = (mount, &gate.way_out) else {
-        return Err(Routed::not_found(gate, "this gate has no inbox"));
+    let (Some(mount), Some(stream_ports)) = (mount, &gate.stream_ports) else {
+        return Err(RouteReply::not_found(gate, "the inbox is not configured"));
     };
     if !reader.may_see(&mount.door) {
-        let message = "this key may not read this door";
-        return Err(Routed(answer::refuse(gate, Code::Forbidden, message)));
+        let message = "this principal may not read this door";
+        return Err(RouteReply(response::refuse(gate, Code::Forbidden, message)));
     }
-    Ok((Arc::clone(way_out), mount.door.clone()))
+    Ok((Arc::clone(stream_ports), mount.door.clone()))
 }
 
-/// `GET /v1/inbox`: rows in order of arrival, perhaps of one status.
+/// `GET /v1/inbox`: rows in order of arrival, optionally of one status.
 pub(in crate::http) async fn list(
     State(gate): State<Arc<Gate>>,
-    EntryReader(reader): EntryReader,
-    Asked(query): Asked<InboxQuery>,
-) -> Routed {
-    let (way_out, _) = match open(&gate, &reader) {
+    EntryReadAccess(reader): EntryReadAccess,
+    QueryParams(query): QueryParams<InboxQuery>,
+) -> RouteReply {
+    let (stream_ports, _) = match open(&gate, &reader) {
         Ok(opened) => opened,
         Err(refused) => return refused,
     };
@@ -51,17 +51,17 @@ pub(in crate::http) async fn list(
         Err(message) => return invalid(&gate, &message),
     };
     if query.status.as_ref().is_some_and(|status| !STATUSES.contains(&status.as_str())) {
-        return invalid(&gate, &format!("status must be of {}", STATUSES.join(", ")));
+        return invalid(&gate, &format!("status must be one of {}", STATUSES.join(", ")));
     }
     let Ok(after) = u64::try_from(query.after.unwrap_or(0)) else {
-        return invalid(&gate, "after must be the next_after of a page before");
+        return invalid(&gate, "after must be the next_after value of the previous page");
     };
     let filter = InboxFilter { status: query.status, after, rows_max, bytes_max: PAGE_BYTES_MAX };
-    match way_out.inbox(filter).await {
-        Err(fault) => Routed::fault(&gate, &fault),
+    match stream_ports.inbox(filter).await {
+        Err(fault) => RouteReply::fault(&gate, &fault),
         Ok(page) => {
-            let events: Value<'_> = page.rows.iter().map(seen).collect();
-            Routed::object(
+            let events: Value<'_> = page.rows.iter().map(row_object).collect();
+            RouteReply::object(
                 200,
                 &Object::from_iter([
                     ("events", events),
@@ -76,33 +76,33 @@ pub(in crate::http) async fn list(
 /// `GET /v1/inbox/{event_id}`
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
-    EntryReader(reader): EntryReader,
-    Named(event_id): Named<String>,
-) -> Routed {
-    let (way_out, _) = match open(&gate, &reader) {
+    EntryReadAccess(reader): EntryReadAccess,
+    PathParams(event_id): PathParams<String>,
+) -> RouteReply {
+    let (stream_ports, _) = match open(&gate, &reader) {
         Ok(opened) => opened,
         Err(refused) => return refused,
     };
-    match way_out.in_inbox(event_id).await {
-        Err(fault) => Routed::fault(&gate, &fault),
-        Ok(None) => Routed::not_found(&gate, NO_SUCH),
-        Ok(Some(row)) => Routed::object(200, &seen(&row)),
+    match stream_ports.in_inbox(event_id).await {
+        Err(fault) => RouteReply::fault(&gate, &fault),
+        Ok(None) => RouteReply::not_found(&gate, UNKNOWN_EVENT),
+        Ok(Some(row)) => RouteReply::object(200, &row_object(&row)),
     }
 }
 
-/// A row as consumers see it.
-fn seen(row: &InboxRow) -> Object<'static> {
+/// Returns a row as JSON.
+fn row_object(row: &InboxRow) -> Object<'static> {
     Object::from_iter([
         ("event_id", Value::from(row.event_id.clone())),
         ("status", row.status.clone().into()),
         ("received_at", row.received_at.clone().into()),
         ("last_updated_at", row.last_updated_at.clone().into()),
         ("principal", Value::from(row.principal.as_deref()).into_owned()),
-        ("payload", parsed(row.payload.as_bytes())),
+        ("payload", parse_payload(row.payload.as_bytes())),
     ])
 }
 
-fn parsed(payload: &[u8]) -> Value<'static> {
+fn parse_payload(payload: &[u8]) -> Value<'static> {
     let limits = Limits { depth_max: DEPTH_CEILING, bytes_max: usize::MAX };
     json::parse(payload, &limits).map_or(Value::Null, Value::into_owned)
 }
@@ -110,53 +110,52 @@ fn parsed(payload: &[u8]) -> Value<'static> {
 /// `POST /v1/inbox/claim`
 pub(in crate::http) async fn claim(
     State(gate): State<Arc<Gate>>,
-    Consumer(reader): Consumer,
+    ConsumeAccess(reader): ConsumeAccess,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let (way_out, door) = match open(&gate, &reader) {
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let (stream_ports, door) = match open(&gate, &reader) {
         Ok(opened) => opened,
         Err(refused) => return refused,
     };
-    let asked: ClaimBody = match said(&gate, &headers, &body) {
-        Ok(asked) => asked,
+    let request: ClaimBody = match parse_body(&gate, &headers, &body) {
+        Ok(request) => request,
         Err(refused) => return refused,
     };
     let now = gate.clock.now();
-    let wanted = match asked.wanted(door, now) {
-        Ok(wanted) => wanted,
+    let claim = match request.into_claim(door, now) {
+        Ok(claim) => claim,
         Err(message) => return invalid(&gate, &message),
     };
-    let claimed = match way_out.claim(wanted).await {
+    let claimed = match stream_ports.claim(claim).await {
         Ok(claimed) => claimed,
-        Err(fault) => return Routed::fault(&gate, &fault),
+        Err(fault) => return RouteReply::fault(&gate, &fault),
     };
     let mut events: Vec<Object<'static>> = Vec::with_capacity(claimed.len());
     for claimed in &claimed {
-        match held(way_out.as_ref(), claimed, now).await {
-            Ok(held) => events.push(held),
-            Err(fault) => return Routed::fault(&gate, &fault),
+        match claimed_object(stream_ports.as_ref(), claimed, now).await {
+            Ok(event) => events.push(event),
+            Err(fault) => return RouteReply::fault(&gate, &fault),
         }
     }
     let events: Value<'_> = events.into_iter().collect();
-    Routed::object(200, &Object::from_iter([("events", events)]))
+    RouteReply::object(200, &Object::from_iter([("events", events)]))
 }
 
-/// A claimed event. Its payload is the raw body; once that is too old to be kept, it is still in the
-/// inbox.
-async fn held(
-    way_out: &dyn WayOut,
+/// Returns a claimed event as JSON. Once retention has removed its body, the payload is that of the inbox row.
+async fn claimed_object(
+    stream_ports: &dyn StreamPorts,
     claimed: &ClaimedEntry,
     now: Millis,
 ) -> Result<Object<'static>, admit_core::Fault> {
     let entry = &claimed.entry;
-    let facts = parsed(&entry.facts);
+    let facts = parse_payload(&entry.facts);
     let event_id = facts.get("event_id").and_then(Value::as_str).unwrap_or_default().to_owned();
     let payload = match &entry.body {
-        Some(body) => parsed(body),
+        Some(body) => parse_payload(body),
         None => {
-            let row = way_out.in_inbox(event_id.clone()).await?;
-            row.map_or(Value::Null, |row| parsed(row.payload.as_bytes()))
+            let row = stream_ports.in_inbox(event_id.clone()).await?;
+            row.map_or(Value::Null, |row| parse_payload(row.payload.as_bytes()))
         }
     };
     Ok(Object::from_iter([
@@ -175,73 +174,77 @@ async fn held(
 /// `POST /v1/inbox/{event_id}`
 pub(in crate::http) async fn change(
     State(gate): State<Arc<Gate>>,
-    Consumer(reader): Consumer,
-    Named(event_id): Named<String>,
+    ConsumeAccess(reader): ConsumeAccess,
+    PathParams(event_id): PathParams<String>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Routed {
-    let (way_out, door) = match open(&gate, &reader) {
+    BodyBytes(body): BodyBytes,
+) -> RouteReply {
+    let (stream_ports, door) = match open(&gate, &reader) {
         Ok(opened) => opened,
         Err(refused) => return refused,
     };
-    let asked: ChangeBody = match said(&gate, &headers, &body) {
-        Ok(asked) => asked,
+    let request: ChangeBody = match parse_body(&gate, &headers, &body) {
+        Ok(request) => request,
         Err(refused) => return refused,
     };
     let key = Key::derive(DOOR, &[event_id.as_bytes()]);
     let seq = match gate.ledger.find(key).await {
         Ok(Some(receipt)) => receipt.id.seq,
-        Ok(None) => return Routed::not_found(&gate, NO_SUCH),
-        Err(fault) => return Routed::fault(&gate, &fault),
+        Ok(None) => return RouteReply::not_found(&gate, UNKNOWN_EVENT),
+        Err(fault) => return RouteReply::fault(&gate, &fault),
     };
     let now = gate.clock.now();
-    let (change, until) = match asked.change(seq, now) {
+    let (change, until) = match request.change(seq, now) {
         Ok(change) => change,
         Err(message) => return invalid(&gate, &message),
     };
-    let answers = match way_out.change(door.clone(), vec![change], now).await {
-        Ok(answers) => answers,
-        Err(fault) => return Routed::fault(&gate, &fault),
+    let results = match stream_ports.change(door.clone(), vec![change], now).await {
+        Ok(results) => results,
+        Err(fault) => return RouteReply::fault(&gate, &fault),
     };
-    match answers.first() {
-        Some(LeaseResult::Done) => changed(&event_id, asked.status.as_str(), false, until),
+    match results.first() {
+        Some(LeaseResult::Done) => change_reply(&event_id, request.status.as_str(), false, until),
         Some(LeaseResult::AlreadyDone) => {
             let before = Seq(seq.0.saturating_sub(1));
-            match way_out.finished(door, before, 1).await {
-                Err(fault) => Routed::fault(&gate, &fault),
-                Ok(kept) => {
-                    let kept = kept.into_iter().find(|kept| kept.seq == seq);
-                    let kept = kept.map_or_else(|| DONE.to_owned(), |kept| kept.status);
-                    finished(&gate, &event_id, &kept, asked.status.as_str())
+            match stream_ports.finished(door, before, 1).await {
+                Err(fault) => RouteReply::fault(&gate, &fault),
+                Ok(entries) => {
+                    let entry = entries.into_iter().find(|entry| entry.seq == seq);
+                    let stored = entry.map_or_else(|| DONE.to_owned(), |entry| entry.status);
+                    finished_reply(&gate, &event_id, &stored, request.status.as_str())
                 }
             }
         }
         Some(LeaseResult::StaleLease) => {
-            let message = "the lease no longer holds this event";
-            Routed(answer::refuse(&gate, Code::LeaseLost, message))
+            let message = "the lease of this event has expired or was released";
+            RouteReply(response::refuse(&gate, Code::LeaseLost, message))
         }
-        Some(LeaseResult::UnknownPlace) | None => Routed::not_found(&gate, NO_SUCH),
+        Some(LeaseResult::UnknownPlace) | None => RouteReply::not_found(&gate, UNKNOWN_EVENT),
     }
 }
 
-fn changed(event_id: &str, status: &str, finished_before: bool, until: Option<Millis>) -> Routed {
-    let mut said = Object::from_iter([
+fn change_reply(
+    event_id: &str,
+    status: &str,
+    finished_before: bool,
+    until: Option<Millis>,
+) -> RouteReply {
+    let mut reply = Object::from_iter([
         ("event_id", Value::from(event_id.to_owned())),
         ("status", status.to_owned().into()),
         ("finished_before", finished_before.into()),
     ]);
     if let Some(until) = until {
-        said.push("lease_expires_at", until.to_rfc3339_millis());
+        reply.push("lease_expires_at", until.to_rfc3339_millis());
     }
-    Routed::object(200, &said)
+    RouteReply::object(200, &reply)
 }
 
-/// The answer about an event that was finished before: whoever says again what is kept may take it
-/// for their own answer that was lost.
-fn finished(gate: &Gate, event_id: &str, kept: &str, asked: &str) -> Routed {
-    if kept == asked {
-        return changed(event_id, kept, true, None);
+/// Returns the reply for an event that was finished before. The same status again is a retry and succeeds.
+fn finished_reply(gate: &Gate, event_id: &str, stored: &str, requested: &str) -> RouteReply {
+    if stored == requested {
+        return change_reply(event_id, stored, true, None);
     }
-    let message = format!("the event was finished before as {kept}");
-    Routed(answer::refuse(gate, Code::LeaseLost, &message))
+    let message = format!("the event was finished before as {stored}");
+    RouteReply(response::refuse(gate, Code::LeaseLost, &message))
 }

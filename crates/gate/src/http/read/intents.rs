@@ -1,4 +1,4 @@
-//! One intent as it stands, with its history.
+//! `GET /v1/intents/{receipt_id}`: one intent with its current state and history.
 
 use std::sync::Arc;
 
@@ -6,47 +6,46 @@ use admit_contracts::intents::{DOOR, read};
 use admit_core::{Door, Receipt, ReceiptId};
 use axum::extract::State;
 
-use super::query::{Named, invalid};
-use super::{Reader, Routed};
+use super::query::{PathParams, invalid};
+use super::{ReadAccess, RouteReply};
 use crate::gate::Gate;
 
-/// `GET /v1/intents/{receipt_id}`.
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(id): Named<String>,
-) -> Routed {
+    reader: ReadAccess,
+    PathParams(id): PathParams<String>,
+) -> RouteReply {
     let receipt = match admission(&gate, &id).await {
         Ok(receipt) if reader.may_see(&receipt.door) => receipt,
-        Ok(_) => return Routed::not_found(&gate, "there is no such intent"),
+        Ok(_) => return RouteReply::not_found(&gate, "unknown intent"),
         Err(routed) => return routed,
     };
     let seq = receipt.id.seq;
     let found = async { Ok((gate.ledger.effect(seq).await?, gate.ledger.history(seq).await?)) };
     match found.await {
         Ok((effect, history)) => {
-            Routed::object(200, &read::intent(&receipt, effect.as_ref(), &history))
+            RouteReply::object(200, &read::intent(&receipt, effect.as_ref(), &history))
         }
-        Err(fault) => Routed::fault(&gate, &fault),
+        Err(fault) => RouteReply::fault(&gate, &fault),
     }
 }
 
-/// The receipt of the intent that `id` names, or is a copy of.
-pub(in crate::http) async fn admission(gate: &Gate, id: &str) -> Result<Receipt, Routed> {
+/// Returns the receipt of the intent's first delivery; `id` may be that of a duplicate.
+pub(in crate::http) async fn admission(gate: &Gate, id: &str) -> Result<Receipt, RouteReply> {
     let Ok(id) = id.parse::<ReceiptId>() else {
-        return Err(invalid(gate, "a receipt id looks like rcp-5e1f09ab-42"));
+        return Err(invalid(gate, "invalid receipt id; expected a form like rcp-5e1f09ab-42"));
     };
-    let missing = || Routed::not_found(gate, "there is no such intent");
+    let missing = || RouteReply::not_found(gate, "unknown intent");
     if id.ledger != gate.ledger.tag() {
-        return Err(Routed::not_found(gate, "this id is of another ledger"));
+        return Err(RouteReply::not_found(gate, "the receipt id is of another ledger"));
     }
-    let look = async |seq| match gate.ledger.receipt(seq).await {
+    let lookup = async |seq| match gate.ledger.receipt(seq).await {
         Ok(found) => found.ok_or_else(missing),
-        Err(fault) => Err(Routed::fault(gate, &fault)),
+        Err(fault) => Err(RouteReply::fault(gate, &fault)),
     };
-    let mut receipt = look(id.seq).await?;
+    let mut receipt = lookup(id.seq).await?;
     if let Some(first) = receipt.first {
-        receipt = look(first.seq).await?;
+        receipt = lookup(first.seq).await?;
     }
     if receipt.door != Door::new(DOOR) || receipt.verdict != "fresh" {
         return Err(missing());

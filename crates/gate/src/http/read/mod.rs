@@ -1,5 +1,6 @@
-//! What can be read: health, receipts, read models, metrics. Everything but metrics is JSON.
+//! Read routes: health, receipts, read models, streams, metrics. All but metrics reply with JSON.
 
+mod event_stream;
 pub(super) mod health;
 pub(super) mod inbox;
 pub(super) mod intents;
@@ -9,7 +10,6 @@ pub(super) mod query;
 pub(super) mod receipts;
 pub(super) mod rounds;
 pub(super) mod streams;
-mod watching;
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,23 +22,23 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
-use super::{answer, trace_field};
-use crate::auth::{self, Denied};
+use super::{response, trace_field};
+use crate::auth::{self, AccessDenied};
 use crate::gate::Gate;
 use crate::peer::Peer;
-use crate::principals::Known;
-use crate::rate::RateExceeded;
-use crate::request_permit::{NotAdmitted, TOO_FAST};
-use crate::standing::Standing;
+use crate::principals::KnownPrincipal;
+use crate::rate_limit::RateExceeded;
+use crate::request_permit::{NotAdmitted, RATE_EXCEEDED};
+use crate::unauthenticated_connections::ConnectionAuth;
 
-/// Where a key may be sent to these routes, beside `Authorization: Bearer`.
+/// Alternative to `Authorization: Bearer` for the key.
 const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
-/// A reply of a route. What it shows changes, so nobody should keep it.
-pub(super) struct Routed(pub(super) Reply);
+/// Reply of a route. It is sent with `no-store`, because the content changes.
+pub(super) struct RouteReply(pub(super) Reply);
 
-impl Routed {
-    /// An object as the whole answer.
+impl RouteReply {
+    /// Returns a JSON object as the reply.
     pub(super) fn object(status: u16, object: &Object<'_>) -> Self {
         let mut body = Vec::new();
         write_object(object, &mut body);
@@ -46,7 +46,7 @@ impl Routed {
     }
 
     pub(super) fn not_found(gate: &Gate, message: &str) -> Self {
-        Self(answer::refuse(gate, Code::NotFound, message))
+        Self(response::refuse(gate, Code::NotFound, message))
     }
 
     pub(super) fn fault(gate: &Gate, fault: &Fault) -> Self {
@@ -54,44 +54,44 @@ impl Routed {
             let cause = fault.source.as_deref().map(tracing::field::display);
             let trace_id = trace_field();
             let code = fault.code().as_str();
-            tracing::error!(trace_id, code, cause, "reading failed: {fault}");
+            tracing::error!(trace_id, code, cause, "request failed: {fault}");
         }
-        Self(answer::refuse(gate, fault.code(), fault.message))
+        Self(response::refuse(gate, fault.code(), fault.message))
     }
 }
 
-impl IntoResponse for Routed {
+impl IntoResponse for RouteReply {
     fn into_response(self) -> Response {
-        let mut response = answer::from_reply(self.0).map(Body::new);
+        let mut response = response::from_reply(self.0).map(Body::new);
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        answer::forbid_embedding(response.headers_mut());
+        response::forbid_embedding(response.headers_mut());
         response
     }
 }
 
-/// Somebody who may read, and which doors: none named means all of them.
-pub(super) struct Reader {
+/// Read access of a principal: the doors it may read. An empty list means all doors.
+pub(super) struct ReadAccess {
     doors: Vec<String>,
 }
 
-impl Reader {
+impl ReadAccess {
     pub(super) fn may_see(&self, door: &Door) -> bool {
         self.doors.is_empty() || self.doors.iter().any(|name| name == door.as_str())
     }
 }
 
-/// The principal behind a request to a route, if `permit` lets it.
-pub(super) fn known<'g>(
+/// Authorizes a request: identifies its principal, checks `permit` and applies the rate limit.
+pub(super) fn authorize<'g>(
     head: &Parts,
     gate: &'g Gate,
-    permit: impl Fn(&Known) -> Result<(), Denied>,
-) -> Result<&'g Known, Routed> {
-    let refused = |code, message| Routed(answer::refuse(gate, code, message));
+    permit: impl Fn(&KnownPrincipal) -> Result<(), AccessDenied>,
+) -> Result<&'g KnownPrincipal, RouteReply> {
+    let refused = |code, message| RouteReply(response::refuse(gate, code, message));
     let Some(peer) = head.extensions.get::<Peer>().copied() else {
-        return Err(refused(Code::InternalError, "the peer of this request is not known"));
+        return Err(refused(Code::InternalError, "the address of the peer is missing"));
     };
     let known = auth::identify(&gate.principals, peer, head, &API_KEY_HEADER)
-        .and_then(|known| authenticated(head, gate, known))
+        .and_then(|known| bind_principal(head, gate, known))
         .and_then(|known| permit(known).map(|()| known))
         .map_err(|denied| {
             let mut routed = refused(denied.code, denied.message);
@@ -100,96 +100,96 @@ pub(super) fn known<'g>(
             }
             routed
         })?;
-    match gate.rates.allow(known.place, gate.clock.now()) {
+    match gate.rates.allow(known.index, gate.clock.now()) {
         Ok(()) => Ok(known),
         Err(RateExceeded { retry_after_seconds }) => {
-            let NotAdmitted { code, message, .. } = TOO_FAST;
-            Err(Routed(answer::refuse_after(gate, code, message, retry_after_seconds)))
+            let NotAdmitted { code, message, .. } = RATE_EXCEEDED;
+            Err(RouteReply(response::refuse_after(gate, code, message, retry_after_seconds)))
         }
     }
 }
 
-/// A request to a route, once it is known whose it is.
+/// Connection and principal of a request, for the handlers.
 #[derive(Debug)]
 pub(super) struct Requester {
-    standing: Arc<Standing>,
-    place: OnceLock<usize>,
+    auth: Arc<ConnectionAuth>,
+    index: OnceLock<usize>,
 }
 
 impl Requester {
-    pub(super) fn of(standing: &Arc<Standing>) -> Arc<Self> {
-        Arc::new(Self { standing: Arc::clone(standing), place: OnceLock::new() })
+    pub(super) fn new(auth: &Arc<ConnectionAuth>) -> Arc<Self> {
+        Arc::new(Self { auth: Arc::clone(auth), index: OnceLock::new() })
     }
 
-    /// The place of the principal whose key it came with.
-    pub(super) fn place(&self) -> Option<usize> {
-        self.place.get().copied()
+    /// Index of the principal, after authentication.
+    pub(super) fn index(&self) -> Option<usize> {
+        self.index.get().copied()
     }
 }
 
-/// Notes that a request came with the key of a principal, which may have too many connections.
-pub(super) fn authenticated<'g>(
+/// Counts the connection of a request for its principal. Fails if the principal has too many connections.
+pub(super) fn bind_principal<'g>(
     head: &Parts,
     gate: &Gate,
-    known: &'g Known,
-) -> Result<&'g Known, Denied> {
+    known: &'g KnownPrincipal,
+) -> Result<&'g KnownPrincipal, AccessDenied> {
     if let Some(requester) = head.extensions.get::<Arc<Requester>>() {
-        if !requester.standing.authenticate(&gate.authenticated, known.place) {
+        if !requester.auth.authenticate(&gate.authenticated, known.index) {
             return Err(auth::TOO_MANY_CONNECTIONS);
         }
-        requester.place.get_or_init(|| known.place);
+        requester.index.get_or_init(|| known.index);
     }
     Ok(known)
 }
 
-impl FromRequestParts<Arc<Gate>> for Reader {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for ReadAccess {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         Self::with(head, gate, auth::permit_reading)
     }
 }
 
-impl Reader {
+impl ReadAccess {
     fn with(
         head: &Parts,
         gate: &Gate,
-        permit: fn(&Known) -> Result<(), Denied>,
-    ) -> Result<Self, Routed> {
-        let known = known(head, gate, permit)?;
+        permit: fn(&KnownPrincipal) -> Result<(), AccessDenied>,
+    ) -> Result<Self, RouteReply> {
+        let known = authorize(head, gate, permit)?;
         Ok(Self { doors: known.doors().to_vec() })
     }
 }
 
-/// A principal that may read streams and the inbox: role `read` or `consume`.
-pub(super) struct EntryReader(pub(super) Reader);
+/// Read access to streams and the inbox: role `read` or `consume`.
+pub(super) struct EntryReadAccess(pub(super) ReadAccess);
 
-impl FromRequestParts<Arc<Gate>> for EntryReader {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for EntryReadAccess {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        Reader::with(head, gate, auth::permit_reading_entries).map(Self)
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
+        ReadAccess::with(head, gate, auth::permit_reading_entries).map(Self)
     }
 }
 
-/// A principal that may claim and settle: role `consume`.
-pub(super) struct Consumer(pub(super) Reader);
+/// Access to claim and settle entries: role `consume`.
+pub(super) struct ConsumeAccess(pub(super) ReadAccess);
 
-impl FromRequestParts<Arc<Gate>> for Consumer {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for ConsumeAccess {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        Reader::with(head, gate, auth::permit_consuming).map(Self)
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
+        ReadAccess::with(head, gate, auth::permit_consuming).map(Self)
     }
 }
 
-/// A principal that may read the metrics: role `metrics` or `read`.
-pub(super) struct Scraper(pub(super) Reader);
+/// Read access to the metrics: role `metrics` or `read`.
+pub(super) struct MetricsAccess(pub(super) ReadAccess);
 
-impl FromRequestParts<Arc<Gate>> for Scraper {
-    type Rejection = Routed;
+impl FromRequestParts<Arc<Gate>> for MetricsAccess {
+    type Rejection = RouteReply;
 
-    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, Routed> {
-        Reader::with(head, gate, auth::permit_metrics).map(Self)
+    async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
+        ReadAccess::with(head, gate, auth::permit_metrics).map(Self)
     }
 }

@@ -1,4 +1,4 @@
-//! The read models of the pixel-control door: game servers, by who sent their events.
+//! Read models of the pixel-control door: game servers by principal and login.
 
 use std::sync::Arc;
 
@@ -7,50 +7,55 @@ use admit_core::json::{Object, Value};
 use admit_core::{Code, Door, Fault, FaultKind};
 use axum::extract::State;
 
-use super::query::{Asked, DocumentsQuery, Named, invalid, rows};
-use super::{Reader, Routed};
+use super::query::{DocumentsQuery, PathParams, QueryParams, invalid, rows};
+use super::{ReadAccess, RouteReply};
 use crate::gate::Gate;
-use crate::http::answer;
+use crate::http::response;
 
 /// `GET /v1/pixel/servers`: all servers.
 pub(in crate::http) async fn servers(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Asked(query): Asked<DocumentsQuery>,
-) -> Routed {
+    reader: ReadAccess,
+    QueryParams(query): QueryParams<DocumentsQuery>,
+) -> RouteReply {
     list(&gate, &reader, String::new(), query).await
 }
 
 /// `GET /v1/pixel/servers/{scope}`: the servers of one principal.
 pub(in crate::http) async fn servers_of(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(scope): Named<String>,
-    Asked(query): Asked<DocumentsQuery>,
-) -> Routed {
+    reader: ReadAccess,
+    PathParams(scope): PathParams<String>,
+    QueryParams(query): QueryParams<DocumentsQuery>,
+) -> RouteReply {
     list(&gate, &reader, model::scope_prefix(&scope), query).await
 }
 
 /// `GET /v1/pixel/servers/{scope}/{login}`: one server.
 pub(in crate::http) async fn server(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named((scope, login)): Named<(String, String)>,
-) -> Routed {
+    reader: ReadAccess,
+    PathParams((scope, login)): PathParams<(String, String)>,
+) -> RouteReply {
     one(&gate, &reader, &scope, &login).await
 }
 
-/// `GET /v1/pixel/servers/{scope}/`: what was said by servers that did not name themselves.
+/// `GET /v1/pixel/servers/{scope}/`: events without a server login.
 pub(in crate::http) async fn server_without_login(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(scope): Named<String>,
-) -> Routed {
+    reader: ReadAccess,
+    PathParams(scope): PathParams<String>,
+) -> RouteReply {
     one(&gate, &reader, &scope, "").await
 }
 
-async fn list(gate: &Gate, reader: &Reader, prefix: String, query: DocumentsQuery) -> Routed {
-    if let Some(refused) = refused(gate, reader) {
+async fn list(
+    gate: &Gate,
+    reader: &ReadAccess,
+    prefix: String,
+    query: DocumentsQuery,
+) -> RouteReply {
+    if let Some(refused) = check_access(gate, reader) {
         return refused;
     }
     let rows_max = match rows(query.limit) {
@@ -60,43 +65,43 @@ async fn list(gate: &Gate, reader: &Reader, prefix: String, query: DocumentsQuer
     let found = gate.ledger.documents(model::PROJECTION, prefix, query.after, rows_max).await;
     let documents = match found {
         Ok(documents) => documents,
-        Err(fault) => return Routed::fault(gate, &fault),
+        Err(fault) => return RouteReply::fault(gate, &fault),
     };
     let now = gate.clock.now();
     let items: Result<Vec<_>, _> =
         documents.iter().map(|(_, document)| read::list_item(document, now)).collect();
     match items {
-        Err(error) => damaged(gate, error),
+        Err(error) => damaged_document(gate, error),
         Ok(items) => {
             let next = documents.last().filter(|_| documents.len() >= rows_max);
             let next = Value::from(next.map(|(entity, _)| entity.as_str()));
             let page = [("servers", Value::from(items)), ("next", next)];
-            Routed::object(200, &Object::from_iter(page))
+            RouteReply::object(200, &Object::from_iter(page))
         }
     }
 }
 
-async fn one(gate: &Gate, reader: &Reader, scope: &str, login: &str) -> Routed {
-    if let Some(refused) = refused(gate, reader) {
+async fn one(gate: &Gate, reader: &ReadAccess, scope: &str, login: &str) -> RouteReply {
+    if let Some(refused) = check_access(gate, reader) {
         return refused;
     }
     match gate.ledger.document(model::document_id(scope, login)).await {
-        Err(fault) => Routed::fault(gate, &fault),
-        Ok(None) => Routed::not_found(gate, "nothing is known of such a server"),
+        Err(fault) => RouteReply::fault(gate, &fault),
+        Ok(None) => RouteReply::not_found(gate, "unknown server"),
         Ok(Some(document)) => match read::server(&document, gate.clock.now()) {
-            Ok(server) => Routed::object(200, &server),
-            Err(error) => damaged(gate, error),
+            Ok(server) => RouteReply::object(200, &server),
+            Err(error) => damaged_document(gate, error),
         },
     }
 }
 
-fn refused(gate: &Gate, reader: &Reader) -> Option<Routed> {
-    let message = "this key may not read this door";
+fn check_access(gate: &Gate, reader: &ReadAccess) -> Option<RouteReply> {
+    let message = "this principal may not read this door";
     let may = reader.may_see(&Door::new(DOOR));
-    (!may).then(|| Routed(answer::refuse(gate, Code::Forbidden, message)))
+    (!may).then(|| RouteReply(response::refuse(gate, Code::Forbidden, message)))
 }
 
-fn damaged(gate: &Gate, error: read::DocumentError) -> Routed {
-    let message = "a stored document cannot be read";
-    Routed::fault(gate, &Fault::caused_by(FaultKind::Internal, message, error))
+fn damaged_document(gate: &Gate, error: read::DocumentError) -> RouteReply {
+    let message = "invalid stored document";
+    RouteReply::fault(gate, &Fault::caused_by(FaultKind::Internal, message, error))
 }

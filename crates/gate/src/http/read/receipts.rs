@@ -1,4 +1,4 @@
-//! Receipts, one by its id or many in ledger order.
+//! Receipts: one by its id, or pages in ledger order.
 
 use std::sync::Arc;
 
@@ -8,31 +8,35 @@ use admit_core::{Code, Receipt, ReceiptId};
 use admit_ledger::{ReceiptFilter, ReceiptPage};
 use axum::extract::State;
 
-use super::query::{Asked, Named, ReceiptQuery, ReceiptsQuery, after, invalid, rows, verdicts};
-use super::{Reader, Routed};
-use crate::find::{Unfindable, Wanted, find};
+use super::query::{
+    PathParams, QueryParams, ReceiptQuery, ReceiptsQuery, after, invalid, rows, verdicts,
+};
+use super::{ReadAccess, RouteReply};
 use crate::gate::Gate;
-use crate::http::answer;
+use crate::http::response;
 use crate::receipt;
 use crate::receipt_detail::{self, IngestDetail};
+use crate::receipt_lookup::{ReceiptLookup, ReceiptLookupError, find_receipt};
 
-/// Most admissions that one page examines where its filter lets little through.
+/// Most admissions that one page scans when its filter matches few.
 const EXAMINED_MAX: usize = 20_000;
 
-/// Verdicts that keep content. Copies are sightings, counted on the receipt they are copies of.
-const KEPT: [&str; 4] = ["fresh", "revision", "conflict", "refused"];
-/// Verdicts that keep content without applying it.
-const QUARANTINED: [&str; 2] = ["conflict", "refused"];
+/// Verdicts with stored content. Duplicates have none: they are counted on the receipt of the first delivery.
+const STORED_VERDICTS: [&str; 4] = ["fresh", "revision", "conflict", "refused"];
+/// Verdicts whose content is stored but not applied.
+const QUARANTINE_VERDICTS: [&str; 2] = ["conflict", "refused"];
 
-/// `GET /v1/receipts/{id}`; with `?door=` and `&run=` by the id that the door's own answers give.
+/// `GET /v1/receipts/{id}`: one receipt. With `?door=` and `&run=` the id is one that the door's contract issued.
 pub(in crate::http) async fn one(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(id): Named<String>,
-    Asked(query): Asked<ReceiptQuery>,
-) -> Routed {
-    match detailed(&gate, &reader, &id, &query).await {
-        Ok((receipt, detail)) => Routed::object(200, &receipt::detailed(&receipt, detail.as_ref())),
+    reader: ReadAccess,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ReceiptQuery>,
+) -> RouteReply {
+    match find_detailed(&gate, &reader, &id, &query).await {
+        Ok((receipt, detail)) => {
+            RouteReply::object(200, &receipt::detailed(&receipt, detail.as_ref()))
+        }
         Err(refused) => refused,
     }
 }
@@ -40,11 +44,11 @@ pub(in crate::http) async fn one(
 /// `GET /v1/receipts/{id}/document`: the document that the contract issued, as it was stored.
 pub(in crate::http) async fn document(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Named(id): Named<String>,
-    Asked(query): Asked<ReceiptQuery>,
-) -> Routed {
-    let (receipt, detail) = match detailed(&gate, &reader, &id, &query).await {
+    reader: ReadAccess,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ReceiptQuery>,
+) -> RouteReply {
+    let (receipt, detail) = match find_detailed(&gate, &reader, &id, &query).await {
         Ok(found) => found,
         Err(refused) => return refused,
     };
@@ -52,68 +56,68 @@ pub(in crate::http) async fn document(
         Some(filed) => {
             let body = filed.document.text.clone().into_bytes();
             let (content_type, headers) = ("application/json", Vec::new());
-            Routed(Reply { status: 200, content_type, headers, body })
+            RouteReply(Reply { status: 200, content_type, headers, body })
         }
-        None => Routed::not_found(&gate, &receipt_detail::missing(&receipt)),
+        None => RouteReply::not_found(&gate, &receipt_detail::missing(&receipt)),
     }
 }
 
-/// The receipt that is asked for, with its detail, if the reader may see it.
-async fn detailed(
+/// Finds a receipt with its detail, if the reader may see it.
+async fn find_detailed(
     gate: &Gate,
-    reader: &Reader,
+    reader: &ReadAccess,
     id: &str,
     query: &ReceiptQuery,
-) -> Result<(Receipt, Option<IngestDetail>), Routed> {
-    let ingest = gate.doors.iter().find_map(|mount| mount.outward.ingest.as_ref());
+) -> Result<(Receipt, Option<IngestDetail>), RouteReply> {
+    let ingest = gate.doors.iter().find_map(|mount| mount.effect_target.ingest.as_ref());
     let documents = ingest.map(|ingest| ingest.documents());
-    let wanted = Wanted { id, door: query.door.as_deref(), run: query.run.as_deref() };
-    let receipt = match find(&*gate.ledger, documents, wanted).await {
-        Err(Unfindable::Fault(fault)) => return Err(Routed::fault(gate, &fault)),
-        Err(Unfindable::RunWithoutItsDoor) => {
-            return Err(invalid(gate, "run= goes with door=ingestion-gate"));
+    let lookup = ReceiptLookup { id, door: query.door.as_deref(), run: query.run.as_deref() };
+    let receipt = match find_receipt(&*gate.ledger, documents, lookup).await {
+        Err(ReceiptLookupError::Fault(fault)) => return Err(RouteReply::fault(gate, &fault)),
+        Err(ReceiptLookupError::RunWithoutItsDoor) => {
+            return Err(invalid(gate, "run= requires door=ingestion-gate"));
         }
-        Err(Unfindable::OtherLedger(_)) => {
-            return Err(Routed::not_found(gate, "this id is of another ledger"));
+        Err(ReceiptLookupError::OtherLedger(_)) => {
+            return Err(RouteReply::not_found(gate, "the receipt id is of another ledger"));
         }
-        Err(Unfindable::NotAnId) => {
-            let message = "a receipt id looks like rcp-5e1f09ab-42; for an id that a contract has \
-                           given, such as a dedupe_key, name its door with door=";
+        Err(ReceiptLookupError::NotAnId) => {
+            let message = "invalid receipt id; expected a form like rcp-5e1f09ab-42. For an id that a \
+                           contract issued, such as a dedupe_key, add door=";
             return Err(invalid(gate, message));
         }
         Ok(Some(receipt)) if reader.may_see(&receipt.door) => receipt,
-        Ok(_) => return Err(Routed::not_found(gate, "there is no such receipt")),
+        Ok(_) => return Err(RouteReply::not_found(gate, "unknown receipt")),
     };
     let Some(documents) = documents else { return Ok((receipt, None)) };
     let detail = IngestDetail::read(&*gate.ledger, documents, &receipt).await;
-    detail.map(|detail| (receipt, detail)).map_err(|fault| Routed::fault(gate, &fault))
+    detail.map(|detail| (receipt, detail)).map_err(|fault| RouteReply::fault(gate, &fault))
 }
 
 /// `GET /v1/admissions`.
 pub(in crate::http) async fn admissions(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Asked(query): Asked<ReceiptsQuery>,
-) -> Routed {
-    list(&gate, &reader, query, "admissions", &KEPT).await
+    reader: ReadAccess,
+    QueryParams(query): QueryParams<ReceiptsQuery>,
+) -> RouteReply {
+    list(&gate, &reader, query, "admissions", &STORED_VERDICTS).await
 }
 
 /// `GET /v1/quarantine`.
 pub(in crate::http) async fn quarantine(
     State(gate): State<Arc<Gate>>,
-    reader: Reader,
-    Asked(query): Asked<ReceiptsQuery>,
-) -> Routed {
-    list(&gate, &reader, query, "quarantine", &QUARANTINED).await
+    reader: ReadAccess,
+    QueryParams(query): QueryParams<ReceiptsQuery>,
+) -> RouteReply {
+    list(&gate, &reader, query, "quarantine", &QUARANTINE_VERDICTS).await
 }
 
 async fn list(
     gate: &Gate,
-    reader: &Reader,
+    reader: &ReadAccess,
     mut query: ReceiptsQuery,
     name: &'static str,
     allowed: &[&str],
-) -> Routed {
+) -> RouteReply {
     let door = match door(gate, reader, query.door.take()) {
         Ok(door) => door,
         Err(refused) => return refused,
@@ -124,26 +128,30 @@ async fn list(
     };
     let ReceiptPage { receipts, next } = match gate.ledger.page_of(filter, EXAMINED_MAX).await {
         Ok(page) => page,
-        Err(fault) => return Routed::fault(gate, &fault),
+        Err(fault) => return RouteReply::fault(gate, &fault),
     };
     let ledger = gate.ledger.tag();
     let next = Value::from(next.map(|seq| ReceiptId { ledger, seq }.to_string()));
     let listed: Value<'_> = receipts.iter().map(receipt::object).collect();
-    Routed::object(200, &Object::from_iter([(name, listed), ("next", next)]))
+    RouteReply::object(200, &Object::from_iter([(name, listed), ("next", next)]))
 }
 
-/// The door to list: the one that was asked for, or the only one the reader may see.
-fn door(gate: &Gate, reader: &Reader, asked: Option<String>) -> Result<Option<String>, Routed> {
-    match (asked, reader.doors.as_slice()) {
-        (asked, []) => Ok(asked),
+/// Returns the door to list: the requested one, or the only one that the reader may see.
+fn door(
+    gate: &Gate,
+    reader: &ReadAccess,
+    requested: Option<String>,
+) -> Result<Option<String>, RouteReply> {
+    match (requested, reader.doors.as_slice()) {
+        (requested, []) => Ok(requested),
         (Some(door), doors) if doors.contains(&door) => Ok(Some(door)),
         (Some(_), _) => {
-            let message = "this key may not read this door";
-            Err(Routed(answer::refuse(gate, Code::Forbidden, message)))
+            let message = "this principal may not read this door";
+            Err(RouteReply(response::refuse(gate, Code::Forbidden, message)))
         }
         (None, [only]) => Ok(Some(only.clone())),
         (None, doors) => {
-            Err(invalid(gate, &format!("name one door with door=: {}", doors.join(", "))))
+            Err(invalid(gate, &format!("door= is required; one of {}", doors.join(", "))))
         }
     }
 }

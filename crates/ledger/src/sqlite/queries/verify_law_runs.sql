@@ -1,6 +1,6 @@
 -- Runs whose state or counters do not match their rows. Refusals beyond the quota are only counted,
 -- so there may be more deliveries than rows, and never fewer.
-WITH counted AS (
+WITH document_counts AS (
   SELECT CASE WHEN json_valid(a.facts) THEN json_extract(a.facts, '$.envelope.platform_run_id') END AS run, a.seq, a.verdict, e.state
   FROM admission a LEFT JOIN effect e ON e.seq = a.seq WHERE a.door = 'ingestion-gate' AND a.verdict = 'fresh'
   UNION ALL
@@ -12,7 +12,7 @@ WITH counted AS (
          sum(1 + (SELECT count(*) FROM sighting s WHERE s.admission = t.seq)) AS deliveries,
          sum(CASE WHEN t.state = 'in_flight' THEN 1 ELSE 0 END) AS in_flight,
          sum(CASE WHEN t.state = 'ambiguous' THEN 1 ELSE 0 END) AS ambiguous
-  FROM counted t WHERE t.run IS NOT NULL GROUP BY t.run
+  FROM document_counts t WHERE t.run IS NOT NULL GROUP BY t.run
 ), counted AS (
   SELECT r.*, coalesce(s.deliveries, 0) AS d, coalesce(s.in_flight, 0) AS f,
          coalesce(s.ambiguous, 0) AS m, c.closed_at, c.platform_run_id AS closing

@@ -1,4 +1,4 @@
-//! Digests, made again from the files themselves.
+//! Digests of gate bundles, recomputed from the files.
 
 use std::io::{self, Read as _};
 
@@ -7,60 +7,66 @@ use admit_core::hash::hex;
 use admit_core::json::{self, Limits};
 use sha2::{Digest as _, Sha256};
 
+use crate::id_format::is_hex;
 use crate::runner::gate_map::{DigestMethod, GateRule};
-use crate::shape::is_hex;
 use crate::streamer::pack::store::PackStore;
 
-/// The flag is not part of what it vouches for.
+/// Name of the flag file, which is not part of the digest.
 pub(super) const FLAG: &str = "_passed.flag";
 
-/// Most folders below each other in a bundle.
+/// Maximum folder depth of a bundle.
 const DEPTH_MAX: usize = 8;
 
-/// Most files of a bundle.
+/// Maximum files of a bundle.
 const FILES_MAX: usize = 100_000;
 
-/// What is read at a time.
+/// Bytes per read.
 const CHUNK: usize = 256 * 1024;
 
-/// What became of a digest.
+/// Result of computing a bundle's digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Made {
-    /// Here it is.
-    Digest(String),
-    /// Something it is made of is not there.
+pub(super) enum BundleDigest {
+    /// The digest.
+    Computed(String),
+    /// A file is missing; its path.
     Missing(String),
-    /// What is there contradicts itself.
+    /// The bundle is contradictory.
     Conflict(String),
 }
 
-/// Makes the digest of a gate's bundle in `folder`.
-pub(super) fn digest(store: &dyn PackStore, rule: &GateRule, folder: &str) -> io::Result<Made> {
+/// Computes the digest of a gate's bundle in `folder`.
+pub(super) fn compute(
+    store: &dyn PackStore,
+    rule: &GateRule,
+    folder: &str,
+) -> io::Result<BundleDigest> {
     match &rule.index {
-        Some(index) if rule.method != DigestMethod::Bundle => listed(store, rule, folder, index),
-        _ => whole(store, folder),
+        Some(index) if rule.method != DigestMethod::Bundle => {
+            compute_listed(store, rule, folder, index)
+        }
+        _ => compute_all(store, folder),
     }
 }
 
-fn whole(store: &dyn PackStore, folder: &str) -> io::Result<Made> {
+fn compute_all(store: &dyn PackStore, folder: &str) -> io::Result<BundleDigest> {
     let mut files = Vec::new();
     walk(store, folder, "", DEPTH_MAX, &mut files)?;
     files.retain(|file| file != FLAG);
     files.sort_unstable();
     if files.is_empty() {
-        return Ok(Made::Missing(format!("{folder} holds nothing")));
+        return Ok(BundleDigest::Missing(format!("{folder} is empty")));
     }
     let mut hash = Sha256::new();
     for file in files {
         let path = format!("{folder}/{file}");
-        if !add(store, &path, &mut hash)? {
-            return Ok(Made::Missing(path));
+        if !hash_file(store, &path, &mut hash)? {
+            return Ok(BundleDigest::Missing(path));
         }
     }
-    Ok(Made::Digest(hex(&<[u8; 32]>::from(hash.finalize()))))
+    Ok(BundleDigest::Computed(hex(&<[u8; 32]>::from(hash.finalize()))))
 }
 
-/// Every file below `folder`, by its path from there.
+/// Lists all files below `folder`, with relative paths.
 fn walk(
     store: &dyn PackStore,
     folder: &str,
@@ -72,7 +78,9 @@ fn walk(
         let path = format!("{below}/{name}");
         let is_folder = store.names(&format!("{folder}{path}"))?.is_some();
         if is_folder && depth == 0 {
-            return Err(io::Error::other(format!("{folder}{path} is too deep")));
+            return Err(io::Error::other(format!(
+                "{folder}{path} exceeds the maximum folder depth of {DEPTH_MAX}"
+            )));
         }
         if is_folder {
             walk(store, folder, &path, depth - 1, files)?;
@@ -86,19 +94,26 @@ fn walk(
     Ok(())
 }
 
-/// One line of an index.
+/// Entry of an index.
 struct Member {
     path: String,
     digest: String,
 }
 
-fn listed(store: &dyn PackStore, rule: &GateRule, folder: &str, index: &str) -> io::Result<Made> {
-    let place = format!("{folder}/{index}");
-    let Some(bytes) = store.read(&place)? else { return Ok(Made::Missing(place)) };
-    let Some(mut members) = members(&bytes) else {
-        return Ok(Made::Conflict(format!("{place} is no list of files")));
+fn compute_listed(
+    store: &dyn PackStore,
+    rule: &GateRule,
+    folder: &str,
+    index: &str,
+) -> io::Result<BundleDigest> {
+    let index_path = format!("{folder}/{index}");
+    let Some(bytes) = store.read(&index_path)? else {
+        return Ok(BundleDigest::Missing(index_path));
     };
-    // ASCII order of the paths as they are listed.
+    let Some(mut members) = parse_index(&bytes) else {
+        return Ok(BundleDigest::Conflict(format!("{index_path} is not a valid list of files")));
+    };
+    // ASCII order of the listed paths.
     members.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let mut hash = Sha256::new();
     for member in members {
@@ -107,26 +122,28 @@ fn listed(store: &dyn PackStore, rule: &GateRule, folder: &str, index: &str) -> 
         } else {
             format!("{folder}/{}", member.path)
         };
-        let mut own = Sha256::new();
-        if !add(store, &path, &mut own)? {
-            return Ok(Made::Missing(path));
+        let mut file_hash = Sha256::new();
+        if !hash_file(store, &path, &mut file_hash)? {
+            return Ok(BundleDigest::Missing(path));
         }
-        // A list that lies about a file proves nothing about the others.
-        if hex(&<[u8; 32]>::from(own.finalize())) != member.digest {
-            return Ok(Made::Conflict(format!("{path} is not the file that {place} lists")));
+        // An index with one wrong digest proves nothing.
+        if hex(&<[u8; 32]>::from(file_hash.finalize())) != member.digest {
+            return Ok(BundleDigest::Conflict(format!(
+                "{path} does not match its digest in {index_path}"
+            )));
         }
         match rule.method {
             DigestMethod::ListedDigests => hash.update(member.digest.as_bytes()),
             DigestMethod::Listed | DigestMethod::Bundle => {
-                add(store, &path, &mut hash)?;
+                hash_file(store, &path, &mut hash)?;
             }
         }
     }
-    Ok(Made::Digest(hex(&<[u8; 32]>::from(hash.finalize()))))
+    Ok(BundleDigest::Computed(hex(&<[u8; 32]>::from(hash.finalize()))))
 }
 
-/// The members of an index: paths that stay inside the pack, with their digests.
-fn members(bytes: &[u8]) -> Option<Vec<Member>> {
+/// Parses an index. Paths must stay inside the pack.
+fn parse_index(bytes: &[u8]) -> Option<Vec<Member>> {
     let limits = Limits { bytes_max: bytes.len().max(1), ..Limits::default() };
     let index = json::parse(bytes, &limits).ok()?;
     let items = index.get("items").unwrap_or(&index).as_array()?;
@@ -141,8 +158,8 @@ fn members(bytes: &[u8]) -> Option<Vec<Member>> {
     members.filter(|members| !members.is_empty() && members.len() <= FILES_MAX)
 }
 
-/// Adds the bytes of a file; `false` where there is none.
-pub(super) fn add(store: &dyn PackStore, path: &str, hash: &mut Sha256) -> io::Result<bool> {
+/// Adds the bytes of a file to a hash; `false` if the file does not exist.
+pub(super) fn hash_file(store: &dyn PackStore, path: &str, hash: &mut Sha256) -> io::Result<bool> {
     let mut file = match store.open(path) {
         Ok(file) => file.beginning()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -1,24 +1,24 @@
-//! The flag of a gate: one line with a digest, or a JSON object that holds it.
+//! The `_passed.flag` of a gate: one line with a digest, or a JSON object with it.
 
 use admit_core::json::{self, Limits, Value};
 
-use crate::shape::is_hex;
+use crate::id_format::is_hex;
 
-/// What a flag says.
+/// Content of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
-    /// The gate passed, for a bundle with this digest.
+    /// The gate passed; digest of its bundle.
     Passed(String),
     /// The gate did not pass.
     Failed,
-    /// Nothing yet: whoever writes it has only begun.
+    /// The file is still being written.
     Empty,
-    /// Nothing that could be checked.
+    /// No valid digest.
     Unreadable,
 }
 
-/// Reads a flag whose digest is called `field`.
-pub(super) fn read(bytes: &[u8], field: &str) -> Flag {
+/// Parses a flag whose digest field is named `field`.
+pub(super) fn parse(bytes: &[u8], field: &str) -> Flag {
     let Ok(text) = std::str::from_utf8(bytes) else { return Flag::Unreadable };
     let text = text.trim();
     if text.is_empty() {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_a_flag_are_read() {
+    fn both_formats_of_a_flag_are_read() {
         let hex = "e5".repeat(32);
         let passed = Flag::Passed(hex.clone());
         for text in [
@@ -67,13 +67,13 @@ mod tests {
             format!("{{\"sha256_hex\": \"{hex}\"}}"),
             format!("{{\"status\": \"PASS\", \"sha256_hex\": \"{}\"}}", hex.to_uppercase()),
         ] {
-            assert_eq!(read(text.as_bytes(), "sha256_hex"), passed, "{text}");
+            assert_eq!(parse(text.as_bytes(), "sha256_hex"), passed, "{text}");
         }
-        assert_eq!(read(b"{\"status\": \"FAIL\"}", "sha256_hex"), Flag::Failed);
-        assert_eq!(read(b" \n", "sha256_hex"), Flag::Empty);
+        assert_eq!(parse(b"{\"status\": \"FAIL\"}", "sha256_hex"), Flag::Failed);
+        assert_eq!(parse(b" \n", "sha256_hex"), Flag::Empty);
         for text in ["sha256_hex = e5", "other = x", "{", "{}", "passed"] {
-            assert_eq!(read(text.as_bytes(), "sha256_hex"), Flag::Unreadable, "{text}");
+            assert_eq!(parse(text.as_bytes(), "sha256_hex"), Flag::Unreadable, "{text}");
         }
-        assert_eq!(read(&[0xff], "sha256_hex"), Flag::Unreadable);
+        assert_eq!(parse(&[0xff], "sha256_hex"), Flag::Unreadable);
     }
 }

@@ -1,7 +1,7 @@
-//! Evidence: what must vouch for a run before it is ready, looked at where it lies.
+//! Evidence of a run: gate flags and outputs in its pack, checked before the run is ready.
 //!
-//! A flag says that a gate passed, for a bundle with one digest; the digest is made again from the
-//! files. What is not there may still come. What is there and contradicts itself never passes.
+//! A flag records that a gate passed for a bundle with a certain digest; the digest is recomputed from
+//! the files. Missing evidence may still arrive. Contradictory evidence is final.
 
 mod bundle;
 mod flag;
@@ -16,77 +16,77 @@ use super::gate_map::{GateMap, GateRule, OutputRule};
 use super::reason::Reason;
 use crate::streamer::identity::World;
 use crate::streamer::pack::store::PackStore;
-use bundle::{FLAG, Made};
+use bundle::{BundleDigest, FLAG};
 use flag::Flag;
 
 /// The receipt of the engine run.
 const RECEIPT: &str = "run_receipt.json";
 
-/// The manifest of a pack that has one.
+/// The manifest of the pack, which is optional.
 const MANIFEST: &str = "_oracle_pack_manifest.json";
 
 /// A gate that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
-    /// Which.
+pub struct PassedGate {
+    /// The gate.
     pub gate_id: String,
-    /// The digest of its bundle.
+    /// Digest of its bundle.
     pub digest: String,
-    /// Where the bundle is.
+    /// Folder of the bundle.
     pub folder: String,
 }
 
-/// An output that is there.
+/// An output that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located {
-    /// Which.
+pub struct LocatedOutput {
+    /// The output.
     pub output_id: String,
-    /// Where, in the pack.
+    /// Path pattern in the pack.
     pub path: String,
-    /// The digest of its files in path order.
+    /// Digest of its files in path order.
     pub digest: String,
-    /// How many there are.
+    /// Number of files.
     pub files: usize,
 }
 
-/// Everything that vouches for a run.
+/// Complete evidence of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evidence {
-    /// By gate.
-    pub gates: Vec<Passed>,
-    /// By output.
-    pub outputs: Vec<Located>,
-    /// The id of the pack, where it has a manifest.
+pub struct RunEvidence {
+    /// The gates.
+    pub gates: Vec<PassedGate>,
+    /// The outputs.
+    pub outputs: Vec<LocatedOutput>,
+    /// Pack id from the manifest, if any.
     pub oracle_pack_id: Option<String>,
 }
 
-/// What was found.
+/// Result of checking evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gathered {
-    /// All of it, and it holds.
-    Complete(Evidence),
-    /// Some of it is not there.
+pub enum EvidenceResult {
+    /// Complete and valid.
+    Complete(RunEvidence),
+    /// Incomplete.
     Missing {
-        /// Why the run fails if it does not come in time.
+        /// Failure reason of the run on timeout.
         reason: Reason,
-        /// What is missing.
+        /// The missing evidence.
         what: Vec<String>,
     },
-    /// It can never hold.
+    /// Permanently invalid.
     Broken {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Whether it contradicts itself; else it fails.
+        /// Whether it is contradictory (the run is quarantined); otherwise the run fails.
         is_conflict: bool,
-        /// What exactly.
+        /// Detail for operators.
         detail: String,
     },
 }
 
-/// What evidence is looked for.
+/// Required evidence.
 #[derive(Clone, Debug)]
-pub struct Sought {
-    /// The world the pack must be of.
+pub struct EvidenceQuery {
+    /// The required world of the pack.
     pub world: World,
     /// The outputs.
     pub outputs: Vec<String>,
@@ -94,82 +94,93 @@ pub struct Sought {
     pub gates: Vec<String>,
 }
 
-/// Looks at everything. Blocks for as long as it takes to read the outputs.
+/// Checks all evidence. Blocks while the outputs are read.
 ///
 /// # Errors
 /// When the pack cannot be read.
-pub fn gather(store: &dyn PackStore, map: &GateMap, sought: &Sought) -> io::Result<Gathered> {
-    if let Some(found) = receipt(store, &sought.world)? {
+pub fn gather(
+    store: &dyn PackStore,
+    map: &GateMap,
+    query: &EvidenceQuery,
+) -> io::Result<EvidenceResult> {
+    if let Some(found) = check_receipt(store, &query.world)? {
         return Ok(found);
     }
-    let oracle_pack_id = match manifest(store, &sought.world)? {
+    let oracle_pack_id = match read_manifest(store, &query.world)? {
         Ok(id) => id,
         Err(broken) => return Ok(broken),
     };
     let (mut gates, mut missing) = (Vec::new(), Vec::new());
-    for gate_id in &sought.gates {
-        let rule = map.gate(gate_id).ok_or_else(|| io::Error::other("an unknown gate"))?;
-        match look(store, rule, &sought.world.manifest_fingerprint)? {
-            Look::Passed(passed) => gates.push(passed),
-            Look::Missing(what) => missing.push(format!("gate {gate_id}: {what}")),
-            Look::Broken(broken) => return Ok(broken),
+    for gate_id in &query.gates {
+        let rule =
+            map.gate(gate_id).ok_or_else(|| io::Error::other(format!("unknown gate {gate_id}")))?;
+        match check_gate(store, rule, &query.world.manifest_fingerprint)? {
+            GateCheck::Passed(passed) => gates.push(passed),
+            GateCheck::Missing(what) => missing.push(format!("gate {gate_id}: {what}")),
+            GateCheck::Broken(broken) => return Ok(broken),
         }
     }
-    // Outputs are large: they are only read once every gate has passed.
+    // Outputs are large: read them only after every gate has passed.
     if !missing.is_empty() {
-        return Ok(late(missing));
+        return Ok(incomplete(missing));
     }
     let mut outputs = Vec::new();
-    for output_id in &sought.outputs {
-        let rule = map.output(output_id).ok_or_else(|| io::Error::other("an unknown output"))?;
-        match locate(store, rule, &sought.world)? {
+    for output_id in &query.outputs {
+        let rule = map
+            .output(output_id)
+            .ok_or_else(|| io::Error::other(format!("unknown output {output_id}")))?;
+        match locate_output(store, rule, &query.world)? {
             Some(located) => outputs.push(located),
             None => missing.push(format!("output {output_id}")),
         }
     }
     if !missing.is_empty() {
-        return Ok(late(missing));
+        return Ok(incomplete(missing));
     }
     outputs.sort_unstable_by(|a, b| a.output_id.cmp(&b.output_id));
     gates.sort_unstable_by(|a, b| a.gate_id.cmp(&b.gate_id));
-    Ok(Gathered::Complete(Evidence { gates, outputs, oracle_pack_id }))
+    Ok(EvidenceResult::Complete(RunEvidence { gates, outputs, oracle_pack_id }))
 }
 
-fn late(what: Vec<String>) -> Gathered {
-    Gathered::Missing { reason: Reason::EvidenceMissingDeadline, what }
+fn incomplete(what: Vec<String>) -> EvidenceResult {
+    EvidenceResult::Missing { reason: Reason::EvidenceMissingDeadline, what }
 }
 
-fn broken(reason: Reason, is_conflict: bool, detail: impl Into<String>) -> Gathered {
-    Gathered::Broken { reason, is_conflict, detail: detail.into() }
+fn broken(reason: Reason, is_conflict: bool, detail: impl Into<String>) -> EvidenceResult {
+    EvidenceResult::Broken { reason, is_conflict, detail: detail.into() }
 }
 
-/// What is wrong with the pack's receipt, if anything is.
-fn receipt(store: &dyn PackStore, world: &World) -> io::Result<Option<Gathered>> {
+/// Checks the pack's receipt. Returns the problem, if any.
+fn check_receipt(store: &dyn PackStore, world: &World) -> io::Result<Option<EvidenceResult>> {
     let Some(bytes) = store.read(RECEIPT)? else {
         let what = vec![RECEIPT.to_owned()];
-        return Ok(Some(Gathered::Missing { reason: Reason::EngineReceiptMissing, what }));
+        return Ok(Some(EvidenceResult::Missing { reason: Reason::EngineReceiptMissing, what }));
     };
     let limits = Limits { bytes_max: bytes.len().max(1), ..Limits::default() };
     let Ok(Value::Object(receipt)) = json::parse(&bytes, &limits) else {
-        let detail = format!("{RECEIPT} is no JSON object");
+        let detail = format!("{RECEIPT} is not a JSON object");
         return Ok(Some(broken(Reason::EngineReceiptInvalid, false, detail)));
     };
-    let said = |name: &str| receipt.get(name).and_then(Value::as_str);
+    let field = |name: &str| receipt.get(name).and_then(Value::as_str);
     let seed = receipt.get("seed").and_then(Value::as_u64);
     let (Some(mf), Some(ph), Some(seed), Some(_)) =
-        (said("manifest_fingerprint"), said("parameter_hash"), seed, said("run_id"))
+        (field("manifest_fingerprint"), field("parameter_hash"), seed, field("run_id"))
     else {
-        let detail = format!("{RECEIPT} does not say which world and which run it is of");
+        let detail =
+            format!("{RECEIPT} lacks manifest_fingerprint, parameter_hash, seed or run_id");
         return Ok(Some(broken(Reason::EngineReceiptInvalid, false, detail)));
     };
     let is_same =
         mf == world.manifest_fingerprint && ph == world.parameter_hash && seed == world.seed;
-    let detail = || format!("{RECEIPT} is of another world than the request");
+    let detail = || format!("{RECEIPT} belongs to another world than the request");
     Ok((!is_same).then(|| broken(Reason::EngineReceiptMismatch, true, detail())))
 }
 
-/// The id in the pack's manifest, where it has one that fits.
-fn manifest(store: &dyn PackStore, world: &World) -> io::Result<Result<Option<String>, Gathered>> {
+/// Reads the pack id from the manifest, if any, and checks its world.
+fn read_manifest(
+    store: &dyn PackStore,
+    world: &World,
+) -> io::Result<Result<Option<String>, EvidenceResult>> {
     let Some(bytes) = store.read(MANIFEST)? else { return Ok(Ok(None)) };
     let limits = Limits { bytes_max: bytes.len().max(1), ..Limits::default() };
     let manifest = json::parse(&bytes, &limits).ok();
@@ -179,8 +190,8 @@ fn manifest(store: &dyn PackStore, world: &World) -> io::Result<Result<Option<St
         return Ok(Err(broken(Reason::OraclePackInvalid, false, detail)));
     };
     let world_key = manifest.get("world_key").unwrap_or(manifest);
-    let differs = |name: &str, wanted: &str| {
-        world_key.get(name).and_then(Value::as_str).is_some_and(|said| said != wanted)
+    let differs = |name: &str, expected: &str| {
+        world_key.get(name).and_then(Value::as_str).is_some_and(|found| found != expected)
     };
     let seed = world_key.get("seed").and_then(Value::as_u64);
     if differs("manifest_fingerprint", &world.manifest_fingerprint)
@@ -188,51 +199,61 @@ fn manifest(store: &dyn PackStore, world: &World) -> io::Result<Result<Option<St
         || differs("scenario_id", &world.scenario_id)
         || seed.is_some_and(|seed| seed != world.seed)
     {
-        let detail = format!("{MANIFEST} is of another world than the request");
+        let detail = format!("{MANIFEST} belongs to another world than the request");
         return Ok(Err(broken(Reason::OraclePackMismatch, true, detail)));
     }
     Ok(Ok(Some(id.to_owned())))
 }
 
-/// What one gate has to show.
-enum Look {
-    Passed(Passed),
+/// Result of checking one gate.
+enum GateCheck {
+    Passed(PassedGate),
     Missing(String),
-    Broken(Gathered),
+    Broken(EvidenceResult),
 }
 
-fn look(store: &dyn PackStore, rule: &GateRule, manifest_fingerprint: &str) -> io::Result<Look> {
+fn check_gate(
+    store: &dyn PackStore,
+    rule: &GateRule,
+    manifest_fingerprint: &str,
+) -> io::Result<GateCheck> {
     let folder = rule.folder.replace("{manifest_fingerprint}", manifest_fingerprint);
     let gate_id = rule.gate_id.clone();
-    let place = format!("{folder}/{FLAG}");
+    let flag_path = format!("{folder}/{FLAG}");
     let conflict = |detail: String| {
         let detail = format!("gate {gate_id}: {detail}");
-        Look::Broken(broken(Reason::EvidenceConflict, true, detail))
+        GateCheck::Broken(broken(Reason::EvidenceConflict, true, detail))
     };
-    let Some(bytes) = store.read(&place)? else { return Ok(Look::Missing(place)) };
-    let said = match flag::read(&bytes, &rule.flag_field) {
+    let Some(bytes) = store.read(&flag_path)? else { return Ok(GateCheck::Missing(flag_path)) };
+    let expected = match flag::parse(&bytes, &rule.flag_field) {
         Flag::Passed(digest) => digest,
-        Flag::Empty => return Ok(Look::Missing(place)),
+        Flag::Empty => return Ok(GateCheck::Missing(flag_path)),
         Flag::Failed => {
-            let detail = format!("gate {gate_id} says that it did not pass");
-            return Ok(Look::Broken(broken(Reason::GateFail, false, detail)));
+            let detail = format!("gate {gate_id} did not pass according to its flag");
+            return Ok(GateCheck::Broken(broken(Reason::GateFail, false, detail)));
         }
         Flag::Unreadable => {
-            return Ok(conflict(format!("{place} holds no {}", rule.flag_field)));
+            return Ok(conflict(format!("{flag_path} has no valid {}", rule.flag_field)));
         }
     };
-    Ok(match bundle::digest(store, rule, &folder)? {
-        Made::Digest(digest) if digest == said => Look::Passed(Passed { gate_id, digest, folder }),
-        Made::Digest(digest) => {
-            conflict(format!("its flag vouches for {said}, its files make {digest}"))
+    Ok(match bundle::compute(store, rule, &folder)? {
+        BundleDigest::Computed(digest) if digest == expected => {
+            GateCheck::Passed(PassedGate { gate_id, digest, folder })
         }
-        Made::Missing(what) => Look::Missing(what),
-        Made::Conflict(detail) => conflict(detail),
+        BundleDigest::Computed(digest) => {
+            conflict(format!("digest mismatch: the flag has {expected}, the files have {digest}"))
+        }
+        BundleDigest::Missing(what) => GateCheck::Missing(what),
+        BundleDigest::Conflict(detail) => conflict(detail),
     })
 }
 
-/// Finds the files of an output and makes their digest.
-fn locate(store: &dyn PackStore, rule: &OutputRule, world: &World) -> io::Result<Option<Located>> {
+/// Finds the files of an output and computes their digest.
+fn locate_output(
+    store: &dyn PackStore,
+    rule: &OutputRule,
+    world: &World,
+) -> io::Result<Option<LocatedOutput>> {
     let path = [
         ("{output_id}", &*rule.output_id),
         ("{seed}", &*world.seed.to_string()),
@@ -244,22 +265,22 @@ fn locate(store: &dyn PackStore, rule: &OutputRule, world: &World) -> io::Result
     .fold(rule.path.clone(), |path, (name, value)| path.replace(name, value));
     let (folder, pattern) = path.rsplit_once('/').unwrap_or(("", &path));
     let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
-    let fits = |name: &String| {
+    let matches = |name: &String| {
         name.starts_with(start)
             && name.ends_with(end)
             && (name.len() >= start.len() + end.len())
             && (pattern.contains('*') || name == pattern)
     };
     let names = store.names(folder)?.unwrap_or_default();
-    let names: Vec<String> = names.into_iter().filter(fits).collect();
+    let names: Vec<String> = names.into_iter().filter(matches).collect();
     let mut hash = Sha256::new();
     for name in &names {
-        if !bundle::add(store, &format!("{folder}/{name}"), &mut hash)? {
+        if !bundle::hash_file(store, &format!("{folder}/{name}"), &mut hash)? {
             return Ok(None);
         }
     }
     let digest = hex(&<[u8; 32]>::from(hash.finalize()));
     let files = names.len();
     let output_id = rule.output_id.clone();
-    Ok((files > 0).then_some(Located { output_id, path, digest, files }))
+    Ok((files > 0).then_some(LocatedOutput { output_id, path, digest, files }))
 }

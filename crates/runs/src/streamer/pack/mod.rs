@@ -19,7 +19,7 @@ use super::facts::Facts;
 use super::identity::{World, fallback_pack_key, oracle_pack_id};
 use super::ready::{Ready, is_hex};
 use super::reason::{Failure, Reason};
-use crate::catalogue::{Catalogue, Output, Role};
+use crate::catalogue::{Catalogue, Output, OutputRole};
 use store::{PackStore, SMALL_BYTES_MAX};
 
 pub use view::{PartFile, StreamView};
@@ -246,7 +246,7 @@ fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, Failure> {
     };
     let found: Vec<&Output> =
         request.catalogue.of_mode(request.mode).into_iter().filter(is_requested).collect();
-    if !found.iter().any(|output| output.role == Role::Traffic) {
+    if !found.iter().any(|output| output.role == OutputRole::Traffic) {
         let detail = format!("the run has no traffic output of mode {}", request.mode);
         return Err(Failure::new(Reason::NoTrafficOutputs, detail));
     }

@@ -197,11 +197,11 @@ impl Column {
         let physical = field.get_physical_type();
         let kind = kind(physical, info.logical_type_ref(), info.converted_type());
         let kind = kind.ok_or_else(|| {
-            let as_what = match info.logical_type_ref() {
+            let annotation = match info.logical_type_ref() {
                 Some(logical) => format!("{logical:?}"),
                 None => format!("{}", info.converted_type()),
             };
-            type_error(format!("{physical} ({as_what})"))
+            type_error(format!("{physical} ({annotation})"))
         })?;
         let is_nullable = info.repetition() == Repetition::OPTIONAL;
         Ok(Self { name: info.name().to_owned(), kind, is_nullable })
@@ -303,11 +303,11 @@ impl<T: DataType> TypedColumn<T> {
     fn skip_rows(mut reader: ColumnReaderImpl<T>, skip: usize) -> Result<Self, ParquetError> {
         let mut left = skip;
         while left > 0 {
-            let skip_rows = reader.skip_records(left)?;
-            if skip_rows == 0 {
+            let skipped = reader.skip_records(left)?;
+            if skipped == 0 {
                 break;
             }
-            left -= skip_rows;
+            left -= skipped;
         }
         Ok(Self { reader, values: Vec::new() })
     }

@@ -96,8 +96,8 @@ impl RemoteFile {
     }
 
     fn block(&self, block: u64) -> io::Result<Bytes> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(block);
-        if let Some(bytes) = cache {
+        let cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(block);
+        if let Some(bytes) = cached {
             return Ok(bytes);
         }
         let start = block * BLOCK_BYTES;
@@ -234,8 +234,8 @@ mod tests {
     }
 
     fn known_source(bytes: u64) -> (Arc<KnownFile>, Source) {
-        let known_source = Arc::new(KnownFile { bytes, requests: AtomicU64::new(0) });
-        (Arc::clone(&known_source), Source::Remote(RemoteFile::new(known_source)))
+        let file = Arc::new(KnownFile { bytes, requests: AtomicU64::new(0) });
+        (Arc::clone(&file), Source::Remote(RemoteFile::new(file)))
     }
 
     fn is_right(bytes: &[u8], start: u64) -> bool {

@@ -1,5 +1,5 @@
 -- Saves a checkpoint unless it is older. Files are streamed in name order, so a row value
--- comparison tells which checkpoint is later.
+-- comparison shows which checkpoint is later.
 INSERT INTO wsp_checkpoint (
     pack_key, output_id, last_file, last_row_index, last_ts_utc,
     admitted, duplicates, quarantined, updated_at_utc

@@ -1,5 +1,5 @@
 -- Saves a checkpoint unless it is older, and appends it to the history. Files are streamed in name
--- order, so a row value comparison tells which checkpoint is later.
+-- order, so a row value comparison shows which checkpoint is later.
 WITH saved AS (
   INSERT INTO wsp_checkpoint AS known (
     pack_key, output_id, last_file, last_row_index, last_ts_utc,
