@@ -92,7 +92,7 @@ impl World {
                 ..IngestSettings::default()
             },
         });
-        let gate = Gate::new(Parts {
+        let gate = Gate::new(GateParts {
             ledger: ledger.clone(),
             doors: vec![DoorMount {
                 door: Door::new(DOOR),

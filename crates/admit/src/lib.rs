@@ -28,7 +28,9 @@ use clap::Parser as _;
 pub fn main() -> ExitCode {
     // Two TLS providers may be linked in; the default must be chosen before the first TLS connection.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        return output::finish(Err(output::Failure::runtime("the default TLS provider is already installed")));
+        return output::finish(Err(output::Failure::runtime(
+            "the default TLS provider is already installed",
+        )));
     }
     output::finish(cli::run(cli::Cli::parse()))
 }

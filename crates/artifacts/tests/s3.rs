@@ -12,7 +12,7 @@ use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
 use admit_core::{Clock, Millis};
 use admit_testkit::artifacts_suite::{self, Home, put, text};
 use admit_testkit::proxy::{Faults, Proxy};
-use admit_testkit::servers::{Moto, Seaweed, S3Access};
+use admit_testkit::servers::{Moto, S3Access, Seaweed};
 
 /// Frozen clock: the order of lines depends on their counter.
 struct FrozenClock;

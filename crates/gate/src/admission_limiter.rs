@@ -39,7 +39,10 @@ impl AdmissionLimiter {
         let percent = limits.principal_share_percent;
         let part = |whole: usize| (whole / 100 * percent) + (whole % 100 * percent).div_ceil(100);
         let (events, bytes) = match is_shared {
-            false => (Shares::undivided(events_max, principals), Shares::undivided(bytes_max, principals)),
+            false => (
+                Shares::undivided(events_max, principals),
+                Shares::undivided(bytes_max, principals),
+            ),
             true => {
                 // The largest event must fit a share that is otherwise empty.
                 let body = limits.body_bytes_max;

@@ -6,7 +6,7 @@
 //! by a crash or superseded by another one fails instead of closing the run on stale data.
 
 use admit_core::effect::Attribution;
-use admit_core::{Fault, DocumentKind, Millis};
+use admit_core::{DocumentKind, Fault, Millis};
 
 use crate::issuance::DocumentReader;
 use crate::port::BoxFuture;
@@ -196,8 +196,12 @@ pub trait RunReportReader: DocumentReader {
 /// Closes runs.
 pub trait Closures: RunReportReader {
     /// Stops the run from accepting new events and supersedes earlier attempts.
-    fn begin_closing(&self, run: String, by: Attribution, at: Millis)
-    -> BoxFuture<'_, Result<ClosingStart, Fault>>;
+    fn begin_closing(
+        &self,
+        run: String,
+        by: Attribution,
+        at: Millis,
+    ) -> BoxFuture<'_, Result<ClosingStart, Fault>>;
 
     /// Ends an attempt. Returns `false` and changes nothing if it was superseded.
     fn end_closing(

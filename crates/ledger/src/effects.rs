@@ -4,7 +4,7 @@
 //! admission. Every later step goes through [`Effects::advance`], which applies the state machine in
 //! `admit_core::effect` to the stored state in a durable commit.
 
-use admit_core::effect::{Effect, IllegalStep, EffectLogEntry, Step};
+use admit_core::effect::{Effect, EffectLogEntry, IllegalStep, Step};
 use admit_core::{Fault, FaultKind, Millis, Seq};
 
 use crate::port::BoxFuture;

@@ -8,7 +8,6 @@ mod common;
 #[cfg(feature = "postgres")]
 pub mod copy;
 mod db;
-mod rules;
 pub mod effects;
 pub mod gauges;
 pub mod issuance;
@@ -17,6 +16,7 @@ pub mod port;
 pub mod postgres;
 pub mod publications;
 pub mod retention_guard;
+mod rules;
 pub mod scenario_runs;
 pub mod sqlite;
 mod tables;
@@ -26,15 +26,17 @@ mod verify_laws;
 mod verify_records;
 
 pub use common::{Migrated, RefusalQuota};
-pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects, WithoutEffects};
+pub use effects::{
+    AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects, WithoutEffects,
+};
 pub use gauges::Gauges;
 pub use issuance::{
-    SettledCopy, FileNote, DocumentFilter, Handover, Issuance, DocumentReader, IssueHandlers, RecordedDelivery, FollowUp, Run,
-    RunCounts, SettledEffect, Settlement,
+    DocumentFilter, DocumentReader, FileNote, FollowUp, Handover, Issuance, IssueHandlers,
+    RecordedDelivery, Run, RunCounts, SettledCopy, SettledEffect, Settlement,
 };
 pub use port::{
-    Admissions, BoxFuture, Claims, ReceiptFilter, GateStatus, Inbox, Ledger, StreamNotifier, Reader, ReceiptPage,
-    RecordReader, Records, Retention, Status, Streams, WholeLedger,
+    Admissions, BoxFuture, Claims, GateStatus, Inbox, Ledger, Reader, ReceiptFilter, ReceiptPage,
+    RecordReader, Records, Retention, Status, StreamNotifier, Streams, WholeLedger,
 };
 pub use publications::{PublicationReader, Publications};
 pub use retention_guard::RetentionGuard;

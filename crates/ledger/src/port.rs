@@ -22,16 +22,16 @@ use crate::gauges::Gauges;
 
 pub use attachments::{Attachments, BusHolder, Store, StoreId};
 pub use claims::{
-    LeaseAction, ClaimedEntry, Claims, DONE, FinishedEntry, LEASE_LIFE_MAX, Lease, LeaseResult, LeaseChange,
-    InvalidLease, ClaimProgress, ClaimRequest,
+    ClaimProgress, ClaimRequest, ClaimedEntry, Claims, DONE, FinishedEntry, InvalidLease,
+    LEASE_LIFE_MAX, Lease, LeaseAction, LeaseChange, LeaseResult,
 };
 pub use inbox::{Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
 pub use records::{
-    AcceptedEvent, CountsFilter, EventLine, FieldLine, AcceptError, RecordCounts, RecordDetail,
+    AcceptError, AcceptedEvent, CountsFilter, EventLine, FieldLine, RecordCounts, RecordDetail,
     RecordFilter, RecordLine, RecordReader, Records, RelinkCounts, SourceCounts, StepLine,
 };
 pub use retention::{ClockConfirmation, KnownTime, Retention, SweepResult};
-pub use streams::{StreamNotifier, Page, StreamEntry, Streams, read_or_wait};
+pub use streams::{Page, StreamEntry, StreamNotifier, Streams, read_or_wait};
 
 /// Boxed future; one per batch, so the allocation does not matter.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -124,9 +124,15 @@ pub trait Ledger: Admissions + Reader + Effects {
 }
 
 /// A ledger with every port.
-pub trait WholeLedger: Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records {}
+pub trait WholeLedger:
+    Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records
+{
+}
 
-impl<L: Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records> WholeLedger for L {}
+impl<L: Ledger + Streams + StreamNotifier + Claims + Inbox + Retention + Records> WholeLedger
+    for L
+{
+}
 
 /// Which receipts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

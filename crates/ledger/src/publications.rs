@@ -5,7 +5,7 @@
 //! (`admit_core::effect`); the events published with the record change state in the same commit. A
 //! revision that was not begun is simply still pending, so a restart has nothing to resume.
 
-use admit_core::effect::{IllegalStep, EffectLogEntry, EffectState, Step};
+use admit_core::effect::{EffectLogEntry, EffectState, IllegalStep, Step};
 use admit_core::{Digest, Fault, Millis};
 
 use crate::port::BoxFuture;

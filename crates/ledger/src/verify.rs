@@ -9,12 +9,12 @@ use std::error::Error;
 
 use admit_core::{Code, Digest, Key, Millis, Seq};
 
+use crate::common::records::{MismatchSink, RecordCheck};
 pub use crate::verify_inbox::InboxCounts;
-pub use crate::verify_records::{RecordsChecked, RebuildEvent, RebuildInput};
 use crate::verify_inbox::{self, EachInboxRow};
-use crate::common::records::{RecordCheck, MismatchSink};
 use crate::verify_laws::{EachBreach, Law};
 use crate::verify_records::EventRowSink;
+pub use crate::verify_records::{RebuildEvent, RebuildInput, RecordsChecked};
 
 /// Rows per slice.
 pub(crate) const SLICE_ROWS: i64 = 1_000;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admit_core::Seq;
 use admit_core::entity::{EventFields, Link, Policy, SourceEvent};
 
-use crate::common::records::{RecordCheck, MismatchSink, column_mismatch};
+use crate::common::records::{MismatchSink, RecordCheck, column_mismatch};
 use crate::verify::{Disagreement, DisagreementSink, Verifier, VerifyError};
 
 /// Counts of what was checked and what was left out.
@@ -140,13 +140,13 @@ fn event_row(
 ) {
     let mut wrong = |message: String| found(Disagreement::at(row.seq, "record", message));
     let fields = row.fields.clone().map(EventFields::from_stored).unwrap_or_default();
-    let (event, link) = match (SourceEvent::from_text(&row.head, fields), Link::from_text(&row.link))
-    {
-        (Ok(event), Ok(link)) => (event, link),
-        (Err(error), _) | (_, Err(error)) => {
-            return wrong(format!("unreadable event of a record: {error}"));
-        }
-    };
+    let (event, link) =
+        match (SourceEvent::from_text(&row.head, fields), Link::from_text(&row.link)) {
+            (Ok(event), Ok(link)) => (event, link),
+            (Err(error), _) | (_, Err(error)) => {
+                return wrong(format!("unreadable event of a record: {error}"));
+            }
+        };
     if let Some(message) = column_mismatch(row, &event, &link) {
         wrong(message);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
-use admit_ledger::port::{Attachments, Store, StoreId, ClaimRequest};
+use admit_ledger::port::{Attachments, ClaimRequest, Store, StoreId};
 use admit_ledger::sqlite::{
     KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, reattach,
     verify::verifier,
@@ -349,7 +349,9 @@ async fn a_wal_generation_begun_by_another_program_is_marked_before_it_is_acknow
     let salts = || std::fs::read(folder.dir.join("ledger.db-wal")).unwrap()[16..24].to_vec();
     let marked = || match mark::read(&folder.dir.join(mark::NAME)).unwrap() {
         mark::MarkStatus::InUse(in_use) => in_use,
-        found @ (mark::MarkStatus::Missing | mark::MarkStatus::Clear(_) | mark::MarkStatus::Unreadable) => {
+        found @ (mark::MarkStatus::Missing
+        | mark::MarkStatus::Clear(_)
+        | mark::MarkStatus::Unreadable) => {
             panic!("{found:?}")
         }
     };

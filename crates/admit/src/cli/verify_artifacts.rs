@@ -83,9 +83,11 @@ pub(super) async fn check_documents(
         let page = ledger.filed(filter).await?;
         let Some(last) = page.last() else { break };
         after = last.n;
-        let prefetch =
-            ReceiptPrefetch::read(ledger, page.iter().map(|stored| stored.of.unwrap_or(stored.seq)))
-                .await?;
+        let prefetch = ReceiptPrefetch::read(
+            ledger,
+            page.iter().map(|stored| stored.of.unwrap_or(stored.seq)),
+        )
+        .await?;
         let context = (ledger, &prefetch, reconciled);
         let checks =
             page.iter().map(|stored| check_document(context, files, stored)).collect::<Vec<_>>();

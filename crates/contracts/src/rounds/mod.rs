@@ -30,7 +30,7 @@ use jiff::tz::TimeZone;
 
 use crate::{Contract, Description, QUERY, Reply, SUBPATH};
 
-pub use vet::{recompute, rebuild};
+pub use vet::{rebuild, recompute};
 
 /// Default door name of this contract.
 pub const DOOR: &str = "rounds";

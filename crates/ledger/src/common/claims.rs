@@ -2,7 +2,7 @@
 
 use admit_core::{Millis, Seq};
 
-use crate::port::{LeaseAction, Lease, LeaseResult, LeaseChange, ClaimRequest};
+use crate::port::{ClaimRequest, Lease, LeaseAction, LeaseChange, LeaseResult};
 
 /// Entry granted to a consumer.
 pub(crate) struct GrantedClaim {
@@ -54,7 +54,11 @@ impl ClaimBatch {
         let leases = bits.into_iter().map(Lease::from_bytes);
         let places = self.places.into_iter().zip(leases);
         Ok(places
-            .map(|((seq, before), lease)| GrantedClaim { seq, lease, attempt: before.saturating_add(1) })
+            .map(|((seq, before), lease)| GrantedClaim {
+                seq,
+                lease,
+                attempt: before.saturating_add(1),
+            })
             .collect())
     }
 }

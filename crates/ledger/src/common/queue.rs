@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use admit_core::{Entry, Fault, FaultKind, RecordedEntry};
 use tokio::sync::oneshot;
 
-use super::write_command::{WriteCommand, ReplyReceiver, stopped};
+use super::write_command::{ReplyReceiver, WriteCommand, stopped};
 use crate::gauges::Gauges;
 use crate::issuance::{IssueHandlers, RecordedDelivery};
 use crate::port::BoxFuture;

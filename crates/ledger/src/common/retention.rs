@@ -103,10 +103,16 @@ pub(crate) trait SweepStore: Sync {
     ) -> impl Future<Output = Result<Vec<Deferred>, Fault>> + Send;
 
     /// Removes a slice, through the writer.
-    fn remove(&self, remove: RemoveSlice) -> impl Future<Output = Result<RemovedCounts, Fault>> + Send;
+    fn remove(
+        &self,
+        remove: RemoveSlice,
+    ) -> impl Future<Output = Result<RemovedCounts, Fault>> + Send;
 
     /// Removes keys, through the writer.
-    fn forget(&self, forget: ForgetKeys) -> impl Future<Output = Result<ForgetResult, Fault>> + Send;
+    fn forget(
+        &self,
+        forget: ForgetKeys,
+    ) -> impl Future<Output = Result<ForgetResult, Fault>> + Send;
 }
 
 /// A body with what decides whether it is removed.
@@ -198,7 +204,11 @@ impl Sweeper {
     }
 
     /// Makes a plan for the next expired admissions, if there are any.
-    async fn next_plan(&self, ledger: &impl SweepStore, now: Millis) -> Result<Option<Plan>, Fault> {
+    async fn next_plan(
+        &self,
+        ledger: &impl SweepStore,
+        now: Millis,
+    ) -> Result<Option<Plan>, Fault> {
         let Some(cut) = ledger.horizon().key_cut(now) else { return Ok(None) };
         let (mut plan, end) = (Plan::default(), self.bodies);
         let (mut place, mut left) = (self.rows, self.plan_rows);
@@ -207,7 +217,8 @@ impl Sweeper {
             let rows = ledger.admissions(place, end, rows_max).await?;
             left -= rows.len();
             let at_end = rows.len() < rows_max;
-            let young = |kept: &RetainedAdmission| kept.received_at >= cut && kept.received_at <= now;
+            let young =
+                |kept: &RetainedAdmission| kept.received_at >= cut && kept.received_at <= now;
             let due = rows.iter().position(young).unwrap_or(rows.len());
             for kept in &rows[..due] {
                 place = kept.seq;
@@ -270,7 +281,11 @@ impl Plan {
         Ok(())
     }
 
-    async fn remove(&mut self, ledger: &impl SweepStore, swept: &mut SweepResult) -> Result<(), Fault> {
+    async fn remove(
+        &mut self,
+        ledger: &impl SweepStore,
+        swept: &mut SweepResult,
+    ) -> Result<(), Fault> {
         let end = (self.removed + SLICE_ROWS).min(self.items.len());
         let mut items = self.items[self.removed..end].to_vec();
         for item in &mut items {

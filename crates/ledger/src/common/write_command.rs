@@ -7,8 +7,8 @@ use admit_core::{Entry, Fault, FaultKind, Issue, RecordedEntry, Verdict};
 use tokio::sync::oneshot;
 
 use super::notifier::{Notifier, StreamUpdates};
-use crate::rules::IssueResult;
 use crate::issuance::{IssueHandlers, RecordedDelivery};
+use crate::rules::IssueResult;
 
 /// A call waiting for its commit. `T` is the ledger's type of write operations other than recording.
 pub(crate) enum WriteCommand<T> {
@@ -165,7 +165,8 @@ fn reply_issuing(
             let EntryOutcome { verdict, outcome, issued } = written;
             let issued = issued.expect("an entry of a door that issues has a result");
             let recorded = RecordedEntry { entry, verdict, ledger, outcome };
-            let kept = RecordedDelivery { recorded, filed: issued.filed, follow_up: issued.follow_up };
+            let kept =
+                RecordedDelivery { recorded, filed: issued.filed, follow_up: issued.follow_up };
             issuing.handover.recorded(&kept);
             Ok(kept)
         })
@@ -219,7 +220,9 @@ pub(crate) fn rejected(error: impl std::error::Error + Send + Sync + 'static) ->
 /// Replaces messages addressed to producers with ones for consumers and operators.
 fn fault_for_op(fault: &Fault) -> Fault {
     let message = match fault.kind {
-        FaultKind::OutcomeUnknown => "the ledger did not confirm the commit, read again to find out",
+        FaultKind::OutcomeUnknown => {
+            "the ledger did not confirm the commit, read again to find out"
+        }
         FaultKind::LedgerUnavailable => "the ledger is unavailable, nothing was changed",
         FaultKind::Overloaded | FaultKind::Draining | FaultKind::Internal => fault.message,
     };

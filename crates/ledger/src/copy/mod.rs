@@ -13,7 +13,7 @@ use std::path::Path;
 use admit_core::Seq;
 use bytes::Bytes;
 
-use crate::postgres::copy_target::{Column, TargetError, Head, CopyTarget, write_cell};
+use crate::postgres::copy_target::{Column, CopyTarget, Head, TargetError, write_cell};
 use crate::sqlite::copy_source::CopySource;
 use crate::{postgres, sqlite};
 use cell::{Cell, Kind, Tally};
@@ -236,7 +236,11 @@ struct TableCopy<'c> {
 }
 
 impl<'c> TableCopy<'c> {
-    fn new(source: &'c CopySource, target: &'c CopyTarget, plan: &'static TablePlan) -> Result<Self, CopyError> {
+    fn new(
+        source: &'c CopySource,
+        target: &'c CopyTarget,
+        plan: &'static TablePlan,
+    ) -> Result<Self, CopyError> {
         let columns = target.columns(plan.name)?;
         for column in source.columns(plan.name)? {
             if !columns.iter().any(|there| there.name == column) {

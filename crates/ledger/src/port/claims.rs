@@ -40,7 +40,11 @@ pub trait Claims: Send + Sync {
     ) -> BoxFuture<'_, Result<Vec<LeaseResult>, Fault>>;
 
     /// Returns the progress of the consumers of a stream.
-    fn claim_progress(&self, door: Door, now: Millis) -> BoxFuture<'_, Result<ClaimProgress, Fault>>;
+    fn claim_progress(
+        &self,
+        door: Door,
+        now: Millis,
+    ) -> BoxFuture<'_, Result<ClaimProgress, Fault>>;
 
     /// Returns entries finished with another status than [`DONE`], in ledger order after `after`.
     fn finished(

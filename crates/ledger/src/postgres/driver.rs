@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::conn::{self, Query, Conn, Error};
+use super::conn::{self, Conn, Error, Query};
 use super::write_op::{Tx, WriteOp};
 use super::{PostgresLedger, PostgresReader, nul_escape};
 use crate::db::{
@@ -111,11 +111,7 @@ impl Db for Conn {
     type Row = Row;
     type Error = Error;
 
-    fn query(
-        &self,
-        statement: &'static Statement,
-        params: &[Param<'_>],
-    ) -> conn::Result<Vec<Row>> {
+    fn query(&self, statement: &'static Statement, params: &[Param<'_>]) -> conn::Result<Vec<Row>> {
         Self::query(self, statement.postgres(), &erased(params))
     }
 

@@ -5,39 +5,39 @@
 //! bounded pool ([`reader`]). Each port is implemented in the file of its name. Readable by anyone with
 //! `psql` while gates run; the tables have the same names as in the embedded ledger.
 
-mod read_ports;
 mod attachments;
 mod batch;
 mod bus_holder;
 mod claims;
 mod clock;
 mod closures;
+mod commit_token;
 mod conn;
 mod connect;
-mod effect_store;
+pub(crate) mod copy_target;
 mod documents;
 mod driver;
+mod effect_store;
 mod effects;
 mod fault;
-mod partitions;
 mod head_lock;
 mod health;
 mod inbox;
 mod issued;
 mod issuing;
 mod migrate;
+mod nul_escape;
 mod open;
+mod partitions;
+mod read_ports;
 mod reader;
 mod records;
 mod retention;
 mod session;
 mod streams;
 mod sweep;
-pub(crate) mod copy_target;
-mod write_op;
-mod nul_escape;
-mod commit_token;
 pub mod verify;
+mod write_op;
 mod writer;
 
 use std::sync::Arc;
@@ -50,16 +50,16 @@ use admit_core::{Age, Entry, Fault, Horizon, RecordedEntry, panic_guard};
 use crate::Migrated;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
-use crate::common::write_command;
 use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
 use crate::common::retention::Sweeper;
+use crate::common::write_command;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
 use conn::Columns as _;
 use connect::Connector;
-use partitions::Partitions;
 use migrate::Schema;
+use partitions::Partitions;
 use reader::Readers;
 use streams::{ChangeMarker, poll_other_gates};
 use write_op::{ErasedWriteOp, WriteOp};
@@ -211,7 +211,8 @@ impl PostgresLedger {
         let named = thread::Builder::new().name("ledger-writer".to_owned());
         let writer = named.spawn(writer).map_err(failed)?;
         let ended = |_| failed(std::io::Error::other("the writer ended before it began"));
-        let OpenedLedger { tag, epochs, marker, horizon, sweeper } = opened.recv().map_err(ended)??;
+        let OpenedLedger { tag, epochs, marker, horizon, sweeper } =
+            opened.recv().map_err(ended)??;
         let ledger = Self {
             queue: Queue::new(commands, gauges.clone(), vec![writer]),
             readers: Readers::new(&options, &connector, tag)?,
@@ -254,12 +255,14 @@ fn start(
     let fail =
         |error: conn::Error| OpenError::Database { place: place.clone(), source: error.into() };
     let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
-    let (tag, marker) = (head.small("tag").map_err(fail)?, ChangeMarker::read(&head).map_err(fail)?);
+    let (tag, marker) =
+        (head.small("tag").map_err(fail)?, ChangeMarker::read(&head).map_err(fail)?);
     let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
     let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
     let lease = Lease::take(&conn, options).map_err(fail)?;
-    let opened = OpenedLedger { tag, epochs: lease.shared(), marker, horizon: horizon.clone(), sweeper };
+    let opened =
+        OpenedLedger { tag, epochs: lease.shared(), marker, horizon: horizon.clone(), sweeper };
     let writer = Writer {
         connector,
         runtime,
@@ -337,7 +340,9 @@ fn connect_once(connector: &Connector) -> Result<(conn::Conn, String), OpenError
 }
 
 /// Runs on a thread without a runtime, so that it may block in any context of the caller.
-fn on_blocking_thread<T: Send>(op: impl FnOnce() -> Result<T, OpenError> + Send) -> Result<T, OpenError> {
+fn on_blocking_thread<T: Send>(
+    op: impl FnOnce() -> Result<T, OpenError> + Send,
+) -> Result<T, OpenError> {
     thread::scope(|scope| {
         let ended = |_| OpenError::Thread { source: std::io::Error::other("opening panicked") };
         scope.spawn(op).join().map_err(ended)?

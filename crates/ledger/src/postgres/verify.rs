@@ -14,12 +14,13 @@ use super::conn::{Columns, Conn, Error, Param, Result, big};
 use super::connect::Connector;
 use super::inbox::event_id;
 use super::migrate::Schema;
-use super::{OpenError, Options, connect_once, sql, nul_escape};
-use crate::common::records::{RecordCheck, MismatchSink};
+use super::{OpenError, Options, connect_once, nul_escape, sql};
+use crate::common::records::{MismatchSink, RecordCheck};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, EachAdmission, EachInboxPresence, EachKey, EachSighting, DisagreementSink,
-    InboxPresence, StoredAdmission, ProjectedDocument, DocumentFile, KeyRow, RecordsChecked, VerifyRows, SLICE_ROWS, SightingRow, Slice, Structure,
-    UnreadableDocument, Verifier, VerifyError,
+    AdmissionRow, Counters, Disagreement, DisagreementSink, DocumentFile, EachAdmission,
+    EachInboxPresence, EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument,
+    RecordsChecked, SLICE_ROWS, SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument,
+    Verifier, VerifyError, VerifyRows,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
@@ -58,7 +59,10 @@ struct PostgresRows {
 impl VerifyRows for PostgresRows {
     /// Reports invalid indexes and constraints, and checks every index if the extension `amcheck` can be
     /// used.
-    fn structure(&self, found: &mut DisagreementSink<'_>) -> std::result::Result<Structure, VerifyError> {
+    fn structure(
+        &self,
+        found: &mut DisagreementSink<'_>,
+    ) -> std::result::Result<Structure, VerifyError> {
         let mut report = |name: &str, problem: &str| {
             let message = format!("{name}: {problem}");
             found(Disagreement { at: None, check: "structure", message });
@@ -247,8 +251,10 @@ impl VerifyRows for PostgresRows {
     fn documents(
         &self,
         after: &(String, String),
-    ) -> std::result::Result<Vec<std::result::Result<ProjectedDocument, UnreadableDocument>>, VerifyError>
-    {
+    ) -> std::result::Result<
+        Vec<std::result::Result<ProjectedDocument, UnreadableDocument>>,
+        VerifyError,
+    > {
         let (projection, entity) = (nul_escape::escape(&after.0), nul_escape::escape(&after.1));
         let page =
             self.conn.query(sql!("verify_documents"), &[&projection, &entity, &SLICE_ROWS])?;

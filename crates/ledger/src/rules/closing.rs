@@ -3,7 +3,7 @@
 use admit_core::effect::Attribution;
 use admit_core::{Millis, RunState};
 
-use crate::closures::{ClosingStart, Closure, ClosingEnd};
+use crate::closures::{ClosingEnd, ClosingStart, Closure};
 
 /// Storage of closures inside a transaction.
 pub(crate) trait ClosureStore {
@@ -82,7 +82,11 @@ pub(crate) fn end_closing<C: ClosureStore>(
 }
 
 /// Reopens runs whose closing was lost with its process.
-pub(crate) fn reopen<C: ClosureStore>(rows: &C, lost: &[String], at: Millis) -> Result<(), C::Error> {
+pub(crate) fn reopen<C: ClosureStore>(
+    rows: &C,
+    lost: &[String],
+    at: Millis,
+) -> Result<(), C::Error> {
     for run in lost {
         rows.turn(run, RunState::Closing, RunState::Open, at)?;
     }

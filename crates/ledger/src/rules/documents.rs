@@ -4,12 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::effect::Attribution;
 use admit_core::json::{self, Object, Value};
-use admit_core::{Fault, FaultKind, StoredDocument, Issue, Document, DocumentKind, Millis, IssueContext, Seq};
+use admit_core::{
+    Document, DocumentKind, Fault, FaultKind, Issue, IssueContext, Millis, Seq, StoredDocument,
+};
 
 use super::{DocumentSubject, EffectStore, OpenQuarantine};
 
 /// Lets the contract make the documents. A panic poisons this delivery only, not the ledger.
-pub(crate) fn issue_documents(issue: &dyn Issue, context: &IssueContext<'_>) -> Result<Vec<Document>, Fault> {
+pub(crate) fn issue_documents(
+    issue: &dyn Issue,
+    context: &IssueContext<'_>,
+) -> Result<Vec<Document>, Fault> {
     catch_unwind(AssertUnwindSafe(|| issue.issue(context))).map_err(|_| {
         Fault::new(FaultKind::Internal, "the documents of this event could not be made")
     })
@@ -108,7 +113,10 @@ pub(super) fn parsed(text: &[u8]) -> Option<Object<'_>> {
 }
 
 /// Returns the facts of an admission; empty if they cannot be parsed.
-pub(super) fn stored_facts<D: EffectStore>(store: &mut D, seq: Seq) -> Result<Object<'static>, D::Error> {
+pub(super) fn stored_facts<D: EffectStore>(
+    store: &mut D,
+    seq: Seq,
+) -> Result<Object<'static>, D::Error> {
     let text = store.facts(seq)?.unwrap_or_default();
     Ok(parsed(&text).map(Object::into_owned).unwrap_or_default())
 }

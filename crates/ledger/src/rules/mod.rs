@@ -13,13 +13,15 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use admit_core::effect::{Attribution, Effect, Evidence, EffectState, StoredReply};
-use admit_core::{StoredDocument, Issue, Document, DocumentKind, Millis, RunState, Seq, IdRegistry};
+use admit_core::effect::{Attribution, Effect, EffectState, Evidence, StoredReply};
+use admit_core::{
+    Document, DocumentKind, IdRegistry, Issue, Millis, RunState, Seq, StoredDocument,
+};
 use bytes::Bytes;
 
 pub(crate) use closing::{ClosureStore, begin_closing, end_closing, reopen};
 pub(crate) use documents::release_documents;
-pub(crate) use recording::{Recording, IssueResult, record, refused_while_closing};
+pub(crate) use recording::{IssueResult, Recording, record, refused_while_closing};
 pub(crate) use runs::RunDeltas;
 pub(crate) use settling::{recover_door, settle, settle_copy};
 pub(crate) use steps::{advance, begin_effect, recover};
@@ -98,7 +100,11 @@ pub(crate) trait EffectStore: IdRegistry {
     ) -> Result<Option<StoredDocument>, Self::Error>;
 
     /// Inserts a document and numbers it.
-    fn put_document(&mut self, document: Document, about: DocumentSubject) -> Result<StoredDocument, Self::Error>;
+    fn put_document(
+        &mut self,
+        document: Document,
+        about: DocumentSubject,
+    ) -> Result<StoredDocument, Self::Error>;
 
     /// Returns the quarantines of an admission that are neither void nor released.
     fn open_of(&mut self, seq: Seq) -> Result<Vec<OpenQuarantine>, Self::Error>;
@@ -114,7 +120,13 @@ pub(crate) trait EffectStore: IdRegistry {
     fn supersede(&mut self, n: u64, by: u64) -> Result<(), Self::Error>;
 
     /// Releases a document. Returns `false` if it was released before.
-    fn release(&mut self, n: u64, how: &str, by: &Attribution, at: Millis) -> Result<bool, Self::Error>;
+    fn release(
+        &mut self,
+        n: u64,
+        how: &str,
+        by: &Attribution,
+        at: Millis,
+    ) -> Result<bool, Self::Error>;
 
     /// Returns the state of a run; `None` if it is unknown.
     fn run_state(&mut self, run: &str) -> Result<Option<RunState>, Self::Error>;

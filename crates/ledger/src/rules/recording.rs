@@ -4,11 +4,12 @@
 use admit_core::effect::{EffectState, Step};
 use admit_core::json::Object;
 use admit_core::{
-    Code, Decision, Entry, Event, Fault, FaultKind, StoredDocument, PriorAdmission, Issue, Key, IssueReason, FirstAdmission,
-    RefusedSubmission, RunState, IssueContext, Seq, Verdict, decide,
+    Code, Decision, Entry, Event, Fault, FaultKind, FirstAdmission, Issue, IssueContext,
+    IssueReason, Key, PriorAdmission, RefusedSubmission, RunState, Seq, StoredDocument, Verdict,
+    decide,
 };
 
-use super::documents::{store_documents, parsed, issue_documents};
+use super::documents::{issue_documents, parsed, store_documents};
 use super::steps::advance;
 use super::{DocumentSubject, EffectStore};
 use crate::issuance::FollowUp;
@@ -151,8 +152,10 @@ fn admit<R: Recording>(
             let state = effect_state(batch, first.seq)?;
             let verdict = batch.conflict(event, first.clone())?;
             let seq = verdict.seq().unwrap_or(first.seq);
-            let about = DocumentSubject { seq, of: Some(first.seq), at: event.received_at, reopens: false };
-            let conflict: fn(FirstAdmission<'_>) -> IssueReason<'_> = |first| IssueReason::Conflict { first };
+            let about =
+                DocumentSubject { seq, of: Some(first.seq), at: event.received_at, reopens: false };
+            let conflict: fn(FirstAdmission<'_>) -> IssueReason<'_> =
+                |first| IssueReason::Conflict { first };
             let filed = issue_with_first(batch, issue, conflict, &first, &state, about, event)?;
             Ok((verdict, IssueResult::filed(filed)))
         }

@@ -1,12 +1,17 @@
 //! Documents and counters that effect steps cause at doors that issue documents.
 
-use admit_core::effect::{Attribution, Effect, IllegalStep, EffectState, Step};
+use admit_core::effect::{Attribution, Effect, EffectState, IllegalStep, Step};
 use admit_core::json::Object;
-use admit_core::{Entry, StoredDocument, Issue, Document, Millis, IssueReason, FirstAdmission, RecordedEntry, IssueContext, Seq};
+use admit_core::{
+    Document, Entry, FirstAdmission, Issue, IssueContext, IssueReason, Millis, RecordedEntry, Seq,
+    StoredDocument,
+};
 
-use super::documents::{store_documents, release_documents, or_empty, issue_documents, stored_facts, supersede};
+use super::documents::{
+    issue_documents, or_empty, release_documents, store_documents, stored_facts, supersede,
+};
 use super::steps::{advance, lost};
-use super::{DocumentSubject, BUS_END, EffectStore, AdvancedEffect};
+use super::{AdvancedEffect, BUS_END, DocumentSubject, EffectStore};
 use crate::issuance::{SettledCopy, SettledEffect, Settlement};
 
 /// Advances effects; returns one result each.
@@ -55,8 +60,7 @@ fn conclude<D: EffectStore>(
         }
     };
     let run = issue.run(facts);
-    let change =
-        |word: &str| i64::from(state.word() == word) - i64::from(advanced.before == word);
+    let change = |word: &str| i64::from(state.word() == word) - i64::from(advanced.before == word);
     let (in_flight, ambiguous) = (change("in_flight"), change("ambiguous"));
     store.runs().count(run, at, |counts| {
         counts.in_flight += in_flight;
@@ -74,7 +78,8 @@ fn conclude<D: EffectStore>(
     }
     let documents = outcome_documents(store, issue, state, by, facts, seq, at);
     let reopens = matches!(state, EffectState::Ambiguous(_));
-    let filed = store_documents(store, documents, DocumentSubject { seq, of: Some(seq), at, reopens })?;
+    let filed =
+        store_documents(store, documents, DocumentSubject { seq, of: Some(seq), at, reopens })?;
     if let (EffectState::Done(_), Some(receipt)) = (state, filed.first()) {
         supersede(store, issue, seq, receipt.n, at)?;
     }
@@ -140,7 +145,9 @@ pub(crate) fn recover_door<D: EffectStore>(
         if before == "ambiguous" {
             // An outcome whose documents cannot be made now either was counted when it was lost.
             let facts = stored_facts(store, effect.seq)?;
-            if outcome_documents(store, issue, &effect.state, None, &facts, effect.seq, at).is_empty() {
+            if outcome_documents(store, issue, &effect.state, None, &facts, effect.seq, at)
+                .is_empty()
+            {
                 continue;
             }
             // Lost without documents: the counter does not include it yet.

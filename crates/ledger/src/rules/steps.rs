@@ -1,10 +1,10 @@
 //! Effect steps inside a transaction.
 
-use admit_core::effect::{Effect, Evidence, IllegalStep, EffectState, Step, advance as next_state};
+use admit_core::effect::{Effect, EffectState, Evidence, IllegalStep, Step, advance as next_state};
 use admit_core::json::{self, Object};
 use admit_core::{Intent, Millis, Seq};
 
-use super::{EffectStore, HistoryLine, AdvancedEffect};
+use super::{AdvancedEffect, EffectStore, HistoryLine};
 use crate::effects::RecoveredEffects;
 
 /// Evidence of a lost attempt.
@@ -51,7 +51,9 @@ pub(crate) fn advance<D: EffectStore>(
     let mut first_reply = None;
     match step {
         Step::Begin { .. } | Step::Renew => {}
-        Step::Settle { attempt, reply, .. } => first_reply = reply.as_ref().filter(|_| *attempt == 1),
+        Step::Settle { attempt, reply, .. } => {
+            first_reply = reply.as_ref().filter(|_| *attempt == 1)
+        }
         Step::Evidence { attempt, evidence } => {
             (line.attempt, line.what, line.evidence) = (*attempt, "evidence", Some(evidence));
         }

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension};
 use super::lock::FolderLock;
 use super::write_op::{Tx, WriteOp};
 use super::{OpenError, SqliteLedger, identity, open, queries};
-use crate::rules::BUS_END;
 use crate::port::{Attachments, BoxFuture, BusHolder, Store, StoreId};
+use crate::rules::BUS_END;
 
 impl Attachments for SqliteLedger {
     fn attached(&self, store: Store) -> BoxFuture<'_, Result<Option<StoreId>, Fault>> {

@@ -117,7 +117,13 @@ impl Shared {
 
     /// After a copy: detects whether a reader prevented a complete one. `before` was the length of the WAL when
     /// the copy began.
-    fn detect_blocking_reader(&self, before: i32, now: CheckpointProgress, limits: Pages, health: &Health) {
+    fn detect_blocking_reader(
+        &self,
+        before: i32,
+        now: CheckpointProgress,
+        limits: Pages,
+        health: &Health,
+    ) {
         let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         // A WAL that is shorter than before was reset meanwhile.
         let is_free = now.pages < before || now.copied >= before || before < limits.held_back_from;
@@ -274,7 +280,9 @@ fn run_checkpointer(
         }
         if conn.is_none() {
             conn = open::open_maintenance(path)
-                .inspect_err(|error| tracing::warn!(%error, "cannot open a connection for checkpoints"))
+                .inspect_err(
+                    |error| tracing::warn!(%error, "cannot open a connection for checkpoints"),
+                )
                 .ok();
         }
         let Some(conn) = &conn else { continue };

@@ -40,7 +40,9 @@ pub fn mark_as_copy(dir: &Path) -> Result<(), OpenError> {
 /// Records that the folder was verified, so that it is served from now on.
 pub fn accept_copy(dir: &Path) -> Result<(), OpenError> {
     let current_identity = current_identity(dir).map_err(|source| unusable(dir, source))?;
-    current_identity.map_or(Ok(()), |current_identity| write(dir, &current_identity)).map_err(|source| unusable(dir, source))
+    current_identity
+        .map_or(Ok(()), |current_identity| write(dir, &current_identity))
+        .map_err(|source| unusable(dir, source))
 }
 
 /// Writes the file, unless it exists.

@@ -141,10 +141,7 @@ impl Db for Connection {
         Ok(statement.execute(rusqlite::params_from_iter(params))? as u64)
     }
 
-    fn snapshot<T>(
-        &self,
-        read: impl FnOnce() -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
+    fn snapshot<T>(&self, read: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         let snapshot = self.unchecked_transaction()?;
         let result = read()?;
         snapshot.finish()?;

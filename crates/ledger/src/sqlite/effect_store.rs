@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use admit_core::effect::{Attribution, Effect, EffectState, StoredReply};
-use admit_core::{StoredDocument, Document, DocumentKind, Millis, RunState, Seq, IdRegistry};
+use admit_core::{Document, DocumentKind, IdRegistry, Millis, RunState, Seq, StoredDocument};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{effects, issued, queries};
-use crate::rules::{DocumentSubject, Counters, HistoryLine, OpenQuarantine, RunDeltas};
+use crate::rules::{Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas};
 
 /// The effect store of one transaction.
 pub(super) struct SqliteEffectStore<'c> {
@@ -44,7 +44,13 @@ impl<'c> SqliteEffectStore<'c> {
 }
 
 impl IdRegistry for SqliteEffectStore<'_> {
-    fn is_used_by_other(&self, kind: DocumentKind, run: Option<&str>, id: &str, identity: &str) -> bool {
+    fn is_used_by_other(
+        &self,
+        kind: DocumentKind,
+        run: Option<&str>,
+        id: &str,
+        identity: &str,
+    ) -> bool {
         let run = run.unwrap_or_default();
         let other = self
             .conn
@@ -101,7 +107,11 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         issued::find(self.conn, kind, run, id)
     }
 
-    fn put_document(&mut self, document: Document, about: DocumentSubject) -> rusqlite::Result<StoredDocument> {
+    fn put_document(
+        &mut self,
+        document: Document,
+        about: DocumentSubject,
+    ) -> rusqlite::Result<StoredDocument> {
         issued::insert(self.conn, document, about)
     }
 
@@ -123,7 +133,13 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         Ok(())
     }
 
-    fn release(&mut self, n: u64, how: &str, by: &Attribution, at: Millis) -> rusqlite::Result<bool> {
+    fn release(
+        &mut self,
+        n: u64,
+        how: &str,
+        by: &Attribution,
+        at: Millis,
+    ) -> rusqlite::Result<bool> {
         let row = (n, how, &by.who, &by.why, at.0);
         Ok(self.conn.prepare_cached(queries::ISSUED_RELEASE)?.execute(row)? > 0)
     }

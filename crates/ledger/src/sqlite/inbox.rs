@@ -7,7 +7,7 @@ use admit_core::{Door, Event, Fault, Millis, Seq};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 use super::{SqliteLedger, SqliteReader, queries};
-use crate::port::{BoxFuture, LeaseAction, Inbox, InboxFilter, InboxPage, InboxRow, inbox_status};
+use crate::port::{BoxFuture, Inbox, InboxFilter, InboxPage, InboxRow, LeaseAction, inbox_status};
 
 /// Inserts a fresh event if its door has an inbox. The row number is the number of its admission, which is
 /// never reused. SQLite's own rowid would start over when the last rows are deleted, and a reader with a

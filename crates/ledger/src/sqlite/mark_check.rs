@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use admit_sqlite_log::mark::{self, MarkStatus, WalInUse, CommitPosition};
+use admit_sqlite_log::mark::{self, CommitPosition, MarkStatus, WalInUse};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::wal_check::{self, Header};
@@ -251,7 +251,8 @@ mod tests {
         for (header, is_expected) in HEADERS {
             for is_exact in [false, true] {
                 let in_use = WalInUse { copying: Some(OURS), ..in_use(is_exact) };
-                let what = find_loss(&in_use, header, Some(CommitPosition { last_seq: 50, tasks: 3 }));
+                let what =
+                    find_loss(&in_use, header, Some(CommitPosition { last_seq: 50, tasks: 3 }));
                 assert_eq!(what.is_none(), is_expected, "{header:?}");
                 assert!(what.is_none_or(|what| what.contains("was killed while it copied")));
             }

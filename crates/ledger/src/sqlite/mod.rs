@@ -4,18 +4,19 @@
 //! a few read-only connections serve queries ([`reader`]). Readable by anyone with `sqlite3` while the
 //! gate runs; written by one process only ([`lock`]).
 
-mod read_ports;
 mod attachments;
 mod backup;
 mod batch;
-mod read_only;
 mod checkpoint;
 mod claims;
 mod clock;
 mod closures;
-mod effect_store;
+mod copy_check;
+#[cfg(feature = "postgres")]
+pub(crate) mod copy_source;
 mod documents;
 mod driver;
+mod effect_store;
 mod effects;
 mod fault;
 mod identity;
@@ -24,21 +25,20 @@ mod issued;
 mod issuing;
 mod keys;
 mod lock;
-mod wal_check;
 mod mark_check;
 mod open;
-mod copy_check;
 mod queries;
+mod read_only;
+mod read_ports;
 mod reader;
 mod records;
 mod retention;
-#[cfg(feature = "postgres")]
-pub(crate) mod copy_source;
 mod streams;
 mod sweep;
-mod write_op;
 pub mod verify;
 mod verify_records;
+mod wal_check;
+mod write_op;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -58,15 +58,19 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::Migrated;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
-use crate::common::write_command;
 use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
 use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::common::retention::Sweeper;
+use crate::common::write_command;
 use crate::effects::{AdvanceError, Effects, RecoveredEffects};
 use crate::gauges::Gauges;
-use crate::issuance::{SettledCopy, FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledEffect, Settlement};
-use crate::port::{AcceptedEvent, Admissions, BoxFuture, Ledger, AcceptError, Records, RelinkCounts};
+use crate::issuance::{
+    FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
+};
+use crate::port::{
+    AcceptError, AcceptedEvent, Admissions, BoxFuture, Ledger, Records, RelinkCounts,
+};
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
 use batch::Position;
 use checkpoint::WalHandle;
@@ -81,10 +85,10 @@ use writer::Writer;
 pub use crate::common::RefusalQuota;
 pub use attachments::reattach;
 pub use backup::Snapshot;
-pub use read_only::SqliteReader;
+pub use copy_check::{accept_copy, is_copy, mark_as_copy};
 pub use keys::KeyIndexKind;
 pub use open::OpenError;
-pub use copy_check::{accept_copy, is_copy, mark_as_copy};
+pub use read_only::SqliteReader;
 
 /// A command of this ledger's writer.
 type WriteCommand = write_command::WriteCommand<Box<dyn ErasedWriteOp>>;
@@ -274,7 +278,8 @@ impl Issuance for SqliteLedger {
     ) -> BoxFuture<'_, Result<SettledCopy, Fault>> {
         let op = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
         Box::pin(async move {
-            let lost = "the effect of the first event under this key is missing or changed concurrently";
+            let lost =
+                "the effect of the first event under this key is missing or changed concurrently";
             self.write(op).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
         })
     }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{SqliteLedger, SqliteReader, queries};
 use crate::common::receipts::PageBuilder;
-use crate::port::{BoxFuture, StreamNotifier, Page, StreamEntry, Streams};
+use crate::port::{BoxFuture, Page, StreamEntry, StreamNotifier, Streams};
 
 impl Streams for SqliteLedger {
     fn read(

@@ -9,11 +9,12 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::keys::{check, find_merged};
 use super::{OpenError, open, queries, verify_records};
-use crate::common::records::{RecordCheck, MismatchSink};
+use crate::common::records::{MismatchSink, RecordCheck};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, EachAdmission, EachInboxPresence, EachKey, EachSighting, DisagreementSink,
-    InboxPresence, StoredAdmission, ProjectedDocument, DocumentFile, KeyRow, RecordsChecked, VerifyRows, SLICE_ROWS, SightingRow, Slice, Structure,
-    UnreadableDocument, Verifier, VerifyError,
+    AdmissionRow, Counters, Disagreement, DisagreementSink, DocumentFile, EachAdmission,
+    EachInboxPresence, EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument,
+    RecordsChecked, SLICE_ROWS, SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument,
+    Verifier, VerifyError, VerifyRows,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
@@ -94,7 +95,11 @@ impl VerifyRows for SqliteRows {
         Ok(check::merged(&self.conn, after, SLICE_ROWS, &mut |found| self.claim(&found, each))?)
     }
 
-    fn logged_keys(&self, slice: Slice, each: &mut EachKey<'_>) -> Result<Option<Seq>, VerifyError> {
+    fn logged_keys(
+        &self,
+        slice: Slice,
+        each: &mut EachKey<'_>,
+    ) -> Result<Option<Seq>, VerifyError> {
         let logged = check::LoggedClaims::load(&self.conn)?;
         self.slice(queries::VERIFY_KEY_LOG, slice, |row, _| {
             logged.claims(row, &mut |found| self.claim(&found, each))
@@ -112,7 +117,11 @@ impl VerifyRows for SqliteRows {
         })
     }
 
-    fn inbox(&self, slice: Slice, each: &mut EachInboxPresence<'_>) -> Result<Option<Seq>, VerifyError> {
+    fn inbox(
+        &self,
+        slice: Slice,
+        each: &mut EachInboxPresence<'_>,
+    ) -> Result<Option<Seq>, VerifyError> {
         if !self.has_inbox()? {
             return Ok(None);
         }
@@ -254,7 +263,11 @@ impl SqliteRows {
     }
 
     /// Reads a claim, with the admission it refers to.
-    fn claim(&self, claim: &check::CheckedClaim<'_>, each: &mut EachKey<'_>) -> rusqlite::Result<()> {
+    fn claim(
+        &self,
+        claim: &check::CheckedClaim<'_>,
+        each: &mut EachKey<'_>,
+    ) -> rusqlite::Result<()> {
         let mut named = self.conn.prepare_cached(queries::VERIFY_CLAIMED)?;
         let mut rows = named.query([claim.seq.0])?;
         let (is_its_key, verdict) = match rows.next()? {

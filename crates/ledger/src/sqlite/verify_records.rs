@@ -7,9 +7,9 @@ use super::fault::is_of_a_row;
 use super::queries;
 use super::records::RecordTables;
 use super::verify::lossy;
-use crate::common::records::{RecordCheck, MismatchSink, RecordError};
+use crate::common::records::{MismatchSink, RecordCheck, RecordError};
 use crate::verify::{RecordsChecked, SLICE_ROWS, Slice, VerifyError};
-use crate::verify_records::{EventRowSink, StoredRecordField, StoredRecord, EventRow};
+use crate::verify_records::{EventRow, EventRowSink, StoredRecord, StoredRecordField};
 
 /// Records per slice.
 const RECORDS: i64 = 200;

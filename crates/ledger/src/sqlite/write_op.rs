@@ -9,8 +9,8 @@ use admit_core::Fault;
 use rusqlite::Connection;
 
 use super::keys::KeyIndex;
-use crate::common::write_command::{Completion, ReplyReceiver, PendingReply};
 use crate::common::notifier::Notifier;
+use crate::common::write_command::{Completion, PendingReply, ReplyReceiver};
 
 /// The open transaction.
 pub(super) struct Tx<'t> {

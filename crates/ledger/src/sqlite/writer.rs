@@ -35,8 +35,8 @@ use crate::common::RefusalQuota;
 use crate::common::commit_batch::CommitBatch;
 use crate::common::hang_watch::PROBE_IDLE_EVERY;
 use crate::common::health::Health;
-use crate::common::write_command::{Outcomes, reply_all, rejected};
 use crate::common::notifier::Notifier;
+use crate::common::write_command::{Outcomes, rejected, reply_all};
 use crate::gauges::Gauges;
 
 /// How often a writer whose last write failed probes the disk, and one with a long WAL tries to shorten
@@ -178,7 +178,11 @@ impl Writer {
         CommitPosition { last_seq: self.position.last_seq.0, tasks: self.task_commits }
     }
 
-    fn serve_watched(&mut self, first: Option<WriteCommand>, commands: &Receiver<WriteCommand>) -> AfterGroup {
+    fn serve_watched(
+        &mut self,
+        first: Option<WriteCommand>,
+        commands: &Receiver<WriteCommand>,
+    ) -> AfterGroup {
         self.health.begins();
         let after = self.serve(first, commands);
         self.health.ends();
@@ -186,7 +190,11 @@ impl Writer {
     }
 
     /// Serves one batch: one transaction, then the replies. Without a first command it probes the disk.
-    fn serve(&mut self, first: Option<WriteCommand>, commands: &Receiver<WriteCommand>) -> AfterGroup {
+    fn serve(
+        &mut self,
+        first: Option<WriteCommand>,
+        commands: &Receiver<WriteCommand>,
+    ) -> AfterGroup {
         let begun = Instant::now();
         let mut group = CommitBatch::new(first, commands, self.commit_events_max, NO_BATCH_WAIT);
         let written = self.write(&mut group);

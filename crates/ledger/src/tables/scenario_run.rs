@@ -298,7 +298,11 @@ fn state_of<R: Columns>(row: &R) -> Result<ScenarioState, R::Error> {
 }
 
 fn document_of<R: Columns>(row: &R) -> Result<ScenarioDocument, R::Error> {
-    Ok(ScenarioDocument { kind: row.text("kind")?, path: row.text("path")?, text: row.text("text")? })
+    Ok(ScenarioDocument {
+        kind: row.text("kind")?,
+        path: row.text("path")?,
+        text: row.text("text")?,
+    })
 }
 
 fn event_of<R: Columns>(row: &R) -> Result<RunEvent, R::Error> {

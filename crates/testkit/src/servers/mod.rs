@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use kinesis_local::KinesisLocal;
 pub use moto::Moto;
 pub use nats::Nats;
-pub use seaweed::{Seaweed, S3Access};
+pub use seaweed::{S3Access, Seaweed};
 
 /// Timeout for the start of a server.
 const START_MAX: Duration = Duration::from_secs(60);

@@ -171,7 +171,9 @@ impl Import {
         send_all(sender, files, |file, outcome| {
             bar.step();
             match outcome {
-                FileOutcome::Accepted(_) | FileOutcome::Refused(_) => settle_tracker.mark_done(file),
+                FileOutcome::Accepted(_) | FileOutcome::Refused(_) => {
+                    settle_tracker.mark_done(file)
+                }
                 FileOutcome::Fatal(_) => next_step = NextStep::Stop,
                 // Retried while watching; the last outcome counts.
                 FileOutcome::Failed(_) | FileOutcome::NotSent => {}

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use admit_core::entity::{
-    Acceptance, LinkStatus, MatchBasis, Policy, ReplayRule, SourceEvent, ProcessingState, EntityInput,
+    Acceptance, EntityInput, LinkStatus, MatchBasis, Policy, ProcessingState, ReplayRule,
+    SourceEvent,
 };
 use admit_core::{Millis, Seq};
 
@@ -14,7 +15,7 @@ use super::candidates::{self, LoadedCandidates};
 use super::publications::PublicationTables;
 use super::tables::{StoredEvent, Write};
 use super::{RecordError, ResolutionWrite, write_resolution};
-use crate::port::{AcceptedEvent, AcceptError};
+use crate::port::{AcceptError, AcceptedEvent};
 
 /// An acceptance to be applied.
 #[derive(Clone)]
@@ -45,7 +46,10 @@ impl AcceptEvent {
         Ok(accepted)
     }
 
-    fn try_accept<T: PublicationTables>(&self, tables: &mut T) -> Result<AcceptedEvent, AcceptFailure<T::Error>> {
+    fn try_accept<T: PublicationTables>(
+        &self,
+        tables: &mut T,
+    ) -> Result<AcceptedEvent, AcceptFailure<T::Error>> {
         let found = candidates::event_at(tables, self.seq)?.ok_or(AcceptError::Unknown)?;
         check_acceptable(&self.policy, &found)?;
         let rule = EntityInput { policy: Arc::clone(&self.policy), event: found.event.clone() };
@@ -88,7 +92,9 @@ fn check_acceptable(policy: &Policy, found: &StoredEvent) -> Result<(), AcceptEr
         Some(ReplayRule::Skip) => {
             "it is a copy under another name; accept what came under the name itself"
         }
-        Some(ReplayRule::Overwrite { .. }) | None => "repeated deliveries of this source count automatically",
+        Some(ReplayRule::Overwrite { .. }) | None => {
+            "repeated deliveries of this source count automatically"
+        }
     };
     Err(AcceptError::Unfit(why))
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admit_core::entity::{
-    DistantEvent, EventFields, KnownLink, LinkStatus, CandidateSet, Policy, CandidateRange, EntityRule, Resolution,
-    SourceEvent,
+    CandidateRange, CandidateSet, DistantEvent, EntityRule, EventFields, KnownLink, LinkStatus,
+    Policy, Resolution, SourceEvent,
 };
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{EventQuery, StoredEvent, FarQuery, Side, Tables};
+use super::tables::{EventQuery, FarQuery, Side, StoredEvent, Tables};
 
 /// Maximum numbers that are searched for beyond the range.
 const FAR_NUMBERS_MAX: usize = 8;
@@ -127,7 +127,8 @@ impl LoadedCandidates {
         if missing.is_empty() {
             return Ok(());
         }
-        let mut loaded_fields: BTreeMap<Seq, EventFields> = tables.fields(&missing)?.into_iter().collect();
+        let mut loaded_fields: BTreeMap<Seq, EventFields> =
+            tables.fields(&missing)?.into_iter().collect();
         for event in &mut self.events {
             if let Some(fields) = loaded_fields.remove(&event.seq) {
                 event.fields = fields;
@@ -165,7 +166,12 @@ fn sides(range: &CandidateRange) -> [(Side, i64, i64); 2] {
 
 /// The times between which everything was read, if the limit cut the range; events at the very edge may be
 /// missing.
-fn cover(range: &CandidateRange, half: i64, before: &[StoredEvent], after: &[StoredEvent]) -> Option<(i64, i64)> {
+fn cover(
+    range: &CandidateRange,
+    half: i64,
+    before: &[StoredEvent],
+    after: &[StoredEvent],
+) -> Option<(i64, i64)> {
     let edge = |side: &[StoredEvent]| {
         let is_full = i64::try_from(side.len()).is_ok_and(|rows| rows >= half);
         side.last().filter(|_| is_full).and_then(|found| found.event.event_time)

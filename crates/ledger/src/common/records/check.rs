@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use admit_core::entity::{
-    Entity, Link, LinkStatus, Policy, ProcessingState, SourceEvent, EntityInput, merge_entity,
+    Entity, EntityInput, Link, LinkStatus, Policy, ProcessingState, SourceEvent, merge_entity,
 };
 use admit_core::{Millis, Seq};
 
@@ -160,7 +160,10 @@ fn link_mismatch(stored: &Link, expected: &Link) -> Option<String> {
         ("record", stored.record_id != expected.record_id),
         ("match", stored.matched != expected.matched),
         ("confidence", stored.confidence != expected.confidence),
-        ("number", (stored.number, &stored.number_from) != (expected.number, &expected.number_from)),
+        (
+            "number",
+            (stored.number, &stored.number_from) != (expected.number, &expected.number_from),
+        ),
         ("fingerprints", stored.fingerprints != expected.fingerprints),
         ("reason", is_linked && stored.reason != expected.reason),
         ("state", stored.state != expected.state),
@@ -171,7 +174,9 @@ fn link_mismatch(stored: &Link, expected: &Link) -> Option<String> {
 
 /// The parts of a record that differ from the merge of its events.
 fn record_mismatches(stored: &StoredRecord, record: &Entity, stamps: &[&str]) -> Vec<String> {
-    let is_fresh = [ProcessingState::Linked, ProcessingState::Enriched].iter().any(|it| it.word() == stored.state);
+    let is_fresh = [ProcessingState::Linked, ProcessingState::Enriched]
+        .iter()
+        .any(|it| it.word() == stored.state);
     let parts = [
         ("the group", stored.group != record.group),
         ("the number", stored.number != record.number),
@@ -220,8 +225,7 @@ pub(crate) fn column_mismatch(row: &EventRow, event: &SourceEvent, link: &Link) 
         ("confidence", row.confidence != link.confidence.word()),
         ("record_id", row.record_id != link.record_id),
     ];
-    joined(&parts)
-        .map(|names| format!("columns of its event differ from its stored text: {names}"))
+    joined(&parts).map(|names| format!("columns of its event differ from its stored text: {names}"))
 }
 
 fn joined(parts: &[(&str, bool)]) -> Option<String> {

@@ -16,21 +16,21 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use admit_core::json::{self, Limits, Object, Value};
 use admit_core::entity::{
-    Link, LinkStatus, StoredTextError, Policy, EntityRule, Resolution, SourceEvent, ProcessingState,
+    EntityRule, Link, LinkStatus, Policy, ProcessingState, Resolution, SourceEvent, StoredTextError,
 };
+use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Event, Fault, FaultKind, Millis, Seq, Verdict};
 
 use candidates::LoadedCandidates;
 use publications::{PublicationTables, catch_up};
 
 pub(crate) use accept::AcceptEvent;
-pub(crate) use check::{RecordCheck, MismatchSink, column_mismatch};
+pub(crate) use check::{MismatchSink, RecordCheck, column_mismatch};
 pub(crate) use relink::RelinkSlice;
 pub(crate) use tables::{
-    EventQuery, StoredEvent, Drift, FarQuery, LinkRow, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
-    Step, Tables, Write, stored_event,
+    Drift, EventQuery, FarQuery, LinkRow, NewRecord, ROW_KEY_TAKEN, RowSet, SCHEMA_DRIFT, Side,
+    Step, StoredEvent, Tables, Write, stored_event,
 };
 
 /// Why a record could not be resolved.
@@ -119,7 +119,9 @@ fn seen<T: Tables>(
     seq: Seq,
     at: Millis,
 ) -> Result<Option<Object<'static>>, RecordError<T::Error>> {
-    let Some(StoredEvent { event, link, drift }) = candidates::event_at(tables, seq)? else { return Ok(None) };
+    let Some(StoredEvent { event, link, drift }) = candidates::event_at(tables, seq)? else {
+        return Ok(None);
+    };
     tables.seen(seq, at).map_err(RecordError::Store)?;
     let policy = rule.policy();
     let stamp = policy.source(&event.source).and_then(|source| source.stamp);
@@ -223,15 +225,22 @@ fn write_resolution<T: PublicationTables>(
     let linked: Vec<LinkRow<'_>> =
         resolution.links.iter().map(|(seq, link)| LinkRow::of(*seq, link, messages(seq))).collect();
     let messages = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
-    let steps: Vec<Step<'_>> =
-        resolution.transitions.iter().filter_map(|step| Step::of(step, messages(step.seq))).collect();
+    let steps: Vec<Step<'_>> = resolution
+        .transitions
+        .iter()
+        .filter_map(|step| Step::of(step, messages(step.seq)))
+        .collect();
     let ids: Vec<&str> = resolution.entities.iter().map(|it| it.record_id.as_str()).collect();
     let caught_up = catch_up(tables, &link_writes(&drift, &linked, &steps), &ids, at);
     Ok(WrittenResolution { caught_up: caught_up.map_err(RecordError::Store)?, drift })
 }
 
 /// Writes for events whose state changed.
-fn link_writes<'a>(drift: &'a Drift, links: &'a [LinkRow<'a>], steps: &'a [Step<'a>]) -> Vec<Write<'a>> {
+fn link_writes<'a>(
+    drift: &'a Drift,
+    links: &'a [LinkRow<'a>],
+    steps: &'a [Step<'a>],
+) -> Vec<Write<'a>> {
     let mut writes = Vec::with_capacity(3);
     if !drift.is_empty() {
         writes.push(Write::Drift(drift));

@@ -3,15 +3,18 @@
 //! The effect state machine of the core decides each step; this applies it to the record and to the events
 //! published with it, for every database.
 
-use admit_core::effect::{Attribution, Evidence, IllegalStep, EffectState, InitialState, Step as EffectStep, advance as next_state};
-use admit_core::json::{self, Limits, Object, Value};
+use admit_core::effect::{
+    Attribution, EffectState, Evidence, IllegalStep, InitialState, Step as EffectStep,
+    advance as next_state,
+};
 use admit_core::entity::{Link, PUBLISH_UNKNOWN, ProcessingState, Transition};
+use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{EventQuery, StoredEvent, LinkRow, Step, Tables, Write};
-use crate::rules::HistoryLine;
+use super::tables::{EventQuery, LinkRow, Step, StoredEvent, Tables, Write};
 use crate::publications::{Offer, Publication, PublicationStep};
+use crate::rules::HistoryLine;
 
 /// Evidence of a lost attempt.
 const LOST: &str = "the gate stopped while this attempt was in flight";
@@ -19,16 +22,26 @@ const LOST: &str = "the gate stopped while this attempt was in flight";
 /// The tables of publications inside one transaction.
 pub(crate) trait PublicationTables: Tables {
     /// Returns the publication progress of records; retired ones are left out.
-    fn publication_progress(&mut self, ids: &[&str]) -> Result<Vec<PublicationProgress>, Self::Error>;
+    fn publication_progress(
+        &mut self,
+        ids: &[&str],
+    ) -> Result<Vec<PublicationProgress>, Self::Error>;
 
     /// Writes, then returns the publication progress of records.
-    fn write_to(&mut self, writes: &[Write<'_>], ids: &[&str]) -> Result<Vec<PublicationProgress>, Self::Error>;
+    fn write_to(
+        &mut self,
+        writes: &[Write<'_>],
+        ids: &[&str],
+    ) -> Result<Vec<PublicationProgress>, Self::Error>;
 
     /// Returns the events of a record that are enriched and not published, in ledger order.
     fn unsent(&mut self, record_id: &str, which: UnsentEvents) -> Result<Vec<Seq>, Self::Error>;
 
     /// Returns one publication.
-    fn publication(&mut self, which: PublicationKey<'_>) -> Result<Option<Publication>, Self::Error>;
+    fn publication(
+        &mut self,
+        which: PublicationKey<'_>,
+    ) -> Result<Option<Publication>, Self::Error>;
 
     /// Returns the events published with a publication, JSON.
     fn members(&mut self, n: u64) -> Result<String, Self::Error>;
@@ -38,13 +51,28 @@ pub(crate) trait PublicationTables: Tables {
     fn claim_revision(&mut self, offer: &Offer) -> Result<bool, Self::Error>;
 
     /// Releases a revision that was not published, if it is still the newest.
-    fn release_revision(&mut self, record_id: &str, revision: u64, at: Millis) -> Result<(), Self::Error>;
+    fn release_revision(
+        &mut self,
+        record_id: &str,
+        revision: u64,
+        at: Millis,
+    ) -> Result<(), Self::Error>;
 
     /// Sets the state of a record whose current revision was published, or failed.
-    fn set_sent(&mut self, record_id: &str, revision: u64, state: ProcessingState) -> Result<(), Self::Error>;
+    fn set_sent(
+        &mut self,
+        record_id: &str,
+        revision: u64,
+        state: ProcessingState,
+    ) -> Result<(), Self::Error>;
 
     /// Inserts a publication and returns its number.
-    fn insert_publication(&mut self, door: &str, new: &Publication, members: &str) -> Result<u64, Self::Error>;
+    fn insert_publication(
+        &mut self,
+        door: &str,
+        new: &Publication,
+        members: &str,
+    ) -> Result<u64, Self::Error>;
 
     /// Stores another attempt at a publication that was found absent.
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<(), Self::Error>;
@@ -214,11 +242,14 @@ pub(super) fn catch_up<T: PublicationTables>(
     at: Millis,
 ) -> Result<bool, T::Error> {
     let mut caught_up = false;
-    for PublicationProgress { record_id, revision, offered, state } in tables.write_to(writes, ids)? {
+    for PublicationProgress { record_id, revision, offered, state } in
+        tables.write_to(writes, ids)?
+    {
         let failed = match ProcessingState::parse(&state) {
             Some(ProcessingState::Published) if offered >= revision => None,
             Some(ProcessingState::PublishFailed) if offered >= revision => {
-                let publication = tables.publication(PublicationKey::Revision(&record_id, revision))?;
+                let publication =
+                    tables.publication(PublicationKey::Revision(&record_id, revision))?;
                 let reason = publication.and_then(|publication| publication.reason);
                 Some(reason.unwrap_or_else(|| PUBLISH_UNKNOWN.to_owned()))
             }
@@ -240,9 +271,14 @@ fn mark_sent<T: PublicationTables>(
     at: Millis,
 ) -> Result<(), T::Error> {
     let Publication { n, record_id, revision, .. } = publication;
-    let is_present = tables.publication_progress(&[record_id])?.iter().any(|way| way.revision == *revision);
+    let is_present =
+        tables.publication_progress(&[record_id])?.iter().any(|way| way.revision == *revision);
     let events = if is_present {
-        let state = if failed.is_some() { ProcessingState::PublishFailed } else { ProcessingState::Published };
+        let state = if failed.is_some() {
+            ProcessingState::PublishFailed
+        } else {
+            ProcessingState::Published
+        };
         tables.set_sent(record_id, *revision, state)?;
         tables.unsent(record_id, UnsentEvents::All)?
     } else {

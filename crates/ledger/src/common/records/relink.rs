@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use admit_core::entity::{Link, LinkStatus, Policy, ProcessingState, EntityInput, Transition};
+use admit_core::entity::{EntityInput, Link, LinkStatus, Policy, ProcessingState, Transition};
 use admit_core::{Millis, Seq};
 
 use super::candidates::{self, LoadedCandidates};
 use super::publications::{PublicationTables, catch_up};
-use super::tables::{StoredEvent, Drift, LinkRow, Step};
-use super::{RecordError, ResolutionWrite, rows, write_resolution, link_writes};
+use super::tables::{Drift, LinkRow, Step, StoredEvent};
+use super::{RecordError, ResolutionWrite, link_writes, rows, write_resolution};
 use crate::port::RelinkCounts;
 
 /// Events examined per commit.
@@ -56,7 +56,8 @@ impl RelinkSlice {
         tables: &mut T,
         seq: Seq,
     ) -> Result<bool, RecordError<T::Error>> {
-        let Some(StoredEvent { event, link: before, drift }) = candidates::event_at(tables, seq)? else {
+        let Some(StoredEvent { event, link: before, drift }) = candidates::event_at(tables, seq)?
+        else {
             return Ok(false);
         };
         let had_drifted = drift.is_some();
@@ -76,8 +77,8 @@ impl RelinkSlice {
         if had_drifted || lacks_rows {
             self.retry_rows(tables, &mut near, seq, &after)?;
         }
-        let is_repaired =
-            had_drifted && candidates::event_at(tables, seq)?.is_some_and(|now| now.drift.is_none());
+        let is_repaired = had_drifted
+            && candidates::event_at(tables, seq)?.is_some_and(|now| now.drift.is_none());
         let is_other = after.status != before.status || after.record_id != before.record_id;
         Ok(is_other || is_repaired)
     }
@@ -98,7 +99,8 @@ impl RelinkSlice {
         rows::collect_drift(&writes, messages, &mut drift);
         let is_still_missing = drift.get(&seq).is_some_and(Option::is_some);
         let linked = [LinkRow::of(seq, link, None)];
-        let is_enriched = link.status == LinkStatus::Linked && link.state == ProcessingState::Enriched;
+        let is_enriched =
+            link.status == LinkStatus::Linked && link.state == ProcessingState::Enriched;
         let enriched = is_enriched.then(|| self.enriched(near, seq, link));
         let steps: Vec<Step<'_>> = enriched.iter().filter_map(|it| Step::of(it, None)).collect();
         let (linked, steps, ids) = match is_still_missing {

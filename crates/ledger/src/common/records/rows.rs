@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admit_core::Seq;
-use admit_core::json::Object;
 use admit_core::entity::{Link, LinkStatus, Policy, SourceEvent};
+use admit_core::json::Object;
 
 use super::candidates::LoadedCandidates;
 use super::tables::{Drift, RowSet, Tables, Write};
@@ -21,7 +21,8 @@ pub(super) fn load_shares<T: Tables>(
     near: &mut LoadedCandidates,
     changed: &BTreeSet<Seq>,
 ) -> Result<Shares, T::Error> {
-    let has_tables = |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
+    let has_tables =
+        |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
     let events = || near.events.iter().filter(|event| has_tables(&event.source));
     let owners = events().filter(|event| changed.contains(&event.seq));
     let mut shares: Shares = owners.map(|event| (owner(policy, event), Vec::new())).collect();
@@ -96,7 +97,8 @@ fn share<'a>(
             writes.push(Write::ClearRows(table, before));
         }
         for event in events {
-            let (Some(link), Some(fields)) = (link_of(&event.seq), fields_by_event.get(&event.seq)) else {
+            let (Some(link), Some(fields)) = (link_of(&event.seq), fields_by_event.get(&event.seq))
+            else {
                 continue;
             };
             drift.entry(event.seq).or_default();
@@ -113,7 +115,11 @@ fn share<'a>(
 }
 
 /// Records which rows could not be stored, by event.
-pub(super) fn collect_drift(writes: &[Write<'_>], messages: Vec<Option<String>>, drift: &mut Drift) {
+pub(super) fn collect_drift(
+    writes: &[Write<'_>],
+    messages: Vec<Option<String>>,
+    drift: &mut Drift,
+) {
     let sets = writes
         .iter()
         .filter_map(|write| if let Write::Rows(set) = write { Some(set) } else { None });
@@ -121,7 +127,12 @@ pub(super) fn collect_drift(writes: &[Write<'_>], messages: Vec<Option<String>>,
         let Some(message) = message else { continue };
         // The event itself and the diagnostics report it; at a higher level an import of such files would flood
         // the log.
-        tracing::debug!(seq = set.event.seq.0, table = set.table.name, message, "rows of an event skipped");
+        tracing::debug!(
+            seq = set.event.seq.0,
+            table = set.table.name,
+            message,
+            "rows of an event skipped"
+        );
         match drift.entry(set.event.seq).or_default() {
             // The rows of its other tables are stored; each table that lacks some is named.
             Some(before) => *before = format!("{before}; {message}"),

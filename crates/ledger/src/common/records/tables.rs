@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use admit_core::json;
 use admit_core::entity::{
-    EventFields, Link, LinkStatus, StoredTextError, Entity, Scalar, SourceEvent, ProcessingState, Table, Transition,
+    Entity, EventFields, Link, LinkStatus, ProcessingState, Scalar, SourceEvent, StoredTextError,
+    Table, Transition,
 };
+use admit_core::json;
 use admit_core::{Digest, Millis, Seq};
 
 use super::{RecordError, code, shown};

@@ -6,9 +6,9 @@ use tokio_postgres::Row;
 use super::super::conn::{Columns as _, Conn, Error, Result, big};
 use super::super::records::RecordTables;
 use super::super::{nul_escape, sql};
-use crate::common::records::{RecordCheck, MismatchSink, RecordError};
+use crate::common::records::{MismatchSink, RecordCheck, RecordError};
 use crate::verify::{RecordsChecked, SLICE_ROWS, VerifyError};
-use crate::verify_records::{EventRowSink, StoredRecordField, StoredRecord, EventRow};
+use crate::verify_records::{EventRow, EventRowSink, StoredRecord, StoredRecordField};
 
 /// Records per slice.
 const RECORDS: i64 = 200;
@@ -22,7 +22,8 @@ pub(super) fn event_rows(
     (after, to): (Seq, Seq),
     each: &mut EventRowSink<'_>,
 ) -> Result<Option<Seq>> {
-    let params: [super::Param<'_>; 4] = [&big(after.0), &big(to.0), &SLICE_ROWS, &nul_escape::escape(door)];
+    let params: [super::Param<'_>; 4] =
+        [&big(after.0), &big(to.0), &SLICE_ROWS, &nul_escape::escape(door)];
     let found = conn.query(sql!("verify_tellings"), &params)?;
     let mut last = None;
     for row in &found {

@@ -4,8 +4,8 @@
 use admit_core::{Key, Seq};
 use rusqlite::{Connection, ErrorCode, Row};
 
-use super::pages::{self, BEFORE_ALL, CLAIM_BYTES, KEY_BYTES, READ_ROWS};
 use super::merge_cursor::MergeCursor;
+use super::pages::{self, BEFORE_ALL, CLAIM_BYTES, KEY_BYTES, READ_ROWS};
 use super::{find_merged, key_log};
 use crate::sqlite::queries;
 
@@ -62,8 +62,9 @@ fn in_pages(conn: &Connection, after: i64, each: &mut Each<'_>) -> rusqlite::Res
         for claim in claims.as_bytes().unwrap_or_default().chunks(CLAIM_BYTES) {
             let (key, place) = claim.split_at_checked(KEY_BYTES).unwrap_or((claim, &[]));
             let key_prefix = key.try_into().map(|key| pages::key_prefix(&Key::from_bytes(key)));
-            let is_of_row =
-                key_prefix.is_ok_and(|key_prefix| key_prefix >= last && next.is_none_or(|next| key_prefix < next));
+            let is_of_row = key_prefix.is_ok_and(|key_prefix| {
+                key_prefix >= last && next.is_none_or(|next| key_prefix < next)
+            });
             let is_in_place = is_blob && claim.len() == CLAIM_BYTES && is_of_row && before < key;
             let seq = place.iter().fold(0, |seq, byte| seq << 8 | u64::from(*byte));
             each(CheckedClaim { key, seq: Seq(seq), is_in_place })?;

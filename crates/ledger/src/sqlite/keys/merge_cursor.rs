@@ -91,7 +91,10 @@ impl MergeCursor {
     /// Returns the seq that claimed `key`, among the claims being merged.
     pub(super) fn get(&self, key: &Key) -> Option<Seq> {
         let part = part_of(key);
-        self.merging.iter().filter(|merging| merging.part == part).find_map(|merging| merging.get(key))
+        self.merging
+            .iter()
+            .filter(|merging| merging.part == part)
+            .find_map(|merging| merging.get(key))
     }
 
     /// Number of claims taken and not merged.

@@ -20,8 +20,8 @@ use rusqlite::Connection;
 
 use super::claims::Claims;
 use super::filter::KeyFilter;
-use super::recovery::read_unmerged;
 use super::merge_cursor::{MergeCursor, MergeStep};
+use super::recovery::read_unmerged;
 use super::{ClaimError, key_log, pages};
 use crate::sqlite::queries;
 

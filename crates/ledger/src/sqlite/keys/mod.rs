@@ -8,15 +8,15 @@
 pub(super) mod check;
 mod claims;
 mod filter;
-mod merged;
+mod filter_loader;
 mod key_log;
+mod merge_cursor;
+mod merged;
 mod pages;
 mod plain;
 mod recovery;
-mod merge_cursor;
 #[cfg(test)]
 mod tests;
-mod filter_loader;
 
 use std::path::Path;
 

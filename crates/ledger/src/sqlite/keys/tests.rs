@@ -11,8 +11,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::filter::{KeyFilter, Layer};
-use super::merged::MergedIndex;
 use super::filter_loader::{self, BackgroundLoad, FilterLoader};
+use super::merged::MergedIndex;
 use super::{KeyIndex, pages};
 use crate::sqlite::open;
 
