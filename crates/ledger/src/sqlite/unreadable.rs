@@ -96,6 +96,12 @@ pub(super) fn hide(conn: &Connection, cells: &UnreadableCells) -> rusqlite::Resu
             "CREATE TEMP VIEW {name} AS SELECT * FROM main.{name} WHERE {is_readable}"
         ))?;
     }
+    // The ledger's own views read its tables, unless they are temporary too.
+    let mut views = conn.prepare("SELECT sql FROM main.sqlite_schema WHERE type = 'view'")?;
+    let views: Vec<String> = views.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for view in views {
+        conn.execute_batch(&view.replacen("CREATE VIEW", "CREATE TEMP VIEW", 1))?;
+    }
     conn.pragma_update(None, "query_only", true)
 }
 

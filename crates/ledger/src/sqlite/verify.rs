@@ -281,7 +281,8 @@ impl SqliteRows {
         let mut rows = named.query([claim.seq.0])?;
         let (is_its_key, verdict) = match rows.next()? {
             Some(row) => {
-                let verdict = row.get_ref("verdict")?.as_str_or_null()?;
+                // The check of the admissions reports text that is not UTF-8.
+                let verdict = row.get_ref("verdict")?.as_str_or_null().unwrap_or(Some(""));
                 (bytes(row, "key")? == Some(claim.key), verdict)
             }
             None => (false, None),
