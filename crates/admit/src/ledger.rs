@@ -15,6 +15,7 @@ use admit_ledger::port::{Attachments, Store, StoreId};
 #[cfg(feature = "postgres")]
 use admit_ledger::postgres::{self, PostgresLedger, PostgresReader};
 use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
+use admit_ledger::sqlite::unreadable::{self, UnreadableCell};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
@@ -117,6 +118,23 @@ pub(crate) fn open_reader(
     }
     let ledger = SqliteReader::open(&config.data).map_err(|error| cannot_open(config, &error))?;
     Ok((Box::new(ledger), runtime))
+}
+
+/// Opens the ledger read-only without the rows that have a cell which is not UTF-8. Returns those cells;
+/// PostgreSQL stores none.
+pub(crate) fn open_readable_rows(
+    config: &Config,
+    base: &Path,
+) -> Result<(Box<dyn LedgerReader>, Runtime, Vec<UnreadableCell>), Failure> {
+    let (reader, runtime) = open_reader(config, base)?;
+    if config.ledger.url.is_postgres() {
+        return Ok((reader, runtime, Vec::new()));
+    }
+    let fail = |error| cannot_open(config, &error);
+    let found = unreadable::find(&config.data).map_err(fail)?;
+    let cells = found.cells.clone();
+    let reader = SqliteReader::open_hiding(&config.data, found).map_err(fail)?;
+    Ok((Box::new(reader), runtime, cells))
 }
 
 /// Opens the ledger for a consistency check. With `forgets`, retention has removed rows, so a missing

@@ -14,10 +14,10 @@ use admit_gate::run_reports::{ReportFuture, RunCloseError, RunReports};
 use admit_runs::closure;
 use admit_runs::report::{self, Parts, RunReporter, Settings};
 
-use crate::artifacts;
 use crate::config::Config;
 use crate::ledger::GateLedger;
 use crate::output::Failure;
+use crate::{artifacts, bus};
 
 /// Longest time to read all data of a run.
 const REPORT_MAX: Duration = Duration::from_secs(600);
@@ -58,7 +58,7 @@ pub(crate) fn open(
             provenance,
             locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
-            topics: contract.topics(),
+            topics: bus::run_topics(config, contract.topics()),
             outputs: Some(contract.policy().event_types().into_iter().map(str::to_owned).collect()),
         },
     });

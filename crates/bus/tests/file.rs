@@ -313,6 +313,32 @@ async fn a_log_that_is_cut_while_it_is_open_is_noticed() {
 }
 
 #[tokio::test]
+async fn nothing_is_written_behind_a_cut_and_the_restored_log_is_continued() {
+    let home = Folder::new();
+    let bus = home.bus();
+    commit(&bus, vec![named("a"), named("b")]).await;
+    let whole = home.log_bytes();
+    type Damage<'a> = (&'a str, &'a dyn Fn());
+    let damages: [Damage<'_>; 2] = [
+        ("cut", &|| fs::write(home.log(), &whole[..10]).expect("written")),
+        ("deleted", &|| fs::remove_file(home.log()).expect("removed")),
+    ];
+    for (name, damage) in damages {
+        damage();
+        let left = fs::read(home.log()).ok();
+        // No probe in between.
+        let outcome = bus.publish(vec![named("c")]).await.pop();
+        let is_refused = matches!(outcome, Some(PublishOutcome::NotWritten { .. }));
+        assert!(is_refused, "{name}: {outcome:?}");
+        assert_eq!(fs::read(home.log()).ok(), left, "{name}");
+        assert!(down(&bus).await.is_some(), "{name}");
+        fs::write(home.log(), &whole).expect("written");
+        assert_eq!(down(&bus).await, None, "{name}");
+    }
+    assert_eq!(commit(&bus, vec![named("c")]).await[0].offset, "2");
+}
+
+#[tokio::test]
 async fn a_log_written_by_another_program_is_continued() {
     let home = Folder::new();
     fs::create_dir_all(home.root.join(TOPIC)).expect("made");

@@ -98,7 +98,8 @@ async fn publications_of_a_dead_gate_become_ambiguous_and_are_not_repeated(
     let late = take(&silent, settled(&begun, Outcome::Done)).await;
     assert_eq!(late, Err(IllegalStep::NotInFlight));
     let step = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
-    let kept = take(&silent, PublicationStep { n: begun.n, step, reason: None }).await;
+    let kept =
+        take(&silent, PublicationStep { n: begun.n, step, reason: None, acknowledged: None }).await;
     assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)));
     let steps = living.publication_history(begun.n).await.expect("readable");
     let states: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
@@ -152,7 +153,7 @@ fn settled(of: &Publication, outcome: Outcome) -> PublicationStep {
     let reason = (outcome != Outcome::Done).then_some(PUBLISH_UNKNOWN);
     let attempt = of.state.attempt();
     let step = Step::Settle { attempt, outcome, evidence: evidence("bus"), reply: None };
-    PublicationStep { n: of.n, step, reason }
+    PublicationStep { n: of.n, step, reason, acknowledged: None }
 }
 
 async fn take(ledger: &Ledger, step: PublicationStep) -> Result<Publication, IllegalStep> {
@@ -171,7 +172,7 @@ async fn reconcile(
 ) -> Result<Publication, IllegalStep> {
     let by = Attribution { who: "ann".to_owned(), why: Some("looked".to_owned()) };
     let step = Step::Reconcile { by, found, evidence: evidence("found") };
-    take(ledger, PublicationStep { n, step, reason: None }).await
+    take(ledger, PublicationStep { n, step, reason: None, acknowledged: None }).await
 }
 
 async fn waiting(ledger: &Ledger) -> Vec<(String, u64)> {
@@ -300,7 +301,9 @@ async fn an_unknown_outcome_is_kept_and_not_offered_again(home: &dyn PublishingH
     let listed = ledger.ambiguous_publications(DOOR.to_owned(), 0, 10).await.expect("readable");
     assert_eq!(listed.iter().map(|one| one.n).collect::<Vec<_>>(), [begun.n]);
     let late = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
-    let kept = take(&ledger, PublicationStep { n: begun.n, step: late, reason: None }).await;
+    let kept =
+        take(&ledger, PublicationStep { n: begun.n, step: late, reason: None, acknowledged: None })
+            .await;
     assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)), "nothing is promoted");
     // A later revision is published separately, with all unpublished events.
     record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;

@@ -26,7 +26,7 @@ use crate::ingest::Ingest;
 use crate::ingest::reconcile::{ReconcileError, Resolution};
 use crate::ingest::release::{ReleaseError, ReleaseMode, not_releasable};
 use crate::peer::Peer;
-use crate::principals::Role;
+use crate::principals::{KnownPrincipal, Role};
 use crate::rate_limit::RateExceeded;
 use crate::request_permit::{NotAdmitted, RATE_EXCEEDED};
 
@@ -52,7 +52,7 @@ pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Option<Reply> {
 fn authorize_query<'g>(
     gate: &'g Gate,
     head: &Parts,
-) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>), RouteReply> {
+) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>, &'g KnownPrincipal), RouteReply> {
     let Some((door, ingest)) = ingest(gate) else {
         return Err(RouteReply::not_found(gate, "the ingestion gate is not configured"));
     };
@@ -73,7 +73,7 @@ fn authorize_query<'g>(
         );
     match known {
         Ok(known) => match gate.rates.allow(known.index, gate.clock.now()) {
-            Ok(()) => Ok((door, ingest)),
+            Ok(()) => Ok((door, ingest, known)),
             Err(RateExceeded { retry_after_seconds }) => {
                 let NotAdmitted { code, message, .. } = RATE_EXCEEDED;
                 let hint = gate.hint_after(retry_after_seconds);
@@ -90,12 +90,15 @@ fn authorize_query<'g>(
     }
 }
 
-/// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons.
+/// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons. Details name paths of this machine, so
+/// only operators get them.
 pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
     match authorize_query(&gate, &head) {
-        Ok((_, ingest)) => {
+        Ok((_, ingest, known)) => {
             let mut health = ingest.health().to_object();
-            if let Some(error) = ingest.bus_error() {
+            if known.has(Role::Operate)
+                && let Some(error) = ingest.bus_error()
+            {
                 health.push("details", vec![error]);
             }
             RouteReply::object(200, &health)
@@ -106,7 +109,7 @@ pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> RouteR
 
 /// `GET /v1/ops/lookup?event_id=|receipt_id=|dedupe_key=`: one receipt, or null.
 pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
-    let (door, ingest) = match authorize_query(&gate, &head) {
+    let (door, ingest, _) = match authorize_query(&gate, &head) {
         Ok(found) => found,
         Err(routed) => return routed,
     };

@@ -9,7 +9,7 @@ use admit_contracts::rounds::DOOR;
 use admit_core::effect::{Attribution, EffectState, IllegalStep, ReconcileOutcome, Step};
 use admit_core::json::{self, Object, Value};
 use admit_core::{Evidence, Fault, Millis};
-use admit_ledger::publications::{Publication, PublicationCounts, PublicationStep};
+use admit_ledger::publications::{BusEnd, Publication, PublicationCounts, PublicationStep};
 
 use super::Publisher;
 use super::publish_loop::{reference_object, unknown_evidence};
@@ -17,6 +17,21 @@ use crate::ingest::reconcile::{ReconcileError, Resolution};
 
 /// Tolerance for clock differences between ledger and bus.
 const CLOCK_SKEW_MS: i64 = 60_000;
+
+/// A step, with the end of the topic if its evidence is a position on a bus that counts messages.
+pub(super) fn with_end(n: u64, step: Step, reason: Option<&'static str>) -> PublicationStep {
+    let acknowledged = match &step {
+        Step::Settle { evidence, .. }
+        | Step::Reconcile { evidence, .. }
+        | Step::Evidence { evidence, .. } => reference_of(evidence),
+        Step::Begin { .. } | Step::Renew | Step::ReplayUndone(_) | Step::Replay(_) => None,
+    };
+    let acknowledged = acknowledged.and_then(|at| {
+        let messages = at.messages_up_to()?;
+        Some(BusEnd { topic: at.topic, messages })
+    });
+    PublicationStep { n, step, reason, acknowledged }
+}
 
 /// An ambiguous publication with its lookup on the bus.
 pub(crate) struct AmbiguousPublication {
@@ -112,8 +127,7 @@ impl Publisher {
         let (found, evidence) =
             ambiguous_publication.decide(resolution).map_err(ReconcileError::Refused)?;
         let step = Step::Reconcile { by, found, evidence };
-        let batch =
-            vec![PublicationStep { n: ambiguous_publication.publication.n, step, reason: None }];
+        let batch = vec![with_end(ambiguous_publication.publication.n, step, None)];
         let results = self.ledger.step_publications(batch, self.clock.now()).await?;
         match results.into_iter().next() {
             Some(Ok(publication)) => {

@@ -29,6 +29,11 @@ pub(crate) use steps::{advance, begin_effect, recover};
 /// Prefix of the stored acknowledged end of each bus topic.
 pub(crate) const BUS_END: &str = "bus_end:";
 
+/// Name of the stored acknowledged end of a bus topic.
+pub(crate) fn bus_end_name(topic: &str) -> String {
+    format!("{BUS_END}{topic}")
+}
+
 /// Stored values that a transaction raises or increments.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

@@ -35,6 +35,7 @@ mod records;
 mod retention;
 mod streams;
 mod sweep;
+pub mod unreadable;
 pub mod verify;
 mod verify_records;
 mod wal_check;

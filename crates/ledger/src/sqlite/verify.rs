@@ -7,6 +7,7 @@ use admit_core::{Digest, Key, Millis, Seq};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::fault::is_of_a_row;
 use super::keys::{check, find_merged};
 use super::{OpenError, open, queries, verify_records};
 use crate::common::records::{MismatchSink, RecordCheck};
@@ -155,11 +156,19 @@ impl VerifyRows for SqliteRows {
 
     fn files(&self) -> Result<Vec<DocumentFile>, VerifyError> {
         let mut query = self.conn.prepare(queries::VERIFY_FILES)?;
-        let files = query.query_map([], |row| {
-            let (kind, path, text) = (lossy(row, 0)?, lossy(row, 2)?, lossy(row, 3)?);
-            Ok(DocumentFile { kind, path, text })
-        })?;
-        Ok(files.collect::<rusqlite::Result<_>>()?)
+        let mut rows = query.query([])?;
+        let mut files = Vec::new();
+        while let Some(row) = rows.next()? {
+            let read =
+                || Ok(DocumentFile { kind: row.get(0)?, path: row.get(2)?, text: row.get(3)? });
+            match read() {
+                Ok(file) => files.push(file),
+                // A repair must not write it.
+                Err(error) if is_of_a_row(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(files)
     }
 
     fn scenario_runs(&self) -> Result<Vec<String>, VerifyError> {
@@ -272,7 +281,8 @@ impl SqliteRows {
         let mut rows = named.query([claim.seq.0])?;
         let (is_its_key, verdict) = match rows.next()? {
             Some(row) => {
-                let verdict = row.get_ref("verdict")?.as_str_or_null()?;
+                // The check of the admissions reports text that is not UTF-8.
+                let verdict = row.get_ref("verdict")?.as_str_or_null().unwrap_or(Some(""));
                 (bytes(row, "key")? == Some(claim.key), verdict)
             }
             None => (false, None),

@@ -202,7 +202,7 @@ impl Runner {
             lost.state = PublicationState::Unknown;
             lost.evidence = Some("the runner stopped while it was publishing".to_owned());
             let interrupted = RunMessage { payload: String::new(), ..message.clone() };
-            run = self.record_outcome(lease, &run, lost, interrupted).await?;
+            run = self.record_outcome(lease, &run, (lost, None), interrupted).await?;
         }
         self.publish_message(lease, &run, message).await
     }

@@ -56,7 +56,7 @@ impl Runner {
             events: vec![record_event("PLAN_COMMITTED", &run.run_id, &details, &self.policy, now)],
             documents: vec![document.clone()],
             turn: Some(StateChange { to: ScenarioState::Planned, reason: None }),
-            publication: None,
+            ..RunChange::default()
         };
         let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&[document]).await?;
@@ -262,7 +262,7 @@ impl Runner {
             documents: documents.clone(),
             events: vec![record_event(kind, &run.run_id, &details, &self.policy, now)],
             turn: Some(StateChange { to, reason: Some(reason.word().to_owned()) }),
-            publication: None,
+            ..RunChange::default()
         };
         let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&documents).await?;

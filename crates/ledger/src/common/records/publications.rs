@@ -13,7 +13,7 @@ use admit_core::{Millis, Seq};
 
 use super::RecordError;
 use super::tables::{EventQuery, LinkRow, Step, StoredEvent, Tables, Write};
-use crate::publications::{Offer, Publication, PublicationStep};
+use crate::publications::{BusEnd, Offer, Publication, PublicationStep};
 use crate::rules::HistoryLine;
 
 /// Evidence of a lost attempt.
@@ -79,6 +79,9 @@ pub(crate) trait PublicationTables: Tables {
 
     /// Stores the state of a publication.
     fn update_publication(&mut self, publication: &Publication) -> Result<(), Self::Error>;
+
+    /// Raises the acknowledged end of a topic.
+    fn raise_bus_end(&mut self, end: &BusEnd) -> Result<(), Self::Error>;
 
     /// Appends a line to the history of a publication.
     fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> Result<(), Self::Error>;
@@ -182,6 +185,9 @@ pub(crate) fn take<T: PublicationTables>(
         Ok(state) => state,
         Err(illegal) => return Ok(Err(illegal)),
     };
+    if let Some(end) = &request.acknowledged {
+        tables.raise_bus_end(end)?;
+    }
     if let EffectStep::Evidence { attempt, evidence } = &request.step {
         let (attempt, evidence) = (*attempt, Some(evidence));
         let line = HistoryLine { at, attempt, what: "evidence", by: None, evidence };

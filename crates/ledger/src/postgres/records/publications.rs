@@ -21,8 +21,8 @@ use crate::postgres::conn::{Columns, Conn, Result, big, big_opt, rows};
 use crate::postgres::nul_escape::escape;
 use crate::postgres::write_op::{Tx, WriteOp};
 use crate::postgres::{PostgresLedger, sql};
-use crate::publications::{Offer, Publication, PublicationStep, Publications};
-use crate::rules::{HistoryLine, evidence_text};
+use crate::publications::{BusEnd, Offer, Publication, PublicationStep, Publications};
+use crate::rules::{HistoryLine, bus_end_name, evidence_text};
 
 /// Maximum publications recovered in one commit: everything else waits for it.
 const LOST_MAX: usize = 256;
@@ -238,6 +238,12 @@ impl PublicationTables for RecordTables<'_> {
                 &publication.changed_at.0,
             ],
         )?;
+        Ok(())
+    }
+
+    fn raise_bus_end(&mut self, end: &BusEnd) -> Result<()> {
+        let name = bus_end_name(&end.topic);
+        self.conn.execute(sql!("meta_max"), &[&name, &big(end.messages)])?;
         Ok(())
     }
 

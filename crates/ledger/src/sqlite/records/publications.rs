@@ -12,8 +12,8 @@ use crate::common::records::publications::{
     recover_lost, take,
 };
 use crate::common::records::{Tables as _, Write};
-use crate::publications::{Offer, Publication, PublicationStep};
-use crate::rules::{HistoryLine, evidence_text};
+use crate::publications::{BusEnd, Offer, Publication, PublicationStep};
+use crate::rules::{HistoryLine, bus_end_name, evidence_text};
 use crate::sqlite::effects;
 use crate::sqlite::queries;
 use crate::sqlite::write_op::{Tx, WriteOp};
@@ -203,6 +203,11 @@ impl PublicationTables for RecordTables<'_> {
             publication.changed_at.0,
         ))?;
         Ok(())
+    }
+
+    fn raise_bus_end(&mut self, end: &BusEnd) -> rusqlite::Result<()> {
+        let mut raise = self.0.prepare_cached(queries::META_MAX)?;
+        raise.execute((bus_end_name(&end.topic), end.messages)).map(drop)
     }
 
     fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> rusqlite::Result<()> {
