@@ -122,8 +122,11 @@ fn steps(commands: &str) -> Vec<Step> {
             // The session waits until a server is ready.
             ["sleep", _] | ["cargo", "xtask", ..] => {}
             _ => match steps.last_mut() {
-                Some(Step::Shell(lines)) => lines.push_str(&format!("{line}\n")),
-                _ => steps.push(Step::Shell(format!("{line}\n"))),
+                Some(Step::Shell(lines)) => {
+                    lines.push_str(&line);
+                    lines.push('\n');
+                }
+                _ => steps.push(Step::Shell(line + "\n")),
             },
         }
     }
@@ -277,13 +280,12 @@ fn comparable(text: &str) -> String {
         }
         if !word.is_empty() {
             comparable.push_str(&masked(&word, is_lease));
-            is_lease = word == "lease";
+            is_lease = word == "lease" || (is_lease && word == ":");
             word.clear();
         }
         if !c.is_whitespace() {
             comparable.push(c);
         }
-        is_lease &= !c.is_whitespace() && c != ',';
     }
     comparable
 }
