@@ -23,6 +23,7 @@ mod deploy;
 mod disk;
 mod disk_gone;
 mod disk_hang;
+mod docs;
 mod edge;
 mod edge_crash;
 mod edge_doors;

@@ -89,6 +89,18 @@ const NEEDS: &[Need] = &[
         used_by: "the test that holds a mixed load",
         must_exist: false,
     },
+    Need {
+        sign: Sign::Program("curl"),
+        package: "curl",
+        used_by: "the tests that run the commands of the documentation",
+        must_exist: false,
+    },
+    Need {
+        sign: Sign::Program("sqlite3"),
+        package: "sqlite3",
+        used_by: "the tests that run the commands of the documentation",
+        must_exist: false,
+    },
 ];
 
 /// Installs what is missing when it can, and says plainly what stays missing.

@@ -6,6 +6,7 @@
 mod codes;
 mod docs;
 mod edges;
+mod mentions;
 mod repo;
 mod sources;
 mod words;
