@@ -191,7 +191,7 @@ fn a_copy_without_a_file_that_the_ledger_can_restore_is_repaired_and_served() {
     let exit = launch_fast(&copy).start_expecting_exit();
     assert_eq!(exit.status.code(), Some(1), "{}", exit.stderr);
     assert!(exit.stderr.contains("1 disagreement was found"), "{}", exit.stderr);
-    assert!(exit.stderr.contains("admit repair writes those again"), "{}", exit.stderr);
+    assert!(exit.stderr.contains("run admit repair, which restores them"), "{}", exit.stderr);
     let (ok, output) = command(&["repair", "--data", text(&copy)]);
     assert!(ok && lost.exists(), "{output}");
     launch_fast(&copy).start().stop();

@@ -119,7 +119,7 @@ pub enum OffsetKind {
 }
 
 impl OffsetKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] =
         [Self::FileLine, Self::KinesisSequence, Self::KafkaOffset, Self::NatsSequence];
 

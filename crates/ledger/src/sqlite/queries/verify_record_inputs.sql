@@ -1,4 +1,4 @@
--- Events of the records of the door ?4 after ?1 and up to ?2, with what they tell and where they come from.
+-- Events of the records of the door ?4 after ?1 and up to ?2, with their input fields and their origins.
 SELECT v.seq, v.source, v.grp, v.number, v.event_time, v.hard_key, v.state, v.link_status,
        v.reason_code, v.confidence, v.record_id, v.drift, v.head, v.link, t.fields, a.facts,
        b.bytes AS body
