@@ -341,13 +341,13 @@ fn the_same_events_get_the_same_decisions_on_every_bus() {
     let expected = replay(&file());
     assert!(expected.doubts.len() > 60, "{}", expected.doubts.len());
     assert!(expected.on_the_bus.values().all(|count| *count == 1), "nothing is there twice");
-    let reply = |word: &str| expected.answers.iter().filter(|one| one.contains(word)).count();
+    let count_of = |word: &str| expected.answers.iter().filter(|one| one.contains(word)).count();
     assert!(
-        reply_to("\"ADMIT\"") > 1_000 && reply_to("\"DUPLICATE\"") > 300,
+        count_of("\"ADMIT\"") > 1_000 && count_of("\"DUPLICATE\"") > 300,
         "{:?}",
-        reply_to("\"ADMIT\"")
+        count_of("\"ADMIT\"")
     );
-    assert!(reply_to("PAYLOAD_HASH_MISMATCH") > 300 && reply_to("PUBLISH_AMBIGUOUS") > 60);
+    assert!(count_of("PAYLOAD_HASH_MISMATCH") > 300 && count_of("PUBLISH_AMBIGUOUS") > 60);
     let others: Vec<Option<BusUnderTest>> = vec![
         #[cfg(feature = "nats")]
         nats(),

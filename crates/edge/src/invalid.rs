@@ -176,7 +176,7 @@ pub(crate) fn has_table(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare(include_str!("queries/invalid_table.sql"))?.exists([])
 }
 
-fn envelope(row: &rusqlite::OutboxRow<'_>) -> rusqlite::Result<InvalidEnvelope> {
+fn envelope(row: &rusqlite::Row<'_>) -> rusqlite::Result<InvalidEnvelope> {
     Ok(InvalidEnvelope {
         number: row.get(0)?,
         event_id: row.get(1)?,

@@ -158,7 +158,7 @@ impl OutboxFile {
     /// The row stored under `id`.
     pub(crate) fn find(&self, id: &str) -> rusqlite::Result<Option<StoredRow>> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/find.sql"))?;
-        let stored_row = |row: &rusqlite::OutboxRow<'_>| {
+        let stored_row = |row: &rusqlite::Row<'_>| {
             let at: String = row.get(2)?;
             let created_at = Millis::parse_rfc3339(&at).unwrap_or_default();
             Ok(StoredRow { rowid: row.get(0)?, payload_json: row.get(1)?, created_at })

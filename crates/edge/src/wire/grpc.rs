@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{OutboxStatus, Request, Streaming};
+use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
 use super::connect::{Endpoint, Protocol};
@@ -162,7 +162,7 @@ async fn forward_replies(
     }
 }
 
-fn status_text(status: &OutboxStatus) -> String {
+fn status_text(status: &Status) -> String {
     format!("the gate ended the stream: {:?}: {}", status.code(), status.message())
 }
 

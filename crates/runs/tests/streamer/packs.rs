@@ -6,7 +6,7 @@ use std::path::Path;
 use admit_core::Millis;
 use admit_runs::streamer::checkpoint::{CheckpointReason, Checkpoints as _, Cursor};
 use admit_runs::streamer::identity::{
-    World as PackWorld, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
+    WorldPins, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
 };
 use admit_runs::streamer::progress::Counts;
 use admit_runs::streamer::{CycleOutcome, ReadyStatus, Settings};
@@ -83,7 +83,7 @@ async fn a_ready_of_another_world_than_its_facts_is_refused() {
 
 /// A manifest with the given id, or the correct one.
 fn manifest(seed: u64, id: Option<&str>) -> String {
-    let world = PackWorld {
+    let world = WorldPins {
         manifest_fingerprint: MF.to_owned(),
         parameter_hash: PH.to_owned(),
         seed: 42,

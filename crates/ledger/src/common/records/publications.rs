@@ -4,7 +4,7 @@
 //! published with it, for every database.
 
 use admit_core::effect::{
-    Attribution, EffectState, Evidence, HistoryRow as EffectStep, IllegalStep, InitialState,
+    Attribution, EffectState, Evidence, IllegalStep, InitialState, Step as EffectStep,
     advance as next_state,
 };
 use admit_core::entity::{Link, PUBLISH_UNKNOWN, ProcessingState, Transition};

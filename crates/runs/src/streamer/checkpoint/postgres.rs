@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use admit_core::Millis;
-use admit_ledger::postgres::{Options, SessionLog};
+use admit_ledger::postgres::{Options, Session};
 
 use super::{CheckpointError, CheckpointReason, Checkpoints, Cursor, RunLock};
 use crate::streamer::progress::Counts;
@@ -23,7 +23,7 @@ const FORGET: &str = "DELETE FROM wsp_checkpoint WHERE pack_key = $1 AND output_
 
 /// Checkpoints in a database.
 pub struct PostgresCheckpoints {
-    session: Mutex<SessionLog>,
+    session: Mutex<Session>,
 }
 
 impl PostgresCheckpoints {
@@ -32,10 +32,10 @@ impl PostgresCheckpoints {
     /// # Errors
     /// When the database cannot be used.
     pub fn open(options: &Options) -> Result<Self, CheckpointError> {
-        Ok(Self { session: Mutex::new(SessionLog::open(options)?) })
+        Ok(Self { session: Mutex::new(Session::open(options)?) })
     }
 
-    fn session(&self) -> MutexGuard<'_, SessionLog> {
+    fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

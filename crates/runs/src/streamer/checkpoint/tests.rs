@@ -98,7 +98,7 @@ fn a_file_of_a_newer_version_is_refused() {
 
 #[cfg(feature = "postgres")]
 mod on_postgres {
-    use admit_ledger::postgres::{Options, SessionLog};
+    use admit_ledger::postgres::{Options, Session};
     use admit_testkit::postgres::{Server, database};
 
     use super::*;
@@ -108,7 +108,7 @@ mod on_postgres {
         let Some(database) = database() else { return };
         let options = Options::new(&database.url);
         check_contract(&|| Box::new(PostgresCheckpoints::open(&options).expect("open")));
-        let mut session = SessionLog::open(&options).expect("open");
+        let mut session = Session::open(&options).expect("open");
         let rows = session.query("SELECT count(*) FROM wsp_checkpoint_history", &[]).expect("read");
         assert_eq!(rows[0].get::<_, i64>(0), 5, "the history is append-only");
     }
