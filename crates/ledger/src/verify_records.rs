@@ -29,6 +29,8 @@ pub struct RecordsChecked {
     pub unmerged: u64,
     /// Events whose fields were left out: an earlier version read them from the body.
     pub older_fields: u64,
+    /// Records whose differences were left out: an earlier version merged them by its own rule.
+    pub older_merges: u64,
 }
 
 /// Row of an event of a record.
@@ -105,7 +107,7 @@ impl Verifier {
         found: &mut DisagreementSink<'_>,
     ) -> Result<RecordsChecked, VerifyError> {
         let mut checked = RecordsChecked::default();
-        let check = RecordCheck { door, policy };
+        let mut check = RecordCheck { door, policy, older_until: Seq(0) };
         let mut after = Some(Seq(0));
         while let Some(from) = after {
             let mut seqs = Vec::new();
@@ -113,6 +115,9 @@ impl Verifier {
                 Ok(row) => {
                     checked.events += 1;
                     seqs.push(row.seq);
+                    if row.has_older_fields {
+                        check.older_until = row.seq;
+                    }
                     event_row(&row, rebuild, &mut checked, found);
                 }
                 Err((seq, why)) => {
