@@ -141,7 +141,7 @@ enum LinkEnd {
     Stopped,
     /// The peer closed it while no row was in flight.
     Idle,
-    /// It broke while rows were in flight.
+    /// The connection was lost while rows were in flight.
     Lost(String),
     /// It could not be established.
     NotConnected(String),

@@ -56,7 +56,7 @@ pub struct CopiedTable {
 /// Result of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedLedger {
-    /// The number that names the ledger.
+    /// Random tag of the ledger.
     pub tag: u32,
     /// The last seq.
     pub last_seq: Seq,

@@ -43,7 +43,7 @@ impl Snapshot {
         self.tag
     }
 
-    /// The last seq in it.
+    /// Last seq of the ledger.
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }

@@ -24,7 +24,7 @@ use super::{open, queries};
 use crate::common::health::Health;
 use crate::gauges::Gauges;
 
-/// Copied at a time, more if commits are faster than that. Small steps: a large one keeps the disk busy
+/// Bytes of the WAL copied per step, more if commits are faster. Small steps: a large one keeps the disk busy
 /// for so long that commits have to wait for it.
 const COPY_FROM_BYTES: u64 = 2 << 20;
 
