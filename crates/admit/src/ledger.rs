@@ -19,8 +19,8 @@ use admit_ledger::sqlite::unreadable::{self, UnreadableCell};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    DocumentReader, EffectReader, Inbox, Issuance, Migrated, PublicationReader, Reader,
-    RecordReader, Streams, WholeLedger,
+    DocumentReader, EffectReader, Inbox, Issuance, PublicationReader, Reader, RecordReader,
+    SchemaMigration, Streams, WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -157,7 +157,7 @@ pub(crate) fn open_verifier(
 }
 
 /// Migrates the ledger to the schema version of this build.
-pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, Failure> {
+pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<SchemaMigration, Failure> {
     #[cfg(feature = "postgres")]
     if config.ledger.url.is_postgres() {
         let options = postgres_options(config, base)?;

@@ -12,7 +12,7 @@ use admit_core::json::{Object, Value};
 use admit_gate::SystemClock;
 use admit_gate::run_reports::{ReportFuture, RunCloseError, RunReports};
 use admit_runs::closure;
-use admit_runs::report::{self, Parts, RunReporter, Settings};
+use admit_runs::report::{self, ReportParts, RunReporter, Settings};
 
 use crate::config::Config;
 use crate::ledger::GateLedger;
@@ -46,7 +46,7 @@ pub(crate) fn open(
     provenance.push("build_version", env!("CARGO_PKG_VERSION"));
     provenance.push("build_commit", commit.to_owned());
     let closing_wait = Duration::from_millis(ingestion.closing_wait_ms);
-    let reporter = RunReporter::new(Parts {
+    let reporter = RunReporter::new(ReportParts {
         ledger,
         artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),

@@ -128,7 +128,7 @@ pub enum OffsetKind {
 }
 
 impl OffsetKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] =
         [Self::FileLine, Self::KinesisSequence, Self::KafkaOffset, Self::NatsSequence];
 

@@ -38,14 +38,14 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use invalid::{InvalidEnvelope, InvalidEnvelopes, RetryError};
-pub use outbox::{Counters, OpenError, Options, Outbox};
+pub use outbox::{OpenError, Options, Outbox, OutboxCounters};
 pub use outbox_writer::{EnqueueError, EnqueueOutcome};
 pub use sender::{Sender, SenderOptions};
-pub use status::Status;
-pub use store::Row;
+pub use status::OutboxStatus;
+pub use store::OutboxRow;
 pub use wire::connect::{Endpoint, EndpointError};
 pub use wire::grpc::GrpcWire;
 pub use wire::http::{Dialect, HttpWire};
 pub use wire::row_request::RowRequest;
 pub use wire::websocket::WebSocketWire;
-pub use wire::{Identity, Wire};
+pub use wire::{SenderIdentity, Wire};

@@ -11,7 +11,7 @@ use crate::invalid;
 
 /// Status of an outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct OutboxStatus {
     /// Number of rows.
     pub depth: u64,
     /// When the oldest row was stored, RFC 3339.
@@ -36,7 +36,7 @@ pub struct Status {
     pub bytes: u64,
 }
 
-impl Status {
+impl OutboxStatus {
     /// Reads the outbox in the file `path`, as of `now`.
     ///
     /// # Errors

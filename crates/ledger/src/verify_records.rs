@@ -15,7 +15,7 @@ pub struct RecordsChecked {
     pub events: u64,
     /// Events rebuilt from their bodies.
     pub rebuilt: u64,
-    /// Links resolved rebuilt.
+    /// Number of recomputed links.
     pub links: u64,
     /// Records merged rebuilt.
     pub records: u64,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use admit_core::Clock as _;
-use admit_edge::Status;
+use admit_edge::OutboxStatus;
 use admit_gate::SystemClock;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -102,7 +102,7 @@ struct OutboxReport {
     door: String,
     producer: String,
     file: PathBuf,
-    status: Result<Status, String>,
+    status: Result<OutboxStatus, String>,
 }
 
 fn status(data: &Path, json: bool) -> Result<(), Failure> {
@@ -111,7 +111,7 @@ fn status(data: &Path, json: bool) -> Result<(), Failure> {
         .into_iter()
         .map(|file| {
             let (door, producer) = door_and_producer(data, &file);
-            let status = Status::read(&file, now).map_err(|error| error.to_string());
+            let status = OutboxStatus::read(&file, now).map_err(|error| error.to_string());
             OutboxReport { door, producer, file, status }
         })
         .collect();

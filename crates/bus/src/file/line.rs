@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_byte_for_byte() {
+    fn written_bytes_are_read_back_unchanged() {
         for key in ["k", "a\"b", "a\\", "ä\u{1}", "\",\"published_at_utc\":\""] {
             for payload in [r#"{"a":"}\n","b":1e3}"#, "[]", r#" {"x":"\u00e4"} "#, "1.50"] {
                 let message = message(key, payload);

@@ -23,7 +23,7 @@ use crate::builder::DoorMount;
 use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
-use crate::ingest::reconcile::{ReconcileError, Resolution};
+use crate::ingest::reconcile::{OperatorResolution, ReconcileError};
 use crate::ingest::release::{ReleaseError, ReleaseMode, not_releasable};
 use crate::peer::Peer;
 use crate::principals::{KnownPrincipal, Role};
@@ -284,19 +284,19 @@ impl OperatorRequest {
         self.members.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 
-    pub(super) fn resolution(&self) -> Result<Resolution, &'static str> {
+    pub(super) fn resolution(&self) -> Result<OperatorResolution, &'static str> {
         match self.text("resolution").as_deref() {
-            Some("absent") => Ok(Resolution::Absent),
+            Some("absent") => Ok(OperatorResolution::Absent),
             Some("found") => {
                 let partition = self.members.get("partition").and_then(Value::as_u64);
                 let partition = partition.and_then(|partition| u32::try_from(partition).ok());
                 let has = |name| self.members.contains_key(name);
                 match (partition, self.text("offset")) {
                     (None, None) if !has("partition") && !has("offset") => {
-                        Ok(Resolution::Found(None))
+                        Ok(OperatorResolution::Found(None))
                     }
                     (Some(partition), Some(offset)) => {
-                        Ok(Resolution::Found(Some((partition, offset))))
+                        Ok(OperatorResolution::Found(Some((partition, offset))))
                     }
                     _ => Err("partition (a number) and offset (a string) must be given together"),
                 }

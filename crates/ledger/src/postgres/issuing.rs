@@ -19,7 +19,7 @@ use crate::issuance::{
     FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
 };
 use crate::port::BoxFuture;
-use crate::rules::{self, IssueResult, Recording};
+use crate::rules::{self, IssueResult, RecordingBatch};
 
 type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
@@ -120,7 +120,7 @@ impl Batch<'_> {
     }
 }
 
-impl<'c> Recording for Batch<'c> {
+impl<'c> RecordingBatch for Batch<'c> {
     type Error = BatchError;
     type Store = PgEffectStore<'c>;
 

@@ -17,16 +17,16 @@ use super::migrate::Schema;
 use super::{OpenError, Options, connect_once, nul_escape, sql};
 use crate::common::records::{MismatchSink, RecordCheck};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, DisagreementSink, DocumentFile, EachAdmission,
-    EachInboxPresence, EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument,
-    RecordsChecked, SLICE_ROWS, SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument,
-    Verifier, VerifyError, VerifyRows,
+    AdmissionRow, Disagreement, DisagreementSink, DocumentFile, EachAdmission, EachInboxPresence,
+    EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument, RecordsChecked, SLICE_ROWS,
+    SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument, Verifier, VerifyCounters,
+    VerifyError, VerifyRows,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
 use crate::verify_records::EventRowSink;
 
-/// Timeout of the query of a law.
+/// Timeout of one consistency query.
 const LAW_MAX: Duration = Duration::from_secs(3_600);
 
 impl From<Error> for VerifyError {
@@ -39,9 +39,9 @@ impl From<Error> for VerifyError {
 pub fn verifier(options: &Options, forgets: bool) -> std::result::Result<Verifier, OpenError> {
     let (conn, place) = connect_once(&Connector::new(options)?)?;
     Schema { place: &place, name: &options.schema }.check(&conn)?;
-    let counters = || -> Result<Counters> {
+    let counters = || -> Result<VerifyCounters> {
         let row = conn.query_one(sql!("verify_counters"), &[])?;
-        Ok(Counters {
+        Ok(VerifyCounters {
             last: row.seq("last_seq")?,
             admissions: row.num("admissions")?,
             sightings: row.num("sightings")?,

@@ -46,11 +46,11 @@ fn json_array(texts: &[&str]) -> Vec<u8> {
 /// A row that was copied out of its statement.
 pub(crate) struct SqliteRow {
     names: Rc<[String]>,
-    cells: Vec<Cell>,
+    cells: Vec<StoredValue>,
 }
 
 /// A value as SQLite stores it. Text may be no UTF-8 where another program wrote it.
-enum Cell {
+enum StoredValue {
     Null,
     Int(i64),
     Real,
@@ -58,7 +58,7 @@ enum Cell {
     Bytes(Vec<u8>),
 }
 
-impl From<ValueRef<'_>> for Cell {
+impl From<ValueRef<'_>> for StoredValue {
     fn from(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Null,
@@ -71,7 +71,7 @@ impl From<ValueRef<'_>> for Cell {
 }
 
 impl SqliteRow {
-    fn cell(&self, column: &str) -> Result<&Cell, InvalidValue> {
+    fn cell(&self, column: &str) -> Result<&StoredValue, InvalidValue> {
         let index = self.names.iter().position(|name| name == column);
         let missing = || InvalidValue::new(format!("no column `{column}` in the result"));
         index.and_then(|index| self.cells.get(index)).ok_or_else(missing)
@@ -87,28 +87,34 @@ impl Columns for SqliteRow {
 
     fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Int(number) => Ok(Some(*number)),
-            Cell::Real | Cell::Text(_) | Cell::Bytes(_) => Err(wrong_type(column, "an integer")),
+            StoredValue::Null => Ok(None),
+            StoredValue::Int(number) => Ok(Some(*number)),
+            StoredValue::Real | StoredValue::Text(_) | StoredValue::Bytes(_) => {
+                Err(wrong_type(column, "an integer"))
+            }
         }
     }
 
     fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Text(text) => {
+            StoredValue::Null => Ok(None),
+            StoredValue::Text(text) => {
                 let text = std::str::from_utf8(text).map_err(|_| wrong_type(column, "UTF-8"))?;
                 Ok(Some(text.to_owned()))
             }
-            Cell::Int(_) | Cell::Real | Cell::Bytes(_) => Err(wrong_type(column, "text")),
+            StoredValue::Int(_) | StoredValue::Real | StoredValue::Bytes(_) => {
+                Err(wrong_type(column, "text"))
+            }
         }
     }
 
     fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Bytes(bytes) => Ok(Some(bytes.clone())),
-            Cell::Int(_) | Cell::Real | Cell::Text(_) => Err(wrong_type(column, "bytes")),
+            StoredValue::Null => Ok(None),
+            StoredValue::Bytes(bytes) => Ok(Some(bytes.clone())),
+            StoredValue::Int(_) | StoredValue::Real | StoredValue::Text(_) => {
+                Err(wrong_type(column, "bytes"))
+            }
         }
     }
 }
@@ -126,7 +132,7 @@ impl Db for Connection {
         let names: Rc<[String]> =
             statement.column_names().into_iter().map(ToOwned::to_owned).collect();
         let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
-            let cells = (0..names.len()).map(|index| Ok(Cell::from(row.get_ref(index)?)));
+            let cells = (0..names.len()).map(|index| Ok(StoredValue::from(row.get_ref(index)?)));
             Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })
         })?;
         rows.collect()
@@ -184,14 +190,14 @@ impl WriteBackend for SqliteLedger {
         &self,
         operation: O,
     ) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(Applied(operation)))
+        Box::pin(self.write(AppliedOperation(operation)))
     }
 }
 
 /// An operation of a port as the writer thread takes it.
-struct Applied<O>(O);
+struct AppliedOperation<O>(O);
 
-impl<O: Operation<Connection>> WriteOp for Applied<O> {
+impl<O: Operation<Connection>> WriteOp for AppliedOperation<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
@@ -208,7 +214,7 @@ mod tests {
         Statement::new("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", "");
 
     #[test]
-    fn values_come_back_as_they_went_in() {
+    fn values_are_read_back_unchanged() {
         let conn = Connection::open_in_memory().unwrap();
         let bytes = [7_u8; 32];
         let none: Option<&str> = None;

@@ -15,7 +15,7 @@ use super::keys::KeyIndex;
 use super::write_op::{Tx, WriteOp};
 use super::{effects, issued, queries};
 use crate::issuance::{FileNote, SettledCopy, SettledEffect, Settlement};
-use crate::rules::{self, IssueResult, Recording};
+use crate::rules::{self, IssueResult, RecordingBatch};
 
 /// A batch of a door that issues, with the key index.
 pub(super) struct IssuingBatch<'b, 'c> {
@@ -34,7 +34,7 @@ impl IssuingBatch<'_, '_> {
     }
 }
 
-impl<'c> Recording for IssuingBatch<'_, 'c> {
+impl<'c> RecordingBatch for IssuingBatch<'_, 'c> {
     type Error = BatchError;
     type Store = SqliteEffectStore<'c>;
 

@@ -56,7 +56,7 @@ use admit_core::{
 };
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::Migrated;
+use crate::SchemaMigration;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
@@ -366,7 +366,7 @@ impl Publications for SqliteLedger {
         batch: Vec<Offer>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>> {
-        Box::pin(self.write(publications::Begin { epoch: self.epoch, batch, at }))
+        Box::pin(self.write(publications::BeginPublications { epoch: self.epoch, batch, at }))
     }
 
     fn step_publications(
@@ -382,7 +382,7 @@ impl Publications for SqliteLedger {
         door: String,
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
-        Box::pin(self.write(publications::Recover { epoch: self.epoch, door, at }))
+        Box::pin(self.write(publications::RecoverPublications { epoch: self.epoch, door, at }))
     }
 }
 
@@ -406,7 +406,7 @@ impl Ledger for SqliteLedger {
 
 /// Migrates the ledger in the data folder `dir` to the schema of this build, or creates it. No gate
 /// may serve the folder.
-pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
+pub fn migrate(dir: &Path) -> Result<SchemaMigration, OpenError> {
     let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
     create_private(dir).map_err(folder)?;
     let _lock = FolderLock::take(dir)?;
@@ -416,7 +416,7 @@ pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     let conn = open::recover(&path)?;
     tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
     keys::migrate_plain_index(&conn).map_err(|error| OpenError::from_claims(&path, error))?;
-    Ok(Migrated { from, to: open::version(&path)? })
+    Ok(SchemaMigration { from, to: open::version(&path)? })
 }
 
 /// Creates the data folder for this user only, because it holds raw bodies. An existing folder

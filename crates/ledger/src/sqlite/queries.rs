@@ -161,8 +161,8 @@ queries! {
     RECORD_SENT "record_sent";
     RECORD_STANDING "record_standing";
     RECORD_TIMELESS "record_timeless";
-    RECORD_TOLD_GET "record_told_get";
-    RECORD_TOLD_PUT "record_told_put";
+    RECORD_INPUT_GET "record_input_get";
+    RECORD_INPUT_PUT "record_input_put";
     RECORDS "records";
     RECORD_UNOFFERED "record_unoffered";
     RECORD_UNOFFERED_COUNT "record_unoffered_count";
@@ -207,7 +207,7 @@ queries! {
     VERIFY_RECORD_EVENTS "verify_record_events";
     VERIFY_SCENARIO_RUNS "verify_scenario_runs";
     VERIFY_SIGHTINGS "verify_sightings";
-    VERIFY_TELLINGS "verify_tellings";
+    VERIFY_RECORD_INPUTS "verify_record_inputs";
     STREAM "stream";
     STREAM_ENTRY "stream_entry";
     STREAM_HAS "stream_has";

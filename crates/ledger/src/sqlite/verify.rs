@@ -12,10 +12,10 @@ use super::keys::{check, find_merged};
 use super::{OpenError, open, queries, verify_records};
 use crate::common::records::{MismatchSink, RecordCheck};
 use crate::verify::{
-    AdmissionRow, Counters, Disagreement, DisagreementSink, DocumentFile, EachAdmission,
-    EachInboxPresence, EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument,
-    RecordsChecked, SLICE_ROWS, SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument,
-    Verifier, VerifyError, VerifyRows,
+    AdmissionRow, Disagreement, DisagreementSink, DocumentFile, EachAdmission, EachInboxPresence,
+    EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument, RecordsChecked, SLICE_ROWS,
+    SightingRow, Slice, StoredAdmission, Structure, UnreadableDocument, Verifier, VerifyCounters,
+    VerifyError, VerifyRows,
 };
 use crate::verify_inbox::{EachInboxRow, InboxClaim, InboxOrigin, InboxRecord};
 use crate::verify_laws::{EachBreach, Law};
@@ -40,7 +40,7 @@ pub fn verifier(dir: &Path, forgets: bool) -> Result<Verifier, OpenError> {
             Ok::<u64, rusqlite::Error>(found.optional()?.unwrap_or(0))
         };
         let read = || {
-            Ok(Counters {
+            Ok(VerifyCounters {
                 last: Seq(value("last_seq")?),
                 admissions: value("admissions")?,
                 sightings: value("sightings")?,

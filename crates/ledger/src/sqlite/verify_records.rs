@@ -23,7 +23,7 @@ pub(super) fn event_rows(
     (after, to): Slice,
     each: &mut EventRowSink<'_>,
 ) -> Result<Option<Seq>, VerifyError> {
-    let mut query = conn.prepare_cached(queries::VERIFY_TELLINGS)?;
+    let mut query = conn.prepare_cached(queries::VERIFY_RECORD_INPUTS)?;
     let mut rows = query.query(params![after.0, to.0, SLICE_ROWS, door])?;
     let (mut read, mut last) = (0, None);
     while let Some(row) = rows.next()? {

@@ -67,7 +67,7 @@ const SWEEP_PAGE: usize = 256;
 const DETAIL_CHARS_MAX: usize = 500;
 
 /// Dependencies of a runner.
-pub struct Parts {
+pub struct RunnerParts {
     /// Ledger of runs. The runner writes only the tables of runs.
     pub ledger: Arc<dyn ScenarioRuns>,
     /// Artifact store. The runner writes only its own folders.
@@ -133,8 +133,8 @@ impl RunStatus {
 
 impl Runner {
     /// Creates a runner.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
+    pub fn new(parts: RunnerParts) -> Self {
+        let RunnerParts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
         let policy = settings.policy();
         let files = RunFiles::new(artifacts, &paths);
         let sweep = SweepTracker::default();

@@ -11,7 +11,7 @@ macro_rules! words {
         }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Its name on the wire.

@@ -31,7 +31,7 @@ pub enum ReemitKind {
 }
 
 impl ReemitKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::ReadyOnly, Self::TerminalOnly, Self::Both];
 
     /// Its name on the wire.

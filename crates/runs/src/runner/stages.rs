@@ -14,7 +14,7 @@ use super::reason::{Reason, RefusalCode, RefusedRequest, RunnerError};
 use super::request::{RunRequest, Strategy};
 use super::settings::millis;
 use super::{Runner, identity, panicked};
-use crate::streamer::identity::World;
+use crate::streamer::identity::WorldPins;
 
 impl Runner {
     /// Commits the plan of the run, once.
@@ -125,7 +125,7 @@ impl Runner {
         plan: &RunPlan,
     ) -> Result<EvidenceResult, RunnerError> {
         let query = EvidenceQuery {
-            world: World {
+            world: WorldPins {
                 manifest_fingerprint: request.manifest_fingerprint.clone(),
                 parameter_hash: request.parameter_hash.clone(),
                 seed: request.seed,

@@ -12,7 +12,7 @@ use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{EventQuery, LinkRow, Step, StoredEvent, Tables, Write};
+use super::tables::{EventQuery, HistoryRow, LinkRow, StoredEvent, Tables, Write};
 use crate::publications::{BusEnd, Offer, Publication, PublicationStep};
 use crate::rules::HistoryLine;
 
@@ -311,7 +311,8 @@ fn send<T: PublicationTables>(
     }
     let links: Vec<LinkRow<'_>> =
         gone.iter().map(|(link, step)| LinkRow::of(step.seq, link, None)).collect();
-    let steps: Vec<Step<'_>> = gone.iter().filter_map(|(_, step)| Step::of(step, None)).collect();
+    let steps: Vec<HistoryRow<'_>> =
+        gone.iter().filter_map(|(_, step)| HistoryRow::of(step, None)).collect();
     tables.write(&[Write::Links(&links), Write::Steps(&steps)])?;
     Ok(())
 }

@@ -26,7 +26,7 @@ use super::write_op::Tx;
 use crate::rules::{
     Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas, evidence_text,
 };
-use prefetch::Prefetched;
+use prefetch::EffectPrefetch;
 
 pub(super) use prefetch::PrefetchRequest;
 pub(super) use probe::ExpectedEntry;
@@ -56,7 +56,7 @@ pub(super) struct PgEffectStore<'c> {
     /// All epochs of this process.
     own: &'c [u64],
     /// Rows read from the database.
-    prefetched: RefCell<Prefetched>,
+    prefetched: RefCell<EffectPrefetch>,
     /// Changes of this transaction.
     changes: Changes,
     /// Whether ids without a look-up are assumed to be free.

@@ -1,4 +1,4 @@
--- Documents in the order they were kept, after $5.
+-- Documents in the order of their numbers, after $5.
 SELECT * FROM issued
 WHERE n > $5
   AND ($1::text IS NULL OR kind = $1::text)

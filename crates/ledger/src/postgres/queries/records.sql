@@ -1,4 +1,4 @@
--- Records, the newest first: by group, day and state where these are given, before a place.
+-- Records, newest first, filtered by group, day and state if given; before a cursor.
 SELECT record_id, grp, number, date, time, event_time, state, revision, opened_at, changed_at
 FROM record
 WHERE door = $1 AND ($2::text IS NULL OR grp = $2) AND ($3::text IS NULL OR date = $3)

@@ -44,16 +44,16 @@ impl From<Error> for RecordError<Error> {
 }
 
 /// Parameters owned by a statement until it is sent.
-type Owned = Vec<Box<dyn ToSql + Sync>>;
+type StatementParams = Vec<Box<dyn ToSql + Sync>>;
 
 /// A statement to be sent.
 struct Statement {
     sql: Cow<'static, str>,
-    params: Owned,
+    params: StatementParams,
 }
 
 impl Statement {
-    fn new(sql: impl Into<Cow<'static, str>>, params: Owned) -> Self {
+    fn new(sql: impl Into<Cow<'static, str>>, params: StatementParams) -> Self {
         Self { sql: sql.into(), params }
     }
 
@@ -170,7 +170,7 @@ impl Tables for RecordTables<'_> {
     }
 
     fn fields(&mut self, seqs: &[Seq]) -> conn::Result<Vec<(Seq, EventFields)>> {
-        let rows = self.conn.query(sql!("record_told"), &[&places(seqs)])?;
+        let rows = self.conn.query(sql!("record_input"), &[&places(seqs)])?;
         rows.iter().map(|row| Ok((row.seq(0)?, EventFields::from_stored(row.text(1)?)))).collect()
     }
 

@@ -33,7 +33,7 @@ impl Publications for PostgresLedger {
         batch: Vec<Offer>,
         at: Millis,
     ) -> BoxFuture<'_, std::result::Result<Vec<Option<Publication>>, Fault>> {
-        Box::pin(self.write(Begin { batch, at }))
+        Box::pin(self.write(BeginPublications { batch, at }))
     }
 
     fn step_publications(
@@ -57,7 +57,7 @@ impl Publications for PostgresLedger {
             let mut lost = Vec::new();
             let mut is_over = left.is_empty();
             while !is_over {
-                let part = self.write(Recover { door: door.clone(), at }).await?;
+                let part = self.write(RecoverPublications { door: door.clone(), at }).await?;
                 is_over = part.len() < LOST_MAX;
                 lost.extend(part);
             }
@@ -67,12 +67,12 @@ impl Publications for PostgresLedger {
 }
 
 /// Begins publications.
-struct Begin {
+struct BeginPublications {
     batch: Vec<Offer>,
     at: Millis,
 }
 
-impl WriteOp for Begin {
+impl WriteOp for BeginPublications {
     type Output = Vec<Option<Publication>>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {
@@ -98,12 +98,12 @@ impl WriteOp for Steps {
 }
 
 /// Recovers publications of gates whose leases have ended.
-struct Recover {
+struct RecoverPublications {
     door: String,
     at: Millis,
 }
 
-impl WriteOp for Recover {
+impl WriteOp for RecoverPublications {
     type Output = Vec<Publication>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output> {

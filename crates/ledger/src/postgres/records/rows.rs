@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use admit_core::entity::{Scalar, Table};
 
-use super::{Owned, Statement, kept_opt, param, queries, text as text_param, text_opt};
+use super::{Statement, StatementParams, kept_opt, param, queries, text as text_param, text_opt};
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
 use crate::postgres::conn::{Conn, Error, Result, big};
 
@@ -36,7 +36,7 @@ pub(super) fn statement(set: &RowSet<'_>) -> std::result::Result<(Statement, u64
         let cells = rows.iter().map(|row| row[column].as_deref());
         param(cells.map(kept_opt).collect::<Vec<Option<String>>>())
     };
-    let mut params: Owned = (0..set.table.columns.len()).map(column).collect();
+    let mut params: StatementParams = (0..set.table.columns.len()).map(column).collect();
     params.push(param(set.event.received_at.0));
     params.push(text_opt(set.link.record_id.as_deref()));
     params.push(param(big(set.event.seq.0)));
@@ -75,12 +75,12 @@ fn drift(error: &Error) -> Option<String> {
 }
 
 /// Converts a cell to the type of its column.
-type Fitted = Option<String>;
+type ColumnText = Option<String>;
 
 /// Merges rows with the same key: columns that a later one leaves out keep the value of an earlier one.
-fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
-    let mut rows: Vec<Vec<Fitted>> = Vec::with_capacity(set.rows.len());
-    let mut known: BTreeMap<Vec<Fitted>, usize> = BTreeMap::new();
+fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<ColumnText>>, String> {
+    let mut rows: Vec<Vec<ColumnText>> = Vec::with_capacity(set.rows.len());
+    let mut known: BTreeMap<Vec<ColumnText>, usize> = BTreeMap::new();
     for row in &set.rows {
         let (mut cells, mut key) = (Vec::with_capacity(row.len()), Vec::new());
         for ((name, _), cell) in set.table.columns.iter().zip(row) {
@@ -109,7 +109,7 @@ fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
     Ok(rows)
 }
 
-fn text(cell: &Scalar) -> Fitted {
+fn text(cell: &Scalar) -> ColumnText {
     match cell {
         Scalar::Null => None,
         Scalar::Integer(whole) => Some(whole.to_string()),
@@ -118,7 +118,7 @@ fn text(cell: &Scalar) -> Fitted {
     }
 }
 
-fn number(cell: &Scalar) -> Fitted {
+fn number(cell: &Scalar) -> ColumnText {
     match cell {
         Scalar::Null => None,
         Scalar::Integer(whole) => Some(whole.to_string()),
@@ -134,7 +134,7 @@ fn number(cell: &Scalar) -> Fitted {
 }
 
 /// Normal form of a number, so that equal keys are equal texts.
-fn spelt(real: f64) -> Fitted {
+fn spelt(real: f64) -> ColumnText {
     real.is_finite().then(|| if real == 0.0 { "0".to_owned() } else { real.to_string() })
 }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_becomes_what_its_column_takes() {
+    fn a_value_is_converted_to_the_type_of_its_column() {
         let number = |cell: Scalar| super::number(&cell);
         assert_eq!(number(Scalar::Text(" 7 ".to_owned())).as_deref(), Some("7"));
         assert_eq!(number(Scalar::Text("2.50".to_owned())).as_deref(), Some("2.5"));

@@ -6,9 +6,10 @@
 use admit_core::entity::{Link, SourceEvent};
 
 use super::{
-    Owned, RecordTables, Statement, kept_opt, param, places, queries, rows, text, text_opt,
+    RecordTables, Statement, StatementParams, kept_opt, param, places, queries, rows, text,
+    text_opt,
 };
-use crate::common::records::{Drift, LinkRow, NewRecord, Step, Write};
+use crate::common::records::{Drift, HistoryRow, LinkRow, NewRecord, Write};
 use crate::postgres::conn::{Result, big};
 use crate::postgres::nul_escape::escape;
 use crate::postgres::sql;
@@ -30,7 +31,7 @@ impl RecordTables<'_> {
             self.conn.execute_all(&queries(&sent))?;
             return Ok(Vec::new());
         }
-        sent.push(Statement::new(GUARD, Owned::new()));
+        sent.push(Statement::new(GUARD, StatementParams::new()));
         let certain = sent.len();
         let mut reasons = Vec::new();
         let mut wanted = Vec::new();
@@ -79,7 +80,7 @@ impl RecordTables<'_> {
     /// Statements to send before the rows.
     pub(super) fn before(&mut self) -> Vec<Statement> {
         let is_guarded = std::mem::take(&mut self.is_guarded);
-        is_guarded.then(|| Statement::new(UNGUARD, Owned::new())).into_iter().collect()
+        is_guarded.then(|| Statement::new(UNGUARD, StatementParams::new())).into_iter().collect()
     }
 }
 
@@ -134,7 +135,7 @@ fn arrival(door: &str, event: &SourceEvent, link: &Link) -> [Statement; 2] {
         text(&link.to_text()),
     ];
     [
-        Statement::new(sql!("record_told_put"), fields),
+        Statement::new(sql!("record_input_put"), fields),
         Statement::new(sql!("record_event_insert"), row),
     ]
 }
@@ -210,7 +211,7 @@ fn relink(links: &[LinkRow<'_>]) -> Statement {
 }
 
 /// Appends history rows; each gets its event's next step number.
-fn step(steps: &[Step<'_>]) -> Statement {
+fn step(steps: &[HistoryRow<'_>]) -> Statement {
     let taken = || steps.iter().map(|step| step.taken);
     let numbers = |numbers: Vec<i64>| param(numbers);
     let words = |words: Vec<&'static str>| param(words);

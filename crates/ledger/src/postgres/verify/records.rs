@@ -24,7 +24,7 @@ pub(super) fn event_rows(
 ) -> Result<Option<Seq>> {
     let params: [super::Param<'_>; 4] =
         [&big(after.0), &big(to.0), &SLICE_ROWS, &nul_escape::escape(door)];
-    let found = conn.query(sql!("verify_tellings"), &params)?;
+    let found = conn.query(sql!("verify_record_inputs"), &params)?;
     let mut last = None;
     for row in &found {
         let seq = row.seq("seq")?;

@@ -1,4 +1,4 @@
--- Records by their own day since a time, and how many of them have no event of these sources.
+-- Records per date since a time, and how many of them have no event of these sources.
 SELECT r.date, count(*),
        sum(NOT EXISTS (SELECT 1 FROM record_event e
                        WHERE e.record_id = r.record_id AND instr(?3, ' ' || e.source || ' ') > 0))

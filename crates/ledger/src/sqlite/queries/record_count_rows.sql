@@ -1,4 +1,4 @@
--- How many rows each queried table has, and how many of them belong to no record.
+-- Number of rows per query table, and how many of them belong to no record.
 SELECT 'combat_engagement' AS name, count(*) AS rows, coalesce(sum(round_id IS NULL), 0) AS unlinked FROM combat_engagement
 UNION ALL SELECT 'lua_round_teams', count(*), coalesce(sum(round_id IS NULL), 0) FROM lua_round_teams
 UNION ALL SELECT 'lua_spawn_stats', count(*), coalesce(sum(round_id IS NULL), 0) FROM lua_spawn_stats

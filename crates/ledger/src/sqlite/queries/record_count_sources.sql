@@ -1,4 +1,4 @@
--- Events by source: all, recent, and how many are linked.
+-- Events per source: total, recent, linked.
 SELECT source, count(*), sum(link_status <> 'linked_round_id'), sum(received_at >= ?2),
        sum(received_at >= ?2 AND link_status <> 'linked_round_id'), max(received_at),
        sum(state = 'parse_failed'), sum(drift IS NOT NULL)

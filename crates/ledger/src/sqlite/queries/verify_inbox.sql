@@ -1,4 +1,4 @@
--- Admissions of the inbox's door after ?1, up to ?2, with what the inbox holds of them.
+-- Admissions of the inbox's door after ?1, up to ?2, with their inbox rows.
 SELECT a.seq, i.event_id IS NOT NULL AS has_row,
        b.bytes IS NOT NULL AND i.payload IS NOT NULL AND CAST(b.bytes AS TEXT) <> i.payload AS differs
 FROM admission a

@@ -14,8 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::queries;
 use super::write_op::{Tx, WriteOp};
 use crate::common::records::{
-    AcceptEvent, Drift, EventQuery, FarQuery, LinkRow, NewRecord, RecordError, RelinkSlice, Side,
-    Step, StoredEvent, Tables, Write, stored_event,
+    AcceptEvent, Drift, EventQuery, FarQuery, HistoryRow, LinkRow, NewRecord, RecordError,
+    RelinkSlice, Side, StoredEvent, Tables, Write, stored_event,
 };
 use crate::port::{AcceptError, AcceptedEvent, RelinkCounts};
 
@@ -47,7 +47,7 @@ impl RecordTables<'_> {
 
     fn insert(&self, door: &str, event: &SourceEvent, link: &Link) -> rusqlite::Result<()> {
         let fields = (event.seq.0, event.fields.as_str());
-        self.0.prepare_cached(queries::RECORD_TOLD_PUT)?.execute(fields)?;
+        self.0.prepare_cached(queries::RECORD_INPUT_PUT)?.execute(fields)?;
         self.0.prepare_cached(queries::RECORD_EVENT_INSERT)?.execute(params![
             event.seq.0,
             door,
@@ -93,9 +93,9 @@ impl RecordTables<'_> {
         Ok(())
     }
 
-    fn step(&self, steps: &[Step<'_>]) -> rusqlite::Result<()> {
+    fn step(&self, steps: &[HistoryRow<'_>]) -> rusqlite::Result<()> {
         let mut add = self.0.prepare_cached(queries::RECORD_HISTORY_ADD)?;
-        for Step { taken, reason } in steps {
+        for HistoryRow { taken, reason } in steps {
             let fingerprint = taken.fingerprint.as_ref();
             add.execute((
                 taken.seq.0,
@@ -212,7 +212,7 @@ impl Tables for RecordTables<'_> {
     }
 
     fn fields(&mut self, seqs: &[Seq]) -> rusqlite::Result<Vec<(Seq, EventFields)>> {
-        let mut get = self.0.prepare_cached(queries::RECORD_TOLD_GET)?;
+        let mut get = self.0.prepare_cached(queries::RECORD_INPUT_GET)?;
         let mut fields = Vec::with_capacity(seqs.len());
         for seq in seqs {
             let text: Option<String> = get.query_row([seq.0], |row| row.get(0)).optional()?;

@@ -19,13 +19,13 @@ use crate::sqlite::queries;
 use crate::sqlite::write_op::{Tx, WriteOp};
 
 /// Begins publications.
-pub(in crate::sqlite) struct Begin {
+pub(in crate::sqlite) struct BeginPublications {
     pub(in crate::sqlite) epoch: u64,
     pub(in crate::sqlite) batch: Vec<Offer>,
     pub(in crate::sqlite) at: Millis,
 }
 
-impl WriteOp for Begin {
+impl WriteOp for BeginPublications {
     type Output = Vec<Option<Publication>>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {
@@ -52,13 +52,13 @@ impl WriteOp for Steps {
 }
 
 /// Recovers publications of earlier processes.
-pub(in crate::sqlite) struct Recover {
+pub(in crate::sqlite) struct RecoverPublications {
     pub(in crate::sqlite) epoch: u64,
     pub(in crate::sqlite) door: String,
     pub(in crate::sqlite) at: Millis,
 }
 
-impl WriteOp for Recover {
+impl WriteOp for RecoverPublications {
     type Output = Vec<Publication>;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<Self::Output> {

@@ -1,4 +1,4 @@
--- Events of the records of the door $4 after $1 and up to $2, with what they tell and where they come from.
+-- Events of the records of the door ?4 after ?1 and up to ?2, with their input fields and their origins.
 SELECT v.seq, v.source, v.grp, v.number, v.event_time, v.hard_key, v.state, v.link_status,
        v.reason_code, v.confidence, v.record_id, v.drift, v.head, v.link, t.fields, a.facts,
        b.bytes AS body,
@@ -8,5 +8,5 @@ FROM record_event v
 LEFT JOIN record_told t ON t.seq = v.seq
 LEFT JOIN admission a ON a.seq = v.seq
 LEFT JOIN body b ON b.seq = v.seq
-WHERE v.seq > $1 AND v.seq <= $2 AND v.door = $4
-ORDER BY v.seq LIMIT $3;
+WHERE v.seq > ?1 AND v.seq <= ?2 AND v.door = ?4
+ORDER BY v.seq LIMIT ?3;
