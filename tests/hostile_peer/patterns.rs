@@ -163,7 +163,7 @@ fn events_whose_validation_never_finishes_are_refused_without_delaying_others() 
     });
     let refused = post(&gate, "a", "/v1/events/strict", &costly(9));
     let reply = problem(&refused, 400, "invalid_envelope");
-    assert!(reply.to_string().contains("more steps than one event may cost"), "{reply}");
+    assert!(reply.to_string().contains("more steps than one event may use"), "{reply}");
     gate.stop();
 }
 
