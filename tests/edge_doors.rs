@@ -129,7 +129,7 @@ fn doors_that_need_a_reply_of_the_gate_cannot_be_forwarded() {
         let refused = client.send("POST", path, &[], b"{}").unwrap();
         let text = String::from_utf8_lossy(&refused.body);
         assert_eq!(refused.status, 403, "{path}: {text}");
-        assert!(text.contains("not forwarded"), "{path}: {text}");
+        assert!(text.contains("cannot be forwarded"), "{path}: {text}");
     }
     for door in ["ingestion-gate", "intents"] {
         let exit = Launch::edge(&folder.path().join("edge"), gate.address())

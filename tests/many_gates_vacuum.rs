@@ -75,7 +75,7 @@ fn every_table_says_what_vacuum_is_to_do() {
              AND o LIKE '{option}=%'"
         )) == 1
     };
-    let grown = cluster.rows("SELECT name FROM row_counts");
+    let grown = cluster.rows("SELECT name FROM growth");
     assert!(grown.len() >= 2);
     let grown = grown.iter().map(|row| row.get::<String>(0));
     let keys = (0..16).map(|n| format!("key_index_{n}"));

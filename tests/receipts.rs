@@ -125,7 +125,7 @@ fn the_document_of_a_receipt_is_the_one_that_was_issued() {
     let tag = pixel.as_str().unwrap().rsplit_once('-').unwrap().0;
     for (id, why) in [
         (pixel.as_str().unwrap().to_owned(), "issues no documents"),
-        (format!("{tag}-999"), "no such"),
+        (format!("{tag}-999"), "unknown receipt"),
     ] {
         let answer = client.send("GET", &format!("/v1/receipts/{id}/document"), &[], b"").unwrap();
         let said = answer.json();

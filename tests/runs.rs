@@ -324,12 +324,12 @@ fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_
         (
             "UPDATE sr_run SET state = 'LOST'".to_owned(),
             "UPDATE sr_run SET state = 'READY'".to_owned(),
-            "or is no state",
+            "or not a known state",
         ),
         (
             "UPDATE sr_run_event SET run_id = 'x' || run_id".to_owned(),
             "UPDATE sr_run_event SET run_id = substr(run_id, 2)".to_owned(),
-            "which is no run",
+            "which does not exist",
         ),
     ] {
         sql::execute(data.path(), &spoil);

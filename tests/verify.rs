@@ -85,7 +85,7 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
         ("claimed", "status", "received", "by its claims it is \"claimed\""),
         ("failed", "received_at", "2020-01-01T00:00:00.000Z", "its admission came at"),
         ("failed", "last_updated_at", "2020-01-01T00:00:00.000Z", "it was finished at"),
-        ("received", "last_updated_at", "2020-01-01T00:00:00.000Z", "nothing has happened"),
+        ("received", "last_updated_at", "2020-01-01T00:00:00.000Z", "it has not changed since"),
         ("claimed", "last_updated_at", "2999-01-01T00:00:00.000Z", "after the lease"),
         ("done", "last_updated_at", "yesterday", "no time as the gate writes it"),
     ] {
@@ -352,12 +352,12 @@ fn verify_finds_records_that_do_not_belong_together() {
         (
             format!("UPDATE record_field SET event = 900000 WHERE {field}"),
             format!("UPDATE record_field SET event = {event} WHERE {field}"),
-            "from no event of it",
+            "has no record or no event of it",
         ),
         (
             "UPDATE record SET record_id = 'x' || record_id".to_owned(),
             "UPDATE record SET record_id = substr(record_id, 2)".to_owned(),
-            "which is no record",
+            "which does not exist",
         ),
     ] {
         assert_found(data, &spoil, &mend, &["record: ", expected]);
@@ -403,7 +403,7 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
         &both(&other, &moved),
         &both(&record, &link),
         &[
-            "its link has another record than the rule makes of its events",
+            "its link has another record than the rule computes for its events",
             "restore it from a backup",
         ],
     );
@@ -412,7 +412,13 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
         ("record_field", "source", &*merged, "nobody", "the field winner_team of the record"),
         ("record", "date", &*this, "2001-01-01", "the date of the record"),
         ("record", "fingerprints", &*this, "{}", "the list of fingerprints of the record"),
-        ("record_event", "confidence", one, "none", "say otherwise than its texts: confidence"),
+        (
+            "record_event",
+            "confidence",
+            one,
+            "none",
+            "columns of its event differ from its stored text: confidence",
+        ),
     ] {
         let before = get(column, table, row);
         let set = |value: &str| format!("UPDATE {table} SET {column} = '{value}' WHERE {row}");
@@ -425,6 +431,6 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
         data,
         &tell("{\"map_name\":\"moon\"}"),
         &tell(&fields),
-        &["what its event tells is not what the body gives"],
+        &["the fields of its event differ from its body"],
     );
 }

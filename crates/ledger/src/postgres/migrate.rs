@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_clock.sql"),
     include_str!("migrations/0014_rounds.sql"),
     include_str!("migrations/0015_leases.sql"),
+    include_str!("migrations/0016_round_fields.sql"),
 ];
 
 /// Oldest supported server version.

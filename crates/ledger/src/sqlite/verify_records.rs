@@ -53,6 +53,7 @@ fn event_row(row: &Row<'_>, seq: Seq) -> rusqlite::Result<EventRow> {
         fields: row.get("fields")?,
         facts: row.get("facts")?,
         body: row.get("body")?,
+        has_older_fields: row.get("has_older_fields")?,
     })
 }
 

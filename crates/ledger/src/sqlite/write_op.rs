@@ -182,7 +182,7 @@ mod tests {
         ledger.write(Panics).await.unwrap_err();
         let fault = ledger.must_stop().await;
         assert_eq!(fault.kind, FaultKind::OutcomeUnknown);
-        assert!(fault.to_string().contains("ended by a panic"), "{fault}");
+        assert!(fault.to_string().contains("panicked"), "{fault}");
         assert!(!ledger.is_healthy());
     }
 }

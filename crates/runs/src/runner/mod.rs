@@ -287,7 +287,7 @@ fn describe(run: &ScenarioRun) -> String {
     let last = run.publications.iter().rfind(|attempt| attempt.kind == MessageKind::Ready.word());
     match (run.state, last.map(|last| last.state)) {
         (ScenarioState::Ready, Some(PublicationState::Published)) => {
-            "ready; READY was published to the control bus".to_owned()
+            "ready, and READY is on the control bus".to_owned()
         }
         (ScenarioState::Ready, Some(PublicationState::Unknown | PublicationState::InFlight)) => {
             "ready, but the outcome of publishing READY is unknown; re-emit it".to_owned()

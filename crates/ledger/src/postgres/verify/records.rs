@@ -53,6 +53,7 @@ fn event_row(row: &Row, seq: Seq) -> Result<EventRow> {
         fields: row.text_opt("fields")?,
         facts: row.text_opt("facts")?,
         body: row.val("body")?,
+        has_older_fields: row.val("has_older_fields")?,
     })
 }
 
