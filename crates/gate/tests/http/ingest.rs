@@ -449,8 +449,10 @@ async fn consecutive_failures_close_the_door_and_a_probe_reopens_it() {
     };
     assert_eq!(red.json()["error"], "IG_UNHEALTHY");
     assert!(red.header("retry-after").is_some());
+    // A probe that has already run adds the details.
     let health = server.read("/v1/ops/health").await;
-    assert_eq!(health, json!({ "state": "RED", "reasons": ["BUS_UNHEALTHY"] }));
+    assert_eq!(health["state"], "RED");
+    assert_eq!(health["reasons"], json!(["BUS_UNHEALTHY"]));
     assert_eq!(server.run().await.counts.deliveries, i64::try_from(n).unwrap() - 1);
     let unknown = BusHealth::Unknown { reason: "unknown for a test".to_owned() };
     server.bus.calm();
