@@ -293,6 +293,9 @@ fn a_refused_event_is_listed_and_deleted_while_the_agent_runs() {
     assert_eq!(refused(&["list"]), (true, "nothing found\n".to_owned()));
     gate.stop();
     send_as(&agent, "arena-2", &skyra::envelope(2));
+    wait_for("an attempt of the waiting event has failed", TIMEOUT, || {
+        status(&edge, "skyra", "arena-2").filter(|status| status["retrying"] == 1)
+    });
     let waiting = format!("skyra/arena-2/{}", skyra::id(2));
     let (is_deleted, text) = refused(&["delete", &waiting]);
     assert!(!is_deleted && text.contains("no refused event"), "a waiting event stays: {text}");
