@@ -77,8 +77,8 @@ pub fn reemit_reply(result: &ReemitResult) -> Reply {
     reply(200, &body)
 }
 
-/// Reply with a refusal: `{"error", "detail", "retryable"}`, with a retry hint if a retry helps. `None` for an internal fault, which the gate renders
-/// itself.
+/// Reply with a refusal: `{"error", "detail", "retryable"}`, with a retry hint if a retry helps.
+/// `None` for an internal fault, which the gate renders itself.
 pub fn error_reply(error: &RunnerError) -> Option<Reply> {
     let RunnerError::Refused(refused) = error else { return None };
     let wait = refused.retry_after_seconds;
