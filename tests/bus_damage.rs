@@ -351,6 +351,11 @@ fn events_refused_during_a_failed_closing_are_counted_and_accepted_on_retry() {
     let reply = refused.json();
     assert_eq!((refused.status, &reply["error"]), (503, &json!("RUN_CLOSING")), "{reply}");
     assert_eq!((&reply["retryable"], refused.header("retry-after")), (&json!(true), Some("10")));
+    let listed = &gate.client().get("/v1/quarantine")["quarantine"][0];
+    let codes = (&listed["reason"]["code"], &listed["reason"]["reply_code"]);
+    assert_eq!(codes, (&json!("run_closing"), &json!("RUN_CLOSING")), "{listed}");
+    let record = gate.client().get(&format!("/v1/receipts/{}", listed["id"].as_str().unwrap()));
+    assert_eq!(record["quarantine"]["reason"], "RUN_CLOSING", "{record}");
     assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT", "the retry is admitted");
     let closure = wait_for("the receipt is restored", TIMEOUT, || {
         let response = close(&gate);

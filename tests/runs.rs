@@ -240,7 +240,11 @@ fn refusals_carry_the_reason_codes_of_the_contract() {
     let mut client = world.gate.client();
     let mut post = |path: &str, body: &str| {
         let answer = client.send("POST", path, &[], body.as_bytes()).unwrap();
-        (answer.status, answer.json()["error"].as_str().unwrap_or_default().to_owned())
+        let reply = answer.json();
+        if answer.status >= 400 {
+            assert_eq!((&reply["retryable"], reply["detail"].is_string()), (&false.into(), true));
+        }
+        (answer.status, reply["error"].as_str().unwrap_or_default().to_owned())
     };
     let known = |status: u16, code: &str| (status, code.to_owned());
     assert_eq!(post("/runs", "{}"), known(400, "RUN_REQUEST_INVALID"));
@@ -255,6 +259,16 @@ fn refusals_carry_the_reason_codes_of_the_contract() {
     assert_eq!(post(&reemit, elsewhere), known(403, "CROSS_RUN_OVERRIDE_REQUIRED"));
     let unknown = format!("/runs/{}/reemit", "0".repeat(32));
     assert_eq!(post(&unknown, "{}"), known(404, "RUN_NOT_FOUND"));
+    for _ in 0..10 {
+        assert_eq!(post(&reemit, "{}").0, 200);
+    }
+    let busy = world.gate.client().send("POST", &reemit, &[], b"{}").unwrap();
+    let reply = busy.json();
+    assert_eq!((busy.status, &reply["error"]), (429, &"REEMIT_RATE_LIMIT".into()), "{reply}");
+    assert_eq!(reply["retryable"], true);
+    let wait = reply["retry_after_seconds"].as_u64().unwrap();
+    assert!(wait > 5, "about the window of the rate limit: {reply}");
+    assert_eq!(busy.header("retry-after"), Some(wait.to_string().as_str()));
     let (ok, printed) = world.runs(&["submit", "--key", "x"]);
     assert!(!ok && printed.contains("RUN_REQUEST_INVALID"), "{printed}");
     let (ok, printed) = world.runs(&["status", "0"]);
@@ -282,8 +296,26 @@ fn only_operators_submit_runs_and_only_packs_in_the_folder_are_read() {
         let headers = [("Authorization", bearer.as_str())];
         gate.client().send("POST", "/runs", &headers, body.as_bytes()).unwrap()
     };
-    assert_eq!(status_with("an-unknown-key").status, 401);
-    assert_eq!(status_with("producer-key-0123456789").status, 403);
+    for (key, status, code) in
+        [("an-unknown-key", 401, "UNAUTHORIZED"), ("producer-key-0123456789", 403, "FORBIDDEN")]
+    {
+        let refused = status_with(key);
+        let reply = refused.json();
+        assert_eq!((refused.status, &reply["error"]), (status, &code.into()), "{reply}");
+        assert!(reply["detail"].is_string() && reply["retryable"] == false, "{reply}");
+    }
+    let bearer = ("Authorization", "Bearer operator-key-0123456789");
+    let large = vec![b' '; 2 << 20];
+    for (method, path, body, status, code) in [
+        ("PUT", "/runs", &b"{}"[..], 405, "METHOD_NOT_ALLOWED"),
+        ("POST", "/runs", &large, 413, "PAYLOAD_TOO_LARGE"),
+        ("GET", "/runs/a/b/c", b"", 404, "NOT_FOUND"),
+    ] {
+        let refused = gate.client().send(method, path, &[bearer], body).unwrap();
+        let reply = refused.json();
+        assert_eq!((refused.status, &reply["error"]), (status, &code.into()), "{reply}");
+        assert!(reply["detail"].is_string() && reply["retryable"] == false, "{reply}");
+    }
     let answer = status_with("operator-key-0123456789").json();
     assert_eq!(answer["state"], "WAITING_EVIDENCE", "{answer}");
     let record = answer["record_ref"].as_str().unwrap();

@@ -296,9 +296,23 @@ fn connect(path: &Path, bytes_max: u64) -> rusqlite::Result<Connection> {
     if busy != 0 {
         tracing::warn!("another process reads the outbox, so its WAL could not be truncated");
     }
+    check(&connection)?;
     connection.execute_batch(include_str!("queries/schema.sql"))?;
     shrink(&connection, bytes_max)?;
     Ok(connection)
+}
+
+/// Reads the whole file once. A row stored in a damaged file might never be sent, so damage is found
+/// before any row is stored, not when a row is read.
+fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    match found.as_str() {
+        "ok" => Ok(()),
+        _ => {
+            let damaged = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            Err(rusqlite::Error::SqliteFailure(damaged, Some(found)))
+        }
+    }
 }
 
 /// Shrinks a file that is larger than its budget for rows and mostly free: it was filled under a

@@ -105,7 +105,7 @@ impl Issue for IssuingContract {
         match context.reason {
             IssueReason::Refused { .. } => Self::quarantine(context, "REFUSED"),
             IssueReason::Conflict { .. } => Self::quarantine(context, "CONFLICT"),
-            IssueReason::RunClosed => {
+            IssueReason::RunClosed | IssueReason::RunClosing => {
                 let document = Self::write(context.facts, "QUARANTINE", Some("CLOSED"));
                 let id = format!("outside-{}", document.id);
                 vec![Document { run: None, id, ..document }]
@@ -420,7 +420,7 @@ async fn a_closing_run_refuses_new_events_and_recognises_duplicates(home: &dyn I
         assert!(kept.filed.iter().all(|filed| filed.document.run.is_none()), "outside of the run");
         let seq = kept.recorded.verdict.seq().expect("kept");
         let receipt = ledger.receipt(seq).await.expect("readable").expect("kept");
-        assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosed));
+        assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosing));
     }
     let copy = record(&*ledger, named("known", "1")).await;
     assert_eq!(ids(&copy.filed), ["DUPLICATE-known"]);

@@ -11,7 +11,7 @@ use admit_gate::SystemClock;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{ConfigArgs, edge_invalid};
+use super::{ConfigArgs, edge_invalid, edge_refused};
 use crate::config::{Config, parse_listen};
 use crate::edge::{self, FILE};
 use crate::output::{Failure, print, print_json, table};
@@ -54,8 +54,8 @@ Examples:
   admit edge status --data /var/lib/admit-edge --json
 
 It only reads the files. A refused event stays in the outbox with its error and is retried forever;
-`sqlite3 FILE 'SELECT * FROM event_outbox'` prints all events. `refused` counts events that the
-gate refused permanently, `invalid` the envelopes that `admit edge invalid list` lists.")]
+`sqlite3 FILE 'SELECT * FROM event_outbox'` prints all events. `refused` counts the events that
+`admit edge refused list` lists, `invalid` the envelopes that `admit edge invalid list` lists.")]
     Status {
         #[command(flatten)]
         args: EdgeConfigArgs,
@@ -64,6 +64,11 @@ gate refused permanently, `invalid` the envelopes that `admit edge invalid list`
     Invalid {
         #[command(subcommand)]
         command: edge_invalid::Command,
+    },
+    /// List or delete events that the gate refused permanently
+    Refused {
+        #[command(subcommand)]
+        command: edge_refused::Command,
     },
 }
 
@@ -85,6 +90,7 @@ pub(super) fn run(command: EdgeArgs, json: bool) -> Result<(), Failure> {
             return status(&config.edge.data, json);
         }
         Some(Command::Invalid { command }) => return edge_invalid::run(command, json),
+        Some(Command::Refused { command }) => return edge_refused::run(command, json),
         None => {}
     }
     let (mut config, base) = args.load()?;

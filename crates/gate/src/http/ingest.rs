@@ -38,14 +38,23 @@ fn ingest(gate: &Gate) -> Option<(&Arc<DoorMount>, &Arc<Ingest>)> {
     gate.doors.iter().find_map(|mount| Some((mount, mount.effect_target.ingest.as_ref()?)))
 }
 
-/// Whether errors at a path are in the format of the ingestion gate's contract.
-pub(super) fn is_ingestion_query(path: &str) -> bool {
-    matches!(path, "/v1/ops/lookup" | "/v1/ops/health")
+/// Whether errors at a path are in the format of the ingestion gate's contract: lookup, health and
+/// scenario runs.
+fn is_contract_route(path: &str) -> bool {
+    matches!(path, "/v1/ops/lookup" | "/v1/ops/health" | "/runs") || path.starts_with("/runs/")
 }
 
-/// Returns a refusal in the format of the ingestion gate, if it is configured.
-pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Option<Reply> {
-    ingest(gate).map(|(door, _)| gate.refuse(door, code, message, gate.next_hint_seed()))
+/// Returns a refusal in the format of the ingestion gate, if it is configured and defines the errors at
+/// this path.
+pub(super) fn refuse_at(
+    gate: &Gate,
+    path: &str,
+    code: Code,
+    message: &str,
+    wait_seconds: u32,
+) -> Option<Reply> {
+    let (door, _) = ingest(gate).filter(|_| is_contract_route(path))?;
+    Some(gate.refuse(door, code, message, gate.hint_after(wait_seconds)))
 }
 
 /// Authorizes a lookup or health request; errors are in the format of the contract.

@@ -99,22 +99,30 @@ fn run_closed<R: RecordingBatch>(
     issue: &dyn Issue,
     state: RunState,
 ) -> Result<(Verdict, IssueResult), R::Error> {
-    let (message, follow_up) = match state {
-        RunState::Closing => ("the run of this event is being closed", FollowUp::RunClosing),
-        RunState::Open | RunState::Closed => {
-            ("the run of this event is closed to new events", FollowUp::RunClosed)
-        }
+    let (code, message, reason, follow_up) = match state {
+        RunState::Closing => (
+            Code::RunClosing,
+            "the run of this event is being closed",
+            IssueReason::RunClosing,
+            FollowUp::RunClosing,
+        ),
+        RunState::Open | RunState::Closed => (
+            Code::RunClosed,
+            "the run of this event is closed to new events",
+            IssueReason::RunClosed,
+            FollowUp::RunClosed,
+        ),
     };
     if let (RunState::Closing, Some(run)) = (state, issue.run(&refused.facts)) {
         batch.store().counters().add(&refused_while_closing(run), 1);
     }
     let message = message.to_owned();
-    let refused = RefusedSubmission { code: Code::RunClosed, message, ..refused.clone() };
+    let refused = RefusedSubmission { code, message, ..refused.clone() };
     let verdict = batch.refused(&refused)?;
     let filed = match verdict.seq() {
         Some(seq) => {
             let about = DocumentSubject { seq, of: None, at: refused.received_at, reopens: false };
-            issue_and_store(batch, issue, IssueReason::RunClosed, about, &refused.facts)?
+            issue_and_store(batch, issue, reason, about, &refused.facts)?
         }
         None => Vec::new(),
     };

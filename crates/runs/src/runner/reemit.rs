@@ -300,14 +300,18 @@ impl Runner {
             .publications
             .iter()
             .filter(|attempt| attempt.kind != MessageKind::Ready.word() && attempt.at >= since);
-        if reemits.count() < self.settings.reemits_max {
+        let times: Vec<Millis> = reemits.map(|attempt| attempt.at).collect();
+        if times.len() < self.settings.reemits_max {
             return Ok(());
         }
+        // Until the oldest of them is outside of the window.
+        let oldest = times.iter().map(|at| at.0 - since.0).min().unwrap_or(window);
+        let wait = u32::try_from(oldest.max(0) / 1_000 + 1).unwrap_or(u32::MAX);
         let detail = format!(
             "rate limit exceeded: {} re-emits of this run within {} s; retry later",
             self.settings.reemits_max,
             self.settings.reemit_window.as_secs()
         );
-        Err(RefusedRequest::new(RefusalCode::ReemitRateLimit, detail).into())
+        Err(RefusedRequest::new(RefusalCode::ReemitRateLimit, detail).retry_after(wait).into())
     }
 }
