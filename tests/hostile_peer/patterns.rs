@@ -187,7 +187,7 @@ fn lines_that_are_slow_to_match_do_not_delay_requests_of_others() {
     // With 15 lines the body is small enough to be validated on a serving thread.
     let lines = |request: u64| -> String {
         let line = |n| format!("{}\n", json!({"text": letters(request * 30 + n)}));
-        (0..if request % 2 == 0 { 15 } else { 30 }).map(line).collect()
+        (0..if request.is_multiple_of(2) { 15 } else { 30 }).map(line).collect()
     };
     // Enough requests to keep every serving thread busy.
     let requests = 8 * thread::available_parallelism().map_or(2, NonZero::get);

@@ -32,19 +32,22 @@ struct BlockingState {
 
 impl BlockingContract {
     fn block(&self) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock().expect("no panic while locked");
         state.blocked += 1;
         let released = self.changed.wait_timeout_while(state, BLOCKED_MAX, |s| !s.is_released);
-        assert!(!released.unwrap().1.timed_out(), "nothing released the blocked call");
+        assert!(
+            !released.expect("no panic while locked").1.timed_out(),
+            "nothing released the blocked call"
+        );
     }
 
     fn release(&self) {
-        self.state.lock().unwrap().is_released = true;
+        self.state.lock().expect("no panic while locked").is_released = true;
         self.changed.notify_all();
     }
 
     fn blocked(&self) -> usize {
-        self.state.lock().unwrap().blocked
+        self.state.lock().expect("no panic while locked").blocked
     }
 }
 
