@@ -364,8 +364,8 @@ fn a_cell_that_is_no_text_ends_no_check_whatever_its_table() {
     let closed = client.send("POST", &path, &[], b"").unwrap().json();
     let closure = artifact(data, closed["closure_ref"].as_str().unwrap());
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
     let (ledger, closure_text) = (data.join("ledger.db"), fs::read(&closure).unwrap());
     let whole = fs::read(&ledger).unwrap();
     let cells = text_cells(data);
@@ -377,17 +377,17 @@ fn a_cell_that_is_no_text_ends_no_check_whatever_its_table() {
         );
         sql::execute(data, &spoil);
         for word in ["verify", "repair"] {
-            let Verified { agrees, said } = run(&[word], data);
+            let VerifyOutput { agrees, printed } = run(&[word], data);
             let place = format!("{table}.{column} of row ");
-            assert!(said.contains(&place), "{word} {place}: {said}");
-            let is_whole = said.contains("artifacts") || word == "repair";
-            assert!(agrees == (word == "repair") && is_whole, "{word} {place}: {said}");
+            assert!(printed.contains(&place), "{word} {place}: {printed}");
+            let is_whole = printed.contains("artifacts") || word == "repair";
+            assert!(agrees == (word == "repair") && is_whole, "{word} {place}: {printed}");
         }
         assert_eq!(fs::read(&closure).unwrap(), closure_text, "{table}.{column}");
         fs::write(&ledger, &whole).unwrap();
     }
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
 }
 
 #[test]

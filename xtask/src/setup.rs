@@ -89,13 +89,13 @@ const NEEDS: &[RequiredTool] = &[
         used_by: "the test of a mixed load",
         must_exist: false,
     },
-    Need {
+    RequiredTool {
         sign: Sign::Program("curl"),
         package: "curl",
         used_by: "the tests that run the commands of the documentation",
         must_exist: false,
     },
-    Need {
+    RequiredTool {
         sign: Sign::Program("sqlite3"),
         package: "sqlite3",
         used_by: "the tests that run the commands of the documentation",
