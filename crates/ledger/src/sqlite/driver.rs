@@ -1,17 +1,20 @@
 //! SQLite driver.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use admit_core::{Fault, json};
+use admit_core::{Entry, Fault, json};
 use rusqlite::types::{ToSqlOutput, Type, Value, ValueRef};
 use rusqlite::{Connection, ToSql};
 
 use super::write_op::{Tx, WriteOp};
 use super::{SqliteLedger, SqliteReader};
+use crate::common::notifier::Notifier;
 use crate::db::{
-    Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
-    WriteBackend,
+    Call, Columns, Db, EachRow, InvalidValue, Operation, Param, ReadBackend, Statement,
+    Transaction, WriteBackend,
 };
+use crate::issuance::{IssueHandlers, RecordedDelivery};
 use crate::port::BoxFuture;
 
 impl From<InvalidValue> for rusqlite::Error {
@@ -28,29 +31,33 @@ impl ToSql for Param<'_> {
             Self::Text(text) => text.map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes())),
             Self::Bytes(bytes) => bytes.map_or(ValueRef::Null, ValueRef::Blob),
             Self::Texts(texts) => {
-                let array = String::from_utf8_lossy(&json_array(texts)).into_owned();
-                return Ok(ToSqlOutput::Owned(Value::Text(array)));
+                let texts = texts.iter().map(|text| json::Value::String((*text).into()));
+                return Ok(ToSqlOutput::Owned(json_array(texts.collect())));
+            }
+            Self::Ints(numbers) => {
+                let numbers = numbers.iter().map(|number| (*number).into());
+                return Ok(ToSqlOutput::Owned(json_array(numbers.collect())));
             }
         };
         Ok(ToSqlOutput::Borrowed(value))
     }
 }
 
-fn json_array(texts: &[&str]) -> Vec<u8> {
-    let texts = texts.iter().map(|text| json::Value::String((*text).into())).collect();
+/// An array for `json_each`.
+fn json_array(values: Vec<json::Value<'_>>) -> Value {
     let mut array = Vec::new();
-    json::write(&json::Value::Array(texts), &mut array);
-    array
+    json::write(&json::Value::Array(values), &mut array);
+    Value::Text(String::from_utf8_lossy(&array).into_owned())
 }
 
 /// A row that was copied out of its statement.
 pub(crate) struct SqliteRow {
     names: Rc<[String]>,
-    cells: Vec<Cell>,
+    cells: Vec<Stored>,
 }
 
 /// A value as SQLite stores it. Text may be no UTF-8 where another program wrote it.
-enum Cell {
+enum Stored {
     Null,
     Int(i64),
     Real,
@@ -58,7 +65,7 @@ enum Cell {
     Bytes(Vec<u8>),
 }
 
-impl From<ValueRef<'_>> for Cell {
+impl From<ValueRef<'_>> for Stored {
     fn from(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Null,
@@ -71,7 +78,7 @@ impl From<ValueRef<'_>> for Cell {
 }
 
 impl SqliteRow {
-    fn cell(&self, column: &str) -> Result<&Cell, InvalidValue> {
+    fn cell(&self, column: &str) -> Result<&Stored, InvalidValue> {
         let index = self.names.iter().position(|name| name == column);
         let missing = || InvalidValue::new(format!("no column `{column}` in the result"));
         index.and_then(|index| self.cells.get(index)).ok_or_else(missing)
@@ -87,29 +94,66 @@ impl Columns for SqliteRow {
 
     fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Int(number) => Ok(Some(*number)),
-            Cell::Real | Cell::Text(_) | Cell::Bytes(_) => Err(wrong_type(column, "an integer")),
+            Stored::Null => Ok(None),
+            Stored::Int(number) => Ok(Some(*number)),
+            Stored::Real | Stored::Text(_) | Stored::Bytes(_) => {
+                Err(wrong_type(column, "an integer"))
+            }
         }
     }
 
     fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Text(text) => {
+            Stored::Null => Ok(None),
+            Stored::Text(text) => {
                 let text = std::str::from_utf8(text).map_err(|_| wrong_type(column, "UTF-8"))?;
                 Ok(Some(text.to_owned()))
             }
-            Cell::Int(_) | Cell::Real | Cell::Bytes(_) => Err(wrong_type(column, "text")),
+            Stored::Int(_) | Stored::Real | Stored::Bytes(_) => Err(wrong_type(column, "text")),
         }
+    }
+
+    fn text_lossy(&self, column: &str) -> rusqlite::Result<String> {
+        Ok(match self.cell(column)? {
+            Stored::Text(bytes) | Stored::Bytes(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            Stored::Null | Stored::Int(_) | Stored::Real => String::new(),
+        })
     }
 
     fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Bytes(bytes) => Ok(Some(bytes.clone())),
-            Cell::Int(_) | Cell::Real | Cell::Text(_) => Err(wrong_type(column, "bytes")),
+            Stored::Null => Ok(None),
+            Stored::Bytes(bytes) => Ok(Some(bytes.clone())),
+            Stored::Int(_) | Stored::Real | Stored::Text(_) => Err(wrong_type(column, "bytes")),
         }
+    }
+}
+
+/// A row that is read while its statement runs.
+impl Columns for rusqlite::Row<'_> {
+    type Error = rusqlite::Error;
+
+    fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
+        self.get(column)
+    }
+
+    fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
+        self.get(column)
+    }
+
+    fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+        self.get(column)
+    }
+
+    fn text_lossy(&self, column: &str) -> rusqlite::Result<String> {
+        Ok(match self.get_ref(column)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => String::new(),
+        })
     }
 }
 
@@ -126,7 +170,7 @@ impl Db for Connection {
         let names: Rc<[String]> =
             statement.column_names().into_iter().map(ToOwned::to_owned).collect();
         let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
-            let cells = (0..names.len()).map(|index| Ok(Cell::from(row.get_ref(index)?)));
+            let cells = (0..names.len()).map(|index| Ok(Stored::from(row.get_ref(index)?)));
             Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })
         })?;
         rows.collect()
@@ -141,6 +185,24 @@ impl Db for Connection {
         Ok(statement.execute(rusqlite::params_from_iter(params))? as u64)
     }
 
+    fn for_each(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+        each: &mut EachRow<'_, rusqlite::Error>,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.prepare_cached(statement.sqlite())?;
+        let mut rows = statement.query(rusqlite::params_from_iter(params))?;
+        while let Some(row) = rows.next()? {
+            each(row)?;
+        }
+        Ok(())
+    }
+
+    fn batch(&self, statements: &'static str) -> rusqlite::Result<()> {
+        self.execute_batch(statements)
+    }
+
     fn snapshot<T>(&self, read: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         let snapshot = self.unchecked_transaction()?;
         let result = read()?;
@@ -149,11 +211,26 @@ impl Db for Connection {
     }
 
     fn query_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<Vec<SqliteRow>>> {
-        calls.iter().map(|call| Db::query(self, call.statement, call.params)).collect()
+        let rows = |call: &Call<'_>| match call.rows {
+            None => Db::query(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                let found = each.map(|params| Db::query(self, call.statement, &params));
+                Ok(found.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten().collect())
+            }
+        };
+        calls.iter().map(rows).collect()
     }
 
     fn execute_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<u64>> {
-        calls.iter().map(|call| Db::execute(self, call.statement, call.params)).collect()
+        let changed = |call: &Call<'_>| match call.rows {
+            None => Db::execute(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                each.map(|params| Db::execute(self, call.statement, &params)).sum()
+            }
+        };
+        calls.iter().map(changed).collect()
     }
 }
 
@@ -184,18 +261,45 @@ impl WriteBackend for SqliteLedger {
         &self,
         operation: O,
     ) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(Applied(operation)))
+        Box::pin(self.write(Applied { operation, epoch: self.epoch }))
+    }
+
+    fn own_epochs(&self) -> Vec<u64> {
+        vec![self.epoch]
+    }
+
+    fn queue_issuing(
+        &self,
+        batch: Vec<Entry>,
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
+        self.queue.record_issuing(batch, issuing)
     }
 }
 
 /// An operation of a port as the writer thread takes it.
-struct Applied<O>(O);
+struct Applied<O> {
+    operation: O,
+    epoch: u64,
+}
 
 impl<O: Operation<Connection>> WriteOp for Applied<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
-        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: true })
+        self.operation.apply(&Transaction {
+            db: tx.conn,
+            epoch: self.epoch,
+            may_expire_gates: true,
+            // No other gate polls.
+            has_released: Cell::new(false),
+            own_epochs: &[self.epoch],
+            last_issued: Cell::new(0),
+        })
+    }
+
+    fn notify(&self, output: &O::Output, notifier: &Notifier) {
+        self.operation.notify(output, notifier);
     }
 }
 
@@ -205,7 +309,7 @@ mod tests {
     use crate::db::params;
 
     static VALUES: Statement =
-        Statement::new("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", "");
+        Statement::new("SELECT ?1 AS a, ?2 AS b, ?3 AS c, ?4 AS d, ?5 AS e", "");
 
     #[test]
     fn values_come_back_as_they_went_in() {

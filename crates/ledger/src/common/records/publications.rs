@@ -306,7 +306,7 @@ fn send<T: PublicationTables>(
     let links: Vec<LinkRow<'_>> =
         gone.iter().map(|(link, step)| LinkRow::of(step.seq, link, None)).collect();
     let steps: Vec<Step<'_>> = gone.iter().filter_map(|(_, step)| Step::of(step, None)).collect();
-    tables.write(&[Write::Links(&links), Write::Steps(&steps)])?;
+    tables.write(&[Write::Links(&links), Write::Steps(&steps)], &[])?;
     Ok(())
 }
 

@@ -1,2 +1,0 @@
--- Everything that happened to one effect.
-SELECT * FROM effect_history WHERE seq = ?1 ORDER BY n;

@@ -1,2 +1,0 @@
--- How many publications stand where.
-SELECT state, count(*) FROM record_publication WHERE door = ?1 GROUP BY state ORDER BY state;

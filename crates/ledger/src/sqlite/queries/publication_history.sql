@@ -1,2 +1,0 @@
--- Everything that happened to one publication.
-SELECT * FROM record_publication_history WHERE n = ?1 ORDER BY line;

@@ -1,2 +1,0 @@
--- How many records stand where.
-SELECT state, count(*) FROM record WHERE door = ?1 GROUP BY state ORDER BY state;

@@ -1,4 +1,0 @@
--- The events up to a time that do not name their group, but something that leads to it.
-SELECT seq, head, link, seen_at, drift FROM record_event
-WHERE door = ?1 AND grp = '' AND event_time BETWEEN ?2 AND ?3 AND hard_key IS NOT NULL
-ORDER BY event_time DESC, seq DESC LIMIT ?4;
