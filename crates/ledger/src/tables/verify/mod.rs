@@ -245,8 +245,8 @@ impl<D: VerifyDb> VerifyRows for SqlRows<D> {
             Law::Records => &LAW_RECORDS,
             Law::RecordRows => &LAW_RECORD_ROWS,
         };
-        let of_slice = params![after, to];
-        let params = if law.is_sliced() { of_slice } else { &[] };
+        let of_slice = [Param::from(after), Param::from(to)];
+        let params = if law.is_sliced() { &of_slice[..] } else { &[] };
         let found = self.db.unhurried(|| self.db.query(statement, params)).map_err(failed)?;
         for row in &found {
             let seq = row.int_opt("seq").map_err(failed)?.and_then(|seq| u64::try_from(seq).ok());
